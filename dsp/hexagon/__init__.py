@@ -1,0 +1,1 @@
+"""Hexagon with HVX: lowering, kernels in C intrinsics, and the emulated runtime on qemu-hexagon."""
