@@ -1,1 +1,4 @@
-"""The network side of Towline: graph, importers, quantisation, reference semantics, artefact, targets, CLI."""
+"""The network side of Towline.
+
+Graph, importers, quantisation, reference semantics, artefact, target registry, CLI.
+"""

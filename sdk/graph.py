@@ -24,9 +24,7 @@ from sdk.errors import InvalidModel
 
 Array = NDArray[Any]
 
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(name) for name in ("uint8", "int8", "int32", "float32")
-}
+DTYPES: Mapping[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("uint8", "int8", "int32", "float32")}
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Quantize(Node):
-    """float32 -> quantised: ``saturate(rint(x / scale) + zero_point)``, half to even (ONNX QuantizeLinear)."""
+    """ONNX QuantizeLinear of float32: ``saturate(rint(x / scale) + zero_point)``, half to even."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class Add(Node):
 
 @dataclass(frozen=True)
 class Requantize(Node):
-    """A change of scale, zero-point or range on its own: Relu, Clip, or QuantizeLinear of a quantised value."""
+    """A change of scale, zero-point or range alone: Relu, Clip, or QuantizeLinear of a quantised value."""
 
     clamp: Clamp
 

@@ -81,8 +81,10 @@ class Profile:
 
     Attributes:
         layers: in execution order.
-        total: counters of the whole inference, at least the sum of the layers.
-        memory: bytes by kind: weights, arena, live_peak.
+        total: counters of one whole inference; the layers' sum but for what lies between layers and what
+            reading the counters costs.
+        memory: bytes by kind: weights, arena, live_peak (the largest sum of tensor bytes alive at once),
+            and whatever else the target tells.
     """
 
     layers: Sequence[LayerProfile]

@@ -1,0 +1,79 @@
+"""The two requantisation arithmetics as constants: what a real-valued scale becomes on integer hardware.
+
+`f32` multiplies the int32 accumulator by a float32 scale and rounds half to even: onnxruntime's own.
+`q31` is for silicon without vector floats: a 31-bit multiplier and one rounding, half up. Both start
+from the same float32 scale, so that they differ by at most one unit, and only where the product lies
+within the multiplier's rounding of a half.
+
+The reference (`sdk.reference`) defines what is computed with these constants; targets take the constants
+from here and are held against it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdk.errors import Unsupported
+
+ADD_BITS = 22
+"""Fraction bits of Add's multipliers while no input scale exceeds the output's: 510 * 2^22 + 2^21 < 2^31."""
+
+
+def scale_ratio(*factors: float, over: float) -> np.float32:
+    """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order."""
+    product = np.float32(factors[0])
+    for factor in factors[1:]:
+        product = np.float32(product * np.float32(factor))
+    return np.float32(product / np.float32(over))
+
+
+@dataclass(frozen=True)
+class Q31:
+    """``result = (((acc << shift) * multiplier) + 2^30) >> 31``, in unbounded integers.
+
+    `shift` is 0 for every scale below 1; `multiplier` is in [0, 2^31).
+    """
+
+    multiplier: int
+    shift: int
+
+
+def q31(scale: float) -> Q31:
+    """The q31 constants of a positive scale.
+
+    Raises:
+        Unsupported: a scale of 2^8 or more, which no sensible network has.
+    """
+    shift = 0
+    multiplier = round(float(scale) * 2**31)  # exact in double: a float32 has 24 bits
+    while multiplier >= 2**31:
+        shift += 1
+        multiplier = round(float(scale) * 2 ** (31 - shift))
+    if shift > 8:
+        raise Unsupported(f"a requantisation scale of {scale:g} is out of range", hint="requantise the model")
+    return Q31(multiplier, shift)
+
+
+@dataclass(frozen=True)
+class Q31Add:
+    """``result = ((a - za) * a_multiplier + (b - zb) * b_multiplier + 2^(shift-1)) >> shift``; fits int32."""
+
+    a_multiplier: int
+    b_multiplier: int
+    shift: int
+
+
+def q31_add(a_ratio: float, b_ratio: float) -> Q31Add:
+    """The q31 constants of Add, from input scale / output scale of either side.
+
+    Raises:
+        Unsupported: a ratio of 2^8 or more.
+    """
+    largest = max(float(a_ratio), float(b_ratio))
+    shift = ADD_BITS - max(0, math.ceil(math.log2(largest)))
+    if shift < ADD_BITS - 8:
+        raise Unsupported(f"a scale ratio of {largest:g} in Add is out of range", hint="requantise the model")
+    return Q31Add(round(float(a_ratio) * 2**shift), round(float(b_ratio) * 2**shift), shift)

@@ -1,0 +1,12 @@
+"""Shared settings of the tests."""
+
+import os
+
+from hypothesis import settings
+
+# Deterministic, and without a clock: the same examples on every machine, however slow.
+settings.register_profile("towline", derandomize=True, deadline=None)
+settings.load_profile("towline")
+
+# The tests choose their devices themselves.
+os.environ.pop("TOWLINE_DEVICE", None)
