@@ -1,0 +1,352 @@
+"""What is done to a graph between importer and target: verification, rewriting, and the split host/target.
+
+Every pass takes a verified graph and returns a new verified one that computes the same bits in both
+arithmetics of `sdk.reference`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdk.errors import InternalError, InvalidModel, Unsupported
+from sdk.graph import (
+    DTYPES,
+    Add,
+    AveragePool,
+    Clamp,
+    Conv,
+    Dequantize,
+    Gemm,
+    GlobalAveragePool,
+    Graph,
+    MaxPool,
+    Node,
+    Quantization,
+    Quantize,
+    Requantize,
+    Reshape,
+    Softmax,
+    Tensor,
+)
+from sdk.shapes import output_shape
+
+Clamped = Conv | Gemm | Add | Requantize | AveragePool | GlobalAveragePool
+INTEGER_RANGE = {"uint8": (0, 255), "int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
+OPERANDS: Mapping[type[Node], tuple[int, ...]] = {Conv: (2, 3), Gemm: (2, 3), Add: (2,)}
+"""How many inputs an operator may have, where it is not one."""
+
+
+def verify(graph: Graph) -> None:
+    """Check every invariant that passes, reference and targets rely on.
+
+    Raises:
+        InvalidModel: tensors, shapes, dtypes or attributes contradict each other.
+        Unsupported: an accumulator could leave int32.
+        InternalError: names defined twice or never, or nodes out of order.
+    """
+    for name, tensor in graph.tensors.items():
+        if tensor.name != name:
+            raise InternalError(f"tensor {tensor.name!r} is filed under {name!r}", where=graph.name)
+        _verify_tensor(tensor)
+    names = [node.name for node in graph.nodes]
+    if len(set(names)) != len(names):
+        raise InternalError("two nodes share a name", where=graph.name)
+    defined = {name for name, tensor in graph.tensors.items() if tensor.data is not None}
+    for name in graph.inputs:
+        _define(name, graph, defined, "graph input")
+    for node in graph.nodes:
+        for name in node.inputs:
+            if name not in defined:
+                raise InternalError(f"{name!r} is read before it is computed", where=f"node {node.name}")
+        _define(node.output, graph, defined, f"node {node.name}")
+        _verify_node(graph, node)
+    for name in graph.outputs:
+        if name not in defined:
+            raise InternalError(f"nothing computes the graph output {name!r}", where=graph.name)
+
+
+def _define(name: str, graph: Graph, defined: set[str], where: str) -> None:
+    if name in defined:
+        raise InternalError(f"{name!r} is defined twice", where=where)
+    if name not in graph.tensors:
+        raise InternalError(f"{name!r} has no tensor", where=where)
+    defined.add(name)
+
+
+def _verify_tensor(tensor: Tensor) -> None:
+    where = f"tensor {tensor.name}"
+    if tensor.dtype not in DTYPES:
+        raise InvalidModel(f"its dtype is {tensor.dtype}", where=where)
+    if any(extent < 1 for extent in tensor.shape):
+        raise InvalidModel(f"its shape is {list(tensor.shape)}", where=where)
+    if tensor.data is not None and (
+        tensor.data.dtype != np.dtype(tensor.dtype) or tensor.data.shape != tensor.shape
+    ):
+        raise InvalidModel(f"{tensor.data.dtype} data of shape {list(tensor.data.shape)}", where=where)
+    if tensor.quantization is None:
+        if tensor.dtype != "float32":
+            raise InvalidModel("an integer tensor without quantisation", where=where)
+    elif tensor.dtype == "float32":
+        raise InvalidModel("a float tensor with a quantisation", where=where)
+    else:
+        check_quantization(tensor.quantization, tensor.dtype, tensor.shape, where)
+
+
+def check_quantization(quantization: Quantization, dtype: str, shape: tuple[int, ...], where: str) -> None:
+    """Check that scales are finite and positive, zero-points in range, and both of the right shape.
+
+    Raises:
+        InvalidModel: they are not; `where` names the tensor.
+    """
+    scale, zero_point, axis = quantization.scale, quantization.zero_point, quantization.axis
+    if axis is not None and not 0 <= axis < len(shape):
+        raise InvalidModel(f"quantisation axis {axis} of a tensor of rank {len(shape)}", where=where)
+    expected = () if axis is None else (shape[axis],)
+    if scale.shape != expected or zero_point.shape != expected:
+        raise InvalidModel(
+            f"scale of shape {list(scale.shape)} and zero-point of shape {list(zero_point.shape)}, "
+            f"but its {'channels' if expected else 'quantisation per tensor'} want {list(expected)}",
+            where=where,
+        )
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        bad = scale[~(np.isfinite(scale) & (scale > 0))].flat[0]
+        raise InvalidModel(f"its scale is {bad}; scales are finite and positive", where=where)
+    low, high = (0, 0) if dtype == "int32" else INTEGER_RANGE[dtype]
+    if not ((zero_point >= low) & (zero_point <= high)).all():
+        raise InvalidModel(f"a zero-point of {dtype} outside [{low}, {high}]", where=where)
+
+
+def _verify_node(graph: Graph, node: Node) -> None:
+    def require(condition: bool, message: str) -> None:
+        if not condition:
+            raise InvalidModel(message, where=f"node {node.name}")
+
+    counts = OPERANDS.get(type(node), (1,))
+    require(len(node.inputs) in counts, f"{node.op} with {len(node.inputs)} inputs")
+    require(graph.tensor(node.inputs[0]).data is None, "its input is a constant")
+    x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+    shape = output_shape(node, graph.tensors)
+    require(shape in (None, out.shape), f"its output is {list(shape or ())}, not {list(out.shape)}")
+    require(x.size == out.size or not isinstance(node, Reshape), "Reshape changes the number of elements")
+
+    takes_float = isinstance(node, Quantize | Softmax) or (isinstance(node, Reshape) and x.dtype == "float32")
+    gives_float = isinstance(node, Dequantize | Softmax) or (takes_float and isinstance(node, Reshape))
+    for tensor, is_float in ((x, takes_float), (out, gives_float)):
+        allowed = ("float32",) if is_float else ("uint8", "int8")
+        require(tensor.dtype in allowed, f"{node.op} with {tensor.dtype} at {tensor.name}")
+        per_tensor = tensor.quantization is None or tensor.quantization.axis is None
+        require(per_tensor, f"the activation {tensor.name} is quantised per channel")
+
+    if isinstance(node, MaxPool) or (isinstance(node, Reshape) and not takes_float):
+        same = x.dtype == out.dtype and x.quantization is not None and out.quantization is not None
+        same = same and x.quantization.equals(out.quantization)  # type: ignore[union-attr, arg-type]
+        require(same, f"{node.op} changes the quantisation")
+    if isinstance(node, Softmax):
+        require(0 <= node.axis < len(x.shape), f"Softmax over axis {node.axis}")
+    if isinstance(node, Clamped):
+        low, high = INTEGER_RANGE[out.dtype]
+        require(low <= node.clamp[0] <= node.clamp[1] <= high, f"clamp {node.clamp} of {out.dtype}")
+    if isinstance(node, Add):
+        other = graph.tensor(node.inputs[1])
+        require(other.dtype in ("uint8", "int8"), f"Add with {other.dtype} at {other.name}")
+        require(other.quantization is not None and other.quantization.axis is None, "Add per channel")
+        require(x.data is None and other.data is None, "Add of a constant")
+    if isinstance(node, Conv | Gemm):
+        weight = graph.tensor(node.inputs[1])
+        require(weight.data is not None, "its weight is not a constant")
+        require(weight.dtype in ("uint8", "int8"), f"weight of {weight.dtype}")
+        require(weight.quantization is not None and weight.quantization.axis in (None, 0), "weight axis")
+        for name in node.inputs[2:]:
+            bias = graph.tensor(name)
+            require(bias.data is not None, "its bias is not a constant")
+            require(bias.dtype == "int32", f"bias of {bias.dtype}")
+            require(bias.shape == weight.shape[:1], f"bias {list(bias.shape)} of {weight.shape[0]} channels")
+    _verify_accumulator(graph, node)
+
+
+def _verify_accumulator(graph: Graph, node: Node) -> None:
+    x = graph.tensor(node.inputs[0])
+    bound = 0
+    if isinstance(node, Conv | Gemm):
+        weight = graph.tensor(node.inputs[1])
+        assert weight.data is not None  # verified above
+        assert weight.quantization is not None
+        flat = weight.data.reshape(weight.shape[0], -1).astype(np.int64)
+        sums = np.abs(flat - weight.quantization.zero_point.reshape(-1, 1)).sum(axis=1) * _reach(x)
+        for name in node.inputs[2:]:
+            sums = sums + np.abs(graph.tensor(name).data.astype(np.int64))  # type: ignore[union-attr]
+        bound = int(sums.max())
+    elif isinstance(node, AveragePool):
+        bound = _reach(x) * node.kernel[0] * node.kernel[1]
+    elif isinstance(node, GlobalAveragePool):
+        bound = _reach(x) * x.shape[2] * x.shape[3]
+    if bound >= 2**31:
+        raise Unsupported(
+            f"its accumulator could reach {bound}, beyond int32",
+            where=f"node {node.name}",
+            hint="requantise the model, per channel, with calibration data like its real inputs",
+        )
+
+
+def _reach(x: Tensor) -> int:
+    """The largest magnitude of an element less its zero-point."""
+    low, high = INTEGER_RANGE[x.dtype]
+    return max(high - x.zero_point, x.zero_point - low)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network in three parts: what the host does first, what the target does, what the host does last.
+
+    Attributes:
+        head: Quantize nodes on float graph inputs.
+        body: the integer part; its inputs and outputs are uint8 or int8, and it holds only what it needs.
+        tail: Dequantize, Softmax, float Reshape (and Quantize of a Softmax), in order, after the body.
+    """
+
+    head: tuple[Quantize, ...]
+    body: Graph
+    tail: tuple[Node, ...]
+
+
+def split(graph: Graph) -> Split:
+    """Part a verified network at its first Quantize and last Dequantize.
+
+    Raises:
+        Unsupported: an integer operator comes after a float one, or there is none at all.
+    """
+    head: list[Quantize] = []
+    body: list[Node] = []
+    tail: list[Node] = []
+    hosted: set[str] = set()  # computed by the tail
+    for node in graph.nodes:
+        after = hosted.intersection(node.inputs)
+        if isinstance(node, Quantize) and node.inputs[0] in graph.inputs:
+            head.append(node)
+        elif isinstance(node, Dequantize | Softmax) or after:
+            if not isinstance(node, Dequantize | Softmax | Reshape | Quantize):
+                raise Unsupported(
+                    f"{node.op} comes after float operators; float is only done at the head and the tail",
+                    where=f"node {node.name}",
+                    hint="quantise the operators before it too, or cut the model there",
+                )
+            tail.append(node)
+            hosted.add(node.output)
+        elif graph.tensor(node.output).dtype == "float32":
+            raise Unsupported(f"{node.op} works on float", where=f"node {node.name}")
+        else:
+            body.append(node)
+    if not body:
+        raise Unsupported("there is no quantised operator in it", where=graph.name)
+    integer = {node.output for node in (*head, *body)}.union(
+        name for name in graph.inputs if graph.tensor(name).dtype != "float32"
+    )
+    produced = {node.output for node in body}
+    wanted = [name for node in tail for name in node.inputs] + list(graph.outputs)
+    read = [name for node in body for name in node.inputs]
+    inputs = [name for name in graph.inputs if name in integer and name in read]
+    inputs += [node.output for node in head if node.output in read]
+    result = Graph(
+        name=graph.name,
+        inputs=tuple(inputs),
+        outputs=tuple(dict.fromkeys(name for name in wanted if name in produced)),
+        tensors=graph.tensors,
+        nodes=tuple(body),
+        metadata=dict(graph.metadata),
+    )
+    return Split(tuple(head), eliminate_dead(result), tuple(tail))
+
+
+def eliminate_dead(graph: Graph) -> Graph:
+    """Drop nodes that no output depends on, and tensors that nothing mentions. Graph inputs stay."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    needed.update(graph.inputs)
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in needed}
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(reversed(kept)))
+
+
+def fuse_requantize(graph: Graph) -> Graph:
+    """Make a Requantize that only narrows the range (a Relu or Clip) the clamp of its producer.
+
+    The producer must have no other consumer, and both outputs the same quantisation: then the requantisation
+    scale is exactly 1, and clamping twice is clamping once.
+    """
+    uses = _use_counts(graph)
+    nodes: dict[str, Node] = {}  # by output; insertion order is execution order
+    for node in graph.nodes:
+        producer = nodes.get(node.inputs[0])
+        if (
+            isinstance(node, Requantize)
+            and isinstance(producer, Clamped)
+            and uses[producer.output] == 1
+            and _same_quantization(graph.tensor(producer.output), graph.tensor(node.output))
+        ):
+            del nodes[producer.output]
+            clamp = _narrow(producer.clamp, node.clamp)
+            nodes[node.output] = dataclasses.replace(producer, output=node.output, clamp=clamp)
+        else:
+            nodes[node.output] = node
+    # A fused producer moved down to its Requantize's place, which is still before all its consumers.
+    return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
+
+
+def _use_counts(graph: Graph) -> dict[str, int]:
+    counts = dict.fromkeys(graph.tensors, 0)
+    for name in [*graph.outputs, *(name for node in graph.nodes for name in node.inputs)]:
+        counts[name] += 1
+    return counts
+
+
+def _same_quantization(a: Tensor, b: Tensor) -> bool:
+    if a.quantization is None or b.quantization is None:
+        return False
+    return a.dtype == b.dtype and a.quantization.equals(b.quantization)
+
+
+def _narrow(first: Clamp, second: Clamp) -> Clamp:
+    """The one clamp that equals `first`, then `second`."""
+    low, high = (min(max(bound, second[0]), second[1]) for bound in first)
+    return low, high
+
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (eliminate_dead, fuse_requantize)
+
+
+def optimize(graph: Graph, *, check: bool = False) -> Graph:
+    """Run all passes in order; with `check` the verifier after each (its errors are then Towline's)."""
+    for transform in PASSES:
+        graph = transform(graph)
+        if check:
+            verify(graph)
+    return graph
+
+
+def unsigned_activations(graph: Graph) -> Graph:
+    """Rewrite a graph so that every int8 activation is uint8, its zero-point and clamps raised by 128.
+
+    Each activation then holds exactly the old value plus 128, inputs and outputs included: at the boundary
+    the caller flips the top bit (``XOR 0x80``). Weights keep their dtype.
+    """
+    tensors = dict(graph.tensors)
+    raised = {tensor.name for tensor in graph.activations() if tensor.dtype == "int8"}
+    for name in raised:
+        quantization = tensors[name].quantization
+        assert quantization is not None  # verified
+        moved = dataclasses.replace(quantization, zero_point=quantization.zero_point + np.int32(128))
+        tensors[name] = dataclasses.replace(tensors[name], dtype="uint8", quantization=moved)
+    nodes = tuple(
+        dataclasses.replace(node, clamp=(node.clamp[0] + 128, node.clamp[1] + 128))
+        if isinstance(node, Clamped) and node.output in raised
+        else node
+        for node in graph.nodes
+    )
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)

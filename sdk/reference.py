@@ -1,0 +1,282 @@
+"""The definition of every operator, in numpy, in both arithmetics. Targets are held against it bit for bit.
+
+An accumulator is an exact int32: the sum of products of zero-point-free integers, plus the int32 bias.
+What follows is a requantisation by a positive real scale, in one of two arithmetics:
+
+* `f32`, onnxruntime's own: ``clip(rint(float32(acc) * scale) + zero_point, clamp)``; the conversion, the
+  product and the float32 scale are each rounded once, half to even, and so is `rint`.
+* `q31`: ``clip((((acc << shift) * multiplier + 2^30) >> 31) + zero_point, clamp)`` in exact integers with
+  the constants of `sdk.arithmetic.q31`: one rounding, half up.
+
+The scale is float32 in both, computed in this order (sx, sw, so: scales of input, weight, output):
+
+==================== ======================= ==========================================================
+operator             accumulator             scale
+==================== ======================= ==========================================================
+Conv, Gemm           sum (x-zx)(w-zw) + bias (sx * sw) / so, per output channel where sw is
+Requantize           x - zx                  sx / so
+GlobalAveragePool    sum (x-zx)              sx / (so * count)
+AveragePool          sum (x-zx)              sx / (so * count), count per position without padding
+==================== ======================= ==========================================================
+
+Add in `f32` is ``rint((a-za) * (sa/so) + (b-zb) * (sb/so))`` in float32, each operation rounded
+(onnxruntime folds the zero-points into one constant, so about 1 element in 10^5 differs by one); in `q31`
+it is `sdk.arithmetic.q31_add`, which fits int32. AveragePool is a sum of integers here and of dequantised
+floats in onnxruntime: where sx / (so * count) makes exact ties common (equal scales), its noise decides
+them. MaxPool and Reshape are exact. Quantize divides in float32 and rounds half to even; Dequantize and
+Softmax are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.errors import InternalError, InvalidInput
+from sdk.graph import (
+    Add,
+    Array,
+    AveragePool,
+    Clamp,
+    Conv,
+    Dequantize,
+    Gemm,
+    GlobalAveragePool,
+    Graph,
+    MaxPool,
+    Node,
+    Quantize,
+    Requantize,
+    Reshape,
+    Softmax,
+    Tensor,
+)
+from sdk.shapes import window_counts, window_positions
+from sdk.target import Arithmetic
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+
+def run(graph: Graph, inputs: Mapping[str, Array], arithmetic: Arithmetic = "f32") -> dict[str, Array]:
+    """Run a verified graph (`sdk.passes.verify`).
+
+    Args:
+        graph: a whole network or an integer body.
+        inputs: one array for each of `graph.inputs`, of its tensor's shape and dtype.
+        arithmetic: how accumulators are requantised.
+
+    Returns:
+        Every activation by tensor name, inputs and outputs included.
+
+    Raises:
+        InvalidInput: a wrong name, shape or dtype, or a NaN.
+    """
+    values = check_inputs(graph, inputs)
+    for node in graph.nodes:
+        values[node.output] = evaluate(graph, node, values, arithmetic)
+    return values
+
+
+def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs by name, once they are known to be what the graph takes.
+
+    Raises:
+        InvalidInput: a wrong name, shape or dtype, or a NaN.
+    """
+    for name in inputs:
+        if name not in graph.inputs:
+            hint = f"the inputs are: {', '.join(graph.inputs)}"
+            raise InvalidInput(f"the network has no input named {name!r}", where=graph.name, hint=hint)
+    for name in graph.inputs:
+        where, tensor = f"input {name}", graph.tensor(name)
+        if name not in inputs:
+            raise InvalidInput("no array was given for it", where=where)
+        array = np.asarray(inputs[name])
+        if array.shape != tensor.shape:
+            raise InvalidInput(f"shape {list(array.shape)}, expected {list(tensor.shape)}", where=where)
+        if array.dtype != np.dtype(tensor.dtype):
+            raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where)
+        if tensor.dtype == "float32" and np.isnan(array).any():
+            raise InvalidInput("it holds NaN", where=where)
+    return {name: np.asarray(inputs[name]) for name in graph.inputs}
+
+
+def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: Arithmetic) -> Array:
+    """One operator of a verified graph.
+
+    Args:
+        graph: holds the node's tensors; constants are read from it.
+        node: any operator of the set.
+        values: at least the node's input activations, by tensor name.
+        arithmetic: how accumulators are requantised.
+
+    Returns:
+        The output, of its tensor's shape and dtype.
+    """
+    x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+    value = values[node.inputs[0]] if x.data is None else x.data
+    match node:
+        case Quantize():
+            return _saturate(np.rint(value / np.float32(out.scale)), out, dtype_range(out.dtype))
+        case Dequantize():
+            return _centred(x, value).astype(np.float32) * np.float32(x.scale)
+        case Softmax():
+            exponential = np.exp(value - value.max(axis=node.axis, keepdims=True))
+            return np.asarray(exponential / exponential.sum(axis=node.axis, keepdims=True), np.float32)
+        case Reshape():
+            return value.reshape(out.shape)
+        case MaxPool():
+            return _max_pool(node, value)
+        case Conv():
+            weight = graph.tensor(node.inputs[1])
+            acc = _convolve(_centred(x, value), _weights(weight), node)
+            acc = _add_bias(graph, node, acc, (-1, 1, 1))
+            scale = _weighted_scale(x, weight, out).reshape(-1, 1, 1)
+            return _requantize(acc, scale, out, node.clamp, arithmetic)
+        case Gemm():
+            weight = graph.tensor(node.inputs[1])
+            product = _centred(x, value).astype(np.float64) @ _weights(weight).astype(np.float64).T
+            acc = _add_bias(graph, node, product.astype(np.int32), (-1,))
+            return _requantize(acc, _weighted_scale(x, weight, out), out, node.clamp, arithmetic)
+        case Add():
+            other = graph.tensor(node.inputs[1])
+            b = values[other.name] if other.data is None else other.data
+            return _add(node, x, value, other, b, out, arithmetic)
+        case Requantize():
+            ratio = np.asarray(scale_ratio(x.scale, over=out.scale))
+            return _requantize(_centred(x, value), ratio, out, node.clamp, arithmetic)
+        case GlobalAveragePool():
+            acc = _centred(x, value).sum(axis=(2, 3), keepdims=True, dtype=np.int32)
+            count = np.asarray(x.shape[2] * x.shape[3])
+            return _requantize(acc, _mean_scale(x, out, count), out, node.clamp, arithmetic)
+        case AveragePool():
+            if node.count_include_pad:
+                count = np.asarray(node.kernel[0] * node.kernel[1])
+            else:
+                count = window_counts(x.shape[2:], node.kernel, node.strides, node.pads)
+            acc = _sum_pool(node, _centred(x, value))
+            return _requantize(acc, _mean_scale(x, out, count), out, node.clamp, arithmetic)
+        case _:
+            raise InternalError(f"{node.op} has no definition", where=f"node {node.name}")
+
+
+def dtype_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest value of an integer dtype."""
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def _requantize(acc: Int32, scale: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
+    """`acc` to the output's dtype; `scale` broadcasts against it."""
+    if arithmetic == "f32":
+        return _saturate(np.rint(acc.astype(np.float32) * scale), out, clamp)
+    unique, where = np.unique(scale, return_inverse=True)
+    constants = [q31(float(value)) for value in unique]
+    multiplier = np.array([c.multiplier for c in constants], np.int64)[where].reshape(scale.shape)
+    shift = np.array([c.shift for c in constants], np.int64)[where].reshape(scale.shape)
+    # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least 2^30);
+    # bounding it there keeps the product within int64 and changes no result.
+    shifted = np.clip(acc.astype(np.int64) << shift, -(2**32) + 1, 2**32 - 1)
+    return _saturate((shifted * multiplier + 2**30) >> 31, out, clamp)
+
+
+def _saturate(rounded: Array, out: Tensor, clamp: Clamp) -> Array:
+    """Rounded values, float32 or integer, plus the output's zero-point, within `clamp`, as its dtype."""
+    low, high = clamp[0] - out.zero_point, clamp[1] - out.zero_point
+    result: Array = np.clip(rounded, low, high).astype(np.int32) + np.int32(out.zero_point)
+    return result.astype(out.dtype)
+
+
+def _add(node: Add, ta: Tensor, a: Array, tb: Tensor, b: Array, out: Tensor, arithmetic: Arithmetic) -> Array:
+    ratio_a, ratio_b = scale_ratio(ta.scale, over=out.scale), scale_ratio(tb.scale, over=out.scale)
+    ca, cb = _centred(ta, a), _centred(tb, b)
+    if arithmetic == "f32":
+        rounded = np.rint(ca.astype(np.float32) * ratio_a + cb.astype(np.float32) * ratio_b)
+        return _saturate(rounded, out, node.clamp)
+    c = q31_add(float(ratio_a), float(ratio_b))
+    total = ca * np.int32(c.a_multiplier) + cb * np.int32(c.b_multiplier) + (1 << c.shift >> 1)
+    return _saturate(total >> c.shift, out, node.clamp)
+
+
+def _weighted_scale(x: Tensor, weight: Tensor, out: Tensor) -> Float32:
+    """Requantisation scale of Conv and Gemm: float32, shape (1,) or (channels,)."""
+    assert weight.quantization is not None  # verified
+    scales = np.atleast_1d(weight.quantization.scale)
+    return np.array([scale_ratio(x.scale, float(scale), over=out.scale) for scale in scales], np.float32)
+
+
+def _mean_scale(x: Tensor, out: Tensor, count: Array) -> Float32:
+    return np.asarray(np.float32(x.scale) / (np.float32(out.scale) * count.astype(np.float32)), np.float32)
+
+
+def _centred(tensor: Tensor, value: Array) -> Int32:
+    return value.astype(np.int32) - np.int32(tensor.zero_point)
+
+
+def _weights(weight: Tensor) -> Int32:
+    assert weight.data is not None  # verified
+    assert weight.quantization is not None
+    zero_point = weight.quantization.zero_point
+    # The channel axis of Conv and Gemm weights is the first.
+    return weight.data.astype(np.int32) - zero_point.reshape((-1,) + (1,) * (weight.data.ndim - 1))
+
+
+def _add_bias(graph: Graph, node: Node, acc: Int32, shape: tuple[int, ...]) -> Int32:
+    bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
+    return acc if bias is None else acc + bias.reshape(shape)
+
+
+def _pad(x: Array, pads: tuple[int, int, int, int], value: int = 0) -> Array:
+    top, left, bottom, right = pads
+    if not any(pads):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def _taps(
+    x: Array, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
+) -> list[Array]:
+    """Views of padded `x`, one per kernel element in row-major order, each of the output's size."""
+    rows, columns = window_positions(x.shape[2:], kernel, strides, (0, 0, 0, 0), dilations)
+    (sh, sw), (dh, dw) = strides, dilations
+    return [
+        x[:, :, i * dh : i * dh + (rows - 1) * sh + 1 : sh, j * dw : j * dw + (columns - 1) * sw + 1 : sw]
+        for i in range(kernel[0])
+        for j in range(kernel[1])
+    ]
+
+
+def _convolve(x: Int32, weight: Int32, node: Conv) -> Int32:
+    """Exact int32 accumulators [N,O,rows,columns] of centred inputs and weights."""
+    batch, channels = x.shape[:2]
+    outputs, per_group, kh, kw = weight.shape
+    taps = _taps(_pad(x, node.pads), (kh, kw), node.strides, node.dilations)
+    if per_group == 1 and node.group == channels:
+        repeat = outputs // channels
+        acc = np.zeros((batch, outputs, *taps[0].shape[2:]), np.int32)
+        for tap, element in zip(taps, weight.reshape(outputs, -1).T, strict=True):
+            acc += (np.repeat(tap, repeat, axis=1) if repeat > 1 else tap) * element[:, None, None]
+        return acc
+    # float64 matrix products are exact below 2^53 and use the BLAS, which integer ones do not.
+    columns = np.stack(taps, axis=2).astype(np.float64)  # [N, C, kh*kw, rows, columns]
+    columns = columns.reshape(batch, node.group, per_group * kh * kw, -1)
+    matrix = weight.reshape(node.group, outputs // node.group, -1).astype(np.float64)
+    return (matrix @ columns).astype(np.int32).reshape(batch, outputs, *taps[0].shape[2:])
+
+
+def _sum_pool(node: AveragePool, x: Int32) -> Int32:
+    taps = _taps(_pad(x, node.pads), node.kernel, node.strides, (1, 1))
+    acc = np.zeros(taps[0].shape, np.int32)
+    for tap in taps:
+        acc += tap
+    return acc
+
+
+def _max_pool(node: MaxPool, x: Array) -> Array:
+    padded = _pad(x, node.pads, dtype_range(str(x.dtype))[0])  # the smallest value never wins
+    taps = _taps(padded, node.kernel, node.strides, node.dilations)
+    return np.asarray(np.maximum.reduce(taps))

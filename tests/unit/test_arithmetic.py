@@ -1,0 +1,62 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.errors import Unsupported
+
+PROPERTY = settings(derandomize=True, max_examples=300, deadline=None, database=None)
+SCALES = st.floats(2.0**-40, 255.0, width=32)
+
+
+def test_scale_ratio_rounds_each_step_to_float32():
+    sx, sw, so = np.float32(0.0235), np.float32(0.0071), np.float32(0.0412)
+    assert scale_ratio(sx, sw, over=so) == (sx * sw) / so
+    assert scale_ratio(sx, over=so).dtype == np.float32
+    exact = np.float32(float(sx) * float(sw) / float(so))
+    random = np.random.default_rng(0)
+    triples = random.uniform(0.001, 0.1, (1000, 3)).astype(np.float32)
+    stepwise = [scale_ratio(a, b, over=c) for a, b, c in triples]
+    at_once = [np.float32(float(a) * float(b) / float(c)) for a, b, c in triples]
+    assert any(a != b for a, b in zip(stepwise, at_once, strict=True))
+    assert abs(exact - scale_ratio(sx, sw, over=so)) < 1e-9
+
+
+@PROPERTY
+@given(SCALES)
+def test_q31_is_the_nearest_multiplier(scale):
+    constants = q31(scale)
+    assert 0 <= constants.multiplier < 2**31
+    assert constants.shift == 0 or constants.multiplier >= 2**30
+    error = Fraction(scale) - Fraction(constants.multiplier, 2**31) * 2**constants.shift
+    assert abs(error) <= Fraction(2**constants.shift, 2**32)
+
+
+def test_q31_shifts_from_one_on():
+    assert (q31(0.5).multiplier, q31(0.5).shift) == (2**30, 0)
+    assert (q31(1.0).multiplier, q31(1.0).shift) == (2**30, 1)
+    assert q31(float(np.nextafter(np.float32(1), np.float32(0)))).shift == 0
+    assert q31(float(np.nextafter(np.float32(256), np.float32(0)))).shift == 8
+    with pytest.raises(Unsupported, match="out of range"):
+        q31(256.0)
+
+
+@PROPERTY
+@given(SCALES, SCALES)
+def test_q31_add_fits_int32_up_to_saturation(a, b):
+    """Every sum that does not saturate an 8-bit output, and every partial sum, lies within int32."""
+    constants = q31_add(a, b)
+    rounding = 1 << constants.shift >> 1
+    assert 255 * (constants.a_multiplier + constants.b_multiplier) + rounding < 2**31
+    for ratio, multiplier in ((a, constants.a_multiplier), (b, constants.b_multiplier)):
+        assert abs(Fraction(ratio) - Fraction(multiplier, 2**constants.shift)) <= Fraction(
+            1, 2 ** (constants.shift + 1)
+        )
+
+
+def test_q31_add_refuses_huge_ratios():
+    with pytest.raises(Unsupported, match="out of range"):
+        q31_add(300.0, 0.5)

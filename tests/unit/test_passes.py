@@ -1,0 +1,308 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk import reference
+from sdk.errors import InternalError, InvalidModel, TowlineError, Unsupported
+from sdk.graph import Dequantize, Graph, MaxPool, Quantization, Quantize, Requantize, Softmax, Tensor
+from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, split, unsigned_activations, verify
+from tests.graph_builder import RANGES, GraphBuilder
+
+PROPERTY = settings(derandomize=True, max_examples=40, deadline=None, database=None)
+
+
+def clip(builder: GraphBuilder, x: str, clamp: tuple[int, int]) -> str:
+    """A Requantize that keeps the quantisation: a Relu or Clip on its own."""
+    source = builder.tensors[x]
+    name = f"clip{len(builder.nodes)}"
+    return builder._append(Requantize(name, (x,), name, clamp), dataclasses.replace(source, name=name))
+
+
+@st.composite
+def networks(draw) -> Graph:
+    """Random graphs with branches, clips of every producer, dead nodes and several outputs."""
+    dtype = draw(st.sampled_from(["uint8", "int8"]))
+    low, high = RANGES[dtype]
+    builder = GraphBuilder((1, 4, 6, 6), seed=draw(st.integers(0, 999)), dtype=dtype)
+    names = ["x"]
+    for _ in range(draw(st.integers(1, 7))):
+        x = draw(st.sampled_from(names))
+        shape = builder.tensors[x].shape
+        match draw(st.sampled_from(["conv", "add", "clip", "clip", "clip", "scale", "max", "mean"])):
+            case "conv":
+                names.append(builder.conv(x, 4, 3, pads=1, relu=draw(st.booleans())))
+            case "add":
+                other = draw(st.sampled_from([n for n in names if builder.tensors[n].shape == shape]))
+                names.append(builder.add(x, other))
+            case "scale":
+                names.append(builder.requantize(x))
+            case "max":
+                names.append(builder.max_pool(x, 2, pads=(1, 1, 0, 0)))
+            case "mean":
+                names.append(builder.average_pool(x, 3, pads=1))
+            case _:
+                bounds = sorted(draw(st.tuples(st.integers(low, high), st.integers(low, high))))
+                names.append(clip(builder, x, (bounds[0], bounds[1])))
+    outputs = draw(st.lists(st.sampled_from(names[1:]), min_size=1, max_size=2, unique=True))
+    return builder.graph(*outputs)
+
+
+def results(graph, value, arithmetic):
+    values = reference.run(graph, {"x": value}, arithmetic)
+    return {name: values[name] for name in graph.outputs}
+
+
+def picture(graph, seed=0):
+    tensor = graph.tensor("x")
+    low, high = RANGES[tensor.dtype]
+    return np.random.default_rng(seed).integers(low, high, tensor.shape, tensor.dtype, endpoint=True)
+
+
+@PROPERTY
+@given(networks())
+def test_every_pass_keeps_every_bit(graph):
+    verify(graph)
+    value = picture(graph)
+    for transform in (*PASSES, optimize):
+        after = transform(graph)
+        verify(after)
+        assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
+        for arithmetic in ("f32", "q31"):
+            before = results(graph, value, arithmetic)
+            for name, array in results(after, value, arithmetic).items():
+                assert np.array_equal(array, before[name])
+
+
+@PROPERTY
+@given(networks())
+def test_unsigned_activations_add_128(graph):
+    after = unsigned_activations(graph)
+    verify(after)
+    value = picture(graph)
+    signed = graph.tensor("x").dtype == "int8"
+    assert {t.dtype for t in after.activations()} == {"uint8"}
+    for arithmetic in ("f32", "q31"):
+        moved = reference.run(after, {"x": value.view(np.uint8) ^ 0x80 if signed else value}, arithmetic)
+        for name, array in reference.run(graph, {"x": value}, arithmetic).items():
+            assert np.array_equal(moved[name], array.view(np.uint8) ^ 0x80 if signed else array)
+
+
+def test_a_clip_becomes_its_producers_clamp():
+    builder = GraphBuilder((1, 4, 6, 6))
+    x = builder.conv("x", 4, 3, pads=1)
+    first = clip(builder, x, (50, 255))
+    second = clip(builder, first, (0, 200))
+    graph = optimize(builder.graph(second), check=True)
+    assert [(node.op, node.name, node.output, node.clamp) for node in graph.nodes] == [
+        ("Conv", "conv0", second, (50, 200))
+    ]
+    assert x not in graph.tensors
+
+
+def test_a_producer_read_twice_keeps_its_range():
+    builder = GraphBuilder((1, 4, 6, 6))
+    x = builder.conv("x", 4)
+    graph = builder.graph(builder.add(clip(builder, x, (50, 255)), x))
+    assert [node.op for node in fuse_requantize(graph).nodes] == ["Conv", "Requantize", "Add"]
+    graph = dataclasses.replace(graph, outputs=("clip1", x))
+    assert [node.op for node in optimize(graph).nodes] == ["Conv", "Requantize"]
+
+
+def test_dead_nodes_go_and_inputs_stay():
+    builder = GraphBuilder((1, 4, 6, 6))
+    kept = builder.conv("x", 4)
+    builder.conv(kept, 8, 3)
+    graph = eliminate_dead(builder.graph(kept))
+    assert [node.output for node in graph.nodes] == [kept]
+    assert set(graph.tensors) == {"x", kept, f"{kept}.w", f"{kept}.b"}
+
+
+# --- split ----------------------------------------------------------------------------------------------
+
+
+def whole() -> Graph:
+    """float picture -> Quantize -> Conv -> Dequantize -> Softmax."""
+    builder = GraphBuilder((1, 4, 6, 6))
+    y = builder.conv("x", 4, 3)
+    graph = builder.graph(y)
+    shape = graph.tensor(y).shape
+    for name, size in (("picture", (1, 4, 6, 6)), ("real", shape), ("probability", shape)):
+        graph.tensors[name] = Tensor(name, size, "float32")
+    nodes = (
+        Quantize("q", ("picture",), "x"),
+        *graph.nodes,
+        Dequantize("d", (y,), "real"),
+        Softmax("s", ("real",), "probability", 1),
+    )
+    return dataclasses.replace(graph, inputs=("picture",), outputs=("probability",), nodes=nodes)
+
+
+def test_split_gives_the_integer_body():
+    graph = whole()
+    verify(graph)
+    parts = split(graph)
+    verify(parts.body)
+    assert [node.name for node in parts.head] == ["q"]
+    assert [node.op for node in parts.tail] == ["Dequantize", "Softmax"]
+    assert (parts.body.inputs, parts.body.outputs) == (("x",), ("conv0",))
+    assert set(parts.body.tensors) == {"x", "conv0", "conv0.w", "conv0.b"}
+    value = np.random.default_rng(1).normal(0, 1, (1, 4, 6, 6)).astype(np.float32)
+    values = reference.run(graph, {"picture": value})
+    assert np.array_equal(reference.run(parts.body, {"x": values["x"]})["conv0"], values["conv0"])
+
+
+def test_split_of_a_body_is_itself():
+    graph = GraphBuilder((1, 4, 6, 6))
+    graph.add(graph.conv("x", 4), graph.conv("x", 4))
+    parts = split(graph.graph())
+    assert (parts.head, parts.tail, parts.body) == ((), (), graph.graph())
+
+
+def test_float_in_the_middle_is_refused_by_name():
+    graph = whole()
+    again = Tensor("again", graph.tensor("probability").shape, "uint8", Quantization.per_tensor(0.01, 0))
+    pooled = dataclasses.replace(again, name="pooled")
+    graph.tensors.update(again=again, pooled=pooled)
+    more = (
+        Quantize("q2", ("probability",), "again"),
+        MaxPool("middle", ("again",), "pooled", (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    )
+    graph = dataclasses.replace(graph, nodes=(*graph.nodes, *more), outputs=("pooled",))
+    verify(graph)
+    with pytest.raises(Unsupported, match="node middle: MaxPool"):
+        split(graph)
+
+
+def test_a_network_without_integers_is_refused():
+    graph = whole()
+    nodes = (graph.nodes[0], Dequantize("d", ("x",), "real2"))
+    graph.tensors["real2"] = Tensor("real2", (1, 4, 6, 6), "float32")
+    with pytest.raises(Unsupported, match="no quantised operator"):
+        split(dataclasses.replace(graph, nodes=nodes, outputs=("real2",)))
+
+
+# --- the verifier ---------------------------------------------------------------------------------------
+
+
+def conv_graph() -> Graph:
+    builder = GraphBuilder((1, 4, 6, 6))
+    builder.conv("x", 8, 3)
+    return builder.graph()
+
+
+def change_tensor(name, **changes):
+    def mutate(graph):
+        tensors = graph.tensors | {name: dataclasses.replace(graph.tensors[name], **changes)}
+        return dataclasses.replace(graph, tensors=tensors)
+
+    return mutate
+
+
+def change_node(**changes):
+    return lambda graph: dataclasses.replace(graph, nodes=(dataclasses.replace(graph.nodes[0], **changes),))
+
+
+def quantization(scale, zero_point, axis=None):
+    return Quantization(np.asarray(scale, np.float32), np.asarray(zero_point, np.int32), axis)
+
+
+WRONG = {
+    "shape": (change_tensor("conv0", shape=(1, 8, 6, 6)), InvalidModel, "node conv0"),
+    "empty": (change_tensor("x", shape=(0, 4, 6, 6)), InvalidModel, "tensor x"),
+    "dtype": (change_tensor("x", dtype="int16"), InvalidModel, "tensor x"),
+    "int32 activation": (
+        change_tensor("x", dtype="int32", quantization=quantization(1, 0)),
+        InvalidModel,
+        "conv0",
+    ),
+    "no quantisation": (change_tensor("x", quantization=None), InvalidModel, "tensor x"),
+    "zero scale": (
+        change_tensor("x", quantization=quantization(0, 0)),
+        InvalidModel,
+        "tensor x: its scale is 0",
+    ),
+    "nan scale": (change_tensor("x", quantization=quantization(np.nan, 0)), InvalidModel, "tensor x"),
+    "negative scale": (change_tensor("x", quantization=quantization(-1, 0)), InvalidModel, "tensor x"),
+    "zero-point": (change_tensor("x", quantization=quantization(1, 256)), InvalidModel, "tensor x"),
+    "channels": (
+        change_tensor("conv0.w", quantization=quantization([1] * 7, [0] * 7, 0)),
+        InvalidModel,
+        "conv0.w",
+    ),
+    "axis": (change_tensor("conv0.w", quantization=quantization([1] * 4, [0] * 4, 1)), InvalidModel, "conv0"),
+    "per channel": (
+        change_tensor("x", quantization=quantization([1] * 4, [0] * 4, 1)),
+        InvalidModel,
+        "conv0",
+    ),
+    "data": (change_tensor("conv0.b", data=np.zeros(8, np.int64)), InvalidModel, "tensor conv0.b"),
+    "bias length": (
+        change_tensor("conv0.b", data=np.zeros(4, np.int32), shape=(4,), quantization=quantization(1, 0)),
+        InvalidModel,
+        "node conv0: bias",
+    ),
+    "bias dtype": (
+        change_tensor("conv0.b", data=np.zeros(8, np.int8), dtype="int8"),
+        InvalidModel,
+        "node conv0: bias of int8",
+    ),
+    "accumulator": (
+        change_tensor("conv0.b", data=np.full(8, 2**31 - 100, np.int32)),
+        Unsupported,
+        "node conv0: its accumulator could reach",
+    ),
+    "clamp": (change_node(clamp=(0, 256)), InvalidModel, "node conv0: clamp"),
+    "clamp order": (change_node(clamp=(9, 8)), InvalidModel, "node conv0: clamp"),
+    "group": (change_node(group=2), InvalidModel, "node conv0"),
+    "stride": (change_node(strides=(0, 1)), InvalidModel, "node conv0"),
+    "kernel": (change_node(dilations=(4, 4)), InvalidModel, "node conv0"),
+    "operands": (change_node(inputs=("x",)), InvalidModel, "node conv0"),
+    "undefined": (change_node(inputs=("nothing", "conv0.w")), InternalError, "'nothing'"),
+    "unnamed": (change_node(output="nothing"), InternalError, "'nothing'"),
+    "twice": (change_node(output="x"), InternalError, "'x' is defined twice"),
+    "not computed": (
+        lambda graph: dataclasses.replace(graph, nodes=()),
+        InternalError,
+        "graph output 'conv0'",
+    ),
+    "same name": (
+        lambda graph: dataclasses.replace(graph, nodes=graph.nodes * 2),
+        InternalError,
+        "share a name",
+    ),
+    "misfiled": (
+        lambda graph: dataclasses.replace(graph, tensors={"y": graph.tensor("x")}),
+        InternalError,
+        "'y'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_the_verifier_refuses(case):
+    mutate, error, message = WRONG[case]
+    graph = conv_graph()
+    verify(graph)
+    with pytest.raises(TowlineError, match=message) as caught:
+        verify(mutate(graph))
+    assert type(caught.value) is error
+
+
+def test_order_pools_and_float_are_verified():
+    builder = GraphBuilder((1, 4, 6, 6))
+    builder.max_pool(builder.conv("x", 4), 2)
+    graph = builder.graph()
+    with pytest.raises(InternalError, match="node maxpool1: 'conv0' is read before"):
+        verify(dataclasses.replace(graph, nodes=graph.nodes[::-1]))
+    moved = dataclasses.replace(graph.tensor("maxpool1"), quantization=quantization(9, 9))
+    with pytest.raises(InvalidModel, match="node maxpool1: MaxPool changes the quantisation"):
+        verify(dataclasses.replace(graph, tensors=graph.tensors | {"maxpool1": moved}))
+    pool = dataclasses.replace(graph.nodes[1], pads=(2, 2, 2, 2))
+    with pytest.raises(InvalidModel, match="node maxpool1: a pooling window lies wholly in the padding"):
+        verify(dataclasses.replace(graph, nodes=(graph.nodes[0], pool)))
+    real = Tensor("x", (1, 4, 6, 6), "float32")
+    with pytest.raises(InvalidModel, match="node conv0: Conv with float32 at x"):
+        verify(dataclasses.replace(graph, tensors=graph.tensors | {"x": real}))
