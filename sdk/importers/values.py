@@ -1,0 +1,214 @@
+"""What an ONNX value is while a model is walked, and the graph that grows from it.
+
+The walk is lazy about float: between DequantizeLinear and QuantizeLinear a value is a `Real`, a recipe that
+no tensor holds. When QuantizeLinear says how the result is quantised, the recipe becomes integer nodes. A
+Relu or Clip on the way only narrows the recipe's bounds, and a MaxPool or Reshape is appended to its moves;
+both commute with quantisation, which is monotonic and elementwise, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdk.graph import (
+    Array,
+    Clamp,
+    Dequantize,
+    Graph,
+    Node,
+    Quantization,
+    Quantize,
+    Requantize,
+    Reshape,
+    Tensor,
+)
+from sdk.passes import INTEGER_RANGE, Clamped
+
+Shape = tuple[int, ...]
+UNSET: Clamp = (0, 0)
+"""The clamp of an operator whose output's quantisation is not known yet."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant as stored: an initializer, a Constant node, or what was folded from them."""
+
+    name: str
+    array: Array
+
+
+@dataclass(frozen=True)
+class QuantizedConstant:
+    """DequantizeLinear of a constant: integers with their meaning."""
+
+    name: str
+    array: Array
+    quantization: Quantization
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An integer activation: a tensor of the graph."""
+
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Real:
+    """A float value that no tensor holds: ``moves(clip(source, low, high))``.
+
+    Attributes:
+        name: its ONNX value name.
+        owner: the ONNX node that made it.
+        shape: after the moves.
+        source: a tensor (a float graph input, or an integer one seen through DequantizeLinear), or an
+            operator that lacks only its output and clamp.
+        source_shape: before the moves.
+        moves: MaxPool and Reshape templates with the shape after each.
+        low, high: bounds in real units.
+        bounded_by: the Relu or Clip that set the bounds.
+    """
+
+    name: str
+    owner: str
+    shape: Shape
+    source: str | Node
+    source_shape: Shape
+    moves: tuple[tuple[Node, Shape], ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+    bounded_by: str = ""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A float tensor of the tail, which the host computes."""
+
+    tensor: str
+
+
+Value = Constant | QuantizedConstant | Quantized | Real | Hosted
+
+
+class GraphBuilder:
+    """The integer graph while it grows; `reserved` names are only given to the values they belong to."""
+
+    def __init__(self, reserved: set[str]) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self._reserved = reserved
+        self._node_names: set[str] = set()
+
+    def emit(self, template: Node, output: Tensor) -> str:
+        """Append the operator with this output; its name is made unique. Returns the output's name."""
+        name = _unique(template.name, self._node_names)
+        self._node_names.add(name)
+        self.tensors[output.name] = output
+        self.nodes.append(dataclasses.replace(template, name=name, output=output.name))
+        return output.name
+
+    def fresh(self, base: str) -> str:
+        """A tensor name that nothing else has."""
+        return _unique(base, self._reserved.union(self.tensors))
+
+    def constant(self, name: str, array: Array, quantization: Quantization) -> str:
+        """File a constant; one of the same name and content is shared, another content gets a new name."""
+        array = np.ascontiguousarray(array)
+        known = self.tensors.get(name)
+        if known is not None:
+            shared = known.data is not None and known.quantization is not None
+            shared = shared and known.dtype == str(array.dtype) and np.array_equal(known.data, array)  # type: ignore[arg-type]
+            if shared and known.quantization.equals(quantization):  # type: ignore[union-attr]
+                return name
+            name = self.fresh(name)
+        self.tensors[name] = Tensor(name, array.shape, str(array.dtype), quantization, array)
+        return name
+
+    def quantize(
+        self,
+        real: Real,
+        dtype: str,
+        quantization: Quantization,
+        *,
+        owner: str,
+        output: str | None = None,
+        keep: bool = False,
+    ) -> str:
+        """Turn a recipe into integer nodes.
+
+        Args:
+            real: the recipe.
+            dtype: uint8 or int8.
+            quantization: of the result.
+            owner: the ONNX node that quantises; names a Requantize that no Relu or Clip does.
+            output: name of the resulting tensor; None where any will do.
+            keep: whether `output` must exist (a graph output) even where nothing has to be done.
+
+        Returns:
+            The tensor that holds the result: the source itself where nothing had to be done.
+        """
+        clamp = quantized_clamp(real, dtype, quantization)
+        requantize = Requantize(real.bounded_by or owner, (), "", clamp)
+        steps: list[tuple[Node, Shape]] = []
+        if isinstance(real.source, Node):
+            assert isinstance(real.source, Clamped)
+            steps.append((dataclasses.replace(real.source, clamp=clamp), real.source_shape))
+            current = real.source.inputs[0]
+        else:
+            current = real.source
+            source = self.tensors[current]
+            same = True
+            if source.quantization is None:
+                steps.append((Quantize(owner, (), ""), source.shape))
+            else:
+                same = source.dtype == dtype and source.quantization.equals(quantization)
+            if not same or clamp != INTEGER_RANGE[dtype]:
+                steps.append((requantize, source.shape))
+        steps.extend(real.moves)
+        if not steps and keep:
+            steps.append((Reshape(owner, (), ""), real.shape))
+        for index, (template, shape) in enumerate(steps):
+            last = index == len(steps) - 1
+            name = output if last and output is not None else self.fresh(f"{real.name}_quantized")
+            node = dataclasses.replace(template, inputs=(current, *template.inputs[1:]))
+            current = self.emit(node, Tensor(name, shape, dtype, quantization))
+        return current
+
+    def dequantize(self, tensor: str, output: str, owner: str) -> str:
+        node = Dequantize(owner, (tensor,), "")
+        return self.emit(node, Tensor(output, self.tensors[tensor].shape, "float32"))
+
+    def graph(self, name: str, inputs: list[str], outputs: list[str], metadata: dict[str, str]) -> Graph:
+        return Graph(name, tuple(inputs), tuple(outputs), self.tensors, tuple(self.nodes), metadata)
+
+
+def quantized_clamp(real: Real, dtype: str, quantization: Quantization) -> Clamp:
+    """The recipe's bounds in quantised units: what QuantizeLinear makes of them."""
+    low, high = INTEGER_RANGE[dtype]
+    zero_point = int(quantization.zero_point)
+    scaled = np.rint(np.array([real.low, real.high], np.float32) / quantization.scale)
+    bounds = np.clip(scaled, low - zero_point, high - zero_point).astype(np.int32) + zero_point
+    return int(bounds[0]), int(bounds[1])
+
+
+def bounds_are_exact(real: Real, tensor: Tensor) -> bool:
+    """Whether clipping the integers of `tensor` equals clipping its real values: no bound between steps."""
+    if tensor.quantization is None:
+        return math.isinf(real.low) and math.isinf(real.high)
+    clamp = quantized_clamp(real, tensor.dtype, tensor.quantization)
+    steps = np.array(clamp, np.int32) - tensor.quantization.zero_point
+    low, high = (steps.astype(np.float32) * tensor.quantization.scale).tolist()
+    first, last = INTEGER_RANGE[tensor.dtype]
+    low_is_exact = low == real.low or (clamp[0] == first and real.low < low)
+    return low_is_exact and (high == real.high or (clamp[1] == last and real.high > high))
+
+
+def _unique(base: str, taken: set[str]) -> str:
+    name, number = base, 1
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    return name
