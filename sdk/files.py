@@ -1,0 +1,60 @@
+"""Results on disk: whole or not at all.
+
+A result is written to a temporary file in its own directory and renamed over the old one at the end, so
+that a reader, a crash, Ctrl-C or a full disk never leaves half a file under the name asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sdk.errors import OutputFailed
+
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file, open for writing, that becomes `path` when the block ends without an exception.
+
+    Raises:
+        OutputFailed: the directory is not there or not writable, or the disk is full.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OutputFailed("is not a regular file", where=str(path), hint="name a file to write")
+    temporary: str | None = None
+    try:
+        try:
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            os.chmod(temporary, 0o666 & ~_UMASK)
+            os.replace(temporary, target)
+            temporary = None
+        except OSError as error:
+            raise OutputFailed(
+                f"cannot be written: {error.strerror or error}",
+                where=str(target),
+                hint="check the directory, its permissions and the space left on the disk",
+            ) from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all.
+
+    Raises:
+        OutputFailed: as `replacing`.
+    """
+    with replacing(path) as file:
+        file.write(data)

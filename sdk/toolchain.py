@@ -1,0 +1,333 @@
+"""External programs: what Towline calls, where it is found, which version it must have.
+
+The one place that looks for tools. Each is a row of `TOOLS`: an environment variable overrides the search
+of PATH, versioned names are tried before plain ones, and the version is read from the program itself.
+Children die with us, SIGKILL included: util-linux's setpriv asks the kernel for that (prctl(2),
+PR_SET_PDEATHSIG) and then becomes the tool. None of the tools starts children of its own: clang runs its
+cc1 in process, and we call the linker directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdk.errors import BuildFailed, EnvironmentMissing, InternalError, ToolMissing
+
+LLVM_RELEASES = range(19, 26)
+"""LLVM majors whose Debian-style names (clang-19) are tried, oldest first: the one we measure with."""
+
+STDERR_LINES = 20
+"""Lines of a failed tool's stderr that go into the error."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One external program.
+
+    Attributes:
+        name: what the rest of Towline calls it.
+        variable: environment variable that overrides the search: a path, or a name on PATH.
+        candidates: executable names in order of preference.
+        minimum: oldest version that will do, as (major, minor).
+        pattern: finds the version in the output of `--version`.
+        package: Debian and Ubuntu package.
+        purpose: what it is for, shown by doctor.
+        optional: nothing of today's default journey needs it.
+    """
+
+    name: str
+    variable: str
+    candidates: tuple[str, ...]
+    minimum: tuple[int, int]
+    pattern: str
+    package: str
+    purpose: str
+    optional: bool = False
+
+    @property
+    def install(self) -> str:
+        return f"sudo apt-get install {self.package}"
+
+    @property
+    def needs(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.minimum)).removesuffix('.0')} or newer"
+
+
+def _llvm(stem: str) -> tuple[str, ...]:
+    return (*(f"{stem}-{release}" for release in LLVM_RELEASES), stem)
+
+
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "clang",
+            "TOWLINE_CLANG",
+            _llvm("clang"),
+            (19, 0),
+            r"clang version (\d+(?:\.\d+)+)",
+            "clang-19",
+            "compiles the DSP's kernels",
+        ),
+        Tool(
+            "lld",
+            "TOWLINE_LLD",
+            _llvm("ld.lld"),
+            (19, 0),
+            r"LLD (\d+(?:\.\d+)+)",
+            "lld-19",
+            "links the DSP's program",
+        ),
+        Tool(
+            "qemu-hexagon",
+            "TOWLINE_QEMU_HEXAGON",
+            ("qemu-hexagon", "qemu-hexagon-static"),
+            (7, 0),
+            r"version (\d+(?:\.\d+)+)",
+            "qemu-user",
+            "the emulated DSP",
+        ),
+        Tool(
+            "sdcc",
+            "TOWLINE_SDCC",
+            ("sdcc",),
+            (4, 0),
+            r"(\d+(?:\.\d+)+) #\d+",
+            "sdcc",
+            "compiles the USB bridge's firmware",
+            optional=True,
+        ),
+    )
+}
+
+
+def find(name: str) -> Path:
+    """Path of a tool of `TOOLS`, its version checked; cached for the process.
+
+    Raises:
+        ToolMissing: nowhere to be found, or too old; the hint is the install command.
+    """
+    return _locate(name)[0]
+
+
+def version(name: str) -> str:
+    """Version of a tool as it states it, for example "19.1.7".
+
+    Raises:
+        ToolMissing: as `find`.
+    """
+    return _locate(name)[1]
+
+
+def command(name: str, args: Sequence[str | os.PathLike[str]] = ()) -> list[str]:
+    """The argument vector that starts a tool so that it dies with us; for `run`, or a Popen of one's own.
+
+    The kernel ties the child to the thread that starts it, so that thread must outlive the child.
+
+    Raises:
+        ToolMissing: as `find`.
+    """
+    return [*_death_prefix(), str(find(name)), *(os.fspath(arg) for arg in args)]
+
+
+def run(
+    name: str,
+    args: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    input: bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a tool to its end and collect stdout and stderr; killed on a time-out and on Ctrl-C.
+
+    Args:
+        name: a tool of `TOOLS`.
+        args: its arguments.
+        cwd: directory to run in.
+        input: bytes for its stdin; without them stdin is empty.
+        timeout: seconds, None for no limit.
+        check: whether a non-zero exit status is an error.
+
+    Raises:
+        ToolMissing: as `find`.
+        BuildFailed: it exited with a status other than 0 (with `check`), or ran into the time-out.
+    """
+    argv = command(name, args)
+    try:
+        # subprocess.run kills and reaps its child on every exception, KeyboardInterrupt among them.
+        done = subprocess.run(
+            argv, cwd=cwd, input=input or b"", capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"it did not finish within {timeout:g} s and was stopped", where=name) from None
+    except OSError as error:
+        raise BuildFailed(f"it could not be started: {error.strerror}", where=name) from None
+    if check and done.returncode != 0:
+        raise failure(name, done.returncode, done.stderr)
+    return done
+
+
+def failure(name: str, status: int, stderr: bytes) -> BuildFailed:
+    """The error for a tool that ended with `status` (negative: a signal), its stderr trimmed."""
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    dropped = len(lines) - STDERR_LINES
+    if dropped > 0:
+        lines = [*lines[:STDERR_LINES], f"... and {dropped} lines more"]
+    said = "\n".join(lines) or "it said nothing"
+    how = f"exit status {status}"
+    if status < 0:
+        how = f"signal {-status}"
+        with contextlib.suppress(ValueError):
+            how = signal.Signals(-status).name
+    return BuildFailed(f"failed with {how}: {said}", where=name)
+
+
+@dataclass(frozen=True)
+class ToolStatus:
+    """One line of doctor.
+
+    Attributes:
+        name: the tool, or "opencl".
+        purpose: what it is for.
+        optional: whether today's default journey does without.
+        path: where it was found, None if it was not.
+        version: what it says of itself, None if it was not found.
+        problem: why it cannot be used; None if it can.
+        hint: what to do about the problem.
+        variable: the environment variable that overrides the search, if there is one.
+    """
+
+    name: str
+    purpose: str
+    optional: bool
+    path: str | None
+    version: str | None
+    problem: str | None = None
+    hint: str | None = None
+    variable: str | None = None
+
+
+def status() -> list[ToolStatus]:
+    """Every external tool and library, found or not."""
+    lines = []
+    for tool in TOOLS.values():
+        path = found = problem = hint = None
+        try:
+            path, found = str(find(tool.name)), version(tool.name)
+        except ToolMissing as error:
+            problem, hint = error.message, error.hint
+        lines.append(
+            ToolStatus(tool.name, tool.purpose, tool.optional, path, found, problem, hint, tool.variable)
+        )
+    return [*lines, _opencl_status()]
+
+
+def _locate(name: str) -> tuple[Path, str]:
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise InternalError(f"no tool named {name!r} is declared in sdk.toolchain")
+    # The environment is part of the key, so that a change of it within the process is seen.
+    return _search(tool, os.environ.get(tool.variable) or None, os.environ.get("PATH"))
+
+
+@functools.cache
+def _search(tool: Tool, override: str | None, path: str | None) -> tuple[Path, str]:
+    rejected = []
+    for candidate in (override,) if override else tool.candidates:
+        executable = shutil.which(candidate, path=path)
+        if executable is None:
+            continue
+        found = _read_version(tool, executable)
+        if found is None:
+            rejected.append(f"{executable} does not say that it is {tool.name}")
+        elif tuple(map(int, found.split("."))) < tool.minimum:
+            rejected.append(f"{executable} is {found}")
+        else:
+            return Path(executable), found
+    hint = f"{tool.install}, or set {tool.variable} to its path"
+    if rejected:
+        raise ToolMissing(f"{tool.needs} is needed, but {'; '.join(rejected)}", hint=hint)
+    if override:
+        raise ToolMissing(
+            f"{tool.variable}={override} is not an executable",
+            hint=f"correct or unset {tool.variable}; {tool.install}",
+        )
+    raise ToolMissing(f"{tool.needs} was not found on PATH ({tool.purpose})", hint=hint)
+
+
+def _read_version(tool: Tool, executable: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [*_death_prefix(), executable, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(tool.pattern, done.stdout.decode(errors="replace"))
+    return match[1] if match else None
+
+
+def _death_prefix() -> tuple[str, ...]:
+    return _setpriv(os.environ.get("PATH"))
+
+
+@functools.cache
+def _setpriv(path: str | None) -> tuple[str, ...]:
+    setpriv = shutil.which("setpriv", path=path)
+    if setpriv is None:
+        return ()
+    # busybox and util-linux before 2.33 have a setpriv without the option.
+    probe = subprocess.run(
+        [setpriv, "--pdeathsig", "KILL", setpriv, "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return (setpriv, "--pdeathsig", "KILL") if probe.returncode == 0 else ()
+
+
+def _opencl_status() -> ToolStatus:
+    purpose = "runs Adreno programs (any OpenCL 1.2 platform)"
+    try:
+        library, platforms = opencl_platforms()
+    except EnvironmentMissing as error:
+        return ToolStatus("opencl", purpose, True, None, None, error.message, error.hint)
+    plural = "platform" if platforms == 1 else "platforms"
+    return ToolStatus("opencl", purpose, True, library, f"{platforms} {plural}")
+
+
+def opencl_platforms() -> tuple[str, int]:
+    """(library name, number of platforms) of the installed OpenCL loader.
+
+    Raises:
+        EnvironmentMissing: no loader, or a loader without a platform (ICD) behind it.
+    """
+    hint = "sudo apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
+    library = ctypes.util.find_library("OpenCL")
+    if library is None:
+        raise EnvironmentMissing("no libOpenCL was found", hint=hint)
+    count = ctypes.c_uint32(0)
+    try:
+        # cl_int clGetPlatformIDs(cl_uint entries, cl_platform_id *platforms, cl_uint *count)
+        error = ctypes.CDLL(library).clGetPlatformIDs(0, None, ctypes.byref(count))
+    except (OSError, AttributeError) as problem:
+        raise EnvironmentMissing(f"{library} cannot be used: {problem}", hint=hint) from None
+    if error != 0 or count.value == 0:
+        raise EnvironmentMissing(f"{library} is there, but no OpenCL platform behind it", hint=hint)
+    return library, count.value
