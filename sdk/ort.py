@@ -1,0 +1,97 @@
+"""onnxruntime and its quantiser kept in check: sessions, no noise on our streams, errors of our tree."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sdk.errors import InvalidModel, OutputFailed, TowlineError
+from sdk.extras import require
+
+
+def session(model: Any, *, optimize: bool = True, exact: bool = False) -> Any:
+    """An InferenceSession on the CPU; `exact` for quantised models, whose sums may else saturate."""
+    runtime = require("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave busy machines usable
+    if not optimize:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if exact:  # u8 x s8 products saturate on x86 without VNNI
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def with_outputs(model: Any, names: Sequence[str]) -> Any:
+    """A copy that also returns `names` (float32)."""
+    onnx = require("onnx")
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    present = {value.name for value in model.graph.output}
+    result.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        for name in names
+        if name not in present
+    )
+    return result
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep onnxruntime's warnings and progress prints off our stdout and stderr."""
+    runtime = require("onnxruntime")
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    runtime.set_default_logger_severity(4)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        runtime.set_default_logger_severity(2)
+        logging.disable(disabled)
+
+
+@contextlib.contextmanager
+def onnxruntime_errors(action: str, where: str) -> Iterator[None]:
+    """Turn what the quantiser and its C++ raise into our errors."""
+    try:
+        yield
+    except TowlineError:
+        raise
+    except OSError as problem:
+        raise _no_room(problem) from problem
+    except Exception as problem:
+        raise InvalidModel(f"onnxruntime cannot {action}: {first_line(problem)}", where=where) from problem
+
+
+@contextlib.contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A directory for intermediate files, gone when the block ends.
+
+    Raises:
+        OutputFailed: it cannot be created.
+    """
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="towline-", ignore_cleanup_errors=True)
+    except OSError as problem:
+        raise _no_room(problem) from problem
+    with directory as name:
+        yield Path(name)
+
+
+def _no_room(problem: OSError) -> OutputFailed:
+    return OutputFailed(
+        f"intermediate files cannot be written: {problem.strerror or problem}",
+        where=tempfile.gettempdir(),
+        hint="make room there, or set TMPDIR to another directory",
+    )
+
+
+def first_line(problem: Exception) -> str:
+    """What an exception says, without the pages that C++ may append."""
+    return next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)

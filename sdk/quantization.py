@@ -1,0 +1,430 @@
+"""Float ONNX to quantised (QDQ) ONNX, through onnxruntime's static quantisation, with a report on the loss.
+
+What is chosen here: unsigned activations per tensor, symmetric int8 weights per output channel, int32
+biases; batch normalisation folded and ReLU6 absorbed into the quantised range; opset 13 or newer. Softmax
+stays float, for the host. The calibration inputs are run through the float model first, with a probe on
+every tensor, so that a NaN is named rather than averaged away; the same inputs then measure what
+quantisation changed.
+
+The preprocessing and the statistics of the calibration inputs are stored in the model's metadata, from
+where the compiler takes them into the artefact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from sdk import calibration, files
+from sdk.calibration import Calibration, Feeds, Progress, Shape, Skipped, Source
+from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
+from sdk.extras import require
+from sdk.fidelity import OutputAgreement, TensorError, agreement, run_float, tensor_errors
+from sdk.importers import check_float, is_quantized, read_onnx
+from sdk.ort import first_line, onnxruntime_errors, quiet, temporary_directory
+from sdk.preprocess import InputStatistics, Preprocessing
+
+Method = Literal["minmax", "entropy", "percentile"]
+"""How ranges are found: all that occurred; least loss of entropy (onnxruntime's 128 bins, which on few
+samples cut nothing); or all but the outermost 0.001 %."""
+
+Activation = Literal["uint8", "int8"]
+
+PREPROCESSING_KEY = "towline.preprocessing"
+STATISTICS_KEY = "towline.input_statistics"
+
+LIMIT = 512
+"""Calibration samples taken unless told: ranges settle long before, and all are held in memory."""
+
+OPSET = 13
+SQNR_SAMPLES = 8
+HISTOGRAM_STRIDE = 4
+"""Samples whose activations the histogram methods hold at once; a 224 x 224 network has ~30 MB of them."""
+
+OPERATORS = (
+    "Add",
+    "AveragePool",
+    "Clip",
+    "Conv",
+    "Flatten",
+    "Gemm",
+    "GlobalAveragePool",
+    "MatMul",
+    "MaxPool",
+    "ReduceMean",
+    "Relu",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+)
+
+SMALLEST_CHANNEL = 1e-3
+"""A channel's weights get a range of at least this part of the tensor's. Without it, the next-to-nothing
+weights that folded batch normalisation leaves in dead channels would get a scale so small (or, all zero,
+so large) that the channel's bias no longer fits int32 (or loses its digits). What such weights lose is far
+below one step of the output, whose scale all channels share."""
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What was done, from what, and what it cost.
+
+    Attributes:
+        output: the quantised model's file.
+        samples: calibration samples used, of `available`.
+        skipped: pictures that could not be read; `other_files` were not pictures.
+        outputs: agreement of the graph's outputs.
+        tensors: every quantised activation in graph order, measured on a few samples.
+        float_bytes, quantized_bytes: file sizes.
+        seconds: wall seconds by stage.
+    """
+
+    output: Path
+    method: Method
+    per_channel: bool
+    activation: Activation
+    samples: int
+    available: int
+    other_files: int
+    skipped: tuple[Skipped, ...]
+    preprocessing: Preprocessing | None
+    outputs: tuple[OutputAgreement, ...]
+    tensors: tuple[TensorError, ...]
+    float_bytes: int
+    quantized_bytes: int
+    seconds: Mapping[str, float]
+
+    @property
+    def worst(self) -> TensorError | None:
+        """The activation with the lowest SQNR."""
+        return min(self.tensors, key=lambda tensor: tensor.sqnr_db, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        document = dataclasses.asdict(self)
+        document["output"] = str(self.output)
+        document["preprocessing"] = self.preprocessing.to_json() if self.preprocessing else None
+        return document
+
+
+def quantize(
+    model: str | os.PathLike[str],
+    calibrate: Source,
+    output: str | os.PathLike[str],
+    *,
+    preprocessing: Preprocessing | None = None,
+    method: Method = "minmax",
+    per_channel: bool = True,
+    activation: Activation = "uint8",
+    limit: int | None = LIMIT,
+    input_shapes: Mapping[str, Shape] | None = None,
+    progress: Progress | None = None,
+) -> QuantizationReport:
+    """Quantise a float ONNX file.
+
+    Args:
+        model: the float model.
+        calibrate: a directory of typical pictures (or one picture), an .npz or .npy file, arrays by
+            input name, or one array; arrays are float, [N, ...] after preprocessing.
+        output: where the QDQ model goes; replaced only when everything went well.
+        preprocessing: how pictures become inputs, by default `preprocess.default_for` the input; with
+            arrays, how they were made, if pictures shall be given to the compiled network.
+        method: how ranges are found; see Method.
+        per_channel: weights with a scale per output channel.
+        activation: the activations' type.
+        limit: the most calibration samples to use, None for all.
+        input_shapes: static shapes for inputs whose shape is dynamic.
+        progress: called with (stage, steps done, steps).
+
+    Raises:
+        UsageError: an argument that makes no sense, or a model file that is not there.
+        InvalidModel: the file is damaged, or computes NaN or infinity.
+        Unsupported: already quantised; an operator or a dynamic shape that Towline does not do.
+        InvalidInput: calibration data that cannot be used.
+        OutputFailed: the result could not be written.
+        EnvironmentMissing: the extra `compile` is not installed.
+    """
+    if method not in get_args(Method):
+        raise UsageError(f"no calibration method {method!r}", hint=f"choose {', '.join(get_args(Method))}")
+    if activation not in get_args(Activation):
+        raise UsageError(f"no activation type {activation!r}", hint="choose uint8 or int8")
+    report = _reporter(progress)
+    watch = _Stopwatch()
+    where = os.fspath(model)
+    source = _read_float(where, input_shapes)
+    float_bytes = Path(model).stat().st_size
+    if not Path(output).absolute().parent.is_dir():  # now rather than after minutes of calibration
+        raise OutputFailed("its directory does not exist", where=os.fspath(output))
+    inputs = _inputs(source, where)
+    watch.lap("read")
+    data = calibration.load(calibrate, inputs, preprocessing, limit, report)
+    watch.lap("calibration data")
+
+    with temporary_directory() as directory, quiet():
+        prepared = _prepare(source, directory, where)
+        watch.lap("prepare")
+        expected = run_float(prepared, data, report, where)
+        watch.lap("float model")
+        quantized = _quantize_static(prepared, data, directory, method, per_channel, activation, report)
+        watch.lap("quantise")
+        statistics = _statistics(inputs, data)
+        _finish(quantized, data.preprocessing, statistics)
+        payload = _checked(quantized)
+        outputs = agreement(quantized, data, expected, report)
+        watch.lap("quantised model")
+        tensors = tensor_errors(prepared, quantized, data.samples[:SQNR_SAMPLES])
+        watch.lap("per-tensor errors")
+
+    files.write(output, payload)
+    return QuantizationReport(
+        output=Path(output),
+        method=method,
+        per_channel=per_channel,
+        activation=activation,
+        samples=len(data.samples),
+        available=data.available,
+        other_files=data.other_files,
+        skipped=data.skipped,
+        preprocessing=data.preprocessing,
+        outputs=outputs,
+        tensors=tensors,
+        float_bytes=float_bytes,
+        quantized_bytes=len(payload),
+        seconds=watch.seconds,
+    )
+
+
+def read_metadata(model: Any) -> tuple[Preprocessing | None, InputStatistics | None]:
+    """What `quantize` stored in a model about its inputs.
+
+    Args:
+        model: an onnx.ModelProto, or the path of a model file.
+
+    Raises:
+        InvalidModel: the entries are there but damaged.
+    """
+    if isinstance(model, str | os.PathLike):
+        model = read_onnx(model)
+    entries = {entry.key: entry.value for entry in model.metadata_props}
+
+    def read(key: str, parse: Callable[[Any], Any]) -> Any:
+        if key not in entries:
+            return None
+        try:
+            return parse(json.loads(entries[key]))
+        except (ValueError, InvalidInput) as problem:
+            raise InvalidModel(
+                f"the metadata {key} is damaged: {problem}", hint="quantise the model again"
+            ) from problem
+
+    return read(PREPROCESSING_KEY, Preprocessing.from_json), read(STATISTICS_KEY, InputStatistics.from_json)
+
+
+def _reporter(progress: Progress | None) -> Progress:
+    """The caller's progress with the caller's stdout, which `_quiet` withholds from onnxruntime."""
+    stdout = sys.stdout
+
+    def report(stage: str, done: int, steps: int) -> None:
+        if progress is not None:
+            with contextlib.redirect_stdout(stdout):
+                progress(stage, done, steps)
+
+    return report
+
+
+def _read_float(where: str, input_shapes: Mapping[str, Shape] | None) -> Any:
+    """The float model, checked, with static shapes and an opset that has per-channel quantisation."""
+    onnx = require("onnx")
+    model = read_onnx(where)
+    if is_quantized(model):
+        raise Unsupported(
+            "the model is already quantised", where=where, hint="compile it as it is, or give the float model"
+        )
+    check_float(model, input_shapes=input_shapes)
+    _set_shapes(model, input_shapes or {})
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), OPSET)
+    if opset < OPSET:
+        try:
+            require("onnx.version_converter")
+            model = onnx.version_converter.convert_version(model, OPSET)
+        except Exception as problem:  # whatever its C++ raises
+            raise Unsupported(
+                f"opset {opset} cannot be converted to {OPSET}: {first_line(problem)}",
+                where=where,
+                hint=f"export the model again with opset {OPSET} or newer",
+            ) from problem
+    return model
+
+
+def _set_shapes(model: Any, shapes: Mapping[str, Shape]) -> None:
+    """Write the static input shapes into the model, and let inference find the rest anew."""
+    given = {value.name: value for value in model.graph.input}
+    for name, shape in shapes.items():
+        if name not in given:
+            raise UsageError(f"the model has no input {name!r}", hint=f"its inputs: {', '.join(given)}")
+        dims = given[name].type.tensor_type.shape
+        dims.ClearField("dim")
+        for size in shape:
+            dims.dim.add().dim_value = size
+    if shapes:
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+
+def _inputs(model: Any, where: str) -> dict[str, Shape]:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs: dict[str, Shape] = {}
+    for value in model.graph.input:
+        if value.name in constants:
+            continue
+        kind = value.type.tensor_type
+        if kind.elem_type != require("onnx").TensorProto.FLOAT:
+            raise Unsupported("the network's input is not float32", where=f"{where}: input {value.name}")
+        inputs[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+    return inputs
+
+
+def _prepare(model: Any, directory: Path, where: str) -> Any:
+    """Batch normalisation folded, constants folded, shapes inferred: the float model to quantise."""
+    onnx = require("onnx")
+    preprocess = require("onnxruntime.quantization.shape_inference").quant_pre_process
+    raw, prepared = directory / "float.onnx", directory / "prepared.onnx"
+    with onnxruntime_errors("prepare the model", where):
+        onnx.save(model, raw)
+        preprocess(str(raw), str(prepared), skip_symbolic_shape=True)
+        return onnx.load(prepared)
+
+
+class _Reader:
+    """The samples as onnxruntime's CalibrationDataReader wants them."""
+
+    def __init__(self, data: Calibration, progress: Progress) -> None:
+        self._samples, self._progress = data.samples, progress
+        self._position, self._end = 0, len(data.samples)
+
+    def __len__(self) -> int:
+        """Rounded up to whole strides, which onnxruntime insists on; `set_range` cuts the last one."""
+        return -(-len(self._samples) // HISTOGRAM_STRIDE) * HISTOGRAM_STRIDE
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self._position, self._end = start_index, min(end_index, len(self._samples))
+
+    def get_next(self) -> Feeds | None:
+        self._progress("calibrate", self._position, len(self._samples))
+        if self._position == self._end:
+            return None
+        self._position += 1
+        return self._samples[self._position - 1]
+
+
+def _quantize_static(
+    prepared: Any,
+    data: Calibration,
+    directory: Path,
+    method: Method,
+    per_channel: bool,
+    activation: Activation,
+    progress: Progress,
+) -> Any:
+    onnx, tool = require("onnx"), require("onnxruntime.quantization")
+    result = directory / "quantized.onnx"
+    options: dict[str, Any] = {}
+    if method != "minmax":
+        options["CalibStridedMinMax"] = HISTOGRAM_STRIDE
+    if per_channel:
+        options["TensorQuantOverrides"] = _small_channels(prepared)
+    with onnxruntime_errors("quantise the model", str(directory)):
+        tool.quantize_static(
+            str(directory / "prepared.onnx"),
+            str(result),
+            _Reader(data, progress),
+            quant_format=tool.QuantFormat.QDQ,
+            op_types_to_quantize=list(OPERATORS),
+            per_channel=per_channel,
+            activation_type=tool.QuantType.QUInt8 if activation == "uint8" else tool.QuantType.QInt8,
+            weight_type=tool.QuantType.QInt8,
+            calibrate_method={
+                "minmax": tool.CalibrationMethod.MinMax,
+                "entropy": tool.CalibrationMethod.Entropy,
+                "percentile": tool.CalibrationMethod.Percentile,
+            }[method],
+            extra_options=options,
+        )
+        return onnx.load(result)
+
+
+def _small_channels(model: Any) -> dict[str, list[dict[str, Any]]]:
+    """Overrides that widen the range of channels with next to no weights (see SMALLEST_CHANNEL)."""
+    to_array = require("onnx.numpy_helper").to_array
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    overrides: dict[str, list[dict[str, Any]]] = {}
+    for node in model.graph.node:
+        if node.op_type != "Conv" or node.input[1] not in constants:
+            continue
+        weight = to_array(constants[node.input[1]])
+        peaks = np.abs(weight.reshape(len(weight), -1)).max(axis=1)
+        floor = np.float32(peaks.max() * SMALLEST_CHANNEL)
+        if (peaks < floor).any():
+            wide = {"rmin": np.float32(-floor), "rmax": floor}
+            channels: list[dict[str, Any]] = [dict(wide) if peak < floor else {} for peak in peaks]
+            channels[0]["axis"] = 0  # onnxruntime would take the overrides as per tensor without it
+            overrides[node.input[1]] = channels
+    return overrides
+
+
+def _finish(model: Any, preprocessing: Preprocessing | None, statistics: InputStatistics | None) -> None:
+    """Strip what the tools leave behind, and write the metadata."""
+    used = {"ai.onnx" if node.domain == "" else node.domain for node in model.graph.node}
+    for entry in [entry for entry in model.opset_import if (entry.domain or "ai.onnx") not in used]:
+        model.opset_import.remove(entry)
+    entries = {
+        entry.key: entry.value
+        for entry in model.metadata_props
+        if not entry.key.startswith(("onnx.infer", "onnx.quant"))
+    }
+    if preprocessing is not None:
+        entries[PREPROCESSING_KEY] = json.dumps(preprocessing.to_json())
+    if statistics is not None:
+        entries[STATISTICS_KEY] = json.dumps(statistics.to_json())
+    require("onnx").helper.set_model_props(model, entries)
+
+
+def _checked(model: Any) -> bytes:
+    with onnxruntime_errors("check the quantised model", "quantised model"):
+        require("onnx").checker.check_model(model, full_check=True)
+        payload: bytes = model.SerializeToString(deterministic=True)
+        return payload
+
+
+def _statistics(inputs: Mapping[str, Shape], data: Calibration) -> InputStatistics | None:
+    """Statistics of a single input; None for networks with several."""
+    if len(inputs) != 1:
+        return None
+    ((name, shape),) = inputs.items()
+    samples = [feeds[name] for feeds in data.samples]
+    if len(shape) != 4:
+        return InputStatistics.of(samples, None)
+    nhwc = shape[3] in (1, 3) and shape[1] not in (1, 3)
+    return InputStatistics.of(samples, "NHWC" if nhwc else "NCHW")
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, stage: str) -> None:
+        now = time.monotonic()
+        self.seconds[stage] = round(now - self._last, 3)
+        self._last = now

@@ -1,0 +1,544 @@
+"""Quantisation of real (small) models, and every way calibration data and models can be wrong."""
+
+import json
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from sdk.calibration import PICTURE_SUFFIXES
+from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
+from sdk.fidelity import _decibels
+from sdk.preprocess import default_for
+from sdk.quantization import PREPROCESSING_KEY, STATISTICS_KEY, quantize, read_metadata
+from sdk.zoo import digits, mobilenet_v2
+
+
+@pytest.fixture(scope="module")
+def model():
+    return digits()
+
+
+@pytest.fixture(scope="module")
+def data(model):
+    return model.calibration()[:40]
+
+
+@pytest.fixture(scope="module")
+def quantized(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("quantized") / "digits.onnx"
+    report = quantize(model.model, model.calibration(), path, preprocessing=model.preprocessing)
+    return path, report
+
+
+def save(tmp_path, nodes, constants, *, inputs=None, outputs=(), opset=13):
+    """A float model of these nodes; the last one's output is the graph's, beside `outputs`."""
+    inputs = inputs or {"x": (1, 3, 8, 8)}
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in [nodes[-1].output[0], *outputs]
+        ],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    path = tmp_path / "small.onnx"
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def weights(*shape, seed=0, scale=0.3):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def one_conv(tmp_path, weight=None, bias=None, **options):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    weight = weights(4, 3, 3, 3) if weight is None else weight
+    bias = np.zeros(len(weight), np.float32) if bias is None else bias
+    return save(tmp_path, [node], {"w": weight, "b": bias}, **options)
+
+
+def samples(count=6, shape=(3, 8, 8), seed=1):
+    return weights(count, *shape, seed=seed, scale=1)
+
+
+def constants_of(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def run(path, name, array):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {name: array})
+
+
+def test_digits_keep_their_accuracy(model, quantized):
+    path, report = quantized
+    images, labels = model.test()
+    inputs = model.inputs(images)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    answers = [int(session.run(None, {"input": inputs[i : i + 1]})[0].argmax()) for i in range(len(inputs))]
+    assert np.mean(np.array(answers) == labels) >= 0.99
+    (logits,) = report.outputs
+    assert logits.name == "logits"
+    assert logits.top1 >= 0.99
+    assert logits.sqnr_db > 30
+    assert 0 < logits.mean_abs_diff < logits.max_abs_diff < 0.5
+
+
+def test_the_report_covers_every_activation(quantized):
+    path, report = quantized
+    names = {tensor.name for tensor in report.tensors}
+    assert {"input", "stem/relu6", "block3/add", "pool", "logits"} <= names
+    assert len(report.tensors) == 35 + 17 + 10 + 4  # ReLU6, projections, additions; those at the ends
+    assert min(tensor.sqnr_db for tensor in report.tensors) == report.worst.sqnr_db > 15
+    by_name = {tensor.name: tensor for tensor in report.tensors}
+    assert by_name["input"].sqnr_db == 200  # 8-bit pixels survive exactly
+    assert by_name["logits"].node == "classifier"
+    assert by_name["stem/relu6"].zero_point == 0
+    assert (report.samples, report.available, report.skipped, report.other_files) == (150, 150, (), 0)
+    assert report.quantized_bytes == path.stat().st_size < report.float_bytes / 2
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["outputs"][0]["top1"] >= 0.99
+
+
+def test_the_file_is_clean_and_carries_its_metadata(model, quantized):
+    path, _ = quantized
+    loaded = onnx.load(path)
+    onnx.checker.check_model(loaded, full_check=True)
+    assert [(entry.domain, entry.version) for entry in loaded.opset_import] == [("", 13)]
+    assert {entry.key for entry in loaded.metadata_props} == {PREPROCESSING_KEY, STATISTICS_KEY}
+    preprocessing, statistics = read_metadata(path)
+    assert preprocessing == model.preprocessing
+    assert statistics.count == 150
+    images, _ = model.test()
+    assert all(statistics.unlike_calibration(array[None]) is None for array in model.inputs(images))
+    assert statistics.unlike_calibration(1 - model.inputs(images[:1])) is not None  # ink on paper
+    assert read_metadata(onnx.load(model.model)) == (None, None)
+
+
+def test_types_of_the_quantised_model(quantized):
+    loaded = onnx.load(quantized[0])
+    constants = constants_of(loaded)
+    assert "Clip" not in {node.op_type for node in loaded.graph.node}
+    for node in loaded.graph.node:
+        if node.op_type == "QuantizeLinear":
+            assert constants[node.input[2]].dtype == np.uint8
+            assert 0 < constants[node.input[1]] < np.inf
+        elif node.op_type == "DequantizeLinear" and node.input[0] in constants:
+            weight = constants[node.input[0]]
+            assert weight.dtype == (np.int32 if weight.ndim == 1 else np.int8)
+            assert constants[node.input[1]].shape == (weight.shape[0],)
+            assert not constants[node.input[2]].any()
+
+
+def test_importable(quantized):
+    from sdk.importers import load_model
+
+    graph = load_model(quantized[0])
+    assert sum(node.op == "Conv" for node in graph.nodes) == 52
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"method": "entropy"}, {"method": "percentile"}, {"activation": "int8"}, {"per_channel": False}],
+    ids=str,
+)
+def test_options(model, data, tmp_path, options):
+    report = quantize(model.model, data, tmp_path / "q.onnx", **options)
+    assert report.outputs[0].top1 >= 0.95
+    loaded = onnx.load(tmp_path / "q.onnx")
+    constants = constants_of(loaded)
+    (scale,) = [
+        constants[node.input[1]] for node in loaded.graph.node if node.output[0].startswith("stem.weight_D")
+    ]
+    assert scale.ndim == int(options.get("per_channel", True))
+    zero_points = {
+        constants[n.input[2]].dtype.name for n in loaded.graph.node if n.op_type == "QuantizeLinear"
+    }
+    assert zero_points == {options.get("activation", "uint8")}
+
+
+def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
+    model, data, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    stages = []
+    for name in ("first", "second"):
+        quantize(
+            model.model,
+            data[:10],
+            tmp_path / name,
+            method="percentile",
+            progress=lambda stage, done, steps: (stages.append((stage, done, steps)), print(end="+")),
+        )
+    out, err = capfd.readouterr()
+    assert set(out) == {"+"}  # the caller may print, onnxruntime may not
+    assert err == ""
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second", "temporary"]
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert {stage for stage, _, _ in stages} == {
+        "run the float model",
+        "calibrate",
+        "run the quantised model",
+    }
+    assert all(0 <= done <= steps == 10 for _, done, steps in stages)
+
+
+def test_interrupted(model, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "q.onnx").write_text("the old one")
+
+    def interrupt(stage, done, steps):
+        if stage == "run the quantised model":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(model.model, data, tmp_path / "q.onnx", progress=interrupt)
+    assert (tmp_path / "q.onnx").read_text() == "the old one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.onnx", "temporary"]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_output_that_cannot_be_written(model, data, tmp_path):
+    with pytest.raises(OutputFailed, match="directory"):
+        quantize(model.model, data, tmp_path / "missing" / "q.onnx")
+    with pytest.raises(OutputFailed):
+        quantize(model.model, data[:1], tmp_path)
+
+
+# --- calibration data ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(model, tmp_path):
+    folder = tmp_path / "pictures"
+    (folder / "more").mkdir(parents=True)
+    model.write_pictures(folder, 6)
+    model.write_pictures(folder / "more", 2)
+    (folder / "labels.txt").write_text("0 1 2")
+    (folder / "broken.png").write_bytes((folder / "more").glob("*.png").__next__().read_bytes()[:60])
+    (folder / "empty.JPG").write_bytes(b"")
+    return folder
+
+
+def test_a_directory_of_pictures(model, pictures, tmp_path):
+    report = quantize(model.model, pictures, tmp_path / "q.onnx")
+    assert (report.samples, report.available, report.other_files) == (8, 10, 1)
+    assert [entry.path.rsplit("/")[-1] for entry in report.skipped] == ["broken.png", "empty.JPG"]
+    assert report.preprocessing == default_for((1, 1, 32, 32))
+    assert read_metadata(tmp_path / "q.onnx")[1].count == 8
+    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3)
+    assert limited.samples + len(limited.skipped) == 3
+    single = next(pictures.glob("0*.png"))
+    assert quantize(model.model, single, tmp_path / "q.onnx").samples == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "no files"),
+        ({"a.txt": b"x", "b.csv": b""}, "other files: 2"),
+        ({"a.png": b"x", "b": b""}, "unreadable pictures: 1, other files: 1"),
+    ],
+)
+def test_no_usable_picture(model, tmp_path, content, message):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, value in content.items():
+        (folder / name).write_bytes(value)
+    with pytest.raises(InvalidInput, match=message):
+        quantize(model.model, folder, tmp_path / "q.onnx")
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_missing_calibration_and_senseless_options(model, data, tmp_path):
+    with pytest.raises(InvalidInput, match="no such file"):
+        quantize(model.model, tmp_path / "nowhere", tmp_path / "q.onnx")
+    for options in ({"limit": 0}, {"method": "best"}, {"activation": "int16"}):
+        with pytest.raises(UsageError):
+            quantize(model.model, data, tmp_path / "q.onnx", **options)
+    colour = default_for((1, 3, 32, 32))
+    with pytest.raises(InvalidInput, match="the network takes"):
+        quantize(model.model, data, tmp_path / "q.onnx", preprocessing=colour)
+
+
+def test_array_files(model, data, tmp_path):
+    np.save(tmp_path / "one.npy", data)
+    np.savez(tmp_path / "any.npz", anything=data)
+    np.savez(tmp_path / "named.npz", labels=np.zeros(3), input=data.astype(np.float64))
+    sizes = [
+        quantize(model.model, tmp_path / name, tmp_path / name.replace(".", "_"), limit=2).samples
+        for name in ("one.npy", "any.npz", "named.npz")
+    ]
+    assert sizes == [2, 2, 2]
+    results = {(tmp_path / name).read_bytes() for name in ("one_npy", "any_npz", "named_npz")}
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((4, 1, 32, 32), np.uint8), "uint8, not float"),
+        (np.zeros((4, 1, 28, 28), np.float32), r"shape \[4, 1, 28, 28\]"),
+        (np.zeros((1, 32, 32), np.float32), "shape"),
+        (np.zeros((0, 1, 32, 32), np.float32), "no sample"),
+        (np.full((1, 1, 32, 32), np.nan, np.float32), "NaN"),
+        ({"a": np.zeros(1), "b": np.zeros(1)}, "no array for the input 'input'"),
+        ({}, "no array"),
+    ],
+)
+def test_bad_arrays(model, tmp_path, array, message):
+    with pytest.raises(InvalidInput, match=message):
+        quantize(model.model, array, tmp_path / "q.onnx")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY\x01\x00", b"hello"])
+def test_damaged_array_files(model, tmp_path, content):
+    for name in ("bad.npz", "bad.npy"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InvalidInput, match="not calibration data") as caught:
+            quantize(model.model, tmp_path / name, tmp_path / "q.onnx")
+        assert caught.value.where == str(tmp_path / name)
+
+
+def test_pickles_are_not_loaded(model, tmp_path):
+    np.save(tmp_path / "bad.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InvalidInput, match="not calibration data"):
+        quantize(model.model, tmp_path / "bad.npy", tmp_path / "q.onnx")
+
+
+def test_picture_suffixes_are_lower_case():
+    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in PICTURE_SUFFIXES)
+
+
+# --- models -------------------------------------------------------------------------------------------
+
+
+def test_already_quantised(quantized, data, tmp_path):
+    with pytest.raises(Unsupported, match="already quantised"):
+        quantize(quantized[0], data, tmp_path / "q.onnx")
+
+
+def test_model_files_that_are_none(data, tmp_path):
+    (tmp_path / "text.onnx").write_text("hello")
+    (tmp_path / "cut.onnx").write_bytes(digits().model.read_bytes()[:5000])
+    for name in ("text.onnx", "cut.onnx"):
+        with pytest.raises(InvalidModel):
+            quantize(tmp_path / name, data, tmp_path / "q.onnx")
+    with pytest.raises(UsageError):
+        quantize(tmp_path / "missing.onnx", data, tmp_path / "q.onnx")
+
+
+def test_nan_weights_are_named(tmp_path):
+    bad = weights(4, 3, 3, 3)
+    bad[1, 1, 1, 1] = np.nan
+    with pytest.raises(InvalidModel, match="w: "):
+        quantize(one_conv(tmp_path, bad), samples(), tmp_path / "q.onnx")
+
+
+def test_infinite_activations_are_named(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["large"], name="first"),
+        helper.make_node("Conv", ["large", "w"], ["infinite"], name="second"),
+        helper.make_node("Relu", ["infinite"], ["hidden"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["hidden"], ["y"], name="pool"),
+    ]
+    path = save(tmp_path, nodes, {"w": np.full((3, 3, 1, 1), 1e25, np.float32)})
+    with pytest.raises(InvalidModel, match=r"tensor infinite: .* sample 0"):
+        quantize(path, np.abs(samples()), tmp_path / "q.onnx")
+
+
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
+def test_constant_activations_get_a_usable_scale(tmp_path, method):
+    nodes = [
+        helper.make_node("Conv", ["x", "zero"], ["dead"], name="dead"),
+        helper.make_node("Conv", ["dead", "w", "b"], ["y"], name="live"),
+    ]
+    constants = {
+        "zero": np.zeros((3, 3, 1, 1), np.float32),
+        "w": weights(4, 3, 1, 1),
+        "b": weights(4, seed=3),
+    }
+    path = save(tmp_path, nodes, constants)
+    report = quantize(path, np.zeros((3, 3, 8, 8), np.float32), tmp_path / "q.onnx", method=method)
+    for name, values in constants_of(onnx.load(tmp_path / "q.onnx")).items():
+        if name.endswith("_scale"):
+            assert np.isfinite(values).all(), name
+            assert (values > 0).all(), name
+    assert report.outputs[0].max_abs_diff < 0.05
+
+
+def test_dead_channels_keep_their_bias(tmp_path):
+    weight = weights(5, 3, 3, 3)
+    weight[1] = 0
+    weight[2] *= np.float32(1e-20)
+    bias = np.array([0.1, 1.37, -1.21, 0.5, -0.5], np.float32)
+    report = quantize(one_conv(tmp_path, weight, bias), samples(), tmp_path / "q.onnx")
+    loaded = onnx.load(tmp_path / "q.onnx")
+    constants = constants_of(loaded)
+    (node,) = [n for n in loaded.graph.node if n.output[0] == "b"]
+    scale, quantized_bias = constants[node.input[1]], constants[node.input[0]]
+    assert scale.shape == (5,)
+    np.testing.assert_allclose(scale * quantized_bias, bias, atol=1e-4)
+    assert np.abs(quantized_bias.astype(np.int64)).max() < 2**30
+    assert report.outputs[0].sqnr_db > 30
+
+
+def test_batch_normalisation_is_folded(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"], name="norm"),
+        helper.make_node("Relu", ["n"], ["y"], name="relu"),
+    ]
+    constants = {
+        "w": weights(4, 3, 3, 3),
+        "scale": np.abs(weights(4, seed=1)) + 1,
+        "shift": weights(4, seed=2),
+        "mean": weights(4, seed=3),
+        "var": np.abs(weights(4, seed=4)) + 1,
+    }
+    report = quantize(save(tmp_path, nodes, constants), samples(), tmp_path / "q.onnx")
+    operators = {node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node}
+    assert operators == {"Conv", "QuantizeLinear", "DequantizeLinear"}
+    assert report.outputs[0].sqnr_db > 30
+
+
+def test_an_older_opset_is_raised(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Clip", ["c"], ["y"], name="relu6", min=0.0, max=6.0),
+    ]
+    path = save(tmp_path, nodes, {"w": weights(4, 3, 3, 3)}, opset=9)
+    report = quantize(path, samples(), tmp_path / "q.onnx")
+    assert [entry.version for entry in onnx.load(tmp_path / "q.onnx").opset_import] == [13]
+    assert report.outputs[0].sqnr_db > 30
+
+
+def test_dynamic_shapes(tmp_path):
+    path = one_conv(tmp_path, inputs={"x": ("N", 3, "H", "W")})
+    with pytest.raises(Unsupported, match="dynamic") as caught:
+        quantize(path, samples(), tmp_path / "q.onnx")
+    assert "--input-shape x=" in caught.value.hint
+    report = quantize(path, samples(), tmp_path / "q.onnx", input_shapes={"x": (1, 3, 8, 8)})
+    assert report.samples == 6
+    (given,) = onnx.load(tmp_path / "q.onnx").graph.input
+    assert [dim.dim_value for dim in given.type.tensor_type.shape.dim] == [1, 3, 8, 8]
+    with pytest.raises(UsageError, match="'z'"):
+        quantize(path, samples(), tmp_path / "q.onnx", input_shapes={"x": (1, 3, 8, 8), "z": (1,)})
+
+
+def test_softmax_stays_float_and_two_outputs_are_compared(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["g"], name="pool"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("Softmax", ["f"], ["p"], name="softmax"),
+    ]
+    path = save(tmp_path, nodes, {"w": weights(4, 3, 3, 3, scale=3)}, outputs=["g"])
+    report = quantize(path, samples(), tmp_path / "q.onnx")
+    assert [(output.name, output.top1 is None) for output in report.outputs] == [("p", False), ("g", True)]
+    probabilities, _ = run(tmp_path / "q.onnx", "x", samples(1))
+    np.testing.assert_allclose(probabilities.sum(), 1, rtol=1e-6)  # which 8-bit probabilities would miss
+
+
+@pytest.mark.parametrize("activation", ["uint8", "int8"])
+def test_a_residual_network_stays_integer_from_end_to_end(tmp_path, activation):
+    from sdk import reference
+    from sdk.importers import load_model
+
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c1"], name="conv1", pads=[1] * 4),
+        node("Relu", ["c1"], ["r1"], name="relu1"),
+        node("MaxPool", ["r1"], ["m"], name="maximum", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+        node("Conv", ["m", "w2"], ["c2"], name="conv2", pads=[1] * 4),
+        node("BatchNormalization", ["c2", "scale", "b", "b", "scale"], ["n2"], name="norm"),
+        node("Add", ["n2", "m"], ["a"], name="add"),
+        node("Relu", ["a"], ["r2"], name="relu2"),
+        node("Identity", ["r2"], ["i"], name="identity"),
+        node("AveragePool", ["i"], ["ap"], name="average", kernel_shape=[2, 2], strides=[2, 2]),
+        node("ReduceMean", ["ap"], ["g"], name="mean", axes=[2, 3], keepdims=1),
+        node("Reshape", ["g", "shape"], ["f"], name="reshape"),
+        node("MatMul", ["f", "w3"], ["mm"], name="matmul"),
+        node("Add", ["mm", "b3"], ["l"], name="bias"),
+        node("Softmax", ["l"], ["p"], name="softmax"),
+    ]
+    constants = {
+        "w": weights(8, 3, 3, 3),
+        "b": weights(8),
+        "w2": weights(8, 8, 3, 3),
+        "scale": np.abs(weights(8)) + 1,
+        "shape": np.array([1, -1]),
+        "w3": weights(8, 5),
+        "b3": weights(5),
+    }
+    path = tmp_path / "q.onnx"
+    report = quantize(save(tmp_path, nodes, constants), samples(), path, activation=activation)
+    assert report.outputs[0].max_abs_diff < 0.05
+    graph = load_model(path)
+    operators = [node.op for node in graph.nodes]
+    assert operators[0] == "Quantize"
+    assert operators[-2:] == ["Dequantize", "Softmax"]
+    assert operators.count("Quantize") == operators.count("Dequantize") == 1
+    inputs = samples(1)
+    np.testing.assert_allclose(reference.run(graph, {"x": inputs})["p"], run(path, "x", inputs)[0], atol=0.02)
+
+
+def test_two_inputs(tmp_path):
+    node = helper.make_node("Add", ["a", "b"], ["y"], name="add")
+    path = save(tmp_path, [node], {}, inputs={"a": (1, 4), "b": (1, 4)})
+    arrays = {"a": weights(5, 4), "b": weights(5, 4, seed=2)}
+    report = quantize(path, arrays, tmp_path / "q.onnx")
+    assert report.outputs[0].top1 is not None
+    assert read_metadata(tmp_path / "q.onnx") == (None, None)
+    with pytest.raises(InvalidInput, match="different numbers"):
+        quantize(path, arrays | {"b": weights(4, 4)}, tmp_path / "q.onnx")
+    with pytest.raises(InvalidInput, match="no array for the input 'b'"):
+        quantize(path, {"a": weights(5, 4)}, tmp_path / "q.onnx")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InvalidInput, match="2 inputs"):
+        quantize(path, tmp_path / "folder", tmp_path / "q.onnx")
+
+
+def test_sqnr_is_what_it_says(tmp_path):
+    """The input's SQNR, recomputed here from its scale and zero-point."""
+    inputs = samples(3)
+    report = quantize(one_conv(tmp_path), inputs, tmp_path / "q.onnx")
+    (tensor,) = [tensor for tensor in report.tensors if tensor.name == "x"]
+    steps = np.clip(np.rint(inputs / np.float32(tensor.scale)) + tensor.zero_point, 0, 255)
+    noise = inputs - tensor.scale * (steps - tensor.zero_point)
+    expected = 10 * np.log10((inputs.astype(np.float64) ** 2).sum() / (noise.astype(np.float64) ** 2).sum())
+    assert tensor.sqnr_db == pytest.approx(expected, abs=0.01)
+    assert _decibels(1, 0) == 200
+    assert _decibels(0, 1) == -200
+    assert _decibels(100, 1) == pytest.approx(20)
+
+
+def test_damaged_metadata(quantized):
+    loaded = onnx.load(quantized[0])
+    for value in ("{", "[]", '{"size": [1, 1]}'):
+        for key in (PREPROCESSING_KEY, STATISTICS_KEY):
+            helper.set_model_props(loaded, {key: value})
+            with pytest.raises(InvalidModel, match=key):
+                read_metadata(loaded)
+
+
+def test_a_larger_network_from_the_zoo(tmp_path):
+    onnx.save(mobilenet_v2(0.35, 64, 10), tmp_path / "net.onnx")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for index in range(4):
+        pixels = np.random.default_rng(index).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.jpg")
+    report = quantize(tmp_path / "net.onnx", folder, tmp_path / "q.onnx")
+    assert report.preprocessing == default_for((1, 3, 64, 64))
+    assert report.outputs[0].sqnr_db > 10
