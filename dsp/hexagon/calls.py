@@ -1,0 +1,109 @@
+"""What lowering produces: layers of kernel calls whose arena offsets are still symbolic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsp.hexagon.layout import Planes
+from dsp.hexagon.memory import Buffer
+from sdk.graph import Clamp, Tensor
+
+MACS_PER_PACKET = 256  # two vrmpy of 128 multiply-accumulates each
+
+
+@dataclass(frozen=True)
+class At:
+    """An arena offset: a buffer, and bytes from its start."""
+
+    buffer: Buffer
+    delta: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of kernels/SOURCE; with `defines` it is one of that file's variants."""
+
+    source: str
+    symbol: str
+    defines: tuple[str, ...] = ()
+
+
+Fields = Mapping[str, Any]
+"""Descriptor fields by C name; values are int, At, nested Fields or lists of them."""
+
+
+@dataclass(frozen=True)
+class Call:
+    kernel: Kernel
+    struct: str
+    fields: Fields
+
+
+@dataclass
+class Layer:
+    """One step of the network, the unit of profile and check.
+
+    Attributes:
+        name, op: of the node whose output it produces.
+        tensor: that output's name.
+        planes: its form; None when it is dense (C-order bytes from `start`).
+        macs: including those of a fused convolution.
+        costs: packets the layer cannot do without, by what for; 256 multiply-accumulates a packet.
+    """
+
+    name: str
+    op: str
+    tensor: str
+    macs: int = 0
+    calls: list[Call] = field(default_factory=list)
+    start: At | None = None
+    planes: Planes | None = None
+    costs: Counter[str] = field(default_factory=Counter)
+
+    def multiplies(self, vrmpy: int, requantised: int) -> None:
+        """Note the packets that this many vrmpy and requantised accumulator vectors take at least."""
+        useful = self.macs // MACS_PER_PACKET
+        self.costs["multiplies"] += useful
+        self.costs["unused lanes"] += max(vrmpy // 2 - useful, 0)
+        self.costs["requantisation"] += 2 * requantised
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """All that code generation needs.
+
+    Attributes:
+        arena: bytes.
+        live_peak: the largest sum of dense tensor bytes alive at one layer.
+        laid_out_peak: the same of the buffers they really take, the least that any arena could be.
+        margin: bytes that kernels may read (never use, never write) on either side of the arena.
+    """
+
+    layers: list[Layer]
+    weights: bytes
+    arena: int
+    live_peak: int
+    laid_out_peak: int
+    margin: int
+    inputs: list[tuple[Tensor, At]]
+    outputs: list[tuple[Tensor, At]]
+    buffers: list[Buffer]
+
+
+def splat(byte: int) -> int:
+    return byte * 0x01010101
+
+
+def range_fields(y: Tensor, clamp: Clamp) -> Fields:
+    return {"zero_point": y.zero_point, "low": clamp[0], "high": clamp[1]}
+
+
+def variant(stem: str, values: Mapping[str, int], features: Mapping[str, bool]) -> Kernel:
+    """STEM.c compiled with these macros, as a function named after them."""
+    chosen = [name for name, wanted in features.items() if wanted]
+    symbol = "_".join([stem, *map(str, values.values()), *(name.lower() for name in chosen)])
+    macros = (f"NAME={symbol}", *(f"{name}={value}" for name, value in values.items()), *chosen)
+    return Kernel(f"{stem}.c", symbol, macros)

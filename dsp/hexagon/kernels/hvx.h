@@ -1,0 +1,96 @@
+/* Types, requantisation and packing shared by every kernel.
+ *
+ * Activations are planes: plane g holds channels 4g..4g+3, a pixel is one word with a byte per channel, a
+ * vector is 32 consecutive pixels. Rows follow each other at the tensor's pitch, so that a kernel runs over
+ * the pixels of a plane as one line; what lies between the rows is padding, or rubbish that nobody uses.
+ * Accumulators keep one channel per vector and one pixel per word lane.
+ */
+#ifndef TOWLINE_HVX_H
+#define TOWLINE_HVX_H
+
+#include <hexagon_types.h>
+#include <hvx_hexagon_protos.h>
+
+typedef unsigned char u8;
+typedef int s32;
+typedef unsigned u32;
+typedef unsigned long long u64;
+
+typedef HVX_Vector Vector;
+typedef HVX_VectorPair Pair;
+typedef HVX_UVector Unaligned; /* a vector at any address: vmemu */
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("unroll")
+enum { VECTOR_BYTES = 128, VECTOR_PIXELS = 32 };
+
+/* ((acc * multiplier) + 2^30) >> 31 with one rounding: the even half of the product is truncated, which
+ * loses nothing that the rounding of the odd half could see. */
+INLINE Vector requantize(Vector acc, Vector multiplier) {
+  return Q6_Vw_vmpyoacc_VwVwVh_s1_rnd_sat_shift(Q6_Vw_vmpye_VwVuh(acc, multiplier), acc, multiplier);
+}
+
+/* What the requantised words of four channels need to become a vector of pixels. */
+struct packing {
+  Vector zero_point; /* halfwords */
+  Vector low, high;  /* bytes: the fused Relu or Clip */
+};
+
+INLINE struct packing packing(u32 zero_point, u32 low, u32 high) {
+  return (struct packing){Q6_V_vsplat_R(zero_point * 0x10001u), Q6_V_vsplat_R(low * 0x01010101u),
+                          Q6_V_vsplat_R(high * 0x01010101u)};
+}
+
+INLINE Vector pack(const Vector channel[4], struct packing p) {
+  Vector even = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vsat_VwVw(channel[2], channel[0]), p.zero_point);
+  Vector odd = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vsat_VwVw(channel[3], channel[1]), p.zero_point);
+  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(Q6_Vub_vsat_VhVh(odd, even), p.low), p.high);
+}
+
+/* 32 requantised words to bytes in lane order, four times over. */
+INLINE Vector pack_in_order(Vector words, struct packing p) {
+  Vector half = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vpack_VwVw_sat(words, words), p.zero_point);
+  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(Q6_Vub_vpack_VhVh_sat(half, half), p.low), p.high);
+}
+
+/* Store `bytes` bytes at y, aligned to their number, from a vector that repeats them. */
+INLINE void store_bytes(u8 *y, u32 bytes, Vector repeated) {
+  u32 at = (u32)y & (VECTOR_BYTES - 1);
+  Q6_vmem_QRIV(Q6_Q_and_QQn(Q6_Q_vsetq2_R(at + bytes), Q6_Q_vsetq_R(at)), (Vector *)(y - at), repeated);
+}
+
+/* The q31 arithmetic's Add: (a * ka + b * kb + offset) >> shift, exact in 32 bits (sdk/arithmetic.py). The
+ * 23-bit multipliers go in as a high and a low part: a * k = (a << 8) * (k >> 8) + a * (k & 255). */
+struct addition {
+  u32 a_high, a_low, b_high, b_low; /* the part in both halfwords */
+  s32 offset;                       /* - za * ka - zb * kb + 2^(shift - 1) */
+  u32 shift;
+  u32 zero_point, low, high;
+};
+
+INLINE Pair scale_accumulate(Pair acc, Vector shifted, Vector plain, u32 high, u32 low) {
+  return Q6_Wuw_vmpyacc_WuwVuhRuh(Q6_Wuw_vmpyacc_WuwVuhRuh(acc, shifted, high), plain, low);
+}
+
+INLINE Vector add(Vector a, Vector b, const struct addition *k, struct packing p) {
+  Vector odd_mask = Q6_V_vsplat_R(0xff00ff00u), offset = Q6_V_vsplat_R(k->offset);
+  Pair a16 = Q6_Wuh_vzxt_Vub(a), b16 = Q6_Wuh_vzxt_Vub(b), start = Q6_W_vcombine_VV(offset, offset);
+  Pair even = scale_accumulate(start, Q6_Vh_vasl_VhR(a, 8), Q6_V_lo_W(a16), k->a_high, k->a_low);
+  even = scale_accumulate(even, Q6_Vh_vasl_VhR(b, 8), Q6_V_lo_W(b16), k->b_high, k->b_low);
+  Pair odd = scale_accumulate(start, Q6_V_vand_VV(a, odd_mask), Q6_V_hi_W(a16), k->a_high, k->a_low);
+  odd = scale_accumulate(odd, Q6_V_vand_VV(b, odd_mask), Q6_V_hi_W(b16), k->b_high, k->b_low);
+  Vector words[4] = {Q6_Vw_vasr_VwR(Q6_V_lo_W(even), k->shift), Q6_Vw_vasr_VwR(Q6_V_lo_W(odd), k->shift),
+                     Q6_Vw_vasr_VwR(Q6_V_hi_W(even), k->shift), Q6_Vw_vasr_VwR(Q6_V_hi_W(odd), k->shift)};
+  return pack(words, p);
+}
+
+/* Byte transposition: word lane i of channel[c] collects byte c of word lane i of the four inputs. */
+INLINE void transpose(Vector channel[4], Vector t0, Vector t1, Vector t2, Vector t3) {
+  Pair low = Q6_Wb_vshuffoe_VbVb(t1, t0), high = Q6_Wb_vshuffoe_VbVb(t3, t2);
+  Pair even = Q6_Wh_vshuffoe_VhVh(Q6_V_lo_W(high), Q6_V_lo_W(low));
+  Pair odd = Q6_Wh_vshuffoe_VhVh(Q6_V_hi_W(high), Q6_V_hi_W(low));
+  channel[0] = Q6_V_lo_W(even), channel[1] = Q6_V_lo_W(odd);
+  channel[2] = Q6_V_hi_W(even), channel[3] = Q6_V_hi_W(odd);
+}
+
+#endif

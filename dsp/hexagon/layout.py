@@ -1,0 +1,282 @@
+"""How a tensor lies in the arena: dense, or as planes of pixels; and which pitch its rows have.
+
+Planes are what the kernels work on (kernels/hvx.h): four channels a plane, a word a pixel, rows at a pitch
+that leaves room for the padding columns, so that a kernel sees a plane as one line of pixels and a tap of a
+window as a constant distance along it. One padding column between rows serves the row before and the row
+after. A strided window reads its input split into phases, for which the same holds.
+
+Tensors that a kernel walks in step (input and output of a convolution of stride 1, the operands of Add)
+must share one pitch; `Pitches` finds those classes once per graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp.hexagon.memory import Buffer, align
+from sdk.graph import Add, AveragePool, Conv, Graph, MaxPool, Node, Requantize, Tensor
+
+MAX_STRIDE = 16  # kernels.h knows it too
+VECTOR_PIXELS = 32
+PIXEL = 4  # bytes: one per channel of the plane
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window: kernel, stride, padding and dilation, each (vertical, horizontal)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns from the first tap to the last, both included."""
+        return (
+            (self.kernel[0] - 1) * self.dilations[0] + 1,
+            (self.kernel[1] - 1) * self.dilations[1] + 1,
+        )
+
+    def taps(self) -> Iterator[tuple[int, int]]:
+        """(row, column) of each tap in the padded input, in kernel order."""
+        for ky in range(self.kernel[0]):
+            for kx in range(self.kernel[1]):
+                yield ky * self.dilations[0], kx * self.dilations[1]
+
+    @property
+    def strided(self) -> bool:
+        return self.strides != (1, 1)
+
+
+def window_of(graph: Graph, node: Node) -> Window | None:
+    """The window of a Conv or a pool; None for other operators."""
+    match node:
+        case Conv():
+            shape = graph.tensor(node.inputs[1]).shape
+            return Window((shape[2], shape[3]), node.strides, node.pads, node.dilations)
+        case MaxPool():
+            return Window(node.kernel, node.strides, node.pads, node.dilations)
+        case AveragePool():
+            return Window(node.kernel, node.strides, node.pads)
+        case _:
+            return None
+
+
+def is_planar(tensor: Tensor) -> bool:
+    """Whether the tensor has pixels at all; everything else is dense."""
+    return len(tensor.shape) == 4 and tensor.shape[2] * tensor.shape[3] > 1
+
+
+def is_pointwise(graph: Graph, node: Node) -> bool:
+    window = window_of(graph, node)
+    return isinstance(node, Conv) and node.group == 1 and window == Window((1, 1), dilations=node.dilations)
+
+
+def reads_in_place(graph: Graph, node: Node) -> bool:
+    """Whether a windowed node reads its input's own planes, rather than a gathered copy.
+
+    Pools gather whenever they pad: their padding is not the zero-point a convolution wants there.
+    """
+    window = window_of(graph, node)
+    if window is None or window.strided or not is_planar(graph.tensor(node.inputs[0])):
+        return False
+    return isinstance(node, Conv) or not any(window.pads)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Where a tensor's pixels are. Without phases: stride (1, 1), no top or left.
+
+    Attributes:
+        base: bytes from the buffer's start to cell 0 of plane 0.
+        plane: bytes from a plane to the next.
+        phase: bytes from a phase to the next.
+        rows, pitch: cells of a phase.
+        stride, top, left: pixel (y, x) is padded pixel (y + top, x + left); its cell is that divided by the
+            stride, its phase the remainder.
+    """
+
+    buffer: Buffer
+    base: int
+    plane: int
+    phase: int
+    rows: int
+    pitch: int
+    channels: int
+    height: int
+    width: int
+    stride: tuple[int, int] = (1, 1)
+    top: int = 0
+    left: int = 0
+
+    @property
+    def planes(self) -> int:
+        return -(-self.channels // 4)
+
+    @property
+    def cells(self) -> int:
+        """Cells of a plane from the first used one to the last used one."""
+        if self.stride == (1, 1):
+            return (self.height - 1) * self.pitch + self.width
+        phases = self.stride[0] * self.stride[1]
+        return (phases - 1) * self.phase // PIXEL + self.rows * self.pitch
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.cells // VECTOR_PIXELS)
+
+    def tap(self, row: int, column: int) -> int:
+        """Bytes from the output pixel's own cell to a tap at this place of the padded input."""
+        a, b = row % self.stride[0], column % self.stride[1]
+        cell = (row // self.stride[0]) * self.pitch + column // self.stride[1]
+        return (a * self.stride[1] + b) * self.phase + cell * PIXEL
+
+    def geometry(self) -> dict[str, Any]:
+        """What `element_index` needs, as JSON values."""
+        return {
+            "plane": self.plane,
+            "phase": self.phase,
+            "pitch": self.pitch,
+            "stride": list(self.stride),
+            "top": self.top,
+            "left": self.left,
+        }
+
+
+def element_index(
+    shape: Sequence[int], *, plane: int, phase: int, pitch: int, stride: Sequence[int], top: int, left: int
+) -> NDArray[np.int64]:
+    """Byte offsets from cell 0 of plane 0 of every element of a [1, C, H, W] tensor: int64 [C, H, W]."""
+    c, y, x = np.ogrid[0 : shape[1], 0 : shape[2], 0 : shape[3]]
+    y, x = y + top, x + left
+    which = (y % stride[0]) * stride[1] + x % stride[1]
+    cell = (y // stride[0]) * pitch + x // stride[1]
+    result: NDArray[np.int64] = c // 4 * plane + which * phase + cell * PIXEL + c % 4
+    return result
+
+
+def rows_bytes(rows: int, pitch: int) -> int:
+    """Bytes that `rows` rows may touch when each is written by whole vectors."""
+    return (rows - 1) * pitch * PIXEL + align(pitch * PIXEL)
+
+
+class Pitches:
+    """Row pitch and padding of every planar tensor.
+
+    Attributes:
+        pushed: names of pointwise nodes that write their output in the phases that its only consumer, a
+            strided convolution, reads; it is cheaper to split their narrow input than their wide output.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._parent: dict[str, str] = {}
+        self.pushed: dict[str, Node] = {}
+        planar = {t.name for t in graph.activations() if is_planar(t)}
+        for node in graph.nodes:
+            window = window_of(graph, node)
+            if window is None or not window.strided or not isinstance(node, Conv):
+                continue
+            producer = graph.producer(node.inputs[0])
+            if (
+                producer is not None
+                and is_pointwise(graph, producer)
+                and producer.inputs[0] in planar
+                and graph.tensor(producer.inputs[0]).shape[1] < graph.tensor(producer.output).shape[1]
+                and len(graph.consumers(producer.output)) == 1
+                and producer.output not in graph.outputs
+                and _phases_hold(graph.tensor(producer.output), window, graph.tensor(node.output))
+            ):
+                self.pushed[producer.name] = node
+        for node in graph.nodes:
+            if node.name in self.pushed:
+                continue
+            in_step = isinstance(node, Add | Requantize) or reads_in_place(graph, node)
+            if in_step and node.output in planar:
+                for name in self._activations(node):
+                    if name in planar:
+                        self._parent[self._root(name)] = self._root(node.output)
+        self._pitch: dict[str, int] = {}
+        for name in sorted(planar):
+            self._require(name, graph.tensor(name).shape[3])
+        for node in graph.nodes:
+            window = window_of(graph, node)
+            if window is None:
+                continue
+            if reads_in_place(graph, node):
+                _, left, _, right = window.pads
+                x = graph.tensor(node.inputs[0])
+                if x.name in planar:
+                    self._require(x.name, x.shape[3] + max(left, right))
+            elif node.output in planar:
+                y = graph.tensor(node.output)
+                self._require(y.name, y.shape[3] + (window.extent[1] - 1) // window.strides[1])
+
+    def _activations(self, node: Node) -> list[str]:
+        return [name for name in node.inputs if self._graph.tensor(name).data is None]
+
+    def _root(self, name: str) -> str:
+        while (parent := self._parent.get(name, name)) != name:
+            name = parent
+        return name
+
+    def _require(self, name: str, cells: int) -> None:
+        root = self._root(name)
+        self._pitch[root] = max(self._pitch.get(root, 1), cells)
+
+    def pitch(self, name: str, window: Window | None = None) -> int:
+        """Pitch of a planar tensor; of a single-pixel one, the least that `window`'s phases need."""
+        root = self._root(name)
+        if root in self._pitch:
+            return self._pitch[root]
+        return 1 if window is None else 1 + (window.extent[1] - 1) // window.strides[1]
+
+    def padding(self, tensor: Tensor) -> tuple[int, int, bool]:
+        """(cells before plane 0, cells behind each plane, whether padding is read) of a tensor's planes."""
+        before = behind = 0
+        for node in self._graph.consumers(tensor.name):
+            window = window_of(self._graph, node)
+            if window is None or not reads_in_place(self._graph, node):
+                continue
+            top, left, bottom, right = window.pads
+            pitch = self.pitch(tensor.name)
+            before = max(before, top * pitch + left)
+            behind = max(behind, bottom * pitch + right)
+        return before, max(before, behind), bool(before or behind)
+
+
+def plain_planes(name: str, tensor: Tensor, pitch: int, before: int, behind: int, layer: int) -> Planes:
+    """Lay a tensor out without phases; its buffer is born at `layer`."""
+    _, channels, height, width = tensor.shape
+    plane = align(max((height * pitch + behind) * PIXEL, rows_bytes(height, pitch)))
+    base = align(before * PIXEL)
+    planes = -(-channels // 4)
+    buffer = Buffer(name, base + planes * plane, layer, layer)
+    return Planes(buffer, base, plane, plane, height, pitch, channels, height, width)
+
+
+def _phases_hold(tensor: Tensor, window: Window, output: Tensor) -> bool:
+    """Whether every pixel has a cell, read or not: a stride may leave the last ones over."""
+    return all(
+        (output.shape[2 + axis] + (window.extent[axis] - 1) // window.strides[axis]) * window.strides[axis]
+        >= window.pads[axis] + tensor.shape[2 + axis]
+        for axis in (0, 1)
+    )
+
+
+def phase_planes(name: str, tensor: Tensor, window: Window, output: Tensor, pitch: int, layer: int) -> Planes:
+    """Lay out what a window reads of a tensor, as phases with the padding in place."""
+    _, channels, height, width = tensor.shape
+    rows = output.shape[2] + (window.extent[0] - 1) // window.strides[0]
+    phase = rows * pitch * PIXEL
+    phases = window.strides[0] * window.strides[1]
+    plane = align((phases - 1) * phase + rows_bytes(rows, pitch))
+    buffer = Buffer(name, -(-channels // 4) * plane, layer, layer)
+    top, left, _, _ = window.pads
+    return Planes(buffer, 0, plane, phase, rows, pitch, channels, height, width, window.strides, top, left)

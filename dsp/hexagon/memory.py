@@ -1,0 +1,74 @@
+"""One static arena for all activations: where each buffer lies, from when it lives.
+
+Offsets come from greedy first fit, largest buffer first and then by birth; the better of a few orders is
+kept. All of it is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ALIGNMENT = 128  # bytes of an HVX vector
+
+
+def align(value: int, to: int = ALIGNMENT) -> int:
+    return -(-value // to) * to
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A range of the arena that is live from layer `first` to layer `last`, both included.
+
+    Attributes:
+        size: bytes, a multiple of ALIGNMENT.
+        offset: bytes from the arena's start, once planned.
+    """
+
+    name: str
+    size: int
+    first: int
+    last: int
+    offset: int = field(default=-1)
+
+    def overlaps_in_time(self, other: Buffer) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def plan(buffers: Sequence[Buffer], guard: int = 0) -> int:
+    """Give every buffer its offset; the arena's size in bytes.
+
+    With a `guard`, buffers share nothing and keep `guard` bytes (rounded up to vectors) between them, so
+    that a test can see any write outside a buffer.
+    """
+    if guard:
+        at = align(guard)
+        for buffer in buffers:
+            buffer.offset = at
+            at += buffer.size + align(guard)
+        return at
+    orders = (
+        sorted(buffers, key=lambda b: (-b.size, b.first, b.name)),
+        sorted(buffers, key=lambda b: (-b.size * (b.last - b.first + 1), b.first, b.name)),
+        sorted(buffers, key=lambda b: (b.first, -b.size, b.name)),
+    )
+    best = min((_place(order) for order in orders), key=lambda placed: placed[0])
+    size, offsets = best
+    for buffer in buffers:
+        buffer.offset = offsets[id(buffer)]
+    return size
+
+
+def _place(order: Sequence[Buffer]) -> tuple[int, dict[int, int]]:
+    placed: list[Buffer] = []
+    offsets: dict[int, int] = {}
+    for buffer in order:
+        at = 0
+        rivals = (other for other in placed if other.overlaps_in_time(buffer))
+        for other in sorted(rivals, key=lambda other: offsets[id(other)]):
+            if at + buffer.size <= offsets[id(other)]:
+                break
+            at = max(at, offsets[id(other)] + other.size)
+        offsets[id(buffer)] = at
+        placed.append(buffer)
+    return max((offsets[id(b)] + b.size for b in placed), default=0), offsets

@@ -1,0 +1,233 @@
+"""The emulated DSP: the network's process under qemu-hexagon, driven over its standard streams.
+
+The framing is described in kernels/runtime.c. One process serves any number of inferences. It ends when its
+standard input does, so it cannot outlive us, however we end. A `.tow` holds code: it is executed here, in an
+emulator that passes system calls through to this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from dsp.hexagon.layout import element_index
+from sdk import toolchain
+from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput
+from sdk.graph import Array, Tensor
+from sdk.target import LayerProfile, Profile, Program
+
+COUNTERS = ("packets", "instructions", "hvx_instructions")
+
+
+class EmulatedDevice:
+    """qemu-hexagon on this machine."""
+
+    def load(self, program: Program) -> EmulatedSession:
+        return EmulatedSession(program)
+
+
+class EmulatedSession:
+    """A program in its own qemu-hexagon process; a context manager."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._plan = program.plan
+        self._graph = program.graph
+        self._closed = False
+        elf = program.code.get("network.elf")
+        if elf is None:
+            raise InvalidArtifact("the program has no network.elf", hint="compile the model again")
+        qemu = toolchain.find("qemu-hexagon")
+        self._directory = tempfile.TemporaryDirectory(prefix="towline-")
+        self._stderr = Path(self._directory.name) / "stderr"
+        image = Path(self._directory.name) / "network.elf"
+        image.write_bytes(elf)
+        image.chmod(0o700)
+        with self._stderr.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [qemu, *self._plan["qemu_flags"], image],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        try:
+            self._send(program.weights)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- sdk.target.Session -----------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._command("R", self._encode(inputs))
+        self._counters()
+        return self._outputs()
+
+    def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return self._trace("T", inputs)
+
+    def _trace(self, command: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._command(command, self._encode(inputs))
+        values = {}
+        for layer in self._plan["layers"]:
+            raw = self._receive(layer["trace"]["bytes"])
+            values[layer["tensor"]] = self._decode(layer, raw)
+        return values | self._outputs()
+
+    def profile(self) -> Profile:
+        zeros = {
+            name: np.full(self._tensor(name).shape, self._tensor(name).zero_point, self._tensor(name).dtype)
+            for name in self._graph.inputs
+        }
+        data = self._encode(zeros)
+        self._command("R", data)
+        total = self._counters()
+        self._outputs()
+        self._command("P", data)
+        layers = []
+        longer = 0
+        for layer in self._plan["layers"]:
+            whole, first, second = (self._counters() for _ in range(3))
+            longer_half = max(first["packets"], second["packets"])
+            longer += longer_half
+            counters = whole | {"packets_longer_half": longer_half}
+            layers.append(
+                LayerProfile(layer["name"], layer["op"], layer["macs"], counters, limit(layer, whole))
+            )
+        return Profile(layers, total | {"packets_longer_half": longer}, self._plan["memory"])
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._directory.cleanup()
+
+    def __enter__(self) -> EmulatedSession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- for the contract tests -------------------------------------------------------------------------
+
+    def trace_halves(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """As `trace`, each call in the two halves of two HVX contexts, the second half first."""
+        return self._trace("B", inputs)
+
+    def poison(self, byte: int) -> None:
+        """Fill the arena and the margins around it with one byte."""
+        self._command("F", byte.to_bytes(4, "little"))
+
+    def dump(self) -> tuple[bytes, bytes, bytes]:
+        """The margin before the arena, the arena, the margin behind it."""
+        self._command("D", b"")
+        margin, arena = self._plan["memory"]["margin"], self._plan["memory"]["arena"]
+        return self._receive(margin), self._receive(arena), self._receive(margin)
+
+    # -- framing ----------------------------------------------------------------------------------------
+
+    def _tensor(self, name: str) -> Tensor:
+        return self._graph.tensor(name)
+
+    def _encode(self, inputs: Mapping[str, Array]) -> bytes:
+        if set(inputs) != set(self._graph.inputs):
+            raise InvalidInput(f"inputs are {sorted(self._graph.inputs)}, not {sorted(inputs)}")
+        pieces = []
+        for name in self._graph.inputs:
+            tensor, array = self._tensor(name), inputs[name]
+            if array.shape != tensor.shape or array.dtype != tensor.dtype:
+                raise InvalidInput(
+                    f"must be {tensor.dtype} {list(tensor.shape)}, not {array.dtype} {list(array.shape)}",
+                    where=f"input {name}",
+                )
+            pieces.append(_flip_sign(np.ascontiguousarray(array).view(np.uint8), tensor).tobytes())
+        return b"".join(pieces)
+
+    def _decode(self, layer: Mapping[str, Any], raw: bytes) -> Array:
+        tensor = self._tensor(layer["tensor"])
+        data = np.frombuffer(raw, np.uint8)
+        trace = layer["trace"]
+        if trace["planes"] is None:
+            data = data[: tensor.size]
+        else:
+            data = data[element_index(tensor.shape, **trace["planes"])]
+        return _flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
+
+    def _outputs(self) -> dict[str, Array]:
+        result = {}
+        for name in self._graph.outputs:
+            tensor = self._tensor(name)
+            data = np.frombuffer(self._receive(tensor.size), np.uint8)
+            result[name] = _flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
+        return result
+
+    def _counters(self) -> dict[str, int]:
+        words = np.frombuffer(self._receive(4 * len(COUNTERS)), "<u4")
+        return {name: int(word) for name, word in zip(COUNTERS, words, strict=True)}
+
+    def _command(self, letter: str, data: bytes) -> None:
+        if self._closed:
+            raise DeviceFailed("the session is closed")
+        self._send(ord(letter).to_bytes(4, "little") + data)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            stream = _stream(self._process.stdin)
+            stream.write(data)
+            stream.flush()
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self, size: int) -> bytes:
+        data = _stream(self._process.stdout).read(size)
+        if len(data) != size:
+            raise self._died()
+        return data
+
+    def _died(self) -> DeviceFailed:
+        """What to say of a process that closed its streams."""
+        try:
+            status: int | str = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            status = "none: it still runs"
+        said = self._stderr.read_bytes().decode(errors="replace").strip()[-500:]
+        self.close()
+        return DeviceFailed(
+            f"qemu-hexagon stopped (exit status {status}){': ' + said if said else ''}",
+            hint="compile the model again; if it persists, `towline doctor` shows the versions in use",
+        )
+
+
+def limit(layer: Mapping[str, Any], counters: Mapping[str, int]) -> str:
+    """Where a layer's packets go: the costs its plan knows exactly, and what remains."""
+    packets = counters["packets"]
+    known = {name: cost / packets for name, cost in layer["costs"].items()} if packets else {}
+    shares = known | {"loads and loops": 1 - sum(known.values())}
+    ranked = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005)
+
+
+def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise DeviceFailed("the process has no pipe")
+    return stream
+
+
+def _flip_sign(data: Array, tensor: Tensor) -> Array:
+    """The device computes in uint8; int8 is the same bytes with the top bit turned."""
+    return data ^ 0x80 if tensor.dtype == "int8" else data

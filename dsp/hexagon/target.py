@@ -1,0 +1,190 @@
+"""The registered targets: Hexagon DSPs with 128-byte HVX vectors."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dsp.hexagon.build import build, trace_span
+from dsp.hexagon.calls import Layer, Lowered
+from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
+from dsp.hexagon.lowering import channel_scales, lower, pool_is_global
+from dsp.hexagon.memory import align
+from dsp.hexagon.runtime import EmulatedDevice
+from sdk import toolchain
+from sdk.arithmetic import q31
+from sdk.errors import ToolMissing, TowlineError, UsageError
+from sdk.graph import (
+    Add,
+    AveragePool,
+    Conv,
+    Gemm,
+    GlobalAveragePool,
+    Graph,
+    MaxPool,
+    Node,
+    Requantize,
+    Reshape,
+    Tensor,
+)
+from sdk.passes import unsigned_activations
+from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict
+
+OPERATORS = (Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Requantize, Reshape)
+
+
+class HexagonTarget:
+    """One DSP version; `arithmetic` is q31, because HVX has no vector floats before v68.
+
+    Args:
+        version: as clang's -mcpu=hexagonVERSION takes it, for example "v65".
+        qemu_flags: what qemu-hexagon needs to run its ELF.
+    """
+
+    arithmetic: Arithmetic = "q31"
+
+    def __init__(self, version: str, qemu_flags: Sequence[str] = ()) -> None:
+        self.name = f"hexagon-{version}"
+        self.description = f"Qualcomm Hexagon {version} DSP with HVX (128-byte vectors)"
+        self._version = version
+        self._qemu_flags = list(qemu_flags)
+
+    def supports(self, graph: Graph, node: Node) -> Verdict:
+        if not isinstance(node, OPERATORS):
+            return Verdict(False, "the operator has no kernel")
+        x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+        for tensor in (x, y):
+            if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
+                return Verdict(
+                    False,
+                    f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
+                    "fix the batch at 1 (--input-shape) and run the samples one after the other",
+                )
+        if isinstance(node, Conv | Gemm):
+            verdict = _weights_verdict(graph.tensor(node.inputs[1]))
+            if not verdict.supported:
+                return verdict
+        window = window_of(graph, node)
+        if window is not None and max(window.strides) > MAX_STRIDE:
+            return Verdict(False, f"a stride of {max(window.strides)} is over {MAX_STRIDE}")
+        if isinstance(node, Conv) and not (is_planar(x) or is_planar(y)) and _misses_the_pixel(graph, node):
+            return Verdict(False, "its window never lies on the only pixel of its input")
+        return _arithmetic_verdict(graph, node)
+
+    def compile(self, graph: Graph, options: Options) -> Program:
+        started = time.perf_counter()
+        lowered = lower(unsigned_activations(graph), options.guard)
+        seconds = {"lowering": time.perf_counter() - started}
+        elf, stages = build(lowered, self._version)
+        return Program(
+            target=self.name,
+            graph=graph,
+            plan=self._plan(lowered),
+            weights=lowered.weights,
+            code={"network.elf": elf},
+            seconds=seconds | stages,
+        )
+
+    def open(self, device: str | None) -> EmulatedDevice:
+        if device in (None, "emulated"):
+            return EmulatedDevice()
+        raise UsageError(
+            f"{self.name} has no device {device!r}", hint="devices: emulated (qemu-hexagon, the default)"
+        )
+
+    def devices(self) -> Sequence[tuple[str, str]]:
+        try:
+            return [("emulated", f"qemu-hexagon {toolchain.version('qemu-hexagon')}")]
+        except ToolMissing:
+            return []
+
+    def _plan(self, lowered: Lowered) -> dict[str, Any]:
+        """The plan as JSON values; runtime.py reads it."""
+        return {
+            "qemu_flags": self._qemu_flags,
+            "layers": [_layer_plan(layer) for layer in lowered.layers],
+            "memory": {
+                "weights": len(lowered.weights),
+                "arena": align(lowered.arena),
+                "live_peak": lowered.live_peak,
+                "laid_out_peak": lowered.laid_out_peak,
+                "margin": lowered.margin,
+            },
+            "buffers": [
+                {"name": b.name, "offset": b.offset, "size": b.size, "first": b.first, "last": b.last}
+                for b in lowered.buffers
+            ],
+        }
+
+
+def _layer_plan(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "op": layer.op,
+        "tensor": layer.tensor,
+        "macs": layer.macs,
+        "costs": dict(layer.costs),
+        "trace": {
+            "bytes": trace_span(layer)[1],
+            "planes": None if layer.planes is None else layer.planes.geometry(),
+        },
+    }
+
+
+def _weights_verdict(weight: Tensor) -> Verdict:
+    if weight.quantization is None or weight.data is None:
+        return Verdict(False, "its weights are not constant")
+    middle = {"int8": 0, "uint8": 128}.get(weight.dtype)
+    if middle is None or (weight.quantization.zero_point != middle).any():
+        return Verdict(
+            False,
+            f"{weight.dtype} weights with a zero-point other than {middle} do not fit vrmpy's signed operand",
+            "quantise with symmetric int8 weights, as `towline quantize` does",
+        )
+    return SUPPORTED
+
+
+def _misses_the_pixel(graph: Graph, node: Conv) -> bool:
+    kernel = graph.tensor(node.inputs[1]).shape[2:]
+    return any(
+        node.pads[axis] % node.dilations[axis] or node.pads[axis] // node.dilations[axis] >= kernel[axis]
+        for axis in range(2)
+    )
+
+
+def _arithmetic_verdict(graph: Graph, node: Node) -> Verdict:
+    """Whether the node's scales fit 32-bit accumulators: shifted ones must not wrap."""
+    try:
+        if isinstance(node, Conv | Gemm):
+            weight = graph.tensor(node.inputs[1])
+            if weight.data is None:
+                return SUPPORTED
+            sums = np.abs(weight.data.astype(np.int64)).reshape(weight.shape[0], -1).sum(axis=1)
+            bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
+            reach = 255 * sums + (0 if bias is None else np.abs(bias.astype(np.int64)))
+            for scale, bound in zip(channel_scales(graph, node), reach, strict=True):
+                if int(bound) << q31(scale).shift >= 2**31:
+                    return Verdict(False, f"its accumulator, scaled by {scale:g}, does not fit 32 bits")
+        elif isinstance(node, AveragePool) and not pool_is_global(graph, node) and not node.count_include_pad:
+            x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+            if any(node.pads) and x.scale >= y.scale:
+                return Verdict(False, "its output scale is finer than its input's, at windows of one pixel")
+        elif isinstance(node, GlobalAveragePool):
+            area = math.prod(graph.tensor(node.inputs[0]).shape[2:])
+            if (
+                255 * area << q31(graph.tensor(node.inputs[0]).scale / graph.tensor(node.output).scale).shift
+                >= 2**31
+            ):
+                return Verdict(False, "its sum does not fit 32 bits")
+    except TowlineError as problem:  # a scale that the arithmetic has no constants for
+        return Verdict(False, problem.message, problem.hint)
+    return SUPPORTED
+
+
+def hexagon_v65() -> HexagonTarget:
+    """Snapdragon 845-class DSPs; qemu-hexagon's default."""
+    return HexagonTarget("v65")

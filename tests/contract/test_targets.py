@@ -1,0 +1,385 @@
+"""What every target owes: bit-identity with the reference, clean borders, no leaks, equal bytes twice.
+
+The same assertions run over every registered target on its emulated device.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk import reference
+from sdk.errors import DeviceFailed, InvalidInput, UsageError
+from sdk.graph import Conv, Graph
+from sdk.passes import verify
+from sdk.target import Options, get_target, require_supported, target_names
+from tests.graph_builder import RANGES, GraphBuilder, mobilenet_v2
+
+TARGETS = target_names()
+
+
+@pytest.fixture(params=TARGETS)
+def target(request):
+    return get_target(request.param)
+
+
+def random_input(graph: Graph, seed: int = 1) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {
+        name: random.integers(
+            *RANGES[graph.tensor(name).dtype],
+            graph.tensor(name).shape,
+            graph.tensor(name).dtype,
+            endpoint=True,
+        )
+        for name in graph.inputs
+    }
+
+
+def assert_identical(target, graph: Graph, guard: int = 0) -> None:
+    """Every layer equals the reference, under two poisons; margins and guards stay as they were."""
+    verify(graph)
+    require_supported(target, graph)
+    program = target.compile(graph, Options(guard=guard))
+    inputs = random_input(graph)
+    expected = reference.run(program.graph, inputs, target.arithmetic)
+    with target.open(None).load(program) as session:
+        for poison in (0x00, 0xA5):
+            session.poison(poison)
+            for name, value in session.trace(inputs).items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} (poison {poison:#x})")
+            assert_borders(program, session, poison)
+            session.poison(poison ^ 0xFF)
+            if hasattr(session, "trace_halves"):
+                for name, value in session.trace_halves(inputs).items():
+                    np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} in halves")
+            for name, value in session.run(inputs).items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def assert_borders(program, session, poison: int) -> None:
+    before, arena, behind = session.dump()
+    assert set(before) == {poison}
+    assert set(behind) == {poison}
+    inside = np.zeros(len(arena), bool)
+    for buffer in program.plan["buffers"]:
+        inside[buffer["offset"] : buffer["offset"] + buffer["size"]] = True
+    outside = np.frombuffer(arena, np.uint8)[~inside]
+    assert (outside == poison).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_every_operator_once(target, dtype):
+    b = GraphBuilder((1, 3, 17, 19), dtype=dtype, seed=2)
+    x = b.conv("x", 12, 3, strides=2, pads=1, relu=True)
+    y = b.conv(x, 40, relu=True)
+    y = b.depthwise(y, pads=1, relu=True)
+    y = b.conv(y, 12)
+    x = b.add(y, x)
+    y = b.conv(x, 36, relu=True)
+    y = b.depthwise(y, strides=2, pads=1)
+    y = b.requantize(b.conv(y, 22, 3, pads=1, per_channel=False), relu=True)
+    y = b.max_pool(y, 2)
+    y = b.global_average_pool(y)
+    y = b.gemm(b.reshape(y), 35, relu=True)
+    y = b.gemm(y, 10, per_channel=False)
+    assert_identical(target, b.graph())
+    assert_identical(target, b.graph(), guard=256)
+
+
+GEOMETRY = st.fixed_dictionaries(
+    {
+        "height": st.integers(1, 20),
+        "width": st.integers(1, 40),
+        "channels": st.integers(1, 13),
+        "outputs": st.integers(1, 21),
+        "kernel": st.tuples(st.integers(1, 5), st.integers(1, 5)),
+        "strides": st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        "pads": st.tuples(*[st.integers(0, 3)] * 4),
+        "dilations": st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        "seed": st.integers(0, 99),
+    }
+)
+
+
+def fits(g, kernel, dilations=(1, 1)) -> bool:
+    size = (g["height"], g["width"])
+    return all(
+        size[i] + g["pads"][i] + g["pads"][i + 2] >= (kernel[i] - 1) * dilations[i] + 1 for i in range(2)
+    )
+
+
+@settings(max_examples=25)
+@given(
+    g=GEOMETRY,
+    kind=st.sampled_from(["full", "grouped", "depthwise", "pointwise-strided"]),
+    relu=st.booleans(),
+)
+def test_any_convolution(g, kind, relu):
+    target = get_target("hexagon-v65")
+    if not fits(g, g["kernel"], g["dilations"]):
+        g = g | {"pads": (5, 5, 5, 5)}
+    group = {"grouped": 2, "depthwise": g["channels"]}.get(kind, 1)
+    channels = g["channels"] * (2 if kind == "grouped" else 1)
+    outputs = channels if kind == "depthwise" else g["outputs"] * (2 if kind == "grouped" else 1)
+    b = GraphBuilder((1, channels, g["height"], g["width"]), seed=g["seed"])
+    x = "x"
+    if kind == "pointwise-strided":  # the producer writes the phases that the strided window reads
+        x = b.conv(x, channels * 3, relu=True)
+        group = outputs = channels * 3
+    y = b.conv(
+        x,
+        outputs,
+        g["kernel"],
+        strides=g["strides"],
+        pads=g["pads"],
+        dilations=g["dilations"],
+        group=group,
+        relu=relu,
+    )
+    b.conv(y, 5)
+    graph = b.graph()
+    if all(target.supports(graph, node).supported for node in graph.nodes):
+        assert_identical(target, graph)
+    else:  # the only refusal in this family: a window that misses a single pixel
+        assert b.tensors["x"].shape[2:] == (1, 1)
+
+
+@settings(max_examples=15)
+@given(g=GEOMETRY, kind=st.sampled_from(["max", "average", "average-padded", "global"]))
+def test_any_pool(g, kind):
+    target = get_target("hexagon-v65")
+    kernel = g["kernel"]
+    pads = tuple(min(pad, kernel[i % 2] - 1) for i, pad in enumerate(g["pads"]))
+    if not fits(g | {"pads": pads}, kernel):
+        kernel, pads = (1, 1), (0, 0, 0, 0)
+    b = GraphBuilder((1, g["channels"], g["height"], g["width"]), seed=g["seed"])
+    if kind == "max":
+        b.max_pool("x", kernel, strides=g["strides"], pads=pads)
+    elif kind == "global":
+        b.global_average_pool("x")
+    else:
+        b.average_pool(
+            "x", kernel, strides=g["strides"], pads=pads, count_include_pad=kind == "average-padded"
+        )
+    graph = b.graph()
+    if target.supports(graph, graph.nodes[0]).supported:
+        assert_identical(target, graph)
+
+
+def test_a_residual_network(target):
+    """ResNet's shape: strided 3x3 and 1x1 side by side, Add of two convolutions, then Relu."""
+    b = GraphBuilder((1, 3, 29, 31), seed=5)
+    x = b.conv("x", 16, 7, strides=2, pads=3, relu=True)
+    x = b.max_pool(x, 3, strides=2, pads=1)
+    y = b.conv(b.conv(x, 16, 3, pads=1, relu=True), 16, 3, pads=1)
+    x = b.add(y, x, relu=True)
+    y = b.conv(b.conv(x, 24, 3, strides=2, pads=1, relu=True), 24, 3, pads=1)
+    x = b.add(y, b.conv(x, 24, strides=2), relu=True)
+    b.gemm(b.reshape(b.global_average_pool(x)), 10)
+    assert_identical(target, b.graph())
+    assert_identical(target, b.graph(), guard=128)
+
+
+def test_a_stride_that_leaves_pixels_over(target):
+    """Pixels behind the last window have no phase to live in: the producer keeps plain planes."""
+    b = GraphBuilder((1, 4, 9, 9), seed=8)
+    x = b.conv("x", 12, relu=True)
+    b.conv(x, 6, 2, strides=3, pads=(1, 1, 0, 0))
+    assert_identical(target, b.graph())
+
+
+def test_several_outputs_and_spatial_ones(target):
+    b = GraphBuilder((1, 5, 9, 7), seed=6)
+    x = b.conv("x", 9, 3, pads=1)
+    y = b.add(x, b.conv(x, 9))
+    z = b.reshape(y)
+    assert_identical(target, b.graph(x, y, z))
+
+
+def test_scales_of_one_and_more_shift_first(target):
+    b = GraphBuilder((1, 4, 6, 6), seed=7)
+    x = b.conv("x", 8)
+    b.depthwise(x, pads=1)
+    b.conv(b.nodes[-1].output, 4, 3)
+    graph = b.graph()
+    fine = {  # output scales far finer than the accumulators': q31 needs its shift
+        node.output: graph.tensor(node.output) for node in graph.nodes
+    }
+    for name, tensor in fine.items():
+        weight = graph.tensor(next(n for n in graph.nodes if n.output == name).inputs[1])
+        source = graph.tensor(next(n for n in graph.nodes if n.output == name).inputs[0])
+        scale = np.float32(source.scale) * weight.quantization.scale.max() / np.float32(1.7)
+        quantization = type(tensor.quantization)(
+            np.asarray(scale, np.float32), tensor.quantization.zero_point
+        )
+        graph.tensors[name] = type(tensor)(name, tensor.shape, tensor.dtype, quantization)
+    # Biases keep their integers; their scale follows the changed inputs.
+    for node in graph.nodes:
+        bias, weight = graph.tensor(node.inputs[2]), graph.tensor(node.inputs[1])
+        scale = (weight.quantization.scale * np.float32(graph.tensor(node.inputs[0]).scale)).astype(
+            np.float32
+        )
+        quantization = type(bias.quantization)(scale, bias.quantization.zero_point, bias.quantization.axis)
+        graph.tensors[bias.name] = type(bias)(bias.name, bias.shape, bias.dtype, quantization, bias.data)
+    assert_identical(target, graph)
+
+
+def test_the_same_input_compiles_to_the_same_bytes(target, tmp_path, monkeypatch):
+    graph = mobilenet_v2(32, 0.25, 10)
+    first = target.compile(graph, Options())
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))  # an empty cache, another directory
+    again = target.compile(mobilenet_v2(32, 0.25, 10), Options())
+    assert first.code == again.code
+    assert first.weights == again.weights
+    assert first.plan == again.plan
+
+
+def test_sessions_leave_nothing_behind(target):
+    """200 cycles of load, run, close: descriptors, children and memory end where they began."""
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = target.compile(graph, Options())
+    inputs = random_input(graph)
+
+    def cycle():
+        with target.open(None).load(program) as session:
+            session.run(inputs)
+
+    for _ in range(20):
+        cycle()
+    before = footprint()
+    for _ in range(200):
+        cycle()
+    after = footprint()
+    assert after["descriptors"] == before["descriptors"]
+    assert after["children"] == before["children"]
+    assert after["kilobytes"] - before["kilobytes"] < 2048
+
+
+def footprint() -> dict[str, int]:
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    children = sum(len(task.read_text().split()) for task in Path("/proc/self/task").glob("*/children"))
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "children": children,
+        "kilobytes": int(resident.split()[1]),
+    }
+
+
+def test_a_session_refuses_what_does_not_fit(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = target.compile(graph, Options())
+    x = random_input(graph)["x"]
+    with target.open(None).load(program) as session:
+        for wrong in (
+            {},
+            {"y": x},
+            {"x": x, "y": x},
+            {"x": x[0]},
+            {"x": x.astype(np.int8)},
+            {"x": x.astype(np.float32)},
+        ):
+            with pytest.raises(InvalidInput):
+                session.run(wrong)
+        session.run({"x": x})  # and is none the worse for it
+        session.run({"x": np.asfortranarray(x)})
+    with pytest.raises(DeviceFailed):
+        session.run({"x": x})
+    session.close()
+
+
+def test_an_unknown_device_is_a_usage_error(target):
+    with pytest.raises(UsageError, match="nonsense"):
+        target.open("nonsense")
+
+
+def test_a_batch_is_refused_by_name(target):
+    b = GraphBuilder((2, 4, 5, 5))
+    b.conv("x", 4)
+    verdict = target.supports(b.graph(), b.nodes[0])
+    assert not verdict.supported
+    assert "batch" in verdict.reason
+
+
+def test_a_killed_device_is_an_error_not_a_hang(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    with target.open(None).load(target.compile(graph, Options())) as session:
+        session._process.kill()
+        with pytest.raises(DeviceFailed, match="qemu-hexagon stopped"):
+            session.run(random_input(graph))
+
+
+ORPHAN = """
+import sys, time
+from sdk.target import Options, get_target
+from tests.graph_builder import GraphBuilder
+b = GraphBuilder((1, 4, 5, 5)); b.conv("x", 4)
+target = get_target(sys.argv[1])
+session = target.open(None).load(target.compile(b.graph(), Options()))
+print(session._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_no_device_process_outlives_a_killed_parent(target):
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN, target.name], stdout=subprocess.PIPE, text=True)
+    try:
+        child = int(parent.stdout.readline())
+        assert alive(child)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+    deadline = time.monotonic() + 5
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(child)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_refused_nodes_say_why():
+    target = get_target("hexagon-v65")
+    b = GraphBuilder((1, 4, 40, 40))
+    b.conv("x", 4, 3, strides=17)
+    verdict = target.supports(b.graph(), b.nodes[0])
+    assert not verdict.supported
+    assert "stride" in verdict.reason
+    b = GraphBuilder((1, 4, 8, 8))
+    b.conv("x", 4)
+    graph = b.graph()
+    weight = graph.tensor("conv0.w")
+    moved = type(weight.quantization)(weight.quantization.scale, weight.quantization.zero_point + 3, 0)
+    graph.tensors["conv0.w"] = type(weight)("conv0.w", weight.shape, "int8", moved, weight.data)
+    verdict = target.supports(graph, graph.nodes[0])
+    assert not verdict.supported
+    assert "zero-point" in verdict.reason
+
+
+@pytest.mark.slow
+def test_mobilenet_v2_whole(target):
+    graph = mobilenet_v2(224, zero_point=114)
+    assert sum(isinstance(node, Conv) for node in graph.nodes) == 52
+    assert_identical(target, graph)

@@ -1,0 +1,187 @@
+"""Integer graphs with seeded weights, scaled so that every activation uses its range: for contract tests.
+
+The builder evaluates each node with the reference on one random input as it goes, and picks the output's
+scale and zero-point from the real values, as a calibration would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sdk import reference
+from sdk.graph import (
+    Add,
+    AveragePool,
+    Conv,
+    Gemm,
+    GlobalAveragePool,
+    Graph,
+    MaxPool,
+    Node,
+    Quantization,
+    Requantize,
+    Reshape,
+    Tensor,
+)
+from sdk.shapes import output_shape
+
+RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
+
+
+class GraphBuilder:
+    def __init__(
+        self, shape: Sequence[int], *, seed: int = 0, dtype: str = "uint8", zero_point: int | None = None
+    ):
+        self.random = np.random.default_rng(seed)
+        self.dtype = dtype
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.values: dict[str, np.ndarray] = {}
+        low, high = RANGES[dtype]
+        zero_point = (low + high) // 2 + 7 if zero_point is None else zero_point
+        self.tensors["x"] = Tensor("x", tuple(shape), dtype, Quantization.per_tensor(0.02, zero_point))
+        self.values["x"] = self.random.integers(low, high, shape, dtype, endpoint=True)
+
+    def conv(
+        self, x, outputs, kernel=1, *, strides=1, pads=0, dilations=1, group=1, relu=False, per_channel=True
+    ):
+        kernel, strides, dilations = _pair(kernel), _pair(strides), _pair(dilations)
+        pads = (pads,) * 4 if isinstance(pads, int) else tuple(pads)
+        name = f"conv{len(self.nodes)}"
+        shape = (outputs, self.tensors[x].shape[1] // group, *kernel)
+        names = self._weights(name, x, shape, per_channel)
+        make = lambda clamp: Conv(name, (x, *names), name, strides, pads, dilations, group, clamp)  # noqa: E731
+        return self._requantised(make, relu)
+
+    def depthwise(self, x, kernel=3, **options):
+        channels = self.tensors[x].shape[1]
+        return self.conv(x, channels, kernel, group=channels, **options)
+
+    def gemm(self, x, outputs, *, relu=False, per_channel=True):
+        name = f"gemm{len(self.nodes)}"
+        names = self._weights(name, x, (outputs, self.tensors[x].shape[1]), per_channel)
+        return self._requantised(lambda clamp: Gemm(name, (x, *names), name, clamp), relu)
+
+    def add(self, a, b, *, relu=False):
+        name = f"add{len(self.nodes)}"
+        return self._requantised(lambda clamp: Add(name, (a, b), name, clamp), relu)
+
+    def requantize(self, x, *, relu=False):
+        name = f"requantize{len(self.nodes)}"
+        return self._requantised(lambda clamp: Requantize(name, (x,), name, clamp), relu)
+
+    def global_average_pool(self, x):
+        name = f"gap{len(self.nodes)}"
+        return self._requantised(lambda clamp: GlobalAveragePool(name, (x,), name, clamp), False)
+
+    def average_pool(self, x, kernel, *, strides=1, pads=0, count_include_pad=False):
+        name = f"avgpool{len(self.nodes)}"
+        pads = (pads,) * 4 if isinstance(pads, int) else tuple(pads)
+        make = lambda clamp: AveragePool(  # noqa: E731
+            name, (x,), name, _pair(kernel), _pair(strides), pads, count_include_pad, clamp
+        )
+        return self._requantised(make, False)
+
+    def max_pool(self, x, kernel, *, strides=1, pads=0, dilations=1):
+        name = f"maxpool{len(self.nodes)}"
+        pads = (pads,) * 4 if isinstance(pads, int) else tuple(pads)
+        node = MaxPool(name, (x,), name, _pair(kernel), _pair(strides), pads, _pair(dilations))
+        source = self.tensors[x]
+        shape = output_shape(node, self.tensors)
+        return self._append(node, Tensor(name, shape, source.dtype, source.quantization))
+
+    def reshape(self, x, shape=None):
+        name = f"reshape{len(self.nodes)}"
+        source = self.tensors[x]
+        shape = shape or (1, math.prod(source.shape))
+        return self._append(Reshape(name, (x,), name), Tensor(name, shape, source.dtype, source.quantization))
+
+    def graph(self, *outputs: str) -> Graph:
+        return Graph("test", ("x",), outputs or (self.nodes[-1].output,), self.tensors, tuple(self.nodes))
+
+    def _weights(self, name, x, shape, per_channel):
+        channels = shape[0]
+        weight = self.random.integers(-127, 128, shape, "int8")
+        scale = self.random.uniform(0.002, 0.01, channels if per_channel else ()).astype(np.float32)
+        source_scale = np.float32(self.tensors[x].scale)
+        fan_in = math.prod(shape[1:])
+        bias = self.random.integers(-100, 101, channels) * int(math.sqrt(fan_in) * 64)
+        axis = 0 if per_channel else None
+        zeros = np.zeros(scale.shape, np.int32)
+        self.tensors[f"{name}.w"] = Tensor(
+            f"{name}.w", shape, "int8", Quantization(scale, zeros, axis), weight
+        )
+        self.tensors[f"{name}.b"] = Tensor(
+            f"{name}.b",
+            (channels,),
+            "int32",
+            Quantization(scale * source_scale, zeros, axis),
+            bias.astype(np.int32),
+        )
+        return f"{name}.w", f"{name}.b"
+
+    def _requantised(self, make, relu):
+        """Choose the output's quantisation from a trial in which nothing saturates much."""
+        low, high = RANGES[self.dtype]
+        node = make((low, high))
+        shape = output_shape(node, self.tensors)
+        scale = self.tensors[node.inputs[0]].scale / 16
+        while True:
+            self.tensors[node.output] = Tensor(
+                node.output, shape, self.dtype, Quantization.per_tensor(scale, (low + high + 1) // 2)
+            )
+            value = self._evaluate(node).astype(np.int32)
+            if np.mean((value == low) | (value == high)) < 0.05:
+                break
+            scale *= 1.5
+        zero_point = low if relu else int(self.random.integers(low + 90, high - 90))
+        quantization = Quantization.per_tensor(scale * (0.5 if relu else 1), zero_point)
+        clamp = (zero_point, high - 20) if relu else (low, high)
+        return self._append(make(clamp), Tensor(node.output, shape, self.dtype, quantization))
+
+    def _evaluate(self, node):
+        graph = Graph("trial", ("x",), (node.output,), self.tensors, (*self.nodes, node))
+        return reference.evaluate(graph, node, self.values, "q31")
+
+    def _append(self, node, tensor):
+        self.tensors[tensor.name] = tensor
+        self.values[tensor.name] = self._evaluate(node)
+        self.nodes.append(node)
+        return tensor.name
+
+
+def mobilenet_v2(size=224, width=1.0, classes=1000, **options) -> Graph:
+    """The integer body of a MobileNetV2 with seeded weights."""
+    builder = GraphBuilder((1, 3, size, size), **options)
+
+    def round8(channels):
+        return max(8, int(channels * width + 4) // 8 * 8)
+
+    x = builder.conv("x", round8(32), 3, strides=2, pads=1, relu=True)
+    groups = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    for expand, channels, repeat, stride in groups:
+        for i in range(repeat):
+            block, y = x, x
+            if expand > 1:
+                y = builder.conv(y, builder.tensors[y].shape[1] * expand, relu=True)
+            y = builder.depthwise(y, strides=stride if i == 0 else 1, pads=1, relu=True)
+            y = builder.conv(y, round8(channels))
+            x = builder.add(y, block) if i else y
+    x = builder.conv(x, max(1280, round8(1280)), relu=True)
+    x = builder.reshape(builder.global_average_pool(x))
+    return builder.graph(builder.gemm(x, classes))
+
+
+def _pair(value):
+    return (value, value) if isinstance(value, int) else tuple(value)

@@ -1,0 +1,204 @@
+"""The parts of the Hexagon target that can be judged without running it."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsp.hexagon import build
+from dsp.hexagon.forms import pixel_bounds, pixel_mask
+from dsp.hexagon.layout import Pitches, Window, element_index, phase_planes, plain_planes
+from dsp.hexagon.lowering import dense_groups, lower
+from dsp.hexagon.memory import ALIGNMENT, Buffer, plan
+from dsp.hexagon.packing import Blob, conv_weights, depthwise_weights, gemm_weights
+from sdk.errors import OutputFailed, ToolMissing
+from sdk.graph import Quantization, Tensor
+from sdk.target import Options, get_target
+from tests.graph_builder import GraphBuilder, mobilenet_v2
+
+SPANS = st.lists(
+    st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 6)), min_size=1, max_size=25
+)
+
+
+@given(SPANS, st.sampled_from([0, 100]))
+def test_live_buffers_never_share_bytes(spans, guard):
+    buffers = [
+        Buffer(str(i), size * ALIGNMENT, first, first + length)
+        for i, (size, first, length) in enumerate(spans)
+    ]
+    arena = plan(buffers, guard)
+    for i, a in enumerate(buffers):
+        assert 0 <= a.offset <= a.offset + a.size <= arena
+        assert a.offset % ALIGNMENT == 0
+        for b in buffers[:i]:
+            apart = guard or 0
+            disjoint = a.offset + a.size + apart <= b.offset or b.offset + b.size + apart <= a.offset
+            assert disjoint or not (guard or a.overlaps_in_time(b))
+
+
+@pytest.mark.parametrize(("size", "width"), [(224, 1.0), (96, 0.35), (160, 0.5)])
+def test_the_arena_stays_near_the_largest_live_set(size, width):
+    lowered = lower(mobilenet_v2(size, width, 10))
+    assert lowered.arena <= 1.3 * lowered.live_peak
+
+
+@settings(max_examples=30)
+@given(
+    height=st.integers(2, 12),
+    width=st.integers(2, 12),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+)
+def test_taps_of_phases_lead_to_the_right_pixels(height, width, kernel, strides, pads):
+    """Cell by cell: output position plus tap offset is the padded pixel that ONNX's window reads."""
+    window = Window(kernel, strides, pads)
+    rows = (height + pads[0] + pads[2] - kernel[0]) // strides[0] + 1
+    columns = (width + pads[1] + pads[3] - kernel[1]) // strides[1] + 1
+    if rows < 1 or columns < 1:
+        return
+    x = Tensor("x", (1, 4, height, width), "uint8", Quantization.per_tensor(1, 0))
+    y = Tensor("y", (1, 4, rows, columns), "uint8", Quantization.per_tensor(1, 0))
+    pitch = columns + (kernel[1] - 1) // strides[1]
+    planes = phase_planes("x", x, window, y, pitch, 0)
+    cells = element_index((1, 1, height, width), **planes.geometry())[0] // 4
+    pixel_at = {}  # what a cell holds, for the pixels that have one
+    for (row, column), cell in np.ndenumerate(cells):
+        padded_row, padded_column = row + pads[0], column + pads[1]
+        if padded_row // strides[0] < planes.rows and padded_column // strides[1] < pitch:
+            pixel_at[int(cell)] = (row, column)
+    for row in range(rows):
+        for column in range(columns):
+            for tap_row, tap_column in window.taps():
+                pixel = (row * strides[0] + tap_row - pads[0], column * strides[1] + tap_column - pads[1])
+                inside = 0 <= pixel[0] < height and 0 <= pixel[1] < width
+                cell = (row * pitch + column) + planes.tap(tap_row, tap_column) // 4
+                assert pixel_at.get(cell) == (pixel if inside else None)
+
+
+def test_bounds_force_the_padding_and_pass_the_pixels():
+    x = Tensor("x", (1, 3, 5, 6), "uint8", Quantization.per_tensor(1, 0))
+    planes = plain_planes("x", x, 7, 8, 8, 0)
+    mask, bounds = pixel_mask(planes), pixel_bounds(planes, (10, 200), 77)
+    low, high = bounds[:, 0].reshape(-1), bounds[:, 1].reshape(-1)
+    assert mask.view(np.int32).tolist().count(-1) == 30
+    assert (low[mask == 0] == 77 * 0x01010101).all()
+    assert (high[mask == 0] == 77 * 0x01010101).all()
+    assert (low[mask != 0] == 10 * 0x01010101).all()
+    assert (high[mask != 0] == 200 * 0x01010101).all()
+
+
+def test_pitches_join_what_walks_in_step():
+    b = GraphBuilder((1, 4, 8, 8))
+    x = b.conv("x", 8)
+    y = b.add(b.conv(b.depthwise(x, pads=1), 8), x)
+    b.conv(y, 4, 3, strides=2, pads=1)
+    pitches = Pitches(b.graph())
+    assert {pitches.pitch(name) for name in ("x", x, y)} == {9}  # one padding column serves both sides
+    assert pitches.pitch(b.nodes[-1].output) == 5
+
+
+def test_a_narrow_producer_is_pushed_into_phases_and_a_wide_one_is_not():
+    b = GraphBuilder((1, 4, 8, 8))
+    wide = b.conv("x", 24)
+    b.depthwise(wide, strides=2, pads=1)
+    narrow = b.conv(b.nodes[-1].output, 4)
+    b.conv(narrow, 4, 3, strides=2, pads=1)
+    assert list(Pitches(b.graph()).pushed) == [wide]
+
+
+def test_packed_weights_hold_every_weight_where_the_kernels_look():
+    random = np.random.default_rng(3)
+    conv = random.integers(-127, 128, (13, 5, 4), "int8")
+    packed = conv_weights(conv)
+    assert packed.shape == (16 * 5 * 4,)
+    assert packed[(3 * 8 + 6) * 4 + 2] == conv[6, 3, 2]  # tile 0: [step][8][4]
+    assert packed[8 * 5 * 4 + (4 * 8 + 1) * 4 + 3] == conv[9, 4, 3]
+    depthwise = random.integers(-127, 128, (6, 9), "int8")
+    words = depthwise_weights(depthwise, 2, True)
+    assert words.shape == (2, 3, 4, 4)
+    assert (words[1, 1, 1] == depthwise[5, 4:8]).all()
+    assert words[0, 2, 3].tolist() == [0, 0, 0, depthwise[3, 8]]  # the single tap, in its channel's own byte
+    gemm = random.integers(-127, 128, (40, 7), "int8")
+    blocks = gemm_weights(gemm)
+    assert blocks.shape == (2, 2, 32, 4)
+    assert blocks[1, 1, 3, 2] == gemm[35, 6]
+    assert blocks[1, 1, 3, 3] == 0
+
+
+def test_grouped_weights_become_equal_dense_ones():
+    weight = np.arange(1, 1 + 6 * 2, dtype=np.int8).reshape(6, 2, 1, 1)
+    dense = dense_groups(weight, 3, 6)[:, :, 0, 0]
+    assert dense[3].tolist() == [0, 0, 7, 8, 0, 0]
+
+
+def test_equal_pieces_of_the_blob_are_stored_once():
+    blob = Blob()
+    first = blob.add(np.arange(5, dtype=np.int8))
+    blob.add(np.ones(200, np.int8))
+    assert blob.add(np.arange(5, dtype=np.int8)) == first
+    assert len(bytes(blob)) == 3 * ALIGNMENT
+
+
+@pytest.fixture
+def graph():
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    return b.graph()
+
+
+def test_kernels_come_from_the_cache_the_second_time(graph, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    target = get_target("hexagon-v65")
+    target.compile(graph, Options())
+    objects = {path: path.stat().st_mtime_ns for path in build.cache_directory().iterdir()}
+    assert objects
+    target.compile(graph, Options())
+    assert objects == {path: path.stat().st_mtime_ns for path in build.cache_directory().iterdir()}
+
+
+def test_a_damaged_cache_entry_is_replaced(graph, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    target = get_target("hexagon-v65")
+    target.compile(graph, Options())
+    for path in build.cache_directory().iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    program = target.compile(graph, Options())
+    assert program.code["network.elf"]
+
+
+def test_a_cache_that_cannot_be_made_is_an_output_error(graph, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("TOWLINE_CACHE", str(file))
+    with pytest.raises(OutputFailed) as caught:
+        get_target("hexagon-v65").compile(graph, Options())
+    assert "TOWLINE_CACHE" in caught.value.hint
+
+
+@pytest.mark.parametrize("variable", ["TOWLINE_CLANG", "TOWLINE_LLD"])
+def test_a_missing_tool_names_its_package(graph, variable, tmp_path, monkeypatch):
+    monkeypatch.setenv(variable, str(tmp_path / "absent"))
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    with pytest.raises(ToolMissing) as caught:
+        get_target("hexagon-v65").compile(graph, Options())
+    assert "apt-get install" in caught.value.hint
+    assert not list((tmp_path / "hexagon").glob(".*"))
+
+
+def test_nothing_half_written_in_the_cache_when_the_compiler_fails(graph, tmp_path, monkeypatch):
+    fake = tmp_path / "clang"
+    fake.write_text(
+        "#!/bin/sh\ncase $1 in --version) echo clang version 19.1.7;; *) echo boom >&2; exit 1;; esac\n"
+    )
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("TOWLINE_CLANG", str(fake))
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(Exception, match="boom"):
+        get_target("hexagon-v65").compile(graph, Options())
+    left = [name for _, _, names in os.walk(tmp_path / "cache") for name in names]
+    assert left == []
