@@ -1,0 +1,271 @@
+"""A compiled network, ready to run: the public `Session`.
+
+The device runs the integer body. What comes before it (quantising a float input) and after it (Dequantize,
+Softmax) is done here, by the reference's own operators, the same for every target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdk import artifact, reference
+from sdk.artifact import Artifact
+from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
+from sdk.graph import Array, Graph, Softmax, Tensor
+from sdk.passes import split
+from sdk.preprocess import InputStatistics, Preprocessing
+from sdk.target import Profile, get_target
+from sdk.target import Session as DeviceSession
+
+DEVICE_VARIABLE = "TOWLINE_DEVICE"
+
+log = logging.getLogger("towline")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One class of a classification.
+
+    Attributes:
+        index: the class's place in the output.
+        label: its name, None if the artefact has no labels.
+        score: its probability; the softmax of the outputs where the network does not end in one.
+    """
+
+    index: int
+    label: str | None
+    score: float
+
+
+class Session:
+    """An artefact loaded on a device. A context manager; to be used by one thread at a time.
+
+    Args:
+        source: an artefact, or the path of a `.tow`. A `.tow` holds code: open only those you trust.
+        device: a device string; by default the environment's TOWLINE_DEVICE, and without it "emulated".
+
+    Attributes:
+        artifact: what is loaded.
+        device: the device string in use.
+
+    Raises:
+        InvalidArtifact: the file is damaged, or its parts do not fit each other.
+        UsageError: the artefact's target is not installed, or knows no such device.
+        DeviceMissing, ToolMissing: the device, or a tool it needs, is not there.
+        DeviceFailed: the device died while loading.
+    """
+
+    def __init__(self, source: Artifact | str | os.PathLike[str], device: str | None = None) -> None:
+        self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
+        self.device = device or os.environ.get(DEVICE_VARIABLE) or "emulated"
+        program = self.artifact.program
+        self._graph = self.artifact.graph
+        self._split = split(self._graph)
+        if (self._split.body.inputs, self._split.body.outputs) != (
+            program.graph.inputs,
+            program.graph.outputs,
+        ):
+            raise InvalidArtifact(
+                "the program does not fit its network: their inputs and outputs differ",
+                hint="compile it again",
+            )
+        recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
+        self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
+        self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
+        self._session = get_target(program.target).open(self.device).load(program)
+        self._closed = False
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """The network's inputs by name, in order; `Tensor` has shape and dtype."""
+        return {name: self._graph.tensor(name) for name in self._graph.inputs}
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """The network's outputs by name, in order."""
+        return {name: self._graph.tensor(name) for name in self._graph.outputs}
+
+    @property
+    def quantized_inputs(self) -> dict[str, Tensor]:
+        """The integer body's inputs by name: what may be given in place of float `inputs`."""
+        return {name: self._graph.tensor(name) for name in self._split.body.inputs}
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One inference.
+
+        Args:
+            inputs: one array for each of `inputs`, of its shape and dtype. In place of a float input, the
+                quantised tensors made from it (`quantized_inputs`) may be given.
+
+        Returns:
+            The outputs by name, of their tensors' shapes and dtypes.
+
+        Raises:
+            InvalidInput: a name missing or unknown, a wrong shape or dtype, or a NaN.
+            DeviceFailed: the device died or answered nonsense.
+            UsageError: the session is closed.
+        """
+        values = self._head(inputs)
+        body = self._split.body
+        results = self._open().run({name: values[name] for name in body.inputs})
+        values |= _answered(body, results, body.outputs)
+        for node in self._split.tail:
+            values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
+        return {name: values[name] for name in self._graph.outputs}
+
+    def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, but returns every tensor of the integer body that the device materialises, by name.
+
+        Raises:
+            InvalidInput, DeviceFailed, UsageError: as `run`.
+        """
+        body = self.artifact.program.graph
+        results = self._open().trace(self.quantize(inputs))
+        return _answered(body, results, [*results, *body.outputs])
+
+    def quantize(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """What the device is given for `inputs`: the integer body's inputs by name.
+
+        Raises:
+            InvalidInput: as `run`.
+        """
+        values = self._head(inputs)
+        return {name: values[name] for name in self._split.body.inputs}
+
+    def profile(self) -> Profile:
+        """The device's counters of one inference, layer by layer.
+
+        Raises:
+            DeviceFailed, UsageError: as `run`.
+        """
+        return self._open().profile()
+
+    def prepare(self, picture: Any) -> dict[str, NDArray[np.float32]]:
+        """A picture as the network's input, preprocessed as the calibration's were.
+
+        Args:
+            picture: the path of a picture file, or a PIL.Image.
+
+        Raises:
+            InvalidInput: not a picture; or the artefact does not know how pictures become its input.
+            EnvironmentMissing: Pillow is not installed.
+        """
+        if self._preprocessing is None or len(self._graph.inputs) != 1:
+            raise InvalidInput(
+                "the artefact does not say how a picture becomes its input",
+                where=self._graph.name,
+                hint="quantise the model with pictures or --preprocess, or give arrays",
+            )
+        return {self._graph.inputs[0]: self._preprocessing.apply(picture)}
+
+    def unlike_calibration(self, inputs: Mapping[str, Array]) -> str | None:
+        """A warning if a float input is nothing like the calibration's inputs, else None."""
+        name = self._graph.inputs[0]
+        if self._statistics is None or name not in inputs or inputs[name].dtype != np.float32:
+            return None
+        return self._statistics.unlike_calibration(inputs[name])
+
+    def classify(self, picture: Any, top: int = 5) -> list[Prediction]:
+        """The likeliest classes of a picture, best first; an odd picture is warned about in the log.
+
+        Args:
+            picture: the path of a picture file, or a PIL.Image.
+            top: how many classes.
+
+        Raises:
+            InvalidInput: as `prepare` and `rank`.
+            DeviceFailed: as `run`.
+            UsageError: as `run` and `rank`.
+        """
+        inputs = self.prepare(picture)
+        if (warning := self.unlike_calibration(inputs)) is not None:
+            log.warning("%s: %s", picture, warning)
+        return self.rank(self.run(inputs), top)
+
+    def rank(self, outputs: Mapping[str, Array], top: int = 5) -> list[Prediction]:
+        """The likeliest classes in what `run` returned, best first; of equals, the first.
+
+        Raises:
+            InvalidInput: the network is no classifier: it has not one output with one long axis.
+            UsageError: `top` is below 1.
+        """
+        if top < 1:
+            raise UsageError(f"the top {top} classes make no sense", hint="ask for 1 or more")
+        tensors = list(self.outputs.values())
+        if len(tensors) != 1 or max(tensors[0].shape, default=1) != tensors[0].size:
+            shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in tensors)
+            raise InvalidInput(
+                f"it is no classifier: its outputs are {shapes}", where=self._graph.name, hint="use run"
+            )
+        (tensor,) = tensors
+        scores = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
+        if tensor.quantization is not None:
+            scores = tensor.scale * (scores - tensor.zero_point)
+        if not isinstance(self._graph.producer(tensor.name), Softmax):
+            scores = np.exp(scores - scores.max())
+            scores /= scores.sum()
+        labels = self.artifact.labels or []
+        return [
+            Prediction(int(index), labels[index] if index < len(labels) else None, float(scores[index]))
+            for index in np.argsort(-scores, kind="stable")[:top]
+        ]
+
+    def close(self) -> None:
+        """Release the device. Closing twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._session.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> DeviceSession:
+        if self._closed:
+            raise UsageError("the session is closed")
+        return self._session
+
+    def _head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The given arrays, checked, and what the head makes of them."""
+        replaced = {
+            node.inputs[0]: [other.output for other in self._split.head if other.inputs == node.inputs]
+            for node in self._split.head
+            if node.output in inputs
+        }
+        names = [name for given in self._graph.inputs for name in replaced.get(given, [given])]
+        values = reference.check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
+        for node in self._split.head:
+            if node.output not in values:
+                values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
+        return values
+
+
+def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """The device's answer, once it is known to be what the graph says."""
+    for name in names:
+        tensor = graph.tensors.get(name)
+        if tensor is None or tensor.data is not None:
+            raise DeviceFailed(f"the device answered with {name!r}, which is no activation of the program")
+        array = results.get(name)
+        if array is None:
+            raise DeviceFailed("the device did not answer with it", where=f"tensor {name}")
+        if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+            raise DeviceFailed(
+                f"the device answered {array.dtype} {list(array.shape)}, "
+                f"not {tensor.dtype} {list(tensor.shape)}",
+                where=f"tensor {name}",
+            )
+    return dict(results)

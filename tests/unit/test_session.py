@@ -1,0 +1,212 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sdk import artifact, reference
+from sdk.check import check, combine
+from sdk.compiler import compile
+from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported, UsageError
+from sdk.graph import Graph
+from sdk.preprocess import InputStatistics, Preprocessing
+from sdk.session import Session
+from tests.reference_target import NAME, ReferenceTarget, register, small_network
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch, tmp_path):
+    register(monkeypatch, tmp_path / "site")
+    monkeypatch.delenv("TOWLINE_DEVICE", raising=False)
+
+
+@pytest.fixture
+def compiled():
+    return compile(small_network(), NAME)
+
+
+@pytest.fixture
+def picture():
+    return np.random.default_rng(3).normal(0, 0.5, (1, 1, 4, 4)).astype(np.float32)
+
+
+def test_head_and_tail_are_the_references(compiled, picture):
+    expected = reference.run(small_network(), {"picture": picture}, "q31")
+    with Session(compiled) as session:
+        result = session.run({"picture": picture})
+        assert list(result) == ["probabilities"]
+        assert np.array_equal(result["probabilities"], expected["probabilities"])
+        assert result["probabilities"].min() > 0
+        assert session.device == "emulated"
+        assert session.inputs["picture"].dtype == "float32"
+        assert session.outputs["probabilities"].shape == (1, 3)
+
+
+def test_quantised_input_in_place_of_the_float_one(compiled, picture):
+    with Session(compiled) as session:
+        quantized = session.quantize({"picture": picture})
+        assert quantized["picture_q"].dtype == np.uint8
+        assert list(session.quantized_inputs) == ["picture_q"]
+        by_either = [session.run(inputs)["probabilities"] for inputs in (quantized, {"picture": picture})]
+        assert np.array_equal(*by_either)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "no array"),
+        ({"image": np.zeros((1, 1, 4, 4), np.float32)}, "no input named 'image'"),
+        ({"picture": np.zeros((1, 4, 4), np.float32)}, r"shape \[1, 4, 4\]"),
+        ({"picture": np.zeros((2, 1, 4, 4), np.float32)}, "shape"),
+        ({"picture": np.zeros((1, 1, 4, 4), np.float64)}, "float64"),
+        ({"picture": np.zeros((1, 1, 4, 4), np.uint8)}, "uint8"),
+        ({"picture_q": np.zeros((1, 1, 4, 4), np.int8)}, "int8"),
+        ({"picture": np.full((1, 1, 4, 4), np.nan, np.float32)}, "NaN"),
+        (
+            {"picture": np.zeros((1, 1, 4, 4), np.float32), "picture_q": np.zeros((1, 1, 4, 4), np.uint8)},
+            "no input named 'picture'",
+        ),
+    ],
+)
+def test_wrong_inputs_are_refused(compiled, inputs, message):
+    with Session(compiled) as session:
+        for call in (session.run, session.trace, session.quantize):
+            with pytest.raises(InvalidInput, match=message):
+                call(inputs)
+
+
+def test_path_and_artefact_and_graph_give_the_same(compiled, picture, tmp_path):
+    path = tmp_path / "net.tow"
+    again = compile(small_network(), NAME, path, labels=["a", "b", "c"])
+    assert {"import", "optimise", "code", "write"} <= again.program.seconds.keys()
+    with Session(path) as from_path, Session(compiled) as from_memory:
+        results = [session.run({"picture": picture})["probabilities"] for session in (from_path, from_memory)]
+    assert np.array_equal(*results)
+
+
+def test_trace_has_every_layer_of_the_body(compiled, picture):
+    with Session(compiled) as session:
+        assert set(session.trace({"picture": picture})) == {"features", "flat", "logits_q"}
+        assert len(session.profile().layers) == 3
+
+
+def test_close_is_idempotent_and_final(compiled, picture):
+    before = ReferenceTarget.opened
+    with Session(compiled) as session:
+        assert ReferenceTarget.opened == before + 1
+    session.close()
+    assert ReferenceTarget.opened == before
+    with pytest.raises(UsageError, match="closed"):
+        session.run({"picture": picture})
+
+
+def test_device_comes_from_the_argument_or_the_environment(compiled, monkeypatch):
+    monkeypatch.setenv("TOWLINE_DEVICE", "abacus")
+    with pytest.raises(UsageError, match="abacus"):
+        Session(compiled)
+    with Session(compiled, "emulated") as session:
+        assert session.device == "emulated"
+
+
+def test_unknown_target_is_refused(compiled):
+    compiled.program.target = "abacus"
+    with pytest.raises(UsageError, match="abacus"):
+        Session(compiled)
+
+
+def test_program_of_another_network_is_refused(compiled):
+    compiled.program.graph = dataclasses.replace(compiled.program.graph, outputs=("flat",))
+    with pytest.raises(InvalidArtifact, match="does not fit"):
+        Session(compiled)
+
+
+def test_silent_device_is_an_error(compiled, picture):
+    with Session(compiled, "silent") as session:
+        for call in (session.run, session.trace):
+            with pytest.raises(DeviceFailed, match="did not answer"):
+                call({"picture": picture})
+
+
+def test_check_counts_every_element(compiled, picture):
+    with Session(compiled) as session:
+        result = check(compiled, session, {"picture": picture})
+    assert [layer.node for layer in result.layers] == ["conv", "flatten", "gemm"]
+    assert result.to_json() == {"elements": 32 + 32 + 3, "mismatches": 0, "max_abs_diff": 0}
+    assert result.first_mismatch is None
+
+
+def test_check_finds_one_wrong_bit(compiled, picture):
+    with Session(compiled, "wrong") as session:
+        result = check(compiled, session, {"picture": picture})
+    assert (result.mismatches, result.max_abs_diff) == (1, 2)
+    found = result.first_mismatch
+    assert found is not None
+    assert (found.node, found.op, found.tensor) == ("conv", "Conv", "features")
+    assert found.first is not None
+    index, actual, expected = found.first
+    assert index == (0, 0, 0, 1)
+    assert actual == expected ^ 2
+    assert combine([result, result]).mismatches == 2
+
+
+def test_classify_ranks_labels_and_warns(picture, tmp_path, caplog):
+    image = pytest.importorskip("PIL.Image")
+    recipe = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,))
+    statistics = InputStatistics.of([picture, -picture], "NCHW")
+    compiled = compile(small_network(), NAME, labels=["cat", "dog", "tench"])
+    compiled.preprocessing, compiled.input_statistics = recipe.to_json(), statistics.to_json()
+    artifact.save(compiled, tmp_path / "net.tow")
+    path = tmp_path / "picture.png"
+    image.fromarray(np.arange(0, 256, 16, dtype=np.uint8).reshape(4, 4)).save(path)
+    with Session(tmp_path / "net.tow") as session:
+        best = session.classify(path, top=2)
+        scores = session.run(session.prepare(path))["probabilities"][0]
+        assert [p.index for p in best] == list(np.argsort(-scores)[:2])
+        assert best[0].label == ["cat", "dog", "tench"][best[0].index]
+        assert best[0].score == scores.max()
+        assert not caplog.records
+        image.new("L", (4, 4), 128).save(path)
+        session.classify(path)
+        assert "constant" in caplog.text
+        with pytest.raises(UsageError, match="top 0"):
+            session.classify(path, top=0)
+        with pytest.raises(InvalidInput, match="no such picture"):
+            session.classify(tmp_path / "none.png")
+
+
+def test_pictures_need_a_recipe(compiled):
+    with Session(compiled) as session, pytest.raises(InvalidInput, match="how a picture"):
+        session.classify("picture.png")
+
+
+def test_quantised_outputs_are_ranked_as_probabilities():
+    whole = small_network()
+    graph = dataclasses.replace(whole, outputs=("logits_q",), nodes=whole.nodes[:4])
+    with Session(compile(graph, NAME)) as session:
+        ranked = session.rank({"logits_q": np.array([[130, 255, 255]], np.uint8)})
+    assert [(p.index, p.label) for p in ranked] == [(1, None), (2, None), (0, None)]
+    assert ranked[2].score == pytest.approx(np.exp(-25) / (2 + np.exp(-25)))
+
+
+def test_what_is_no_classifier_is_not_ranked():
+    graph = dataclasses.replace(small_network(), outputs=("features",), nodes=small_network().nodes[:2])
+    with Session(compile(graph, NAME)) as session, pytest.raises(InvalidInput, match="no classifier"):
+        session.rank({"features": np.zeros((1, 2, 4, 4), np.uint8)})
+
+
+def test_compile_refuses_unknown_target_and_missing_model(tmp_path):
+    with pytest.raises(UsageError, match="abacus"):
+        compile(small_network(), "abacus")
+    with pytest.raises(UsageError, match="no such file"):
+        compile(tmp_path / "none.onnx", NAME)
+
+
+def test_compile_refuses_what_the_target_refuses(monkeypatch):
+    from sdk.target import Verdict
+
+    def supports(self, graph: Graph, node):
+        return Verdict(node.op != "Gemm", "too wide", "make it narrower")
+
+    monkeypatch.setattr(ReferenceTarget, "supports", supports)
+    with pytest.raises(Unsupported, match=r"node gemm: .*too wide") as caught:
+        compile(small_network(), NAME)
+    assert caught.value.hint == "make it narrower"
