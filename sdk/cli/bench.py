@@ -1,0 +1,260 @@
+"""`towline bench`: the exact counters of one inference, layer by layer, and a comparison with a baseline.
+
+A baseline is a JSON file of counts. They are exact, so a comparison needs no tolerance: a count above the
+baseline's is worse. `--update-baseline` writes the counts of this run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sdk import artifact, compiler, files
+from sdk.artifact import Artifact
+from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_suffix
+from sdk.errors import CheckFailed, InvalidInput, UsageError
+from sdk.report import Console, Result, dumps, size, table
+from sdk.session import Session
+from sdk.target import LayerProfile, Options, Profile, get_target
+
+SUMMARY = "count what one inference costs, layer by layer"
+EXAMPLE = "towline bench net.tow --baseline bench/net.json"
+
+PEAK = 256
+"""MACs per packet that HVX can do at most: two `vrmpy` of 128 products each (Hexagon v65 HVX reference)."""
+
+BASELINE_SCHEMA = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", metavar="NET", help="a compiled network (.tow) or a quantised model (.onnx)"
+    )
+    parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx for")
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
+    )
+    parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
+    parser.add_argument(
+        "--update-baseline", action="store_true", help="write the counts to the --baseline file instead"
+    )
+    add_input_shape(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    subject = require_suffix(args.subject, TOW | ONNX)
+    if args.update_baseline and not args.baseline:
+        raise UsageError("--update-baseline needs --baseline FILE")
+    baseline = None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
+    network, compile_seconds = _compiled(subject, args, console)
+    with Session(network, args.device) as session:
+        profile = session.profile()
+    document = summary(profile)
+    document["compile_seconds"] = compile_seconds
+    text = _text(network.program.target, profile, document)
+    if args.update_baseline:
+        files.write(args.baseline, (dumps(_counts(network.program.target, document)) + "\n").encode())
+        return Result(document, f"{text}\n\nbaseline written: {args.baseline}")
+    if baseline is None:
+        return Result(document, text)
+    worse, better = _compare(_counts(network.program.target, document), baseline, args.baseline)
+    document["baseline"] = {"file": args.baseline, "worse": worse, "better": better}
+    text += f"\n\nagainst {args.baseline}: {len(worse)} counts worse, {len(better)} better"
+    if worse or better:
+        rows = [
+            (
+                e["name"],
+                e["baseline"],
+                e["now"],
+                100 * (e["now"] / e["baseline"] - 1) if e["baseline"] else None,
+            )
+            for e in (*worse, *better)
+        ]
+        text += "\n" + table(("count", "baseline", "now", "change %"), rows)
+    if not worse:
+        return Result(document, text)
+    names = ", ".join(entry["name"] for entry in worse[:5]) + (", ..." if len(worse) > 5 else "")
+    failure = CheckFailed(
+        f"{len(worse)} counts are worse than the baseline: {names}",
+        where=args.baseline,
+        hint="if that is intended, run it again with --update-baseline and explain the rise in the commit",
+    )
+    return Result(document, text, failure)
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """A profile as `total`, `layers` and `memory`, with what follows from the counts."""
+    macs = sum(layer.macs for layer in profile.layers)
+    return {
+        "total": {**profile.total, "macs": macs, **_rates(profile.total, macs, "percent_of_bound")},
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "macs": layer.macs,
+                **layer.counters,
+                **_rates(layer.counters, layer.macs, "percent_of_peak"),
+                "limit": layer.note,
+            }
+            for layer in profile.layers
+        ],
+        "memory": dict(profile.memory),
+    }
+
+
+def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, float]:
+    packets = counters.get("packets")
+    if not packets:
+        return {}
+    return {"macs_per_packet": macs / packets, percent: 100 * macs / packets / PEAK}
+
+
+def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
+    shapes = input_shapes(args.input_shape)
+    if subject.suffix.lower() == ".onnx":
+        if not args.target:
+            raise UsageError("an .onnx needs a target to be compiled for", hint="add --target hexagon-v65")
+        with _empty_cache():
+            started = time.perf_counter()
+            network = compiler.compile(subject, args.target, input_shapes=shapes)
+            return network, time.perf_counter() - started
+    if args.target or shapes:
+        raise UsageError("--target and --input-shape are for an .onnx; a .tow is compiled already")
+    network = artifact.load(subject)
+    console.detail(f"compiling for {network.program.target} once more, to time it")
+    target = get_target(network.program.target)
+    with _empty_cache():
+        started = time.perf_counter()
+        target.compile(network.program.graph, Options())
+        return network, time.perf_counter() - started
+
+
+@contextmanager
+def _empty_cache() -> Iterator[None]:
+    """TOWLINE_CACHE at a new directory: what a first compilation costs, whatever was compiled before."""
+    before = os.environ.get("TOWLINE_CACHE")
+    with tempfile.TemporaryDirectory(prefix="towline-") as directory:
+        os.environ["TOWLINE_CACHE"] = directory
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TOWLINE_CACHE"]
+            else:
+                os.environ["TOWLINE_CACHE"] = before
+
+
+# -- baselines ------------------------------------------------------------------------------------------
+
+
+def _counts(target: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The exact counts of a bench document, by name: what a baseline holds."""
+    counts = {f"total.{name}": value for name, value in document["total"].items()}
+    counts |= {f"memory.{name}": value for name, value in document["memory"].items()}
+    for layer in document["layers"]:
+        counts |= {f"layer {layer['name']}.{name}": value for name, value in layer.items()}
+    exact = {
+        name: count for name, count in counts.items() if type(count) is int and not name.endswith(".macs")
+    }
+    return {"schema": BASELINE_SCHEMA, "target": target, "counts": exact}
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            "no such baseline", where=str(path), hint="write it with --update-baseline"
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"the baseline cannot be read: {problem}", where=str(path)) from problem
+    counts = document.get("counts") if isinstance(document, dict) else None
+    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+        raise InvalidInput("is not a baseline", where=str(path), hint="write one with --update-baseline")
+    if document.get("schema") != BASELINE_SCHEMA:
+        raise InvalidInput(
+            f"is a baseline of schema {document.get('schema')}, not {BASELINE_SCHEMA}",
+            where=str(path),
+            hint="write it anew with --update-baseline",
+        )
+    return dict(document)
+
+
+def _compare(
+    now: Mapping[str, Any], baseline: Mapping[str, Any], where: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(worse, better) counts. A baseline of another network or target compares nothing, and is refused."""
+    if now["target"] != baseline.get("target") or now["counts"].keys() != baseline["counts"].keys():
+        unknown = sorted(now["counts"].keys() ^ baseline["counts"].keys())
+        what = f"{unknown[0]} and {len(unknown) - 1} more counts differ" if unknown else "the target differs"
+        raise CheckFailed(
+            f"the baseline is of another network: {what}",
+            where=where,
+            hint="if the network's layers have changed, write it anew with --update-baseline",
+        )
+    changes = [
+        {"name": name, "baseline": baseline["counts"][name], "now": count}
+        for name, count in now["counts"].items()
+        if count != baseline["counts"][name]
+    ]
+    worse = [change for change in changes if change["now"] > change["baseline"]]
+    return worse, [change for change in changes if change["now"] < change["baseline"]]
+
+
+# -- text -----------------------------------------------------------------------------------------------
+
+
+def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
+    total, memory = document["total"], document["memory"]
+    counters = sorted({name for layer in profile.layers for name in layer.counters}, key=_order)
+    rows = [_row(layer, counters) for layer in profile.layers]
+    rows.append(
+        (
+            "total",
+            "",
+            total["macs"],
+            *(total.get(name) for name in counters),
+            total.get("macs_per_packet"),
+            total.get("percent_of_bound"),
+            "",
+        )
+    )
+    headers = ("layer", "operator", "MACs", *(name.replace("_", " ") for name in counters))
+    lines = [table((*headers, "MAC/packet", "% of peak", "where the packets go"), rows), ""]
+    if "percent_of_bound" in total:
+        lines.append(
+            f"{total['packets']:,} packets, {total['macs_per_packet']:.1f} MAC/packet: "
+            f"{total['percent_of_bound']:.1f} % of {target}'s peak of {PEAK}"
+        )
+    lines.append("memory: " + ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in memory.items()))
+    lines.append(f"compiled in {document['compile_seconds']:.1f} s with an empty kernel cache")
+    return "\n".join(lines)
+
+
+def _row(layer: LayerProfile, counters: list[str]) -> tuple[str | int | float | None, ...]:
+    rates = _rates(layer.counters, layer.macs, "percent")
+    shown = rates if layer.macs else {}
+    return (
+        layer.name,
+        layer.op,
+        layer.macs,
+        *(layer.counters.get(name) for name in counters),
+        shown.get("macs_per_packet"),
+        shown.get("percent"),
+        layer.note,
+    )
+
+
+_COLUMNS = ("packets", "packets_longer_half", "instructions", "hvx_instructions")
+
+
+def _order(counter: str) -> tuple[int, str]:
+    return (_COLUMNS.index(counter) if counter in _COLUMNS else len(_COLUMNS), counter)

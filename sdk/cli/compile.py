@@ -1,0 +1,88 @@
+"""`towline compile`: a quantised ONNX model to a `.tow` for one target."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sdk import artifact
+from sdk.artifact import Artifact
+from sdk.cli.inputs import class_count, read_labels
+from sdk.cli.options import ONNX, TOW, add_input_shape, add_preprocess, input_shapes, require_suffix
+from sdk.compiler import compile
+from sdk.errors import UsageError
+from sdk.graph import macs
+from sdk.preprocess import parse
+from sdk.report import Console, Result, seconds, size, table
+
+SUMMARY = "compile a quantised ONNX model for a target"
+EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="Q.onnx", help="the quantised model (QDQ or QOperator)")
+    parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
+    parser.add_argument("-o", "--output", required=True, metavar="NET.tow", help="the compiled network")
+    add_preprocess(parser, "what `towline quantize` stored in the model")
+    parser.add_argument(
+        "--labels", metavar="FILE", help="names of the classes, one a line, to be carried along"
+    )
+    add_input_shape(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    model = require_suffix(args.model, ONNX)
+    output = require_suffix(args.output, TOW, exists=False)
+    console.detail(f"compiling {model} for {args.target}")
+    network = compile(model, args.target, input_shapes=input_shapes(args.input_shape))
+    if args.preprocess is not None:
+        network.preprocessing = _preprocessing(args.preprocess, network)
+    if args.labels is not None:
+        network.labels = read_labels(args.labels, class_count(network.graph))
+    artifact.save(network, output)
+    if network.preprocessing is None:
+        console.note(
+            "the model does not say how a picture becomes its input: give --preprocess, or run arrays"
+        )
+    document = _document(output, network)
+    return Result(document, _text(document))
+
+
+def _preprocessing(text: str, network: Artifact) -> dict[str, Any]:
+    inputs = network.graph.inputs
+    if len(inputs) != 1:
+        raise UsageError(f"--preprocess needs a network with one input; it has {len(inputs)}")
+    return parse(text, network.graph.tensor(inputs[0]).shape).to_json()
+
+
+def _document(output: Path, network: Artifact) -> dict[str, Any]:
+    program = network.program
+    return {
+        "output": output,
+        "target": program.target,
+        "arithmetic": network.arithmetic,
+        "nodes": len(program.graph.nodes),
+        "macs": sum(macs(program.graph, node) for node in program.graph.nodes),
+        "bytes": {
+            "file": output.stat().st_size,
+            "weights": len(program.weights),
+            "code": sum(map(len, program.code.values())),
+        },
+        "memory": program.plan.get("memory", {}),
+        "preprocessing": network.preprocessing,
+        "seconds": program.seconds,
+    }
+
+
+def _text(document: dict[str, Any]) -> str:
+    bytes_, memory, stages = document["bytes"], document["memory"], document["seconds"]
+    rows = [*bytes_.items(), *((name, n) for name, n in memory.items() if name not in bytes_)]
+    return "\n\n".join(
+        (
+            f"{document['output']}: {document['nodes']} operators, {document['macs']:,} MACs "
+            f"for {document['target']}, bit-identical to the {document['arithmetic']} reference",
+            table(("part", "bytes", ""), [(name.replace("_", " "), n, size(n)) for name, n in rows]),
+            seconds(stages),
+        )
+    )

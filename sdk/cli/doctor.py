@@ -1,0 +1,105 @@
+"""`towline doctor`: what is installed, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+
+from sdk import toolchain
+from sdk.errors import EnvironmentMissing
+from sdk.report import Console, Result, table
+
+SUMMARY = "check every external tool and Python package, and say how to install what is missing"
+EXAMPLE = "towline doctor"
+
+PACKAGES = {
+    "numpy": ("arrays, and the reference", "pip install numpy"),
+    "onnx": ("reads and writes models", "pip install 'towline[compile]'"),
+    "onnxruntime": ("quantises models", "pip install 'towline[compile]'"),
+    "Pillow": ("reads pictures", "pip install 'towline[compile]'"),
+    "platformdirs": ("finds the cache directory", "pip install 'towline[compile]'"),
+    "rich": ("progress bars", "pip install 'towline[compile]'"),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that is needed: a tool, a library or a package."""
+
+    name: str
+    version: str | None
+    path: str | None
+    purpose: str
+    required: bool
+    problem: str | None
+    hint: str | None
+    variable: str | None = None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    lines = [*_tools(), *(_package(name) for name in PACKAGES)]
+    missing = [line for line in lines if line.problem]
+    document = {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "checks": [asdict(line) for line in lines],
+    }
+    text = table(
+        ("", "name", "version", "path", "needed for"),
+        [(_mark(line), line.name, line.version or "-", line.path or "-", _purpose(line)) for line in lines],
+    )
+    text += f"\n\nPython {document['python']} on {document['machine']}"
+    for line in missing:
+        text += f"\n\n{line.name}: {line.problem}\n  install: {line.hint}"
+    required = [line for line in missing if line.required]
+    if not required:
+        return Result(document, text)
+    return Result(
+        document,
+        text,
+        EnvironmentMissing(
+            f"missing: {', '.join(line.name for line in required)}",
+            hint="; ".join(dict.fromkeys(line.hint for line in required if line.hint)),
+        ),
+    )
+
+
+def _tools() -> list[Line]:
+    return [
+        Line(
+            tool.name,
+            tool.version,
+            tool.path,
+            tool.purpose,
+            not tool.optional,
+            tool.problem,
+            tool.hint,
+            tool.variable,
+        )
+        for tool in toolchain.status()
+    ]
+
+
+def _package(name: str) -> Line:
+    purpose, install = PACKAGES[name]
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return Line(name, None, None, purpose, True, "the Python package is not installed", install)
+    return Line(name, found.version, str(found.locate_file("")), purpose, True, None, None)
+
+
+def _mark(line: Line) -> str:
+    if line.problem is None:
+        return "ok"
+    return "MISSING" if line.required else "absent"
+
+
+def _purpose(line: Line) -> str:
+    return line.purpose if line.required else f"{line.purpose} (optional)"

@@ -1,0 +1,161 @@
+"""Files given to `towline run --input` as the inputs of single inferences; what comes out as a ranking."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdk.calibration import PICTURE_SUFFIXES
+from sdk.errors import InvalidInput, UsageError
+from sdk.graph import Array, Graph, Softmax
+from sdk.session import Session
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The inputs of one inference, and where they came from."""
+
+    name: str
+    feeds: Mapping[str, Array]
+
+
+def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
+    """One sample for a picture; as many as the arrays hold for an .npy or .npz.
+
+    Raises:
+        UsageError: no such file, or one of an unknown kind.
+        InvalidInput: a file that cannot be read, or does not fit the network.
+    """
+    for path in paths:
+        suffix = Path(path).suffix.lower()
+        if not Path(path).is_file():
+            raise UsageError("no such file", where=path)
+        if suffix in PICTURE_SUFFIXES:
+            yield Sample(path, session.prepare(path))
+        elif suffix in (".npy", ".npz"):
+            yield from _arrays(session, path)
+        else:
+            raise UsageError(
+                "is neither a picture nor arrays, by its name",
+                where=path,
+                hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: .npy, .npz",
+            )
+
+
+def _arrays(session: Session, path: str) -> Iterator[Sample]:
+    tensors = {**session.inputs, **session.quantized_inputs}
+    arrays = _read(path)
+    if len(session.inputs) == 1 and len(arrays) == 1:
+        (array,) = arrays.values()
+        fitting = [name for name, tensor in tensors.items() if tensor.dtype == array.dtype.name]
+        arrays = {(fitting or list(tensors))[0]: array}
+    if not arrays or not arrays.keys() <= tensors.keys():
+        raise InvalidInput(
+            f"holds arrays named {', '.join(arrays) or 'nothing'}; the network's inputs are "
+            f"{', '.join(session.inputs)}",
+            where=path,
+        )
+    counts = {name: _count(array, tensors[name].shape, name, path) for name, array in arrays.items()}
+    if len(set(counts.values())) != 1:
+        raise InvalidInput(f"its arrays hold different numbers of samples: {counts}", where=path)
+    count = next(iter(counts.values()))
+    for index in range(count):
+        feeds = {}
+        for name, array in arrays.items():
+            batch = tensors[name].shape[0]
+            feeds[name] = np.ascontiguousarray(array[index * batch : (index + 1) * batch])
+        yield Sample(path if count == 1 else f"{path}[{index}]", feeds)
+
+
+def _count(array: Array, shape: tuple[int, ...], name: str, path: str) -> int:
+    """How many inferences an array holds along its first axis."""
+    whole = array.ndim == len(shape) and array.ndim > 0 and array.shape[1:] == shape[1:]
+    if not whole or len(array) == 0 or len(array) % shape[0]:
+        raise InvalidInput(
+            f"the array for {name} has shape {list(array.shape)}; the network takes {list(shape)}",
+            where=path,
+            hint="several samples are stacked along the first axis",
+        )
+    return len(array) // shape[0]
+
+
+def _read(path: str) -> dict[str, Array]:
+    try:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise InvalidInput(f"holds no arrays that can be read: {reason}", where=path) from problem
+
+
+# -- what comes out -------------------------------------------------------------------------------------
+
+
+def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:
+    """A classifier's output as probabilities, float64 [classes]; None if the network is no classifier.
+
+    A classifier has one output, with one axis longer than 1. Where the network does not end in a Softmax,
+    the probabilities are the softmax of its output.
+    """
+    if len(graph.outputs) != 1:
+        return None
+    tensor = graph.tensor(graph.outputs[0])
+    if tensor.size < 2 or max(tensor.shape) != tensor.size:
+        return None
+    values: NDArray[np.float64] = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
+    if tensor.quantization is not None:
+        values = (values - tensor.zero_point) * tensor.scale
+    if isinstance(graph.producer(tensor.name), Softmax):
+        return values
+    values = np.exp(values - values.max())
+    return values / np.float64(values.sum())
+
+
+def top(scores: NDArray[np.float64], count: int, labels: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The `count` likeliest classes, best first; of equal ones the lower index."""
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [
+        {"index": int(i), "label": labels[i] if labels else None, "score": float(scores[i])} for i in order
+    ]
+
+
+def class_count(graph: Graph) -> int:
+    """How many classes a classifier tells apart.
+
+    Raises:
+        UsageError: the network has more than one output.
+    """
+    if len(graph.outputs) != 1:
+        raise UsageError("--labels is for a network with one output", where=graph.name)
+    return graph.tensor(graph.outputs[0]).size
+
+
+def read_labels(path: str, classes: int) -> list[str]:
+    """One name a line, in the classes' order.
+
+    Raises:
+        UsageError: no such file.
+        InvalidInput: not text, or not as many lines as the network has classes.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as problem:
+        raise InvalidInput("is not UTF-8 text", where=path) from problem
+    except OSError as problem:
+        raise UsageError(f"cannot be read: {problem.strerror}", where=path) from problem
+    if len(lines) != classes:
+        raise InvalidInput(
+            f"names {len(lines)} classes, the network has {classes}",
+            where=path,
+            hint="one name a line, in the classes' order",
+        )
+    return lines

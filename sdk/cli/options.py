@@ -1,0 +1,100 @@
+"""What several verbs read from the command line in the same way."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sdk.errors import UsageError
+
+Shape = tuple[int, ...]
+
+
+def add_input_shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input-shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x3x224x224",
+        help="static shape of an input whose shape is dynamic; may be repeated",
+    )
+
+
+def add_preprocess(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--preprocess",
+        metavar="HOW",
+        help="how a picture becomes the input: imagenet, unit (0..1), symmetric (-1..1), "
+        f"or a JSON file (default: {default})",
+    )
+
+
+def input_shapes(texts: Sequence[str]) -> dict[str, Shape] | None:
+    """`NAME=1x3x224x224`, any number of them; None for none.
+
+    Raises:
+        UsageError: not of that form, or a name twice.
+    """
+    shapes: dict[str, Shape] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        try:
+            shape = tuple(int(extent) for extent in extents.lower().split("x"))
+        except ValueError:
+            shape = ()
+        if not (name and equals and shape) or min(shape) < 1:
+            raise UsageError(
+                f"--input-shape {text!r} is not a name and a shape",
+                hint="write it like --input-shape input=1x3x224x224",
+            )
+        if name in shapes:
+            raise UsageError(f"--input-shape gives {name!r} twice")
+        shapes[name] = shape
+    return shapes or None
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = True) -> Path:
+    """The path, if its suffix is one of `expected` (suffix -> what such a file is).
+
+    Args:
+        path: as the user gave it.
+        expected: what the command takes.
+        exists: whether it must be there already: an input rather than an output.
+
+    Raises:
+        UsageError: another suffix, no such file, or a directory.
+    """
+    result = Path(path)
+    if exists and not result.exists():
+        raise UsageError("no such file", where=path)
+    if exists and result.is_dir():
+        raise UsageError("is a directory, not a file", where=path)
+    suffix = result.suffix.lower()
+    if suffix not in expected:
+        wanted = " or ".join(f"{what} ({known})" for known, what in expected.items())
+        raise UsageError(f"is not {wanted}", where=path, hint=_HINTS.get(suffix))
+    return result
+
+
+ONNX = {".onnx": "an ONNX model"}
+TOW = {".tow": "a compiled network"}
+
+_HINTS = {
+    ".onnx": "compile it first: towline compile NET.onnx --target hexagon-v65 -o NET.tow",
+    ".tow": "this file is compiled already; `towline inspect` shows what it is",
+    ".pt": "export it to ONNX first (torch.onnx.export)",
+    ".pth": "export it to ONNX first (torch.onnx.export)",
+    ".tflite": "convert it to ONNX first (tf2onnx)",
+    ".pb": "convert it to ONNX first (tf2onnx)",
+    ".h5": "convert it to ONNX first (tf2onnx)",
+    ".keras": "convert it to ONNX first (tf2onnx)",
+}

@@ -1,0 +1,142 @@
+"""`towline run`: a compiled network on pictures or arrays, checked against the reference if asked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sdk import artifact, files
+from sdk.artifact import Artifact
+from sdk.check import Check, check, combine
+from sdk.cli.inputs import class_count, probabilities, read_labels, samples, top
+from sdk.cli.options import TOW, positive, require_suffix
+from sdk.errors import CheckFailed
+from sdk.graph import Array, Graph
+from sdk.report import Console, Result, table
+from sdk.session import Session
+
+SUMMARY = "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)"
+EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", metavar="NET.tow", help="the compiled network")
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="pictures, or .npy and .npz files of arrays as the network takes them",
+    )
+    parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
+    parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
+    )
+    parser.add_argument("--output", metavar="FILE.npz", help="keep the raw outputs, stacked by name")
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    path = require_suffix(args.network, TOW)
+    if args.output is not None:
+        require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
+    network = artifact.load(path)
+    labels = network.labels if args.labels is None else read_labels(args.labels, class_count(network.graph))
+    console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
+
+    names: list[str] = []
+    raw: list[dict[str, Array]] = []
+    checks: list[Check] = []
+    with Session(network, args.device) as session:
+        for sample in samples(session, args.input):
+            if (warning := session.unlike_calibration(sample.feeds)) is not None:
+                console.warn(f"{sample.name}: {warning}")
+            names.append(sample.name)
+            raw.append(session.run(sample.feeds))
+            if args.check:
+                checks.append(check(network, session, sample.feeds))
+            console.progress("run", len(names), max(len(names), len(args.input)))
+    if args.output is not None:
+        _save(args.output, raw)
+    outputs = [
+        _described(network.graph, name, values, args.top, labels)
+        for name, values in zip(names, raw, strict=True)
+    ]
+    document: dict[str, Any] = {"target": network.program.target, "outputs": outputs}
+    text = _text(outputs)
+    if args.output is not None:
+        document["output"] = args.output
+        text += f"\n\noutputs written: {args.output}"
+    if not args.check:
+        return Result(document, text)
+    found = combine(checks)
+    document["check"] = found.to_json()
+    verdict, failure = _verdict(network, found)
+    return Result(document, f"{text}\n\n{verdict}", failure)
+
+
+def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
+    stacked: dict[str, Any] = {name: np.concatenate([values[name] for values in raw]) for name in raw[0]}
+    with files.replacing(path) as file:
+        np.savez(file, **stacked)
+
+
+def _described(
+    graph: Graph, name: str, values: dict[str, Array], count: int, labels: Sequence[str] | None
+) -> dict[str, Any]:
+    scores = probabilities(graph, values)
+    return {
+        "input": name,
+        "top": [] if scores is None else top(scores, count, labels),
+        "tensors": {
+            tensor: {"dtype": str(array.dtype), "shape": array.shape} for tensor, array in values.items()
+        },
+    }
+
+
+def _text(outputs: Sequence[dict[str, Any]]) -> str:
+    if not any(output["top"] for output in outputs):
+        rows = [
+            (output["input"], name, tensor["dtype"], "x".join(map(str, tensor["shape"])))
+            for output in outputs
+            for name, tensor in output["tensors"].items()
+        ]
+        return table(("input", "output", "dtype", "shape"), rows)
+    return table(
+        ("input", "class", "label", "score"),
+        [
+            (
+                output["input"] if rank == 0 else "",
+                str(entry["index"]),
+                entry["label"],
+                f"{entry['score']:.4f}",
+            )
+            for output in outputs
+            for rank, entry in enumerate(output["top"])
+        ],
+    )
+
+
+def _verdict(network: Artifact, found: Check) -> tuple[str, CheckFailed | None]:
+    text = (
+        f"check: {found.elements:,} elements of every layer against the {network.arithmetic} reference, "
+        f"{found.mismatches:,} mismatches"
+    )
+    first = found.first_mismatch
+    if first is None or first.first is None:
+        return text, None
+    index, device, expected = first.first
+    return (
+        f"{text}, the largest by {found.max_abs_diff}",
+        CheckFailed(
+            f"{found.mismatches:,} of {found.elements:,} elements differ from the reference; the first is "
+            f"element {list(index)} of {first.tensor}: {device} instead of {expected}",
+            where=f"node {first.node}",
+            hint="this is a bug in the target: please report it with the network and the input",
+        ),
+    )

@@ -1,0 +1,507 @@
+"""The first journey on the command line, with the digits model on the emulated DSP; and what can go wrong."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sdk import artifact
+from sdk.cli import main
+from sdk.zoo import digits
+from tests.unit.test_imports import run_with_numpy_alone
+
+TARGET = "hexagon-v65"
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Files of one walk through the journey; tests only read them."""
+
+    directory: Path
+    float_model: Path
+    quantized: Path
+    network: Path
+    pictures: list[Path]
+
+
+@pytest.fixture(scope="module")
+def journey(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("journey")
+    pictures = directory / "pictures"
+    pictures.mkdir()
+    made = digits().write_pictures(pictures, 12)
+    (pictures / "notes.txt").write_text("not a picture")
+    (pictures / "broken.png").write_bytes(made[0].read_bytes()[:40])
+    float_model, quantized, network = digits().model, directory / "q.onnx", directory / "net.tow"
+    quantize = ["quantize", str(float_model), "--calibrate", str(pictures), "-o", str(quantized)]
+    assert main(quantize) == 0
+    assert main(["compile", str(quantized), "--target", TARGET, "-o", str(network)]) == 0
+    return Journey(directory, float_model, quantized, network, made)
+
+
+def call(capsys, *argv):
+    """(exit code, JSON document, stderr) of a command line in this process."""
+    code = main([*map(str, argv), "--json"])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out), captured.err
+
+
+def start(*argv, **options):
+    """A command line in its own process, its output piped."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdk", *map(str, argv)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+# -- the journey ------------------------------------------------------------------------------------------
+
+
+def test_quantize_reports(journey, capsys, tmp_path):
+    code, document, err = call(
+        capsys,
+        "quantize",
+        journey.float_model,
+        "--calibrate",
+        journey.directory / "pictures",
+        "-o",
+        tmp_path / "q.onnx",
+        "--preprocess",
+        "unit",
+    )
+    result = document["result"]
+    assert code == 0
+    assert (result["samples"], result["available"], len(result["skipped"])) == (12, 13, 1)
+    assert result["other_files"] == 1
+    assert "broken.png" in err
+    assert result["outputs"][0]["top1"] == 1.0
+    assert all(tensor["sqnr_db"] > 0 for tensor in result["tensors"])
+    assert (tmp_path / "q.onnx").stat().st_size == result["quantized_bytes"]
+
+
+def test_run_and_check(journey, capsys):
+    code, document, err = call(capsys, "run", journey.network, "--input", *journey.pictures[:4], "--check")
+    result = document["result"]
+    assert code == 0
+    assert "trust" in err
+    assert [output["input"] for output in result["outputs"]] == [str(p) for p in journey.pictures[:4]]
+    for output, picture in zip(result["outputs"], journey.pictures, strict=False):
+        best = output["top"][0]
+        assert best.keys() == {"index", "label", "score"}
+        assert best["label"] is None
+        assert str(best["index"]) == picture.stem[-1]
+        scores = [entry["score"] for entry in output["top"]]
+        assert scores == sorted(scores, reverse=True)
+        assert 0.5 < scores[0] <= 1
+        assert sum(scores) <= 1.000001
+    assert result["check"].keys() == {"elements", "mismatches", "max_abs_diff"}
+    assert result["check"]["mismatches"] == result["check"]["max_abs_diff"] == 0
+    assert result["check"]["elements"] > 10_000
+
+
+def test_labels_top_and_output(journey, capsys, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"digit {n}\n" for n in range(10)))
+    raw = tmp_path / "raw.npz"
+    arguments = ("--labels", names, "--top", "2", "--output", raw)
+    code, document, _ = call(capsys, "run", journey.network, "--input", *journey.pictures[:3], *arguments)
+    assert code == 0
+    for output in document["result"]["outputs"]:
+        assert len(output["top"]) == 2
+        assert output["top"][0]["label"] == f"digit {output['top'][0]['index']}"
+    with np.load(raw) as arrays:
+        logits = arrays["logits"]
+    assert logits.shape == (3, 10)
+    assert list(logits.argmax(axis=1)) == [o["top"][0]["index"] for o in document["result"]["outputs"]]
+
+
+def test_arrays_give_what_pictures_give(journey, capsys, tmp_path):
+    images, _ = digits().test()
+    stacked, named = tmp_path / "three.npy", tmp_path / "one.npz"
+    inputs = digits().inputs(images[:3])
+    np.save(stacked, inputs)
+    np.savez(named, input=inputs[:1])
+    _, pictures, _ = call(capsys, "run", journey.network, "--input", *journey.pictures[:3])
+    code, arrays, _ = call(capsys, "run", journey.network, "--input", stacked, named)
+    assert code == 0
+    tops = [output["top"] for output in pictures["result"]["outputs"]]
+    assert [output["top"] for output in arrays["result"]["outputs"]] == [*tops, tops[0]]
+    assert arrays["result"]["outputs"][1]["input"] == f"{stacked}[1]"
+
+
+def test_labels_travel_with_the_network(journey, capsys, tmp_path):
+    names, network = tmp_path / "names.txt", tmp_path / "net.tow"
+    names.write_text("".join(f"digit {n}\n" for n in range(10)))
+    compiled = call(
+        capsys, "compile", journey.quantized, "--target", TARGET, "-o", network, "--labels", names,
+        "--preprocess", "symmetric",
+    )  # fmt: skip
+    assert compiled[0] == 0
+    assert compiled[1]["result"]["preprocessing"]["mean"] == [0.5]
+    assert compiled[1]["result"]["bytes"]["file"] == network.stat().st_size
+    _, document, err = call(capsys, "run", network, "--input", journey.pictures[0])
+    assert document["result"]["outputs"][0]["top"][0]["label"].startswith("digit ")
+    # the pictures now become inputs of another range than the calibration's
+    assert "warning" in err
+
+
+def test_compile_twice_gives_identical_bytes(journey, tmp_path, capsys):
+    again = tmp_path / "again.tow"
+    assert call(capsys, "compile", journey.quantized, "--target", TARGET, "-o", again)[0] == 0
+    assert again.read_bytes() == journey.network.read_bytes()
+
+
+def test_a_mismatch_exits_1_and_still_says_what_it_found(journey, capsys, tmp_path):
+    network = artifact.load(journey.network)
+    weights = bytearray(network.program.weights)
+    weights[len(weights) // 2] ^= 0x40
+    network.program.weights = bytes(weights)
+    damaged = tmp_path / "damaged.tow"
+    artifact.save(network, damaged)
+    code, document, _ = call(capsys, "run", damaged, "--input", journey.pictures[0], "--check")
+    assert code == 1
+    assert document["ok"] is False
+    assert document["error"]["code"] == "check-failed"
+    assert document["error"]["message"].startswith("node ")
+    assert document["result"]["check"]["mismatches"] > 0
+    assert document["result"]["check"]["max_abs_diff"] > 0
+
+
+def test_running_arrays_needs_numpy_alone(journey, tmp_path):
+    images, labels = digits().test()
+    inputs = tmp_path / "one.npy"
+    np.save(inputs, digits().inputs(images[:1]))
+    script = f"""
+        from sdk.cli import main
+        raise SystemExit(main(["run", {str(journey.network)!r}, "--input", {str(inputs)!r}, "--json"]))
+    """
+    done = run_with_numpy_alone(script)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["outputs"][0]["top"][0]["index"] == labels[0]
+
+
+# -- inspect ----------------------------------------------------------------------------------------------
+
+
+def test_inspect_float_and_quantised(journey, capsys):
+    code, document, _ = call(capsys, "inspect", journey.float_model)
+    assert code == 0
+    assert document["result"]["quantized"] is False
+    assert document["result"]["refused"] == []
+    code, document, _ = call(capsys, "inspect", journey.quantized)
+    result = document["result"]
+    assert code == 0
+    assert result["quantized"] is True
+    assert result["refused"] == []
+    assert result["macs"] > 1_000_000
+    first = next(node for node in result["nodes"] if node["op"] == "Conv")
+    assert first["output_tensor"]["scale"] > 0
+    assert first["output_tensor"]["dtype"] == "uint8"
+
+
+def test_inspect_compiled(journey, capsys):
+    code, document, _ = call(capsys, "inspect", journey.network)
+    result = document["result"]
+    assert code == 0
+    assert result["target"] == TARGET
+    assert result["memory"]["arena"] >= result["memory"]["live_peak"] > 0
+    assert result["bytes"]["file"] == journey.network.stat().st_size
+    assert result["preprocessing"]["colour"] == "GRAY"
+    assert result["source"]["name"] == "q.onnx"
+    assert main(["inspect", str(journey.network)]) == 0
+    assert "pictures: " in capsys.readouterr().out
+
+
+def test_inspect_shows_what_is_refused(journey, capsys, tmp_path):
+    import onnx
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])
+    node = helper.make_node("Sin", ["x"], ["y"], name="wave")
+    model = tmp_path / "sin.onnx"
+    onnx.save(helper.make_model(helper.make_graph([node], "sin", [value], [result])), model)
+    code, document, _ = call(capsys, "inspect", model)
+    assert code == 0
+    assert document["result"]["onnx_operators"] == {"Sin": 1}
+    (refusal,) = document["result"]["refused"]
+    assert "wave" in refusal["node"]
+
+
+# -- bench ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def baseline(journey, tmp_path_factory):
+    path = tmp_path_factory.mktemp("baseline") / "digits.json"
+    assert main(["bench", str(journey.network), "--baseline", str(path), "--update-baseline"]) == 0
+    return path
+
+
+def test_bench_keys(journey, baseline, capsys):
+    code, document, _ = call(capsys, "bench", journey.network, "--baseline", baseline)
+    result = document["result"]
+    assert code == 0
+    assert result["baseline"] == {"file": str(baseline), "worse": [], "better": []}
+    assert result["total"].keys() == {
+        "packets", "instructions", "hvx_instructions", "macs", "macs_per_packet", "packets_longer_half",
+        "percent_of_bound",
+    }  # fmt: skip
+    assert result["memory"].keys() >= {"weights", "arena", "live_peak"}
+    assert result["compile_seconds"] > 0
+    total = result["total"]
+    assert total["macs"] == sum(layer["macs"] for layer in result["layers"])
+    # layers are counted one by one, with a few packets' overhead each
+    assert total["packets"] == pytest.approx(sum(layer["packets"] for layer in result["layers"]), rel=0.01)
+    assert total["packets"] / 2 <= total["packets_longer_half"] <= total["packets"]
+
+
+def test_bench_worse_than_baseline(journey, baseline, capsys, tmp_path):
+    document = json.loads(baseline.read_text())
+    better, worse = "memory.arena", "total.packets"
+    document["counts"][worse] -= 1
+    document["counts"][better] += 1
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    code, document, _ = call(capsys, "bench", journey.network, "--baseline", other)
+    assert code == 1
+    assert worse in document["error"]["message"]
+    assert better not in document["error"]["message"]
+    assert [change["name"] for change in document["result"]["baseline"]["worse"]] == [worse]
+    assert [change["name"] for change in document["result"]["baseline"]["better"]] == [better]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (None, 2),
+        ("{", 1),
+        ("[]", 1),
+        ('{"schema": 9, "target": "x", "counts": {}}', 1),
+        ('{"schema": 1, "target": "hexagon-v65", "counts": {"total.packets": 1}}', 1),
+    ],
+)
+def test_bench_refuses_a_strange_baseline(journey, capsys, tmp_path, text, code):
+    path = tmp_path / "baseline.json"
+    if text is not None:
+        path.write_text(text)
+    got, document, _ = call(capsys, "bench", journey.network, "--baseline", path)
+    assert got == code
+    assert "baseline" in document["error"]["message"]
+    assert "--update-baseline" in (document["error"]["hint"] or "--update-baseline")
+
+
+# -- bad input --------------------------------------------------------------------------------------------
+
+
+def cases(journey, directory):
+    """Name -> (arguments, exit code, text in the message)."""
+
+    def file(name, content):
+        path = directory / name
+        path.write_bytes(content)
+        return path
+
+    whole = journey.network.read_bytes()
+    picture = journey.pictures[0]
+    wrong = directory / "wrong.npy"
+    np.save(wrong, np.zeros((1, 1, 8, 8), np.float32))
+    empty = directory / "empty"
+    empty.mkdir()
+    compile_to = ("--target", TARGET, "-o", directory / "out.tow")
+    quantize_to = ("-o", directory / "out.onnx")
+    return {
+        "an onnx is not run": (("run", journey.quantized, "--input", picture), 2, "not a compiled"),
+        "a tow is not compiled": (("compile", journey.network, *compile_to), 2, "not an ONNX"),
+        "no such network": (("run", "nowhere.tow", "--input", picture), 2, "no such file"),
+        "cut tow": (("run", file("cut.tow", whole[:-100]), "--input", picture), 1, "zip"),
+        "empty onnx": (("compile", file("empty.onnx", b""), *compile_to), 1, "empty"),
+        "random onnx": (("compile", file("noise.onnx", b"\xff" * 99), *compile_to), 1, "not an ONNX"),
+        "float onnx": (("compile", journey.float_model, *compile_to), 1, "float"),
+        "quantised twice": (
+            ("quantize", journey.quantized, "--calibrate", picture, *quantize_to), 1, "already quantised"
+        ),
+        "no pictures": (
+            ("quantize", journey.float_model, "--calibrate", empty, *quantize_to), 1, "no usable"
+        ),
+        "no directory": (
+            ("compile", journey.quantized, "--target", TARGET, "-o", directory / "no/where.tow"), 1, "written"
+        ),
+        "no such picture": (("run", journey.network, "--input", "nowhere.png"), 2, "no such file"),
+        "corrupt picture": (("run", journey.network, "--input", file("x.png", b"\x89PNG")), 1, "picture"),
+        "unknown kind": (("run", journey.network, "--input", file("x.mp3", b"")), 2, "neither"),
+        "wrong shape": (("run", journey.network, "--input", wrong), 1, "1, 1, 32, 32"),
+        "not an npy": (("run", journey.network, "--input", file("x.npy", b"hello")), 1, "arrays"),
+        "no such device": (
+            ("run", journey.network, "--input", picture, "--device", "toaster"), 2, "toaster"
+        ),
+        "few labels": (
+            ("run", journey.network, "--input", picture, "--labels", file("l.txt", b"a\n")), 1, "10"
+        ),
+        "no such preprocessing": (
+            ("compile", journey.quantized, *compile_to, "--preprocess", "magic"), 2, "magic"
+        ),
+        "bench without target": (("bench", journey.quantized), 2, "target"),
+    }  # fmt: skip
+
+
+def test_bad_input_is_explained(journey, capsys, tmp_path):
+    for name, (argv, code, text) in cases(journey, tmp_path).items():
+        got, document, err = call(capsys, *argv)
+        assert (got, document["ok"]) == (code, False), name
+        assert text in document["error"]["message"], (name, document)
+        assert "Traceback" not in err, name
+    assert not list(tmp_path.glob("out.*"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_missing_tool_is_exit_3(journey, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOWLINE_QEMU_HEXAGON", str(tmp_path / "none"))
+    code, document, _ = call(capsys, "run", journey.network, "--input", journey.pictures[0])
+    assert code == 3
+    assert document["error"]["code"] == "tool-missing"
+    assert "apt-get install" in document["error"]["hint"]
+    monkeypatch.setenv("TOWLINE_CLANG", str(tmp_path / "none"))
+    out = tmp_path / "x.tow"
+    assert call(capsys, "compile", journey.quantized, "--target", TARGET, "-o", out)[0] == 3
+    assert not out.exists()
+
+
+# -- processes --------------------------------------------------------------------------------------------
+
+
+def descendants(pid):
+    """Pids of a process's children, and of theirs."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found += [int(entry.parent.name), *descendants(int(entry.parent.name))]
+    return found
+
+
+def wait_until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+
+
+def running(pid):
+    return Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_run_interrupted_leaves_no_child(journey, sent, tmp_path):
+    inputs = tmp_path / "many.npy"
+    np.save(inputs, np.zeros((100_000, 1, 32, 32), np.float32))
+    output = tmp_path / "out.npz"
+    process = start("run", journey.network, "--input", inputs, "--output", output)
+    wait_until(lambda: descendants(process.pid))
+    children = descendants(process.pid)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=20)
+    wait_until(lambda: not any(map(running, children)), 5)
+    assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_compile_interrupted_leaves_nothing(journey, sent, tmp_path):
+    cache, work = tmp_path / "cache", tmp_path / "work"
+    work.mkdir()
+    process = start(
+        "compile", journey.quantized, "--target", TARGET, "-o", work / "net.tow",
+        env={**os.environ, "TOWLINE_CACHE": str(cache), "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    wait_until(lambda: cache.exists() and descendants(process.pid))
+    children = descendants(process.pid)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=20)
+    wait_until(lambda: not any(map(running, children)), 5)
+    assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+    assert "Traceback" not in err
+    assert list(work.iterdir()) == []
+    if sent == signal.SIGINT:
+        assert {path.name for path in tmp_path.iterdir()} == {"cache", "work"}
+
+
+def test_a_reader_that_leaves_is_no_error(journey):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk", "inspect", journey.network],
+        stdout=write, stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_stdout_on_a_full_disk():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sdk", "targets"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"towline: error: standard output: cannot be written: No space left")
+
+
+def test_a_full_disk_leaves_nothing(journey, tmp_path):
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    limit = 200_000
+    assert journey.network.stat().st_size > limit
+    work = tmp_path / "work"
+    work.mkdir()
+    process = start(
+        "compile", journey.quantized, "--target", TARGET, "-o", work / "net.tow", "--json",
+        preexec_fn=little_room,
+    )  # fmt: skip
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert json.loads(out)["error"]["code"] == "output-failed"
+    assert list(work.iterdir()) == []
+
+
+# -- demo -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_demo(capsys, tmp_path):
+    code, document, _ = call(capsys, "demo", "--keep", tmp_path)
+    result = document["result"]
+    assert code == 0
+    assert result["pictures"] == 450
+    assert result["outputs"] == {"elements": 4500, "mismatches": 0}
+    assert result["check"]["mismatches"] == 0
+    assert result["accuracy"]["device"] == result["accuracy"]["reference"]
+    assert result["accuracy"]["float"] >= 0.985
+    assert result["accuracy"]["device"] >= result["accuracy"]["float"] - 0.01
+    assert result["total"]["packets"] > 0
+    assert {"digits.onnx", "digits.tow"} < {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.slow
+def test_the_script_is_installed():
+    script = shutil.which("towline", path=str(Path(sys.executable).parent))
+    assert script is not None
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("towline ")

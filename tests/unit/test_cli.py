@@ -1,0 +1,355 @@
+"""The command line without a model: parsing, documents, tables, rankings, exit codes."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk.cli
+from sdk.cli import VERBS, main
+from sdk.cli.bench import PEAK, summary
+from sdk.cli.inputs import probabilities, read_labels, top
+from sdk.cli.options import ONNX, TOW, input_shapes, require_suffix
+from sdk.errors import CheckFailed, InvalidInput, UsageError
+from sdk.graph import Dequantize, Graph, Quantization, Softmax, Tensor
+from sdk.report import Console, Result, dumps, seconds, size, success, table
+from sdk.target import LayerProfile, Profile
+
+
+def run(capsys, *argv):
+    """(exit code, stdout, stderr) of a command line in this process."""
+    code = main(list(argv))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+# -- exit codes and documents -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example(capsys, verb):
+    code, out, err = run(capsys, verb, "--help")
+    assert code == 0
+    assert f"example:\n  towline {verb}" in out
+    assert "--json" in out
+    assert err == ""
+
+
+def test_top_help_names_every_verb(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(f"\n    {verb} " in out for verb in VERBS)
+
+
+def test_version(capsys):
+    code, out, _ = run(capsys, "--version")
+    assert code == 0
+    assert out.startswith("towline ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["frobnicate"],
+        ["run"],
+        ["run", "net.tow"],
+        ["run", "net.tow", "--input", "x.png", "--top", "0"],
+        ["compile", "q.onnx", "-o", "net.tow"],
+        ["quantize", "a.onnx", "--calibrate", "d", "-o", "q.onnx", "--method", "guess"],
+    ],
+)
+def test_usage_is_exit_2_and_no_traceback(capsys, argv):
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("towline: error: ")
+    assert "--help" in err
+    assert "Traceback" not in err
+
+
+def test_usage_error_as_json(capsys):
+    code, out, err = run(capsys, "run", "--json")
+    document = json.loads(out)
+    assert code == 2
+    assert err == ""
+    assert document["schema"] == 1
+    assert document["ok"] is False
+    assert document["error"].keys() == {"code", "message", "hint"}
+    assert document["error"]["code"] == "usage"
+
+
+def test_unknown_target_names_the_known_ones(capsys):
+    code, _, err = run(capsys, "devices", "--target", "abacus")
+    assert code == 2
+    assert "abacus" in err
+    assert "hexagon-v65" in err
+
+
+class Verb:
+    """A verb that does what it is told to."""
+
+    SUMMARY = "do it"
+    EXAMPLE = "towline do"
+
+    def __init__(self, action):
+        self.action = action
+
+    def configure(self, parser):
+        pass
+
+    def run(self, args, console):
+        return self.action()
+
+
+def _raise(problem):
+    def action():
+        raise problem
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "error"),
+    [
+        (lambda: Result({"x": 1}, "x"), 0, None),
+        (lambda: Result({"x": 1}, "x", CheckFailed("worse", where="total", hint="look")), 1, "check-failed"),
+        (_raise(KeyboardInterrupt()), 130, "interrupted"),
+        (_raise(ZeroDivisionError("oops")), 1, "internal"),
+    ],
+)
+def test_outcomes(capsys, monkeypatch, action, code, error):
+    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(action)})
+    got, out, err = run(capsys, "do", "--json")
+    document = json.loads(out)
+    assert got == code
+    assert err == ""
+    assert document["ok"] is (error is None)
+    assert document.get("error", {}).get("code") == error
+    got, out, err = run(capsys, "do")
+    assert got == code
+    assert ("towline: error: " in err) is (error is not None)
+    assert "Traceback" not in err
+
+
+def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
+    failure = CheckFailed("2 differ", where="node a", hint="report it")
+    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(lambda: Result({"x": 1}, "one", failure))})
+    _, out, _ = run(capsys, "do", "--json")
+    assert json.loads(out) == {
+        "schema": 1,
+        "ok": False,
+        "error": {"code": "check-failed", "message": "node a: 2 differ", "hint": "report it"},
+        "result": {"x": 1},
+    }
+    _, out, err = run(capsys, "do")
+    assert out == "one\n"
+    assert err == "towline: error: node a: 2 differ\n  hint: report it\n"
+
+
+def test_traceback_only_with_vv(capsys, monkeypatch):
+    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(_raise(ZeroDivisionError("oops")))})
+    assert "Traceback" not in run(capsys, "do", "-v")[2]
+    assert "ZeroDivisionError: oops" in run(capsys, "do", "-vv")[2]
+
+
+def test_doctor_names_a_missing_tool_and_its_install_command(capsys, monkeypatch):
+    monkeypatch.setenv("TOWLINE_QEMU_HEXAGON", "/nowhere/qemu-hexagon")
+    code, out, _ = run(capsys, "doctor", "--json")
+    document = json.loads(out)
+    assert code == 3
+    assert "apt-get install qemu-user" in document["error"]["hint"]
+    line = next(c for c in document["result"]["checks"] if c["name"] == "qemu-hexagon")
+    assert line["required"]
+    assert "/nowhere/qemu-hexagon" in line["problem"]
+
+
+def test_doctor_lists_tools_and_packages(capsys):
+    code, out, _ = run(capsys, "doctor", "--json")
+    document = json.loads(out)
+    names = {check["name"] for check in document["result"]["checks"]}
+    assert names >= {"clang", "lld", "qemu-hexagon", "sdcc", "opencl", "numpy", "onnx"}
+    missing = [c for c in document["result"]["checks"] if c["required"] and c["problem"]]
+    assert code == (3 if missing else 0)
+
+
+def test_targets_and_devices(capsys):
+    code, out, _ = run(capsys, "targets", "--json")
+    assert code == 0
+    targets = json.loads(out)["result"]["targets"]
+    assert {"name": "hexagon-v65", "arithmetic": "q31"}.items() <= targets[0].items()
+    code, out, _ = run(capsys, "devices")
+    assert code == 0
+
+
+# -- reports ----------------------------------------------------------------------------------------------
+
+
+def test_table_aligns_numbers_right():
+    text = table(("name", "count", "part"), [("a", 1234567, 0.5), ("long name", None, 12.0), ("", 7, None)])
+    assert text.splitlines() == [
+        "name           count   part",
+        "a          1,234,567   0.50",
+        "long name             12.00",
+        "                   7",
+    ]
+
+
+def test_seconds_adds_up():
+    assert seconds({"a": 1.0, "b": 0.25}).splitlines()[-1].split() == ["total", "1.25"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (3945984, "3.9 MB")]
+)
+def test_size(count, text):
+    assert size(count) == text
+
+
+def test_documents_are_strict_json(tmp_path):
+    values = {
+        "a": np.float32(1.5),
+        "b": np.arange(2),
+        "c": float("nan"),
+        "d": (tmp_path, [np.inf]),
+        "e": True,
+    }
+    assert json.loads(dumps(success(values)))["result"] == {
+        "a": 1.5,
+        "b": [0, 1],
+        "c": None,
+        "d": [str(tmp_path), [None]],
+        "e": True,
+    }
+
+
+def test_progress_is_silent_without_a_terminal(capsys):
+    with Console() as console:
+        for done in range(3):
+            console.progress("work", done, 3)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+# -- arguments --------------------------------------------------------------------------------------------
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+shapes = st.lists(st.integers(1, 10**6), min_size=1, max_size=5).map(tuple)
+
+
+@given(st.dictionaries(names, shapes, min_size=1, max_size=3))
+def test_input_shapes_are_read_back(given_shapes):
+    texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in given_shapes.items()]
+    assert input_shapes(texts) == given_shapes
+
+
+def test_no_input_shape_is_none():
+    assert input_shapes([]) is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "x=", "=1x3", "x=1x0", "x=1x-3", "x=axb", "x=1,3"])
+def test_bad_input_shapes(text):
+    with pytest.raises(UsageError, match="input-shape"):
+        input_shapes([text])
+
+
+def test_input_shape_twice():
+    with pytest.raises(UsageError, match="twice"):
+        input_shapes(["x=1", "x=2"])
+
+
+def test_require_suffix(tmp_path):
+    model = tmp_path / "net.ONNX"
+    model.touch()
+    assert require_suffix(str(model), ONNX) == model
+    with pytest.raises(UsageError, match="not a compiled network") as caught:
+        require_suffix(str(model), TOW)
+    assert "towline compile" in caught.value.hint
+    with pytest.raises(UsageError, match="no such file"):
+        require_suffix(str(tmp_path / "other.onnx"), ONNX)
+    with pytest.raises(UsageError, match="directory"):
+        require_suffix(str(tmp_path), ONNX)
+    assert require_suffix("new.tow", TOW, exists=False).name == "new.tow"
+
+
+# -- rankings ---------------------------------------------------------------------------------------------
+
+
+def classifier(*, softmax=False, quantized=False):
+    quantization = Quantization.per_tensor(0.5, 10)
+    tensors = {
+        "q": Tensor("q", (1, 4), "uint8", quantization),
+        "y": Tensor("y", (1, 4), "float32"),
+        "p": Tensor("p", (1, 4), "float32"),
+    }
+    nodes = (Dequantize("d", ("q",), "y"), Softmax("s", ("y",), "p", axis=1))
+    output = "q" if quantized else "p" if softmax else "y"
+    return Graph("net", ("q",), (output,), tensors, nodes), output
+
+
+def test_logits_become_probabilities():
+    graph, name = classifier()
+    scores = probabilities(graph, {name: np.array([[0, 1, 1, -1000]], np.float32)})
+    assert scores.sum() == pytest.approx(1)
+    assert scores[1] == scores[2] == pytest.approx(np.e / (1 + 2 * np.e))
+
+
+def test_softmax_is_not_taken_twice():
+    graph, name = classifier(softmax=True)
+    given_scores = np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)
+    np.testing.assert_allclose(probabilities(graph, {name: given_scores}), given_scores[0])
+
+
+def test_quantised_outputs_are_dequantised_first():
+    graph, name = classifier(quantized=True)
+    scores = probabilities(graph, {name: np.array([[10, 12, 10, 10]], np.uint8)})
+    assert scores[1] / scores[0] == pytest.approx(np.e)
+
+
+def test_a_map_is_no_classification():
+    graph, name = classifier()
+    graph.tensors[name] = Tensor(name, (2, 2), "float32")
+    assert probabilities(graph, {name: np.zeros((2, 2), np.float32)}) is None
+
+
+def test_top_is_stable_and_labelled():
+    ranking = top(np.array([0.25, 0.5, 0.25]), 5, ["a", "b", "c"])
+    assert [(entry["index"], entry["label"]) for entry in ranking] == [(1, "b"), (0, "a"), (2, "c")]
+    assert top(np.array([0.25, 0.75]), 1, None) == [{"index": 1, "label": None, "score": 0.75}]
+
+
+def test_labels(tmp_path):
+    file = tmp_path / "labels.txt"
+    file.write_text("zero\none\n", encoding="utf-8")
+    assert read_labels(str(file), 2) == ["zero", "one"]
+    with pytest.raises(InvalidInput, match="names 2 classes, the network has 10"):
+        read_labels(str(file), 10)
+    file.write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(InvalidInput, match="UTF-8"):
+        read_labels(str(file), 2)
+    with pytest.raises(UsageError):
+        read_labels(str(tmp_path / "nowhere.txt"), 2)
+
+
+# -- bench ------------------------------------------------------------------------------------------------
+
+
+def test_summary_computes_totals_and_percentages():
+    layers = [
+        LayerProfile("a", "Conv", 25600, {"packets": 200, "instructions": 500}, "loads"),
+        LayerProfile("b", "Reshape", 0, {"packets": 50, "instructions": 60}),
+    ]
+    document = summary(Profile(layers, {"packets": 260, "instructions": 600}, {"weights": 5}))
+    assert document["total"]["macs"] == 25600
+    assert document["total"]["macs_per_packet"] == pytest.approx(25600 / 260)
+    assert document["total"]["percent_of_bound"] == pytest.approx(100 * 25600 / 260 / PEAK)
+    assert document["layers"][0]["percent_of_peak"] == pytest.approx(50)
+    assert document["layers"][0]["limit"] == "loads"
+    assert document["memory"] == {"weights": 5}
+
+
+def test_summary_of_a_target_that_counts_something_else():
+    document = summary(Profile([LayerProfile("a", "Conv", 8, {"waves": 3})], {"waves": 3}, {}))
+    assert document["total"] == {"waves": 3, "macs": 8}
