@@ -105,6 +105,7 @@ class HexagonTarget:
     def _plan(self, lowered: Lowered) -> dict[str, Any]:
         """The plan as JSON values; runtime.py reads it."""
         return {
+            "toolchain": {tool: toolchain.version(tool) for tool in ("clang", "lld")},
             "qemu_flags": self._qemu_flags,
             "layers": [_layer_plan(layer) for layer in lowered.layers],
             "memory": {

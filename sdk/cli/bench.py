@@ -23,9 +23,10 @@ from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
 from sdk.target import LayerProfile, Options, Profile, get_target
+from sdk.zoo.benchmark import quantized_benchmark
 
 SUMMARY = "count what one inference costs, layer by layer"
-EXAMPLE = "towline bench net.tow --baseline bench/net.json"
+EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
 
 PEAK = 256
 """MACs per packet that HVX can do at most: two `vrmpy` of 128 products each (Hexagon v65 HVX reference)."""
@@ -35,9 +36,12 @@ BASELINE_SCHEMA = 1
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "subject", metavar="NET", help="a compiled network (.tow) or a quantised model (.onnx)"
+        "subject",
+        metavar="NET",
+        help="a compiled network (.tow), a quantised model (.onnx), or a network of the zoo by name: "
+        "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224",
     )
-    parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx for")
+    parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
     parser.add_argument(
         "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
     )
@@ -49,23 +53,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    subject = require_suffix(args.subject, TOW | ONNX)
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     baseline = None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
-    network, compile_seconds = _compiled(subject, args, console)
+    network, compile_seconds = _subject(args, console)
     with Session(network, args.device) as session:
         profile = session.profile()
     document = summary(profile)
     document["compile_seconds"] = compile_seconds
     text = _text(network.program.target, profile, document)
     if args.update_baseline:
-        files.write(args.baseline, (dumps(_counts(network.program.target, document)) + "\n").encode())
+        files.write(args.baseline, (dumps(_counts(network, document)) + "\n").encode())
         return Result(document, f"{text}\n\nbaseline written: {args.baseline}")
     if baseline is None:
         return Result(document, text)
-    worse, better = _compare(_counts(network.program.target, document), baseline, args.baseline)
+    worse, better = _compare(_counts(network, document), baseline, args.baseline)
     document["baseline"] = {"file": args.baseline, "worse": worse, "better": better}
+    toolchain = baseline.get("toolchain")
+    if toolchain != network.program.plan.get("toolchain"):
+        text += f"\n\nthe baseline was compiled by {toolchain}: counts may differ for that alone"
     text += f"\n\nagainst {args.baseline}: {len(worse)} counts worse, {len(better)} better"
     if worse or better:
         rows = [
@@ -116,6 +122,12 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
     return {"macs_per_packet": macs / packets, percent: 100 * macs / packets / PEAK}
 
 
+def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    with tempfile.TemporaryDirectory(prefix="towline-") as directory:
+        built = quantized_benchmark(args.subject, Path(directory))
+        return _compiled(built or require_suffix(args.subject, TOW | ONNX), args, console)
+
+
 def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
     """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
     shapes = input_shapes(args.input_shape)
@@ -155,7 +167,7 @@ def _empty_cache() -> Iterator[None]:
 # -- baselines ------------------------------------------------------------------------------------------
 
 
-def _counts(target: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def _counts(network: Artifact, document: Mapping[str, Any]) -> dict[str, Any]:
     """The exact counts of a bench document, by name: what a baseline holds."""
     counts = {f"total.{name}": value for name, value in document["total"].items()}
     counts |= {f"memory.{name}": value for name, value in document["memory"].items()}
@@ -164,7 +176,13 @@ def _counts(target: str, document: Mapping[str, Any]) -> dict[str, Any]:
     exact = {
         name: count for name, count in counts.items() if type(count) is int and not name.endswith(".macs")
     }
-    return {"schema": BASELINE_SCHEMA, "target": target, "counts": exact}
+    program = network.program
+    return {
+        "schema": BASELINE_SCHEMA,
+        "target": program.target,
+        "toolchain": program.plan.get("toolchain"),
+        "counts": exact,
+    }
 
 
 def _read_baseline(path: Path) -> dict[str, Any]:

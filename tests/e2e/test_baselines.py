@@ -1,0 +1,27 @@
+"""The checked-in counts: no layer of a benchmark may get worse unnoticed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdk import toolchain
+from sdk.cli import main
+
+BASELINES = sorted((Path(__file__).parents[2] / "bench").glob("*.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BASELINES, ids=lambda path: path.stem)
+def test_counts_are_no_worse_than_the_baseline(path, capsys):
+    network, target = path.stem.rsplit(".", 1)
+    made_by = json.loads(path.read_text())["toolchain"]
+    here = {tool: toolchain.version(tool) for tool in made_by}
+    if here != made_by:
+        pytest.skip(f"the baseline was compiled by {made_by}, this machine has {here}")
+    code = main(["bench", network, "--target", target, "--baseline", str(path), "--json"])
+    assert code == 0, capsys.readouterr().out
+
+
+def test_there_are_baselines():
+    assert BASELINES
