@@ -20,6 +20,30 @@ os.umask(_UMASK)
 
 
 @contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory for intermediate files, gone when the block ends.
+
+    Raises:
+        OutputFailed: it cannot be created.
+    """
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="towline-", ignore_cleanup_errors=True)
+    except OSError as problem:
+        raise no_room(problem) from problem
+    with directory as name:
+        yield Path(name)
+
+
+def no_room(problem: OSError) -> OutputFailed:
+    """The error for an intermediate file that could not be written."""
+    return OutputFailed(
+        f"intermediate files cannot be written: {problem.strerror or problem}",
+        where=tempfile.gettempdir(),
+        hint="make room there, or set TMPDIR to another directory",
+    )
+
+
+@contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file, open for writing, that becomes `path` when the block ends without an exception.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from sdk.errors import InvalidModel, OutputFailed, TowlineError
+from sdk.errors import InvalidModel, TowlineError
 from sdk.extras import require
+from sdk.files import no_room
 
 
 def session(model: Any, *, optimize: bool = True, exact: bool = False) -> Any:
@@ -64,32 +63,9 @@ def onnxruntime_errors(action: str, where: str) -> Iterator[None]:
     except TowlineError:
         raise
     except OSError as problem:
-        raise _no_room(problem) from problem
+        raise no_room(problem) from problem
     except Exception as problem:
         raise InvalidModel(f"onnxruntime cannot {action}: {first_line(problem)}", where=where) from problem
-
-
-@contextlib.contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """A directory for intermediate files, gone when the block ends.
-
-    Raises:
-        OutputFailed: it cannot be created.
-    """
-    try:
-        directory = tempfile.TemporaryDirectory(prefix="towline-", ignore_cleanup_errors=True)
-    except OSError as problem:
-        raise _no_room(problem) from problem
-    with directory as name:
-        yield Path(name)
-
-
-def _no_room(problem: OSError) -> OutputFailed:
-    return OutputFailed(
-        f"intermediate files cannot be written: {problem.strerror or problem}",
-        where=tempfile.gettempdir(),
-        hint="make room there, or set TMPDIR to another directory",
-    )
 
 
 def first_line(problem: Exception) -> str:

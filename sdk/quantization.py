@@ -31,7 +31,7 @@ from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, Us
 from sdk.extras import require
 from sdk.fidelity import OutputAgreement, TensorError, agreement, run_float, tensor_errors
 from sdk.importers import check_float, is_quantized, read_onnx
-from sdk.ort import first_line, onnxruntime_errors, quiet, temporary_directory
+from sdk.ort import first_line, onnxruntime_errors, quiet
 from sdk.preprocess import InputStatistics, Preprocessing
 
 Method = Literal["minmax", "entropy", "percentile"]
@@ -170,7 +170,7 @@ def quantize(
     data = calibration.load(calibrate, inputs, preprocessing, limit, report)
     watch.lap("calibration data")
 
-    with temporary_directory() as directory, quiet():
+    with files.scratch_directory() as directory, quiet():
         prepared = _prepare(source, directory, where)
         watch.lap("prepare")
         expected = run_float(prepared, data, report, where)

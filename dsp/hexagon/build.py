@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from dsp.hexagon.memory import align
 from sdk import toolchain
 from sdk.errors import BuildFailed, InternalError, OutputFailed
 from sdk.extras import require
-from sdk.files import write
+from sdk.files import scratch_directory, write
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -63,9 +62,9 @@ def build(lowered: Lowered, version: str) -> tuple[bytes, dict[str, float]]:
     started = time.perf_counter()
     objects = _objects(kernels, cpu)
     compiled = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="towline-") as directory:
-        network = Path(directory) / "network.o"
-        network.write_bytes(_compile(["-x", "c", "-", f"-I{KERNELS}"], cpu, network_source(lowered)))
+    with scratch_directory() as directory:
+        network = directory / "network.o"
+        write(network, _compile(["-x", "c", "-", f"-I{KERNELS}"], cpu, network_source(lowered)))
         try:
             elf = _link([network, *objects])
         except BuildFailed:  # a damaged cache entry, perhaps: without the cache it must work

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from dsp.hexagon.layout import element_index
-from sdk import toolchain
+from sdk import files, toolchain
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput
 from sdk.graph import Array, Tensor
 from sdk.target import LayerProfile, Profile, Program
@@ -44,23 +42,22 @@ class EmulatedSession:
         if elf is None:
             raise InvalidArtifact("the program has no network.elf", hint="compile the model again")
         qemu = toolchain.find("qemu-hexagon")
-        self._directory = tempfile.TemporaryDirectory(prefix="towline-")
-        self._stderr = Path(self._directory.name) / "stderr"
-        image = Path(self._directory.name) / "network.elf"
-        image.write_bytes(elf)
-        image.chmod(0o700)
-        with self._stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                [qemu, *self._plan["qemu_flags"], image],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-            )
-        try:
+        with contextlib.ExitStack() as scratch:
+            directory = scratch.enter_context(files.scratch_directory())
+            self._stderr = directory / "stderr"
+            image = directory / "network.elf"
+            files.write(image, elf)
+            image.chmod(0o700)  # qemu-user insists
+            with self._stderr.open("wb") as stderr:
+                self._process = subprocess.Popen(
+                    [qemu, *self._plan["qemu_flags"], image],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                )
+            scratch.callback(self._stop)
             self._send(program.weights)
-        except BaseException:
-            self.close()
-            raise
+            self._scratch = scratch.pop_all()
 
     # -- sdk.target.Session -----------------------------------------------------------------------------
 
@@ -106,6 +103,9 @@ class EmulatedSession:
         if self._closed:
             return
         self._closed = True
+        self._scratch.close()
+
+    def _stop(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -115,7 +115,6 @@ class EmulatedSession:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._directory.cleanup()
 
     def __enter__(self) -> EmulatedSession:
         return self
@@ -194,7 +193,11 @@ class EmulatedSession:
             raise self._died() from None
 
     def _receive(self, size: int) -> bytes:
-        data = _stream(self._process.stdout).read(size)
+        try:
+            data = _stream(self._process.stdout).read(size)
+        except BaseException:  # interrupted halfway: the next answer would be taken for the rest of this one
+            self.close()
+            raise
         if len(data) != size:
             raise self._died()
         return data
@@ -206,7 +209,6 @@ class EmulatedSession:
         except subprocess.TimeoutExpired:
             status = "none: it still runs"
         said = self._stderr.read_bytes().decode(errors="replace").strip()[-500:]
-        self.close()
         return DeviceFailed(
             f"qemu-hexagon stopped (exit status {status}){': ' + said if said else ''}",
             hint="compile the model again; if it persists, `towline doctor` shows the versions in use",

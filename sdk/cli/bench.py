@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -123,8 +122,8 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
 
 
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
-    with tempfile.TemporaryDirectory(prefix="towline-") as directory:
-        built = quantized_benchmark(args.subject, Path(directory))
+    with files.scratch_directory() as directory:
+        built = quantized_benchmark(args.subject, directory)
         return _compiled(built or require_suffix(args.subject, TOW | ONNX), args, console)
 
 
@@ -153,8 +152,8 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
 def _empty_cache() -> Iterator[None]:
     """TOWLINE_CACHE at a new directory: what a first compilation costs, whatever was compiled before."""
     before = os.environ.get("TOWLINE_CACHE")
-    with tempfile.TemporaryDirectory(prefix="towline-") as directory:
-        os.environ["TOWLINE_CACHE"] = directory
+    with files.scratch_directory() as directory:
+        os.environ["TOWLINE_CACHE"] = str(directory)
         try:
             yield
         finally:

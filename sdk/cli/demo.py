@@ -7,7 +7,6 @@ The device's outputs are compared with the reference on every picture, its layer
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk import artifact, ort, reference
+from sdk import artifact, files, ort, reference
 from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.cli.bench import summary
@@ -66,8 +65,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     if args.keep is None:
-        with tempfile.TemporaryDirectory(prefix="towline-") as temporary:
-            return _demo(args, Path(temporary), Stages(console))
+        with files.scratch_directory() as temporary:
+            return _demo(args, temporary, Stages(console))
     directory = Path(args.keep)
     try:
         directory.mkdir(parents=True, exist_ok=True)
