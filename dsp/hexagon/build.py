@@ -37,6 +37,10 @@ FLAGS = (
     "-Werror",
 )
 
+TUNING = {19: ("-misched-bottomup", "-hexagon-vector-combine=false")}
+"""Back-end options by LLVM release. They are LLVM's own business and change their names, so that a release
+gets only those tried with it; with these, release 19 packs MobileNetV2 1.0 224 into 2 % fewer packets."""
+
 LINK_FLAGS = ("-m", "hexagonelf", "-static", "--gc-sections", "--build-id=none", "-s", "-e", "_start")
 
 RUNTIME = Kernel("runtime.c", "runtime")
@@ -89,7 +93,7 @@ def _object(source: str, defines: tuple[str, ...], cpu: tuple[str, ...]) -> Path
     """Path of a kernel's object in the cache, compiled if it is not there."""
     path = KERNELS / source
     digest = hashlib.sha256()
-    facts = [toolchain.version("clang"), *FLAGS, *cpu, *defines, path.read_text()]
+    facts = [toolchain.version("clang"), *_flags(), *cpu, *defines, path.read_text()]
     facts += [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
     for fact in facts:
         digest.update(fact.encode() + b"\0")
@@ -107,9 +111,14 @@ def _object(source: str, defines: tuple[str, ...], cpu: tuple[str, ...]) -> Path
     return cached
 
 
+def _flags() -> list[str]:
+    release = int(toolchain.version("clang").partition(".")[0])
+    return [*FLAGS, *(word for option in TUNING.get(release, ()) for word in ("-mllvm", option))]
+
+
 def _compile(what: Sequence[str | Path], cpu: Sequence[str], source: str = "") -> bytes:
     """The object of one C file, given by path or as text on standard input ("-")."""
-    args = [*FLAGS, *cpu, "-c", "-o", "-", *what]
+    args = [*_flags(), *cpu, "-c", "-o", "-", *what]
     return toolchain.run("clang", args, input=source.encode(), timeout=300).stdout
 
 

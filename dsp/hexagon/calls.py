@@ -101,9 +101,10 @@ def range_fields(y: Tensor, clamp: Clamp) -> Fields:
     return {"zero_point": y.zero_point, "low": clamp[0], "high": clamp[1]}
 
 
-def variant(stem: str, values: Mapping[str, int], features: Mapping[str, bool]) -> Kernel:
-    """STEM.c compiled with these macros, as a function named after them."""
+def variant(stem: str, values: Mapping[str, int], features: Mapping[str, bool], **tuning: int) -> Kernel:
+    """STEM.c compiled with these macros, as a function named after them; `tuning` follows from the values."""
     chosen = [name for name, wanted in features.items() if wanted]
     symbol = "_".join([stem, *map(str, values.values()), *(name.lower() for name in chosen)])
-    macros = (f"NAME={symbol}", *(f"{name}={value}" for name, value in values.items()), *chosen)
+    numbers = {**values, **tuning}
+    macros = (f"NAME={symbol}", *(f"{name}={value}" for name, value in numbers.items()), *chosen)
     return Kernel(f"{stem}.c", symbol, macros)

@@ -48,6 +48,9 @@ from sdk.graph import (
 )
 from sdk.shapes import window_counts
 
+UNROLLED_STEPS = 24
+"""Steps of a convolution's inner loop that are unrolled at most: 3 KB of code."""
+
 UNROLLED_VECTORS = 8
 """Planes up to this many vectors get a depthwise kernel of their own, without a loop over them."""
 
@@ -278,7 +281,7 @@ class _Lowering(Forms):
                 "BOUNDED": padding is not None,
                 "SHIFTED": words.shift is not None,
             }
-            kernel = variant("conv", {"STEPS": len(steps)}, features)
+            kernel = variant("conv", {"STEPS": len(steps)}, features, UNROLL_STEPS=unrolled(len(steps)))
             y_at = At(target.buffer, target.base + group * out_planes * target.plane)
             tiles = -(-out_planes // 2)
             fields: dict[str, Any] = {
@@ -560,6 +563,11 @@ class _Lowering(Forms):
             sum(self.graph.tensor(name).size for name in birth if birth[name] <= now <= last[name])
             for now in range(max(len(self.layers), 1))
         )
+
+
+def unrolled(steps: int) -> int:
+    """How many steps of a convolution's loop to unroll: all of a few, else a divisor that leaves no rest."""
+    return next((n for n in range(UNROLLED_STEPS, 7, -1) if steps % n == 0), min(steps, 8))
 
 
 def dense_groups(weight: Array, groups: int, inputs: int) -> Array:

@@ -1,30 +1,11 @@
 /* Convolution as a sum over steps of four input channels: pointwise, or of any shape through a table.
  *
- * -DNAME=symbol -DSTEPS=n, and of these any: -DTABLE (each step reads at its own, unaligned offset),
+ * -DNAME=symbol -DSTEPS=n -DUNROLL_STEPS=n, and of these any: -DTABLE (each step reads at its own, unaligned offset),
  * -DRESIDUAL (an Add follows in the same pass), -DBOUNDED (cells that are no pixels become padding), -DSHIFTED
  * (scales of one and more shift the accumulator first). A tile is eight channels by two vectors: sixteen
  * accumulators, eight packets of two vrmpy for every step, four loads of eight weights beside them.
  */
 #include "kernels.h"
-
-/* A divisor of STEPS near eight keeps the loop without a remainder; short sums are unrolled whole. */
-#if STEPS <= 10
-#define UNROLL_STEPS STEPS
-#elif STEPS % 8 == 0
-#define UNROLL_STEPS 8
-#elif STEPS % 6 == 0
-#define UNROLL_STEPS 6
-#elif STEPS % 10 == 0
-#define UNROLL_STEPS 10
-#elif STEPS % 9 == 0
-#define UNROLL_STEPS 9
-#elif STEPS % 5 == 0
-#define UNROLL_STEPS 5
-#elif STEPS % 7 == 0
-#define UNROLL_STEPS 7
-#else
-#define UNROLL_STEPS 4
-#endif
 
 /* The offsets of a short table live in registers. */
 #if defined(TABLE) && STEPS <= 10
