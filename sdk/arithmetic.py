@@ -24,10 +24,11 @@ ADD_BITS = 22
 
 def scale_ratio(*factors: float, over: float) -> np.float32:
     """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order."""
-    product = np.float32(factors[0])
-    for factor in factors[1:]:
-        product = np.float32(product * np.float32(factor))
-    return np.float32(product / np.float32(over))
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):  # an infinity is refused where it is used
+        product = np.float32(factors[0])
+        for factor in factors[1:]:
+            product = np.float32(product * np.float32(factor))
+        return np.float32(product / np.float32(over))
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,20 @@ class Q31:
 
 
 def q31(scale: float) -> Q31:
-    """The q31 constants of a positive scale.
+    """The q31 constants of a scale.
 
     Raises:
         Unsupported: a scale of 2^8 or more, which no sensible network has.
     """
+    if not scale < 2**9:  # an infinity has no integers
+        raise _out_of_range(f"a requantisation scale of {scale:g}")
     shift = 0
     multiplier = round(float(scale) * 2**31)  # exact in double: a float32 has 24 bits
     while multiplier >= 2**31:
         shift += 1
         multiplier = round(float(scale) * 2 ** (31 - shift))
     if shift > 8:
-        raise Unsupported(f"a requantisation scale of {scale:g} is out of range", hint="requantise the model")
+        raise _out_of_range(f"a requantisation scale of {scale:g}")
     return Q31(multiplier, shift)
 
 
@@ -70,10 +73,16 @@ def q31_add(a_ratio: float, b_ratio: float) -> Q31Add:
     """The q31 constants of Add, from input scale / output scale of either side.
 
     Raises:
-        Unsupported: a ratio of 2^8 or more.
+        Unsupported: a ratio over 2^8.
     """
     largest = max(float(a_ratio), float(b_ratio))
-    shift = ADD_BITS - max(0, math.ceil(math.log2(largest)))
-    if shift < ADD_BITS - 8:
-        raise Unsupported(f"a scale ratio of {largest:g} in Add is out of range", hint="requantise the model")
+    if not largest <= 2**8:
+        raise _out_of_range(f"a scale ratio of {largest:g} in Add")
+    shift = ADD_BITS - (math.ceil(math.log2(largest)) if largest > 1 else 0)
     return Q31Add(round(float(a_ratio) * 2**shift), round(float(b_ratio) * 2**shift), shift)
+
+
+def _out_of_range(what: str) -> Unsupported:
+    return Unsupported(
+        f"{what} is out of range", hint="quantise the model again, on inputs like those it will see"
+    )

@@ -19,8 +19,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sdk.errors import BuildFailed, EnvironmentMissing, InternalError, ToolMissing
 
@@ -131,14 +133,39 @@ def version(name: str) -> str:
 
 
 def command(name: str, args: Sequence[str | os.PathLike[str]] = ()) -> list[str]:
-    """The argument vector that starts a tool so that it dies with us; for `run`, or a Popen of one's own.
-
-    The kernel ties the child to the thread that starts it, so that thread must outlive the child.
+    """The argument vector that starts a tool so that it dies with the thread that starts it.
 
     Raises:
         ToolMissing: as `find`.
     """
     return [*_death_prefix(), str(find(name)), *(os.fspath(arg) for arg in args)]
+
+
+def start(name: str, args: Sequence[str | os.PathLike[str]], **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a tool that may live as long as this process, and no longer, SIGKILL included.
+
+    The kernel ties a child to the thread that starts it, so a thread that lives as long as we do starts it.
+
+    Args:
+        name: a tool of `TOOLS`.
+        args: its arguments.
+        streams: stdin, stdout and stderr as `subprocess.Popen` takes them.
+
+    Raises:
+        ToolMissing: as `find`.
+        BuildFailed: it could not be started.
+    """
+    argv = command(name, args)
+    try:
+        return _starter(os.getpid()).submit(lambda: subprocess.Popen(argv, **streams)).result()
+    except OSError as error:
+        raise BuildFailed(f"it could not be started: {error.strerror}", where=name) from None
+
+
+@functools.cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """The thread that starts children; after a fork the new process needs one of its own."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"towline-start-{pid}")
 
 
 def run(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp.hexagon.calls import At, Call, Fields, Kernel, Layer, Lowered
+from dsp.hexagon.layout import MAX_STRIDE
 from dsp.hexagon.memory import align
 from sdk import toolchain
 from sdk.errors import BuildFailed, InternalError, OutputFailed
@@ -32,6 +33,7 @@ FLAGS = (
     "-mhvx-length=128b",
     "-ffunction-sections",
     "-fdata-sections",
+    f"-DMAX_STRIDE={MAX_STRIDE}",
     "-Wall",
     "-Wextra",
     "-Werror",
@@ -137,7 +139,8 @@ def network_source(lowered: Lowered) -> str:
     calls: list[str] = []
     layers: list[str] = []
     for layer in lowered.layers:
-        lines += ["", f"/* {_comment(layer.name)} ({layer.op}) */"]
+        # Only what is ours goes into the source: a node's name could hold anything, C included.
+        lines += ["", f"/* layer {len(layers)}: {layer.op} */"]
         first = len(calls)
         for call in layer.calls:
             lines.append(_descriptor(call, len(calls)))
@@ -206,7 +209,3 @@ def _value(value: Any) -> str:
         case list():
             return "{" + ", ".join(_value(item) for item in value) + "}"
     raise InternalError(f"cannot write {type(value).__name__} into a descriptor")
-
-
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ").replace("\\", "/")

@@ -207,9 +207,7 @@ def picture_cells(before: int, size: int, stride: int, cells: int) -> list[Field
 def pixel_mask(planes: Planes) -> Array:
     """uint32 per cell of a plane, whole vectors: all ones at pixels."""
     mask = np.zeros(planes.vectors * VECTOR_PIXELS, "<u4")
-    mask[element_index((1, 1, planes.height, planes.width), **planes.geometry()).ravel() // PIXEL] = (
-        0xFFFFFFFF
-    )
+    mask[element_index((1, 1, planes.height, planes.width), planes.geometry).ravel() // PIXEL] = 0xFFFFFFFF
     return mask
 
 

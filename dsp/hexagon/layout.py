@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,9 @@ from numpy.typing import NDArray
 from dsp.hexagon.memory import Buffer, align
 from sdk.graph import Add, AveragePool, Conv, Graph, MaxPool, Node, Requantize, Tensor
 
-MAX_STRIDE = 16  # kernels.h knows it too
+MAX_STRIDE = 16
+"""Phases along one axis that a gather descriptor has room for."""
+
 VECTOR_PIXELS = 32
 PIXEL = 4  # bytes: one per channel of the plane
 
@@ -90,6 +91,18 @@ def reads_in_place(graph: Graph, node: Node) -> bool:
 
 
 @dataclass(frozen=True)
+class Geometry:
+    """Where a tensor's elements lie among its planes, in bytes and cells; see `Planes`."""
+
+    plane: int
+    phase: int
+    pitch: int
+    stride: tuple[int, int]
+    top: int
+    left: int
+
+
+@dataclass(frozen=True)
 class Planes:
     """Where a tensor's pixels are. Without phases: stride (1, 1), no top or left.
 
@@ -137,27 +150,18 @@ class Planes:
         cell = (row // self.stride[0]) * self.pitch + column // self.stride[1]
         return (a * self.stride[1] + b) * self.phase + cell * PIXEL
 
-    def geometry(self) -> dict[str, Any]:
-        """What `element_index` needs, as JSON values."""
-        return {
-            "plane": self.plane,
-            "phase": self.phase,
-            "pitch": self.pitch,
-            "stride": list(self.stride),
-            "top": self.top,
-            "left": self.left,
-        }
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.plane, self.phase, self.pitch, self.stride, self.top, self.left)
 
 
-def element_index(
-    shape: Sequence[int], *, plane: int, phase: int, pitch: int, stride: Sequence[int], top: int, left: int
-) -> NDArray[np.int64]:
+def element_index(shape: Sequence[int], at: Geometry) -> NDArray[np.int64]:
     """Byte offsets from cell 0 of plane 0 of every element of a [1, C, H, W] tensor: int64 [C, H, W]."""
     c, y, x = np.ogrid[0 : shape[1], 0 : shape[2], 0 : shape[3]]
-    y, x = y + top, x + left
-    which = (y % stride[0]) * stride[1] + x % stride[1]
-    cell = (y // stride[0]) * pitch + x // stride[1]
-    result: NDArray[np.int64] = c // 4 * plane + which * phase + cell * PIXEL + c % 4
+    y, x = y + at.top, x + at.left
+    phase = (y % at.stride[0]) * at.stride[1] + x % at.stride[1]
+    cell = (y // at.stride[0]) * at.pitch + x // at.stride[1]
+    result: NDArray[np.int64] = c // 4 * at.plane + phase * at.phase + cell * PIXEL + c % 4
     return result
 
 

@@ -51,6 +51,9 @@ from sdk.shapes import window_counts
 UNROLLED_STEPS = 24
 """Steps of a convolution's inner loop that are unrolled at most: 3 KB of code."""
 
+UNROLLED_TAPS = 64
+"""Windows up to this many taps get a depthwise kernel of their own; above, compiling it takes too long."""
+
 UNROLLED_VECTORS = 8
 """Planes up to this many vectors get a depthwise kernel of their own, without a loop over them."""
 
@@ -393,11 +396,13 @@ class _Lowering(Forms):
             int(n): q31(float(scale_ratio(x.scale, over=y.scale * int(n)))) for n in np.unique(counts)
         }
         pitch = self.pitches.pitch(y.name, window)
-        line = np.zeros(round_up(y.shape[2] * pitch, VECTOR_PIXELS), "<i4")
+        line = np.zeros((2, round_up(y.shape[2] * pitch, VECTOR_PIXELS)), "<i4")
         for (row, column), count in np.ndenumerate(counts):
-            line[row * pitch + column] = by_count[int(count)].multiplier
+            constants = by_count[int(count)]
+            line[:, row * pitch + column] = constants.multiplier, constants.shift
+        table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
         words = Requantization(
-            self.blob.add(padded(bias, round_up(channels, 4)).astype("<i4")), self.blob.add(line), None
+            self.blob.add(padded(bias, round_up(channels, 4)).astype("<i4")), self.blob.add(table), None
         )
         self._sum_of_taps(layer, node, window, weight, words, node.clamp, y, positional=True)
 
@@ -416,14 +421,15 @@ class _Lowering(Forms):
         x = self.graph.tensor(node.inputs[0])
         source, pitch, taps = self._window_input(layer, node, window, y, x.zero_point)
         target = self._new_planes(y, pitch)
-        single = len(taps) % 4 == 1
+        single = len(taps) % 4 == 1 and len(taps) <= UNROLLED_TAPS
         quads = -(-(len(taps) - single) // 4)
         table = np.array(taps[: len(taps) - single], "<i4")
         table = np.pad(table, (0, quads * 4 - len(table)), mode="edge" if len(table) else "constant")
         table = np.concatenate([table, np.array(taps[-1:] if single else [], "<i4")])
-        features = {"POSITIONAL": positional, "SHIFTED": words.shift is not None}
-        shape = {"QUADS": quads, "SINGLE": int(single)}
-        if target.vectors <= UNROLLED_VECTORS:
+        rolled = len(taps) > UNROLLED_TAPS
+        features = {"ROLLED": rolled, "POSITIONAL": positional, "SHIFTED": words.shift is not None}
+        shape = {} if rolled else {"QUADS": quads, "SINGLE": int(single)}
+        if not rolled and target.vectors <= UNROLLED_VECTORS:
             shape["VECTORS"] = target.vectors
         kernel = variant("depthwise", shape, features)
         fields = {
@@ -432,6 +438,7 @@ class _Lowering(Forms):
             "y": At(target.buffer, target.base),
             "y_plane": target.plane,
             "table": self.blob.add(table.astype("<i4")),
+            "quads": quads,
             "vectors": target.vectors,
             "planes": target.planes,
             "weights": self.blob.add(depthwise_weights(weight, quads, single)),
@@ -546,22 +553,23 @@ class _Lowering(Forms):
 
     def _live_peak(self) -> int:
         """The largest sum of dense bytes of the graph's tensors that one layer needs or leaves behind."""
-        birth: dict[str, int] = dict.fromkeys(self.graph.inputs, 0)
-        last: dict[str, int] = dict.fromkeys(self.graph.inputs, 0)
+        graph, end = self.graph, len(self.layers)
         made = {layer.tensor: i for i, layer in enumerate(self.layers)}
-        for node in self.graph.nodes:
-            if node.output in made:
-                now = made[node.output]
-                birth.setdefault(node.output, now)
-                last.setdefault(node.output, now)
-                for name in node.inputs:
-                    if name in birth:
-                        last[name] = max(last[name], now)
-        for name in self.graph.outputs:
-            last[name] = len(self.layers)
+        when: dict[str, int] = {}  # node -> the layer that reads its inputs: its own, or one that took it in
+        last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
+        for node in reversed(graph.nodes):
+            readers = [when[reader.name] for reader in graph.consumers(node.output)]
+            when[node.name] = made.get(node.output, max(readers, default=end))
+            for name in node.inputs:
+                last[name] = max(last.get(name, 0), when[node.name])
+        spans = [
+            (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).size)
+            for name in {*graph.inputs, *(node.output for node in graph.nodes)}
+            if name in graph.inputs or name in made
+        ]
         return max(
-            sum(self.graph.tensor(name).size for name in birth if birth[name] <= now <= last[name])
-            for now in range(max(len(self.layers), 1))
+            sum(size for birth, death, size in spans if birth <= now <= max(birth, death))
+            for now in range(end + 1)
         )
 
 

@@ -47,11 +47,6 @@ class Requantization:
     multiplier: int
     shift: int | None
 
-    @property
-    def defines(self) -> tuple[str, ...]:
-        """What makes a kernel apply the shifts."""
-        return () if self.shift is None else ("SHIFTED",)
-
     def fields(self) -> dict[str, int]:
         return {"bias": self.bias, "multiplier": self.multiplier, "shift": self.shift or 0}
 

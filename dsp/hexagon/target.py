@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from dsp.hexagon.build import build, trace_span
-from dsp.hexagon.calls import Layer, Lowered
+from dsp.hexagon.calls import Lowered
 from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
-from dsp.hexagon.lowering import channel_scales, lower, pool_is_global
+from dsp.hexagon.lowering import channel_scales, lower, signed_weights
 from dsp.hexagon.memory import align
+from dsp.hexagon.plan import BufferPlan, LayerPlan, Plan
 from dsp.hexagon.runtime import EmulatedDevice
 from sdk import toolchain
-from sdk.arithmetic import q31
-from sdk.errors import ToolMissing, TowlineError, UsageError
+from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import (
     Add,
     AveragePool,
@@ -32,6 +32,7 @@ from sdk.graph import (
     Tensor,
 )
 from sdk.passes import unsigned_activations
+from sdk.shapes import window_counts
 from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict
 
 OPERATORS = (Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Requantize, Reshape)
@@ -70,7 +71,11 @@ class HexagonTarget:
                 return verdict
         window = window_of(graph, node)
         if window is not None and max(window.strides) > MAX_STRIDE:
-            return Verdict(False, f"a stride of {max(window.strides)} is over {MAX_STRIDE}")
+            return Verdict(
+                False,
+                f"a stride of {max(window.strides)} is over {MAX_STRIDE}",
+                "use a smaller stride, or pool",
+            )
         if isinstance(node, Conv) and not (is_planar(x) or is_planar(y)) and _misses_the_pixel(graph, node):
             return Verdict(False, "its window never lies on the only pixel of its input")
         return _arithmetic_verdict(graph, node)
@@ -83,7 +88,7 @@ class HexagonTarget:
         return Program(
             target=self.name,
             graph=graph,
-            plan=self._plan(lowered),
+            plan=_plan(lowered).to_json(),
             weights=lowered.weights,
             code={"network.elf": elf},
             seconds=seconds | stages,
@@ -91,7 +96,7 @@ class HexagonTarget:
 
     def open(self, device: str | None) -> EmulatedDevice:
         if device in (None, "emulated"):
-            return EmulatedDevice()
+            return EmulatedDevice(self._qemu_flags)
         raise UsageError(
             f"{self.name} has no device {device!r}", hint="devices: emulated (qemu-hexagon, the default)"
         )
@@ -102,38 +107,31 @@ class HexagonTarget:
         except ToolMissing:
             return []
 
-    def _plan(self, lowered: Lowered) -> dict[str, Any]:
-        """The plan as JSON values; runtime.py reads it."""
-        return {
-            "toolchain": {tool: toolchain.version(tool) for tool in ("clang", "lld")},
-            "qemu_flags": self._qemu_flags,
-            "layers": [_layer_plan(layer) for layer in lowered.layers],
-            "memory": {
-                "weights": len(lowered.weights),
-                "arena": align(lowered.arena),
-                "live_peak": lowered.live_peak,
-                "laid_out_peak": lowered.laid_out_peak,
-                "margin": lowered.margin,
-            },
-            "buffers": [
-                {"name": b.name, "offset": b.offset, "size": b.size, "first": b.first, "last": b.last}
-                for b in lowered.buffers
-            ],
-        }
 
-
-def _layer_plan(layer: Layer) -> dict[str, Any]:
-    return {
-        "name": layer.name,
-        "op": layer.op,
-        "tensor": layer.tensor,
-        "macs": layer.macs,
-        "costs": dict(layer.costs),
-        "trace": {
-            "bytes": trace_span(layer)[1],
-            "planes": None if layer.planes is None else layer.planes.geometry(),
+def _plan(lowered: Lowered) -> Plan:
+    return Plan(
+        toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
+        layers=[
+            LayerPlan(
+                name=layer.name,
+                op=layer.op,
+                tensor=layer.tensor,
+                macs=layer.macs,
+                costs=dict(layer.costs),
+                trace_bytes=trace_span(layer)[1],
+                geometry=None if layer.planes is None else layer.planes.geometry,
+            )
+            for layer in lowered.layers
+        ],
+        memory={
+            "weights": len(lowered.weights),
+            "arena": align(lowered.arena),
+            "live_peak": lowered.live_peak,
+            "laid_out_peak": lowered.laid_out_peak,
+            "margin": lowered.margin,
         },
-    }
+        buffers=[BufferPlan(b.name, b.offset, b.size, b.first, b.last) for b in lowered.buffers],
+    )
 
 
 def _weights_verdict(weight: Tensor) -> Verdict:
@@ -158,32 +156,39 @@ def _misses_the_pixel(graph: Graph, node: Conv) -> bool:
 
 
 def _arithmetic_verdict(graph: Graph, node: Node) -> Verdict:
-    """Whether the node's scales fit 32-bit accumulators: shifted ones must not wrap."""
+    """Whether the node's scales have constants, and its shifted accumulators fit 32 bits."""
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
     try:
-        if isinstance(node, Conv | Gemm):
-            weight = graph.tensor(node.inputs[1])
-            if weight.data is None:
-                return SUPPORTED
-            sums = np.abs(weight.data.astype(np.int64)).reshape(weight.shape[0], -1).sum(axis=1)
-            bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
-            reach = 255 * sums + (0 if bias is None else np.abs(bias.astype(np.int64)))
-            for scale, bound in zip(channel_scales(graph, node), reach, strict=True):
-                if int(bound) << q31(scale).shift >= 2**31:
-                    return Verdict(False, f"its accumulator, scaled by {scale:g}, does not fit 32 bits")
-        elif isinstance(node, AveragePool) and not pool_is_global(graph, node) and not node.count_include_pad:
-            x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
-            if any(node.pads) and x.scale >= y.scale:
-                return Verdict(False, "its output scale is finer than its input's, at windows of one pixel")
-        elif isinstance(node, GlobalAveragePool):
-            area = math.prod(graph.tensor(node.inputs[0]).shape[2:])
-            if (
-                255 * area << q31(graph.tensor(node.inputs[0]).scale / graph.tensor(node.output).scale).shift
-                >= 2**31
-            ):
-                return Verdict(False, "its sum does not fit 32 bits")
-    except TowlineError as problem:  # a scale that the arithmetic has no constants for
+        match node:
+            case Conv() | Gemm():
+                weight = signed_weights(graph.tensor(node.inputs[1])).astype(np.int64)
+                reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1)
+                if len(node.inputs) > 2 and (bias := graph.tensor(node.inputs[2]).data) is not None:
+                    reach += np.abs(bias.astype(np.int64))
+                for scale, bound in zip(channel_scales(graph, node), reach, strict=True):
+                    _require_room(scale, int(bound))
+            case Add():
+                a, b = (scale_ratio(graph.tensor(name).scale, over=y.scale) for name in node.inputs)
+                q31_add(float(a), float(b))
+            case Requantize():
+                _require_room(float(scale_ratio(x.scale, over=y.scale)), 255)
+            case GlobalAveragePool():
+                area = math.prod(x.shape[2:])
+                _require_room(float(scale_ratio(x.scale, over=y.scale * area)), 255 * area)
+            case AveragePool():
+                area = math.prod(node.kernel)
+                counts = window_counts(x.shape[2:], node.kernel, node.strides, node.pads)
+                least = area if node.count_include_pad else int(counts.min())
+                _require_room(float(scale_ratio(x.scale, over=y.scale * least)), 255 * area)
+    except Unsupported as problem:
         return Verdict(False, problem.message, problem.hint)
     return SUPPORTED
+
+
+def _require_room(scale: float, bound: int) -> None:
+    """Refuse a scale whose shift takes an accumulator of at most `bound` out of 32 bits."""
+    if bound << q31(scale).shift >= 2**31:
+        raise Unsupported(f"its accumulator, scaled by {scale:g}, does not fit 32 bits")
 
 
 def hexagon_v65() -> HexagonTarget:

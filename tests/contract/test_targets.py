@@ -1,14 +1,17 @@
 """What every target owes: bit-identity with the reference, clean borders, no leaks, equal bytes twice.
 
-The same assertions run over every registered target on its emulated device.
+The same assertions run over every registered target on its emulated device, whose session offers `poison`
+and `dump` for them, and `trace_halves` where two contexts share the work.
 """
 
+import dataclasses
 import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk import reference
-from sdk.errors import DeviceFailed, InvalidInput, UsageError
-from sdk.graph import Conv, Graph
+from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
+from sdk.graph import Conv, Graph, Quantization
 from sdk.passes import verify
 from sdk.target import Options, get_target, require_supported, target_names
 from tests.graph_builder import RANGES, GraphBuilder, mobilenet_v2
@@ -153,10 +156,11 @@ def test_any_convolution(g, kind, relu):
         assert b.tensors["x"].shape[2:] == (1, 1)
 
 
+@pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=15)
 @given(g=GEOMETRY, kind=st.sampled_from(["max", "average", "average-padded", "global"]))
-def test_any_pool(g, kind):
-    target = get_target("hexagon-v65")
+def test_any_pool(name, g, kind):
+    target = get_target(name)
     kernel = g["kernel"]
     pads = tuple(min(pad, kernel[i % 2] - 1) for i, pad in enumerate(g["pads"]))
     if not fits(g | {"pads": pads}, kernel):
@@ -170,9 +174,32 @@ def test_any_pool(g, kind):
         b.average_pool(
             "x", kernel, strides=g["strides"], pads=pads, count_include_pad=kind == "average-padded"
         )
+    assert_identical(target, b.graph())
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(8, 2), (16, 4), (24, 3), (6, 3)])
+def test_grouped_convolutions_keep_their_groups_apart(target, channels, groups):
+    b = GraphBuilder((1, channels, 6, 7), seed=channels)
+    x = b.conv("x", channels, 3, pads=1, group=groups)
+    b.conv(x, 2 * channels, group=groups)
+    assert_identical(target, b.graph())
+
+
+def test_windows_too_large_to_unroll(target):
+    b = GraphBuilder((1, 5, 20, 19), seed=9)
+    x = b.depthwise("x", (11, 9), pads=(5, 4, 5, 4), strides=2)
+    x = b.average_pool(x, (9, 8))
+    assert_identical(target, b.graph())
+
+
+def test_an_average_pool_whose_output_has_its_input_s_scale(target):
+    """What onnxruntime's quantiser writes; border windows of a 3x3 pool still cover four pixels."""
+    b = GraphBuilder((1, 6, 8, 9), seed=10)
+    y = b.average_pool("x", 3, strides=2, pads=1)
     graph = b.graph()
-    if target.supports(graph, graph.nodes[0]).supported:
-        assert_identical(target, graph)
+    x = graph.tensor("x")
+    graph.tensors[y] = type(x)(y, graph.tensor(y).shape, x.dtype, x.quantization)
+    assert_identical(target, graph)
 
 
 def test_a_residual_network(target):
@@ -337,8 +364,24 @@ time.sleep(60)
 """
 
 
-def test_no_device_process_outlives_a_killed_parent(target):
-    parent = subprocess.Popen([sys.executable, "-c", ORPHAN, target.name], stdout=subprocess.PIPE, text=True)
+BUSY_ORPHAN = """
+import sys
+import numpy as np
+from sdk.target import Options, get_target
+from tests.graph_builder import mobilenet_v2
+target = get_target(sys.argv[1])
+graph = mobilenet_v2(96, 0.35, 10)
+session = target.open(None).load(target.compile(graph, Options()))
+x = np.zeros(graph.tensor("x").shape, np.uint8)
+print(session._process.pid, flush=True)
+while True:
+    session.run({"x": x})
+"""
+
+
+@pytest.mark.parametrize("script", [ORPHAN, BUSY_ORPHAN], ids=["idle", "busy"])
+def test_no_device_process_outlives_a_killed_parent(target, script):
+    parent = subprocess.Popen([sys.executable, "-c", script, target.name], stdout=subprocess.PIPE, text=True)
     try:
         child = int(parent.stdout.readline())
         assert alive(child)
@@ -358,6 +401,65 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_a_broken_off_exchange_closes_the_session(target, monkeypatch):
+    """What is left in the pipe must never be taken for the next answer."""
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv(b.conv("x", 4), 4)
+    graph = b.graph()
+    inputs = random_input(graph)
+    with target.open(None).load(target.compile(graph, Options())) as session:
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(session, "_decode", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.trace(inputs)
+        monkeypatch.undo()
+        with pytest.raises(DeviceFailed, match="closed"):
+            session.run(inputs)
+
+
+def test_a_session_outlives_the_thread_that_opened_it(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = target.compile(graph, Options())
+    with ThreadPoolExecutor(1) as pool:
+        session = pool.submit(lambda: target.open(None).load(program)).result()
+    with session:
+        assert session.run(random_input(graph))
+
+
+def test_a_node_may_have_any_name(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    plain = target.compile(graph, Options())
+    for name in ("/*", "*\\\rextern int injected(void);/*", "??/", "features/*/conv", "\0\n#error"):
+        renamed = dataclasses.replace(graph, nodes=(dataclasses.replace(graph.nodes[0], name=name),))
+        assert target.compile(renamed, Options()).code == plain.code
+
+
+@pytest.mark.parametrize("op", ["add", "requantize", "average", "global", "conv"])
+def test_scales_without_constants_are_refused_by_name(target, op):
+    b = GraphBuilder((1, 4, 6, 6))
+    y = {
+        "add": lambda: b.add("x", "x"),
+        "requantize": lambda: b.requantize("x"),
+        "average": lambda: b.average_pool("x", 2, count_include_pad=True),
+        "global": lambda: b.average_pool("x", 6),
+        "conv": lambda: b.conv("x", 4),
+    }[op]()
+    graph = b.graph()
+    out = graph.tensor(y)
+    for scale in (1e-8, 1e-38):
+        graph.tensors[y] = type(out)(y, out.shape, out.dtype, Quantization.per_tensor(scale, 3))
+        with pytest.raises(Unsupported, match=r"out of range|does not fit") as caught:
+            require_supported(target, graph)
+        assert caught.value.where == f"node {y}"
 
 
 def test_refused_nodes_say_why():

@@ -30,7 +30,6 @@ INLINE struct range share(u32 items, const struct context *c) {
  * phase (a, b) being padded pixel (i * stride_y + a, j * stride_x + b). Stored one after the other they turn
  * every tap into a constant offset. Along each axis, cells [begin, end) of a phase are picture; the rest is
  * padding where `padded`, and rubbish that nobody uses where not. */
-enum { MAX_STRIDE = 16 }; /* layout.py knows it too */
 struct cells {
   u32 begin, end;
 };
@@ -59,10 +58,12 @@ struct conv {
 struct depthwise {
   u32 x, x_plane, y, y_plane;
   u32 table;   /* signed byte offset of every tap */
+  u32 quads;   /* -DROLLED */
   u32 vectors; /* of output pixels */
   u32 planes;
   u32 weights; /* [plane][quad][channel][4], then [plane][single][channel] words */
-  u32 bias, multiplier, shift; /* words per channel; -DPOSITIONAL: multiplier is [vector][32]; -DSHIFTED */
+  u32 bias, multiplier, shift; /* words per channel; -DPOSITIONAL: multiplier is
+                                   [vector][multiplier, shift][32]; -DSHIFTED */
   u32 zero_point, low, high;
 };
 

@@ -1,7 +1,7 @@
 /* The network as a process: weights come in on standard input, then commands; answers go to standard output.
  *
- * Framing (little-endian words, host side in runtime.py). First the host sends the weights; then each command
- * is one word:
+ * Framing (little-endian words, host side in runtime.py). First the host sends the weights, their length before
+ * them; then each command is one word:
  *   'R' inputs            run         -> counters, outputs
  *   'T' inputs            trace       -> for every layer its output's bytes; then outputs
  *   'B' inputs            the same, every call in two halves, the second half first
@@ -158,6 +158,9 @@ static void fill_arena(void) {
 }
 
 void _start(void) {
+  u32 weights_bytes;
+  receive(&weights_bytes, sizeof weights_bytes);
+  if (weights_bytes != network.weights_bytes) leave(3);
   receive(network.weights, network.weights_bytes);
   struct counters start = counters();
   reading = since(start);
