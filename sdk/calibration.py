@@ -73,14 +73,16 @@ def load(
 
     Raises:
         InvalidInput: nothing usable, or not the network's names, shapes or dtypes.
-        UsageError: a limit below 1.
+        UsageError: a limit that is no whole number of at least 1; no such file or directory.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"a limit of {limit} calibration samples makes no sense")
+    if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
+        raise UsageError(f"a limit of {limit!r} calibration samples makes no sense")
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.exists():
-            raise InvalidInput("no such file or directory", where=str(path), hint="give --calibrate")
+            raise UsageError("no such file or directory", where=str(path))
+        if not (path.is_dir() or path.is_file()):  # reading a pipe may never end
+            raise UsageError("is neither a directory nor a regular file", where=str(path))
         if path.is_dir() or path.suffix.lower() in PICTURE_SUFFIXES:
             return _pictures(path, inputs, preprocessing, limit, progress)
         return _arrays(_read_arrays(path), inputs, preprocessing, limit, str(path))
@@ -133,7 +135,16 @@ def _pictures(
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+    found: list[Path] = []
+    seen = {os.path.realpath(path)}
+    for folder, folders, names in os.walk(path, followlinks=True):
+        found.extend(Path(folder) / name for name in names)
+        names_by_target = {
+            os.path.realpath(os.path.join(folder, name)): name for name in sorted(folders, reverse=True)
+        }
+        folders[:] = sorted(names_by_target[target] for target in names_by_target.keys() - seen)
+        seen.update(names_by_target)  # links may lead in circles
+    return sorted(found)
 
 
 def _spread(count: int, limit: int | None) -> list[int]:
@@ -167,7 +178,7 @@ def _arrays(
     where: str,
 ) -> Calibration:
     arrays = _by_input(source, inputs, where)
-    counts = {name: len(array) // inputs[name][0] for name, array in arrays.items()}
+    counts = {name: _samples(array, inputs[name], name, where) for name, array in arrays.items()}
     if len(set(counts.values())) != 1:
         raise InvalidInput(f"the inputs have different numbers of samples: {counts}", where=where)
     available = next(iter(counts.values()))
@@ -193,12 +204,26 @@ def _arrays(
     )
 
 
+def _samples(array: NDArray[Any], shape: Shape, name: str, where: str) -> int:
+    """How many samples of the input an array holds along its first axis."""
+    if len(array) % shape[0]:
+        raise InvalidInput(
+            f"the array for {name!r} holds {len(array)} along its first axis, not a multiple of the "
+            f"network's batch of {shape[0]}",
+            where=where,
+        )
+    return len(array) // shape[0]
+
+
 def _by_input(
     source: Mapping[str, NDArray[Any]] | NDArray[Any], inputs: Mapping[str, Shape], where: str
 ) -> dict[str, NDArray[Any]]:
     if not isinstance(source, Mapping):
         source = {"": source}
-    given = {name: np.asarray(array) for name, array in source.items()}
+    try:
+        given = {name: np.asarray(array) for name, array in source.items()}
+    except ValueError as problem:  # lists of unequal lengths
+        raise InvalidInput(f"is not an array: {problem}", where=where) from problem
     if len(inputs) == 1 and len(given) == 1:
         given = {next(iter(inputs)): next(iter(given.values()))}
     if missing := [name for name in inputs if name not in given]:

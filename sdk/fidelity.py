@@ -105,11 +105,12 @@ def agreement(
     names = [value.name for value in quantized.graph.output]
     with onnxruntime_errors("run the quantised model", "quantised model"):
         runner = session(quantized, exact=True)
-        results = []
-        for done, feeds in enumerate(data.samples):
-            progress("run the quantised model", done, len(data.samples))
+    results = []
+    for done, feeds in enumerate(data.samples):
+        progress("run the quantised model", done, len(data.samples))
+        with onnxruntime_errors("run the quantised model", "quantised model"):
             results.append(runner.run(names, feeds))
-        progress("run the quantised model", len(data.samples), len(data.samples))
+    progress("run the quantised model", len(data.samples), len(data.samples))
     agreements = []
     for index, name in enumerate(names):
         reference = np.stack([values[index] for values in expected]).astype(np.float64)
@@ -143,18 +144,20 @@ def tensor_errors(prepared: Any, quantized: Any, samples: Sequence[Feeds]) -> tu
             if name in producers or name in inputs:
                 pairs.setdefault(name, (node.output[0], quantizer))
     names = list(pairs)
+    dequantized = [node for node, _ in pairs.values()]
     computed = [name for name in names if name in producers]
     signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     with onnxruntime_errors("compare activations", "quantised model"):
         reference = session(with_outputs(prepared, computed))
-        result = session(with_outputs(quantized, [pairs[name][0] for name in names]), optimize=False)
-        for feeds in samples:
-            float_values = dict(zip(computed, reference.run(computed, feeds), strict=True)) | feeds
-            values = result.run([pairs[name][0] for name in names], feeds)
-            for name, value in zip(names, values, strict=True):
-                float_value = float_values[name].astype(np.float64)
-                signal[name] += float((float_value**2).sum())
-                noise[name] += float(((float_value - value) ** 2).sum())
+        result = session(with_outputs(quantized, dequantized), optimize=False)
+    for feeds in samples:
+        with onnxruntime_errors("compare activations", "quantised model"):
+            float_values = reference.run(computed, feeds) if computed else []  # [] would ask for all outputs
+            values = result.run(dequantized, feeds) if dequantized else []
+        expected = dict(zip(computed, float_values, strict=True)) | feeds
+        for name, value in zip(names, values, strict=True):
+            signal[name] += float((expected[name].astype(np.float64) ** 2).sum())
+            noise[name] += float(((expected[name].astype(np.float64) - value) ** 2).sum())
     to_array = require("onnx.numpy_helper").to_array
     return tuple(
         TensorError(

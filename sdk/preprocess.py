@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,7 @@ Layout = Literal["NCHW", "NHWC"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_MARGIN = 256 / 224
 LARGEST_SIDE = 16384
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ class Preprocessing:
             pixels = self._pixels(cast("Image.Image", picture), "picture")
         else:
             path = os.fspath(cast("str | os.PathLike[str]", picture))
+            if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe may never end
+                raise InvalidInput("is not a regular file", where=path)
             try:
                 with warnings.catch_warnings():
                     # Pillow warns at 89 and refuses at 179 million pixels: the refusal is enough.
@@ -219,7 +221,7 @@ def parse(text: str, shape: Sequence[int]) -> Preprocessing:
             raise _invalid("must be a JSON object")
         result = Preprocessing.from_json(default.to_json() | document)
         require_shape(result, shape)
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"cannot be read as JSON: {problem}", where=text) from problem
     except InvalidInput as problem:
         raise InvalidInput(f"preprocessing: {problem.message}", where=text, hint=problem.hint) from problem
@@ -294,8 +296,17 @@ class InputStatistics:
 
         Args:
             array: float32, the input's shape; each of a batch is looked at.
+
+        Raises:
+            InvalidInput: not numbers, none at all, or fewer axes than the input has.
         """
-        for row in _summary(np.asarray(array), self.channel_axis):
+        try:
+            values = np.asarray(array, np.float64)
+        except (TypeError, ValueError) as problem:
+            raise InvalidInput(f"is not an array of numbers: {problem}", where="input") from problem
+        if values.size == 0 or values.ndim <= (self.channel_axis or 0):
+            raise InvalidInput(f"an array of shape {list(values.shape)} is no input", where="input")
+        for row in _summary(values, self.channel_axis):
             if (found := self._unlike(row)) is not None:
                 return found
         return None
@@ -352,12 +363,14 @@ class InputStatistics:
         names = {item.name for item in dataclasses.fields(InputStatistics)}
         if not isinstance(document, Mapping) or document.keys() != names:
             raise InvalidInput(f"must have the fields {', '.join(sorted(names))}", where="input statistics")
-        count, axis, channels = document["count"], document["channel_axis"], document["mean"]
-        vectors = [document[key] for key in names if key not in _SCALARS]
+        count, axis = document["count"], document["channel_axis"]
+        vectors = [document[key] for key in sorted(names - _SCALARS)]
         sound = (
             _whole(count, 1, 2**62)
             and (axis is None or axis in (1, 3))
-            and all(isinstance(v, list) and len(v) == len(channels) and all(map(_number, v)) for v in vectors)
+            and all(isinstance(vector, list) and all(map(_number, vector)) for vector in vectors)
+            and len({len(vector) for vector in vectors}) == 1
+            and (len(vectors[0]) == 1 or (axis is not None and len(vectors[0]) > 1))
             and all(_number(document[key]) for key in ("contrast_low", "contrast_high"))
         )
         if not sound:
@@ -443,12 +456,12 @@ def _check(recipe: Preprocessing) -> None:
         raise _invalid(f"colour must be one of {', '.join(get_args(Colour))}: {recipe.colour!r}")
     if recipe.layout not in get_args(Layout):
         raise _invalid(f"layout must be one of {', '.join(get_args(Layout))}: {recipe.layout!r}")
-    if not _number(recipe.scale) or recipe.scale == 0:
+    if not _number(recipe.scale) or np.float32(recipe.scale) == 0:
         raise _invalid(f"scale must be a number other than 0: {recipe.scale!r}")
     for name, values in (("mean", recipe.mean), ("std", recipe.std)):
         if not (isinstance(values, tuple) and len(values) == channels and all(map(_number, values))):
             raise _invalid(f"{name} must be a list of {channels} numbers for {recipe.colour}: {values!r}")
-    if min(recipe.std) <= 0:
+    if np.float32(min(recipe.std)) <= 0:
         raise _invalid(f"std must be positive: {recipe.std!r}")
     if not isinstance(recipe.invert, bool):
         raise _invalid(f"invert must be true or false: {recipe.invert!r}")
@@ -459,7 +472,8 @@ def _whole(value: Any, least: int, greatest: int) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number in float32; whole numbers from JSON may be of any size."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _invalid(message: str, hint: str | None = None) -> InvalidInput:

@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ LIMIT = 512
 """Calibration samples taken unless told: ranges settle long before, and all are held in memory."""
 
 OPSET = 13
+IR_VERSION = 8
 SQNR_SAMPLES = 8
 HISTOGRAM_STRIDE = 4
 """Samples whose activations the histogram methods hold at once; a 224 x 224 network has ~30 MB of them."""
@@ -147,9 +149,10 @@ def quantize(
         progress: called with (stage, steps done, steps).
 
     Raises:
-        UsageError: an argument that makes no sense, or a model file that is not there.
+        UsageError: an argument that makes no sense, or a file that is not there.
         InvalidModel: the file is damaged, or computes NaN or infinity.
-        Unsupported: already quantised; an operator or a dynamic shape that Towline does not do.
+        Unsupported: already quantised, or nothing to quantise; an operator or a dynamic shape that Towline
+            does not do.
         InvalidInput: calibration data that cannot be used.
         OutputFailed: the result could not be written.
         EnvironmentMissing: the extra `compile` is not installed.
@@ -158,13 +161,20 @@ def quantize(
         raise UsageError(f"no calibration method {method!r}", hint=f"choose {', '.join(get_args(Method))}")
     if activation not in get_args(Activation):
         raise UsageError(f"no activation type {activation!r}", hint="choose uint8 or int8")
+    if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
+        raise UsageError(
+            f"preprocessing is a {type(preprocessing).__name__}, not a Preprocessing",
+            hint="make one with towline.Preprocessing",
+        )
+    where, target = _path(model, "model"), _path(output, "output")
+    if os.path.realpath(where) == os.path.realpath(target):
+        raise UsageError("the output would replace the float model", where=target, hint="name another file")
     report = _reporter(progress)
     watch = _Stopwatch()
-    where = os.fspath(model)
     source = _read_float(where, input_shapes)
-    float_bytes = Path(model).stat().st_size
-    if not Path(output).absolute().parent.is_dir():  # now rather than after minutes of calibration
-        raise OutputFailed("its directory does not exist", where=os.fspath(output))
+    float_bytes = Path(where).stat().st_size
+    if not Path(target).absolute().parent.is_dir():  # now rather than after minutes of calibration
+        raise OutputFailed("its directory does not exist", where=target)
     inputs = _inputs(source, where)
     watch.lap("read")
     data = calibration.load(calibrate, inputs, preprocessing, limit, report)
@@ -175,7 +185,15 @@ def quantize(
         watch.lap("prepare")
         expected = run_float(prepared, data, report, where)
         watch.lap("float model")
-        quantized = _quantize_static(prepared, data, directory, method, per_channel, activation, report)
+        quantized = _quantize_static(
+            prepared, data, directory, method, per_channel, activation, report, where
+        )
+        if not is_quantized(quantized):
+            raise Unsupported(
+                "nothing in the model is computed in integers once quantised",
+                where=where,
+                hint=f"operators that are quantised: {', '.join(OPERATORS)}",
+            )
         watch.lap("quantise")
         statistics = _statistics(inputs, data)
         _finish(quantized, data.preprocessing, statistics)
@@ -185,9 +203,9 @@ def quantize(
         tensors = tensor_errors(prepared, quantized, data.samples[:SQNR_SAMPLES])
         watch.lap("per-tensor errors")
 
-    files.write(output, payload)
+    files.write(target, payload)
     return QuantizationReport(
-        output=Path(output),
+        output=Path(target),
         method=method,
         per_channel=per_channel,
         activation=activation,
@@ -222,7 +240,7 @@ def read_metadata(model: Any) -> tuple[Preprocessing | None, InputStatistics | N
             return None
         try:
             return parse(json.loads(entries[key]))
-        except (ValueError, InvalidInput) as problem:
+        except (ValueError, RecursionError, InvalidInput) as problem:
             raise InvalidModel(
                 f"the metadata {key} is damaged: {problem}", hint="quantise the model again"
             ) from problem
@@ -230,8 +248,16 @@ def read_metadata(model: Any) -> tuple[Preprocessing | None, InputStatistics | N
     return read(PREPROCESSING_KEY, Preprocessing.from_json), read(STATISTICS_KEY, InputStatistics.from_json)
 
 
+def _path(path: Any, role: str) -> str:
+    """The path as text; UsageError if it can be none."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise UsageError(f"the {role} is not a path: {path!r}")
+    return text
+
+
 def _reporter(progress: Progress | None) -> Progress:
-    """The caller's progress with the caller's stdout, which `_quiet` withholds from onnxruntime."""
+    """The caller's progress with the caller's stdout, which `ort.quiet` withholds from onnxruntime."""
     stdout = sys.stdout
 
     def report(stage: str, done: int, steps: int) -> None:
@@ -243,13 +269,15 @@ def _reporter(progress: Progress | None) -> Progress:
 
 
 def _read_float(where: str, input_shapes: Mapping[str, Shape] | None) -> Any:
-    """The float model, checked, with static shapes and an opset that has per-channel quantisation."""
+    """The float model, checked, with static shapes, no constants among its inputs (which IR versions before
+    4 demand and the tools refuse), and an opset that has per-channel quantisation.
+    """
     onnx = require("onnx")
     model = read_onnx(where)
-    if is_quantized(model):
-        raise Unsupported(
-            "the model is already quantised", where=where, hint="compile it as it is, or give the float model"
-        )
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in [value for value in model.graph.input if value.name in constants]:
+        model.graph.input.remove(value)
+    model.ir_version = max(model.ir_version, IR_VERSION)
     check_float(model, input_shapes=input_shapes)
     _set_shapes(model, input_shapes or {})
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), OPSET)
@@ -283,27 +311,83 @@ def _set_shapes(model: Any, shapes: Mapping[str, Shape]) -> None:
 
 
 def _inputs(model: Any, where: str) -> dict[str, Shape]:
-    constants = {tensor.name for tensor in model.graph.initializer}
     inputs: dict[str, Shape] = {}
     for value in model.graph.input:
-        if value.name in constants:
-            continue
         kind = value.type.tensor_type
         if kind.elem_type != require("onnx").TensorProto.FLOAT:
             raise Unsupported("the network's input is not float32", where=f"{where}: input {value.name}")
+        if not kind.shape.dim:
+            raise Unsupported("the network's input is a scalar", where=f"{where}: input {value.name}")
         inputs[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
     return inputs
 
 
 def _prepare(model: Any, directory: Path, where: str) -> Any:
-    """Batch normalisation folded, constants folded, shapes inferred: the float model to quantise."""
+    """Batch normalisation folded, constants folded, shapes inferred, biases joined to what they belong to:
+    the float model to quantise.
+    """
     onnx = require("onnx")
     preprocess = require("onnxruntime.quantization.shape_inference").quant_pre_process
     raw, prepared = directory / "float.onnx", directory / "prepared.onnx"
     with onnxruntime_errors("prepare the model", where):
         onnx.save(model, raw)
         preprocess(str(raw), str(prepared), skip_symbolic_shape=True)
-        return onnx.load(prepared)
+        result = onnx.load(prepared)
+        _join_biases(result.graph)
+        _separate_constants(result.graph)
+        onnx.save(result, prepared)
+        return result
+
+
+def _join_biases(graph: Any) -> None:
+    """Make one Gemm of a MatMul and the constant added to it, which onnxruntime does for a bias [N] only."""
+    constants = {tensor.name for tensor in graph.initializer}
+    matrices = {
+        node.output[0]: node
+        for node in graph.node
+        if node.op_type == "MatMul" or (node.op_type == "Gemm" and not any(node.input[2:]))
+    }
+    for node in graph.node:
+        if node.op_type != "Add":
+            continue
+        for product, bias in (tuple(node.input), tuple(reversed(node.input))):
+            if product in matrices and bias in constants:
+                node.op_type = "Gemm"
+                node.input[:] = [*matrices[product].input[:2], bias]
+                node.attribute.extend(matrices[product].attribute)
+    needed = {value.name for value in graph.output}.union(*(node.input for node in graph.node))
+    for product, node in matrices.items():
+        if product not in needed:
+            graph.node.remove(node)
+
+
+def _separate_constants(graph: Any) -> None:
+    """Give every weight and bias a single reader, and every Gemm's bias the shape [N].
+
+    onnxruntime's quantiser takes no other shape, and its exact kernels replace weights in place, which fails
+    at the second reader.
+    """
+    helper = require("onnx.numpy_helper")
+    arrays = {tensor.name: helper.to_array(tensor) for tensor in graph.initializer}
+    readers = Counter(name for node in graph.node for name in node.input)
+    for node in graph.node:
+        if node.op_type not in ("Conv", "Gemm", "MatMul"):
+            continue
+        for index, name in list(enumerate(node.input))[1:]:
+            if name not in arrays:
+                continue
+            array = arrays[name]
+            if node.op_type == "Gemm" and index == 2:
+                transposed = any(entry.name == "transB" and entry.i for entry in node.attribute)
+                columns = arrays[node.input[1]].shape[0 if transposed else 1]
+                array = np.broadcast_to(array.reshape(-1), (columns,))
+            if readers[name] > 1 or array.shape != arrays[name].shape:
+                readers[name] -= 1
+                node.input[index] = own = f"{name}.{node.output[0]}.{index}"
+                arrays[own] = array
+                graph.initializer.append(helper.from_array(array, own))
+    for tensor in [tensor for tensor in graph.initializer if readers.get(tensor.name) == 0]:
+        graph.initializer.remove(tensor)
 
 
 class _Reader:
@@ -336,6 +420,7 @@ def _quantize_static(
     per_channel: bool,
     activation: Activation,
     progress: Progress,
+    where: str,
 ) -> Any:
     onnx, tool = require("onnx"), require("onnxruntime.quantization")
     result = directory / "quantized.onnx"
@@ -344,7 +429,9 @@ def _quantize_static(
         options["CalibStridedMinMax"] = HISTOGRAM_STRIDE
     if per_channel:
         options["TensorQuantOverrides"] = _small_channels(prepared)
-    with onnxruntime_errors("quantise the model", str(directory)):
+    if _clips_away_from_zero(prepared):
+        options["QDQKeepRemovableActivations"] = True
+    with onnxruntime_errors("quantise the model", where):
         tool.quantize_static(
             str(directory / "prepared.onnx"),
             str(result),
@@ -381,6 +468,18 @@ def _small_channels(model: Any) -> dict[str, list[dict[str, Any]]]:
             channels[0]["axis"] = 0  # onnxruntime would take the overrides as per tensor without it
             overrides[node.input[1]] = channels
     return overrides
+
+
+def _clips_away_from_zero(model: Any) -> bool:
+    """Whether a Clip's range lacks 0. No quantised range does, so that none can stand for such a Clip."""
+    to_array = require("onnx.numpy_helper").to_array
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Clip":
+            low, high, *_ = [to_array(constants[name]) if name else 0 for name in node.input[1:]] + [0, 0]
+            if low > 0 or high < 0:
+                return True
+    return False
 
 
 def _finish(model: Any, preprocessing: Preprocessing | None, statistics: InputStatistics | None) -> None:

@@ -28,20 +28,22 @@ def read_onnx(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Read an ONNX file, external data included.
 
     Raises:
-        UsageError: there is no such file, or it is a directory or unreadable.
+        UsageError: there is no such file, or it is a directory, a pipe or unreadable.
         InvalidModel: it is empty, cut short, not ONNX, or external data is missing or too short.
         EnvironmentMissing: the onnx package is not installed.
     """
     onnx = require("onnx")
     helper = require("onnx.external_data_helper")
     decode_error = require("google.protobuf.message").DecodeError
-    where = os.fspath(path)
+    where, file = os.fspath(path), Path(path)
     try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise UsageError("there is no such file", where=where) from None
-    except IsADirectoryError:
-        raise UsageError("it is a directory, not an ONNX file", where=where) from None
+        if not file.exists():
+            raise UsageError("there is no such file", where=where)
+        if file.is_dir():
+            raise UsageError("it is a directory, not an ONNX file", where=where)
+        if not file.is_file():  # reading a pipe may never end
+            raise UsageError("it is not a regular file", where=where)
+        content = file.read_bytes()
     except OSError as problem:
         raise UsageError(f"it cannot be read: {problem.strerror}", where=where) from problem
     if not content:
@@ -53,7 +55,7 @@ def read_onnx(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise InvalidModel("not an ONNX file, or cut short", where=where, hint=hint) from problem
     if model.ir_version < 1 or not model.HasField("graph") or not model.graph.node:
         raise InvalidModel("not an ONNX file: it holds no graph with nodes", where=where)
-    folder = Path(path).parent
+    folder = file.parent
     for tensor in model.graph.initializer:
         if helper.uses_external_data(tensor):
             try:
@@ -195,9 +197,13 @@ def input_shape(value: onnx.ValueInfoProto, override: tuple[int, ...] | None) ->
 
     Raises:
         Unsupported: it is dynamic and `override` does not resolve it.
-        UsageError: `override` contradicts it.
+        UsageError: `override` is no shape, or contradicts it.
     """
     where = f"input {value.name}"
+    if override is not None and (
+        not isinstance(override, tuple | list) or not all(isinstance(extent, int) for extent in override)
+    ):
+        raise UsageError(f"the shape given for it is not a tuple of whole numbers: {override!r}", where=where)
     known = value.type.tensor_type.HasField("shape")
     dims = list(value.type.tensor_type.shape.dim)
     extents = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else 0 for d in dims]
@@ -208,7 +214,7 @@ def input_shape(value: onnx.ValueInfoProto, override: tuple[int, ...] | None) ->
         if clash or min(override, default=1) < 1:
             text = "x".join(map(str, override))
             raise UsageError(f"shape {text} given for it, but the model says [{shown}]", where=where)
-        return override
+        return tuple(override)
     if known and all(extents):
         return tuple(extents)
     example = [1, 3, 224, 224] if not known or len(extents) == 4 else [1] * len(extents)

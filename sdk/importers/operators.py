@@ -205,11 +205,17 @@ def _sum(walk: Walk, node: OnnxNode, a: str, b: str) -> Real:
 
 def _matmul_bias(walk: Walk, node: OnnxNode, real: Real, index: int) -> Real:
     """Add of a constant: the bias of the MatMul before it, or refused."""
-    source = real.source
+    source, constant = real.source, walk.value(node, index)
+    assert isinstance(constant, Constant | QuantizedConstant)
     if not isinstance(source, Gemm) or len(source.inputs) > 2 or real.moves or real.bounded_by:
         raise node.unsupported(
             f"it adds the constant {node.inputs[index]!r}",
             "only the bias of a Conv, Gemm or MatMul may be constant",
+        )
+    if constant.array.ndim > 2:
+        raise node.unsupported(
+            f"the constant {node.inputs[index]!r} has rank {constant.array.ndim}, and so would the result",
+            "give it the shape [N] of a bias",
         )
     tensor = walk.builder.tensors[source.inputs[1]]
     assert tensor.data is not None
@@ -217,6 +223,15 @@ def _matmul_bias(walk: Walk, node: OnnxNode, real: Real, index: int) -> Real:
     weight = QuantizedConstant(tensor.name, tensor.data, tensor.quantization)
     inputs = (*source.inputs, *activation_bias(walk, node, index, source.inputs[0], weight))
     return walk.define_operation(node, Gemm(source.name, inputs, "", clamp=UNSET))
+
+
+def _only_way(walk: Walk, real: Real) -> bool:
+    """Whether the operator of a recipe is seen by nothing but one chain of readers."""
+    names = [
+        name for name, value in walk.values.items() if isinstance(value, Real) and value.source is real.source
+    ]
+    read = [name for node in walk.nodes for name in node.inputs]
+    return all(name not in walk.outputs and read.count(name) == 1 for name in names)
 
 
 def _relu(walk: Walk, node: OnnxNode) -> None:
@@ -288,6 +303,11 @@ def _batch_normalization(walk: Walk, node: OnnxNode) -> None:
             "BatchNormalization that does not directly follow a Conv of a float model",
             "fold it into the convolution before quantising",
         )
+    if not _only_way(walk, value):
+        raise node.unsupported(
+            "BatchNormalization of a Conv whose result is read elsewhere too",
+            "give that reader a Conv of its own",
+        )
     for index in range(1, 5):
         walk.constant(node, index)
     walk.alias(node)
@@ -336,7 +356,7 @@ def _reduce_mean(walk: Walk, node: OnnxNode) -> None:
     x = walk.activation(node, 0)
     axes = _axes(walk, node, since=18) or ()
     rank = len(walk.builder.tensors[x].shape)
-    if rank != 4 or sorted(axis % rank for axis in axes) != [2, 3]:
+    if rank != 4 or sorted(_in_range(node, axes, rank)) != [2, 3]:
         raise node.unsupported(f"ReduceMean over axes {list(axes)} of rank {rank}: only over H and W is done")
     real = _global_mean(walk, node, x)
     if not node.integer("keepdims", 1):
@@ -351,6 +371,13 @@ def _axes(walk: Walk, node: OnnxNode, *, since: int) -> tuple[int, ...] | None:
     if node.opset < since:
         return node.integers("axes")
     return None if walk.optional(node, 1) is None else tuple(walk.constant(node, 1).reshape(-1).tolist())
+
+
+def _in_range(node: OnnxNode, axes: tuple[int, ...], rank: int) -> list[int]:
+    """The axes of a value of that rank, counted from the front."""
+    if not all(-rank <= axis < rank for axis in axes):
+        raise node.invalid(f"{node.op_type} of axes {list(axes)} of rank {rank}")
+    return [axis % rank for axis in axes]
 
 
 def _max_pool(walk: Walk, node: OnnxNode) -> None:
@@ -391,7 +418,7 @@ def _squeeze(walk: Walk, node: OnnxNode) -> None:
     axes = _axes(walk, node, since=13)
     if axes is None:
         axes = tuple(i for i, extent in enumerate(shape) if extent == 1)
-    dropped = {axis % len(shape) for axis in axes}
+    dropped = _in_range(node, axes, len(shape))
     if any(shape[axis] != 1 for axis in dropped):
         raise node.invalid(f"Squeeze of axes {list(axes)} of {list(shape)}")
     _reshape_to(walk, node, tuple(extent for i, extent in enumerate(shape) if i not in dropped))
@@ -401,7 +428,7 @@ def _unsqueeze(walk: Walk, node: OnnxNode) -> None:
     shape = _shape(walk, node)
     axes = _axes(walk, node, since=13) or ()
     rank = len(shape) + len(axes)
-    added, rest = {axis % rank for axis in axes}, iter(shape)
+    added, rest = set(_in_range(node, axes, rank)), iter(shape)
     if len(added) != len(axes):
         raise node.invalid(f"Unsqueeze of axes {list(axes)}")
     _reshape_to(walk, node, tuple(1 if i in added else next(rest) for i in range(rank)))

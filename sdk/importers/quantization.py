@@ -24,6 +24,9 @@ BIAS_TOLERANCE = 1e-5
 """Relative difference below which a bias's own scale is taken for input scale * weight scale."""
 
 MOVES = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+STORED_BIAS = ("QLinearConv", "QGemm")
+"""Operators whose bias is int32 in units of the accumulator; elsewhere it is float, or dequantised."""
+
 MADE_UP_WEIGHT = Quantization.per_tensor(1 / 16, 0)
 """What float weights are taken for while a float model is checked."""
 
@@ -250,14 +253,17 @@ def activation_bias(
     """The int32 bias at input `index`, as no or one tensor name.
 
     It is added to the accumulator, so that its scale is that of `x` times that of `weight`. A float bias is
-    rounded to it, and so is an int32 bias that comes with another scale (beyond BIAS_TOLERANCE).
+    rounded to it, and so is an int32 bias that comes with another scale (beyond BIAS_TOLERANCE). Only the
+    operators of STORED_BIAS have it in those units already.
     """
     value = walk.optional(node, index)
     if value is None:
         return ()
     channels = weight.array.shape[0]
     scale = np.float32(walk.builder.tensors[x].scale) * weight.quantization.scale
-    if isinstance(value, Constant) and value.array.dtype == np.int32:
+    if node.op_type in STORED_BIAS:
+        if not isinstance(value, Constant) or value.array.dtype != np.int32:
+            raise node.unsupported(f"its bias {node.inputs[index]!r} is not an int32 constant")
         exact = value.array.astype(np.float64)
     elif isinstance(value, Constant):
         exact = _finite(node, value, index).astype(np.float64).reshape(-1) / scale

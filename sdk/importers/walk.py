@@ -49,6 +49,13 @@ if TYPE_CHECKING:
 MADE_UP = ("uint8", Quantization.per_tensor(1 / 16, 128))
 """Type and quantisation that activations of a float model take while it is checked."""
 
+NEVER_FOLDED = {
+    *("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"),  # have handlers of their own
+    *("Bernoulli", "Multinomial"),
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+}
+"""Operators that are no constants even where all their inputs are, or need no evaluation."""
+
 
 def load_model(
     path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -90,12 +97,16 @@ def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int,
         input_shapes: static shapes of dynamic inputs, by input name.
 
     Raises:
-        UsageError: the model is quantised already, or `input_shapes` contradicts it.
+        UsageError: `input_shapes` contradicts the model.
         InvalidModel: NaN or infinite weights, or a model that contradicts itself.
-        Unsupported: a dynamic shape, or an operator that Towline does not do.
+        Unsupported: the model is quantised; a dynamic shape, or an operator that Towline does not do.
     """
     if is_quantized(model):
-        raise UsageError("the model is quantised already", where=model.graph.name or "model")
+        raise Unsupported(
+            "the model is already quantised",
+            where=model.graph.name or "model",
+            hint="compile it as it is, or give the float model",
+        )
     for tensor in model.graph.initializer:
         array = to_array(tensor, tensor.name)
         # Bounds of a Clip are scalars and may be infinite.
@@ -332,7 +343,7 @@ class Walk:
 
     def _fold(self, node: OnnxNode, proto: onnx.NodeProto) -> bool:
         """Evaluate a node whose inputs are all known, as onnxruntime does before it quantises."""
-        if node.op_type in ("Constant", "Identity", "QuantizeLinear", "DequantizeLinear"):
+        if node.op_type in NEVER_FOLDED:
             return False
         if any(attribute.HasField("g") for attribute in proto.attribute):
             return False  # a Loop of constants need not end

@@ -1,5 +1,7 @@
 """What the importer refuses: every refusal names the node, tensor, input or file, and says what to do."""
 
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -45,6 +47,12 @@ def test_files_that_are_no_models(tmp_path):
         refused(lambda path=path: load_model(path), InvalidModel, str(path))
     refused(lambda: read_onnx(tmp_path / "nowhere.onnx"), UsageError, "nowhere.onnx", "no such file")
     refused(lambda: read_onnx(tmp_path), UsageError, "directory")
+    refused(lambda: read_onnx("nul\0.onnx"), UsageError, "no such file")
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    refused(lambda: read_onnx(tmp_path / "pipe.onnx"), UsageError, "pipe.onnx", "regular file")
 
 
 @pytest.mark.parametrize("step", range(1, 40))
@@ -122,6 +130,9 @@ def test_dynamic_shapes_say_what_to_pass():
         ({"x": (1, 4, 8, 8)}, "input x"),
         ({"x": (1, 3, 0, 8)}, "input x"),
         ({"x": (-1, 3, 8, 8)}, "input x"),
+        ({"x": "1x3x8x8"}, "tuple of whole numbers"),
+        ({"x": 3}, "tuple of whole numbers"),
+        ({"x": (1, 3, 8.0, 8)}, "tuple of whole numbers"),
     ],
 )
 def test_wrong_input_shapes(shapes, fragment):
@@ -215,6 +226,25 @@ FLOAT = {
     ),
     "global rank": ({"op": "GlobalAveragePool", "inputs": ["rows"]}, Unsupported, "[N,C,H,W]"),
     "mean axes": ({"op": "ReduceMean", "inputs": ["y"], "axes": [1]}, Unsupported, "axes [1]"),
+    "mean axes out of range": (
+        {"op": "ReduceMean", "inputs": ["y"], "axes": [6, 3]},
+        InvalidModel,
+        "axes [6, 3] of rank 4",
+    ),
+    "squeeze axis out of range": ({"op": "Squeeze", "inputs": ["pooled", "axes6"]}, InvalidModel, "axes [6]"),
+    "unsqueeze axis out of range": (
+        {"op": "Unsqueeze", "inputs": ["pooled", "axes6"]},
+        InvalidModel,
+        "axes [6] of rank 5",
+    ),
+    "constant of higher rank": (
+        {"op": "Add", "inputs": ["product", "cube"]},
+        Unsupported,
+        "constant 'cube' has rank 3",
+    ),
+    "int32 bias": ({"op": "Conv", "inputs": ["y", "kernel", "whole"]}, Unsupported, "'whole' is int32"),
+    "random weights": ({"op": "RandomNormalLike", "inputs": ["kernel"]}, Unsupported, "RandomNormalLike"),
+    "training on constants": ({"op": "Dropout", "inputs": ["kernel", "", "yes"]}, Unsupported, "training"),
     "training": ({"op": "Dropout", "inputs": ["y", "", "yes"]}, Unsupported, "training"),
     "late norm": (
         {"op": "BatchNormalization", "inputs": ["pooled"] + ["four"] * 4},
@@ -248,6 +278,7 @@ def float_model(op, inputs, opset=13, domain="", **attributes):
         "three": np.ones(3),
         "four": np.ones(4),
         "column": np.ones((3, 1)),
+        "cube": np.ones((1, 1, 3)),
         "one": 1.0,
         "two": 2.0,
     }
@@ -259,6 +290,8 @@ def float_model(op, inputs, opset=13, domain="", **attributes):
     builder.constant("flat", [1, 256], np.int64)
     builder.constant("flat3", [1, 4, 64], np.int64)
     builder.constant("axes1", [1], np.int64)
+    builder.constant("axes6", [6], np.int64)
+    builder.constant("whole", [1, 2], np.int32)
     builder.constant("yes", True)
     if op == "Gemm" and "column" in inputs:
         builder.input("x3", [3, 256])
@@ -267,8 +300,10 @@ def float_model(op, inputs, opset=13, domain="", **attributes):
         builder.node("Reshape", ["y", "flat"], "rows2")
     builder.node("Reshape", ["y", "flat3"], "rows")
     builder.node("GlobalAveragePool", ["y"], "pooled")
+    if "product" in inputs:
+        builder.node("MatMul", ["rows2", "wide"], "product")
     builder.node(op, inputs, "z", name="bad", domain=domain, **attributes)
-    used = {"x", "w", "b", *inputs, "flat", "flat3"}
+    used = {"x", "w", "b", *inputs, "flat", "flat3", "wide"}
     builder.initializers = [t for t in builder.initializers if t.name in used]
     model = builder.model(["z"])
     if domain not in ("", CONTRIB):
@@ -287,6 +322,20 @@ def test_float_models_are_refused_by_node_name(case):
         assert caught.hint
 
 
+@pytest.mark.parametrize("output", [False, True])
+@pytest.mark.parametrize("alias", [False, True])
+def test_a_convolution_read_beside_its_normalisation_cannot_be_folded(alias, output):
+    builder = small_float_model()
+    four = builder.constant("four", np.ones(4), np.float32)
+    y = builder.node("Identity", ["y"], "same") if alias else "y"
+    n = builder.node("BatchNormalization", [y, *[four] * 4], "n", name="bad")
+    check_float(builder.model([n]))
+    if not output:
+        n = builder.node("Add", ["y", n], "sum")
+    model = builder.model([n, "y"] if output else [n])
+    refused(lambda: check_float(model), Unsupported, "node bad", "read elsewhere")
+
+
 def test_softmax_in_the_middle():
     builder = small_float_model()
     builder.node("MaxPool", [builder.node("Softmax", ["y"], "s")], "z", name="pool", kernel_shape=[1, 1])
@@ -296,7 +345,7 @@ def test_softmax_in_the_middle():
 def test_a_float_output_nobody_computes():
     model = small_float_model().model(["y", "z"])
     refused(lambda: check_float(model), InvalidModel, "z")
-    refused(lambda: check_float(small_qdq_model().model(["y"])), UsageError, "quantised already")
+    refused(lambda: check_float(small_qdq_model().model(["y"])), Unsupported, "already quantised")
 
 
 def test_maxpool_indices():

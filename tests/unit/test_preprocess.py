@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import struct
 import sys
 import time
@@ -212,6 +213,12 @@ def test_default_refuses_what_is_not_a_picture(shape):
         ("scale", 0),
         ("scale", "1/255"),
         ("scale", float("nan")),
+        pytest.param("scale", 10**400, id="scale-huge"),
+        ("scale", 1e39),
+        ("scale", 1e-60),
+        ("std", [1, 1e-60, 1]),
+        ("mean", [0, 10**400, 0]),
+        ("size", [10**400, 1]),
         ("mean", [0.5]),
         ("mean", None),
         ("std", [1, 0, 1]),
@@ -253,7 +260,16 @@ def test_parse_refusals(tmp_path):
     with pytest.raises(InvalidInput, match="three channels"):
         parse("imagenet", (1, 1, 28, 28))
     file = tmp_path / "bad.json"
-    for text in ("{", "[]", '{"size": [192, 192]}', '{"std": [0, 1, 1]}', '{"sise": 3}', "\udcff"):
+    for text in (
+        "{",
+        "[]",
+        '{"size": [192, 192]}',
+        '{"std": [0, 1, 1]}',
+        '{"sise": 3}',
+        "\udcff",
+        '{"scale": 1' + "0" * 400 + "}",
+        "[" * 100_000,
+    ):
         file.write_bytes(text.encode("utf-8", "surrogateescape"))
         with pytest.raises(InvalidInput) as caught:
             parse(str(file), shape)
@@ -296,6 +312,25 @@ def test_warnings(photographs, count):
     assert "span" in statistics.unlike_calibration(batch)
 
 
+@pytest.mark.parametrize(
+    "value", [[[0.5], [0.5, 0.5]], "picture", None, {}, 0.5, [0.5], np.zeros((0, 3, 9, 9))]
+)
+def test_what_is_no_input(photographs, value):
+    with pytest.raises(InvalidInput):
+        InputStatistics.of(photographs[:2], "NCHW").unlike_calibration(value)
+
+
+def test_a_list_is_an_input_too(photographs):
+    statistics = InputStatistics.of(photographs[:1], "NCHW")
+    assert statistics.unlike_calibration(photographs[0].tolist()) is None
+
+
+def test_a_pipe_is_no_picture(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InvalidInput, match="not a regular file"):
+        IMAGENET.apply(tmp_path / "pipe.png")
+
+
 def test_a_shifted_channel_warns(photographs):
     statistics = InputStatistics.of(photographs, "NCHW")
     shifted = photographs[0] / 4
@@ -311,6 +346,12 @@ def test_statistics_round_trip_and_damage(photographs):
         {**document, "count": 0},
         {**document, "channel_axis": 7},
         {**document, "mean": [0.0]},
+        {**document, "mean": 5},
+        {**document, "mean": None},
+        {**document, "mean": [10**400] * 3},
+        {**document, "contrast_high": 10**400},
+        {**document, "channel_axis": None},
+        {key: [] if isinstance(value, list) else value for key, value in document.items()},
         {**document, "std": "x"},
         {**document, "maximum": [None] * 3},
         {**document, "contrast_low": None},

@@ -1,7 +1,9 @@
 """Quantisation of real (small) models, and every way calibration data and models can be wrong."""
 
 import json
+import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,12 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from sdk import reference
 from sdk.calibration import PICTURE_SUFFIXES
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.fidelity import _decibels
+from sdk.importers import load_model
 from sdk.preprocess import default_for
 from sdk.quantization import PREPROCESSING_KEY, STATISTICS_KEY, quantize, read_metadata
 from sdk.zoo import digits, mobilenet_v2
+from tests.onnx_models import oracle
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +143,6 @@ def test_types_of_the_quantised_model(quantized):
 
 
 def test_importable(quantized):
-    from sdk.importers import load_model
-
     graph = load_model(quantized[0])
     assert sum(node.op == "Conv" for node in graph.nodes) == 52
 
@@ -208,6 +211,24 @@ def test_interrupted(model, data, tmp_path, monkeypatch):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+@pytest.mark.parametrize("path", [3, None, b"q.onnx", "q\0.onnx"])
+def test_paths_that_are_none(model, data, tmp_path, path):
+    with pytest.raises(UsageError, match="the model is not a path"):
+        quantize(path, data, tmp_path / "q.onnx")
+    with pytest.raises(UsageError, match="the output is not a path"):
+        quantize(model.model, data, path)
+
+
+def test_the_float_model_is_never_replaced(tmp_path):
+    path = one_conv(tmp_path)
+    (tmp_path / "link.onnx").symlink_to(path)
+    content = path.read_bytes()
+    for output in (path, tmp_path / ".." / tmp_path.name / path.name, tmp_path / "link.onnx"):
+        with pytest.raises(UsageError, match="replace the float model"):
+            quantize(path, samples(), output)
+    assert path.read_bytes() == content
+
+
 def test_output_that_cannot_be_written(model, data, tmp_path):
     with pytest.raises(OutputFailed, match="directory"):
         quantize(model.model, data, tmp_path / "missing" / "q.onnx")
@@ -261,9 +282,17 @@ def test_no_usable_picture(model, tmp_path, content, message):
 
 
 def test_missing_calibration_and_senseless_options(model, data, tmp_path):
-    with pytest.raises(InvalidInput, match="no such file"):
+    with pytest.raises(UsageError, match="no such file") as caught:
         quantize(model.model, tmp_path / "nowhere", tmp_path / "q.onnx")
-    for options in ({"limit": 0}, {"method": "best"}, {"activation": "int16"}):
+    assert caught.value.exit_code == 2
+    for options in (
+        {"limit": 0},
+        {"limit": "3"},
+        {"method": "best"},
+        {"activation": "int16"},
+        {"preprocessing": "imagenet"},
+        {"input_shapes": {"input": 3}},
+    ):
         with pytest.raises(UsageError):
             quantize(model.model, data, tmp_path / "q.onnx", **options)
     colour = default_for((1, 3, 32, 32))
@@ -294,6 +323,8 @@ def test_array_files(model, data, tmp_path):
         (np.full((1, 1, 32, 32), np.nan, np.float32), "NaN"),
         ({"a": np.zeros(1), "b": np.zeros(1)}, "no array for the input 'input'"),
         ({}, "no array"),
+        ([[0.5], [0.5, 0.5]], "not an array"),
+        (None, "object, not float"),
     ],
 )
 def test_bad_arrays(model, tmp_path, array, message):
@@ -308,6 +339,36 @@ def test_damaged_array_files(model, tmp_path, content):
         with pytest.raises(InvalidInput, match="not calibration data") as caught:
             quantize(model.model, tmp_path / name, tmp_path / "q.onnx")
         assert caught.value.where == str(tmp_path / name)
+
+
+def test_arrays_that_are_no_whole_batches(tmp_path):
+    path = one_conv(tmp_path, inputs={"x": (2, 3, 8, 8)})
+    assert quantize(path, samples(4), tmp_path / "q.onnx").samples == 2
+    with pytest.raises(InvalidInput, match=r"holds 5 .* batch of 2"):
+        quantize(path, samples(5), tmp_path / "q.onnx")
+
+
+def test_pipes_are_not_waited_for(model, pictures, tmp_path):
+    os.mkfifo(pictures / "pipe.png")
+    report = quantize(model.model, pictures, tmp_path / "q.onnx")
+    assert (report.samples, report.available) == (8, 11)
+    assert ("pipe.png", "is not a regular file") in [
+        (Path(entry.path).name, entry.reason) for entry in report.skipped
+    ]
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(UsageError, match="regular file"):
+        quantize(model.model, tmp_path / "pipe.npy", tmp_path / "q.onnx")
+
+
+def test_linked_directories_are_searched_once(model, pictures, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "pictures").symlink_to(pictures)
+    (linked / "again").symlink_to(pictures / "more")
+    (linked / "twice").symlink_to(pictures)
+    (pictures / "circle").symlink_to(linked)
+    report = quantize(model.model, linked, tmp_path / "q.onnx")
+    assert (report.samples, report.available) == (8, 10)
 
 
 def test_pickles_are_not_loaded(model, tmp_path):
@@ -412,6 +473,150 @@ def test_batch_normalisation_is_folded(tmp_path):
     assert report.outputs[0].sqnr_db > 30
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.5, 0.7), (0.5, None), (-6, -0.5), (None, -0.5)])
+def test_a_clip_away_from_zero_keeps_its_bounds(tmp_path, low, high):
+    names = [name if limit is not None else "" for name, limit in (("low", low), ("high", high))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Clip", ["c", *names], ["y"], name="clip"),
+    ]
+    limits = {"low": low, "high": high}
+    constants = {name: np.float32(limits[name]) for name in names if name}
+    constants |= {"w": weights(4, 3, 3, 3), "b": np.zeros(4, np.float32)}
+    report = quantize(save(tmp_path, nodes, constants), samples(), tmp_path / "q.onnx")
+    inputs = samples(1)
+    (result,) = run(tmp_path / "q.onnx", "x", inputs)
+    (step,) = [tensor.scale for tensor in report.tensors if tensor.name == "y"]
+    assert low is None or result.min() >= low - step
+    assert high is None or result.max() <= high + step
+    ours = reference.run(load_model(tmp_path / "q.onnx"), {"x": inputs})
+    np.testing.assert_allclose(ours["y"], result, atol=1e-6)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("opset", [9, 13])
+def test_initializers_among_the_inputs(tmp_path, version, opset):
+    path = one_conv(tmp_path, opset=opset)
+    model = onnx.load(path)
+    model.ir_version = version
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
+    onnx.save(model, path)
+    quantize(path, samples(), tmp_path / "q.onnx")
+    assert load_model(tmp_path / "q.onnx").inputs == ("x",)
+
+
+def agrees(path, inputs):
+    """Whether the quantised model, as we import it, is onnxruntime's."""
+    ((name, expected),) = oracle(onnx.load(path), inputs).items()
+    return np.array_equal(reference.run(load_model(path), inputs)[name], expected)
+
+
+@pytest.mark.parametrize("shared", [("w", "w", "b0", "b1"), ("w0", "w1", "b", "b"), ("w", "w", "b", "b")])
+def test_weights_and_biases_with_two_readers(tmp_path, shared):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Conv", ["x", shared[0], shared[2]], ["c0"], name="conv0"),
+        helper.make_node("Conv", ["r", shared[1], shared[3]], ["c1"], name="conv1"),
+        helper.make_node("Add", ["c0", "c1"], ["y"], name="add"),
+    ]
+    constants = {
+        name: weights(*((4, 3, 3, 3) if name[0] == "w" else (4,)), seed=index)
+        for index, name in enumerate(shared)
+    }
+    quantize(save(tmp_path, nodes, constants), samples(), tmp_path / "q.onnx")
+    assert agrees(tmp_path / "q.onnx", {"x": samples(1)})
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (1, 1), (1, 5)], ids=str)
+@pytest.mark.parametrize("form", ["gemm", "transposed", "matmul", "added to gemm"])
+def test_biases_of_every_shape(tmp_path, form, shape):
+    if form in ("gemm", "transposed"):
+        nodes = [
+            helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="fc", transB=int(form == "transposed"))
+        ]
+    else:
+        matrix = "MatMul" if form == "matmul" else "Gemm"
+        nodes = [
+            helper.make_node(matrix, ["x", "w"], ["product"], name="fc"),
+            helper.make_node("Add", ["b", "product"], ["y"], name="bias"),
+        ]
+    constants = {"w": weights(5, 16) if form == "transposed" else weights(16, 5), "b": weights(*shape)}
+    path = save(tmp_path, nodes, constants, inputs={"x": (1, 16)})
+    report = quantize(path, samples(6, (16,)), tmp_path / "q.onnx")
+    assert report.outputs[0].sqnr_db > 30
+    assert agrees(tmp_path / "q.onnx", {"x": samples(1, (16,))})
+
+
+def test_a_product_with_two_biases(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="fc"),
+        helper.make_node("Add", ["product", "b"], ["z"], name="bias"),
+        helper.make_node("Add", ["product", "c"], ["u"], name="other"),
+        helper.make_node("Add", ["z", "u"], ["y"], name="sum"),
+    ]
+    constants = {"w": weights(16, 5), "b": weights(5), "c": weights(1)}
+    path = save(tmp_path, nodes, constants, inputs={"x": (1, 16)})
+    quantize(path, samples(6, (16,)), tmp_path / "q.onnx")
+    assert agrees(tmp_path / "q.onnx", {"x": samples(1, (16,))})
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_equal_convolutions_with_different_normalisations(tmp_path, same):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c0"], name="conv0"),
+        helper.make_node("Conv", ["x", "w"], ["c1"], name="conv1"),
+        helper.make_node("BatchNormalization", ["c0", "s", "b", "b", "s"], ["n0"], name="norm0"),
+        helper.make_node("BatchNormalization", ["c1", "s", "d", "d", "s"], ["n1"], name="norm1"),
+        helper.make_node("Add", ["n0", "n1"], ["y"], name="add"),
+    ]
+    constants = {
+        "w": weights(4, 3, 3, 3),
+        "s": np.ones(4, np.float32),
+        "b": weights(4),
+        "d": weights(4, seed=3),
+    }
+    if same:
+        constants["d"] = constants["b"]
+    quantize(save(tmp_path, nodes, constants), samples(), tmp_path / "q.onnx")
+    assert agrees(tmp_path / "q.onnx", {"x": samples(1)})
+
+
+def test_nothing_to_quantise(tmp_path):
+    path = save(tmp_path, [helper.make_node("Flatten", ["x"], ["y"], name="flatten")], {})
+    with pytest.raises(Unsupported, match="nothing in the model") as caught:
+        quantize(path, samples(), tmp_path / "q.onnx")
+    assert caught.value.where == str(path)
+
+
+def test_what_the_quantiser_raises_names_the_model(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("no")
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", fail)
+    path = one_conv(tmp_path)
+    with pytest.raises(InvalidModel, match="cannot quantise") as caught:
+        quantize(path, samples(), tmp_path / "q.onnx")
+    assert caught.value.where == str(path)
+
+
+def test_a_scalar_input(tmp_path):
+    path = save(tmp_path, [helper.make_node("Relu", ["x"], ["y"], name="relu")], {}, inputs={"x": ()})
+    with pytest.raises(Unsupported, match="scalar"):
+        quantize(path, np.float32(1), tmp_path / "q.onnx")
+
+
+def test_errors_of_the_callers_progress_are_the_callers(tmp_path):
+    def progress(stage, done, steps):
+        if stage == "run the quantised model":
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        quantize(one_conv(tmp_path), samples(), tmp_path / "q.onnx", progress=progress)
+
+
 def test_an_older_opset_is_raised(tmp_path):
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
@@ -452,9 +657,6 @@ def test_softmax_stays_float_and_two_outputs_are_compared(tmp_path):
 
 @pytest.mark.parametrize("activation", ["uint8", "int8"])
 def test_a_residual_network_stays_integer_from_end_to_end(tmp_path, activation):
-    from sdk import reference
-    from sdk.importers import load_model
-
     node = helper.make_node
     nodes = [
         node("Conv", ["x", "w", "b"], ["c1"], name="conv1", pads=[1] * 4),
@@ -525,7 +727,7 @@ def test_sqnr_is_what_it_says(tmp_path):
 
 def test_damaged_metadata(quantized):
     loaded = onnx.load(quantized[0])
-    for value in ("{", "[]", '{"size": [1, 1]}'):
+    for value in ("{", "[]", '{"size": [1, 1]}', "[" * 100_000):
         for key in (PREPROCESSING_KEY, STATISTICS_KEY):
             helper.set_model_props(loaded, {key: value})
             with pytest.raises(InvalidModel, match=key):
