@@ -24,7 +24,7 @@ ADD_BITS = 22
 
 def scale_ratio(*factors: float, over: float) -> np.float32:
     """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order."""
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):  # an infinity is refused where it is used
+    with np.errstate(all="ignore"):  # an infinity is refused where it is used
         product = np.float32(factors[0])
         for factor in factors[1:]:
             product = np.float32(product * np.float32(factor))
