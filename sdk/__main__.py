@@ -1,5 +1,21 @@
-"""`python -m sdk`: the command line where the `towline` script is not on PATH."""
+"""The entry point of `towline` and of `python -m sdk`.
 
-from sdk.cli import main
+Importing the command line takes a moment; Ctrl-C during it is an interruption like any other.
+"""
 
-raise SystemExit(main())
+import sys
+
+
+def main() -> int:
+    """Run the command line; the exit code."""
+    try:
+        from sdk.cli import main as command_line
+
+        return command_line()
+    except KeyboardInterrupt:
+        print("towline: error: interrupted; nothing half-written is left", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

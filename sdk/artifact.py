@@ -26,7 +26,7 @@ import re
 import stat
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,7 +37,7 @@ from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported,
 from sdk.graph import Graph
 from sdk.graph_json import Constants, graph_from_json, graph_to_json
 from sdk.passes import verify
-from sdk.preprocess import InputStatistics, Preprocessing
+from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.target import Arithmetic, Program
 
 SCHEMA = 1
@@ -169,6 +169,8 @@ def load(path: str | os.PathLike[str]) -> Artifact:
     """
     where = os.fspath(path)
     try:
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
+            raise UsageError("it cannot be read: it is not a regular file", where=where)
         with Path(path).open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size > LIMIT:
@@ -322,10 +324,9 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
     preprocessing = _optional(manifest, "preprocessing", dict)
     statistics = _optional(manifest, "input_statistics", dict)
     try:
-        if preprocessing is not None:
-            Preprocessing.from_json(preprocessing)
-        if statistics is not None:
-            InputStatistics.from_json(statistics)
+        if labels is not None:
+            check_labels(labels, network)
+        _check_pictures(network, preprocessing, statistics)
     except InvalidInput as error:
         raise InvalidArtifact(f"its manifest makes no sense: {error}", hint="compile it again") from error
     program = Program(
@@ -347,6 +348,39 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
         else Source(*(_typed(source.get(key), str, f"source.{key}") for key in ("name", "sha256"))),
         made_by=_typed(manifest.get("towline"), str, "towline"),
     )
+
+
+def check_labels(labels: Sequence[str], graph: Graph) -> None:
+    """Refuse names that do not go with the network's classes.
+
+    Raises:
+        InvalidInput: the network has several outputs, or another number of classes.
+    """
+    sizes = [graph.tensor(name).size for name in graph.outputs]
+    if sizes != [len(labels)]:
+        raise InvalidInput(
+            f"{len(labels)} labels do not fit outputs of {', '.join(map(str, sizes))} elements",
+            where=graph.name,
+            hint="one label for each element of a single output",
+        )
+
+
+def _check_pictures(
+    graph: Graph, preprocessing: dict[str, Any] | None, statistics: dict[str, Any] | None
+) -> None:
+    """Refuse a recipe, or statistics, of another input than the network's single one."""
+    if preprocessing is None and statistics is None:
+        return
+    if len(graph.inputs) != 1:
+        raise InvalidInput("preprocessing is for networks with one input")
+    shape = graph.tensor(graph.inputs[0]).shape
+    if preprocessing is not None:
+        require_shape(Preprocessing.from_json(preprocessing), shape)
+    if statistics is not None:
+        found = InputStatistics.from_json(statistics)
+        axis = found.channel_axis
+        if axis is not None and (axis >= len(shape) or shape[axis] != len(found.mean)):
+            raise InvalidInput(f"statistics of {len(found.mean)} channels for an input of {list(shape)}")
 
 
 def _json(document: Any) -> bytes:

@@ -44,6 +44,7 @@ def compile(
 
     Raises:
         UsageError: no such target or model file, or `input_shapes` contradicts the model.
+        InvalidInput: not as many labels as classes.
         InvalidModel: the file is damaged, or contradicts itself.
         Unsupported: the model is float, or holds something that Towline or the target does not do.
         ToolMissing, EnvironmentMissing: a compiler, or the extra `compile`, is not installed.
@@ -67,6 +68,8 @@ def compile(
     verify(graph)
     body = split(graph).body
     require_supported(chosen, body)
+    if labels is not None:
+        artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
     program = chosen.compile(body, options or Options())
@@ -89,6 +92,8 @@ def compile(
 
 def _source(path: Path) -> Source:
     try:
-        return Source(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+        # A name that is no text (bytes of another encoding) could not be written to the manifest.
+        name = path.name.encode("utf-8", "replace").decode()
+        return Source(name, hashlib.sha256(path.read_bytes()).hexdigest())
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=str(path)) from None

@@ -56,7 +56,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     temporary: str | None = None
     try:
         try:
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".towline-")
             with os.fdopen(handle, "wb") as file:
                 yield file
             os.chmod(temporary, 0o666 & ~_UMASK)

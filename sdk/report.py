@@ -12,6 +12,7 @@ appear only where stderr is a terminal and rich is installed.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -81,8 +82,8 @@ def size(count: int) -> str:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Strict JSON: numpy values become plain ones, and NaN and infinity null."""
-    return json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False)
+    """Strict JSON in ASCII, whatever the locale: numpy values become plain ones, NaN and infinity null."""
+    return json.dumps(_plain(document), indent=2, allow_nan=False)
 
 
 def success(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,6 +174,8 @@ class Console:
 
     def _log(self, text: str) -> None:
         # A closed stderr must not hide the result, nor the exit code.
+        if sys.stderr is None:
+            return
         with contextlib.suppress(OSError):
             if self._bars:
                 self._bars.console.print(text, markup=False, highlight=False)
@@ -185,12 +188,21 @@ class Console:
             write_stdout(text + "\n")
 
 
+def tolerate_any_text() -> None:
+    """Let stdout and stderr escape what their encoding lacks: names of files may hold anything."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def write_stdout(text: str) -> None:
     """Write to stdout, flushed; a reader that has gone away (`| head`) is no error.
 
     Raises:
         OutputFailed: the disk behind stdout is full.
     """
+    if sys.stdout is None:  # closed before we began
+        return
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sdk import artifact, reference
 from sdk.artifact import Artifact
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
-from sdk.graph import Array, Graph, Softmax, Tensor
+from sdk.graph import Array, Dequantize, Graph, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.passes import split
 from sdk.preprocess import InputStatistics, Preprocessing
 from sdk.target import Profile, get_target
@@ -170,9 +170,10 @@ class Session:
     def unlike_calibration(self, inputs: Mapping[str, Array]) -> str | None:
         """A warning if a float input is nothing like the calibration's inputs, else None."""
         name = self._graph.inputs[0]
-        if self._statistics is None or name not in inputs or inputs[name].dtype != np.float32:
+        if self._statistics is None or name not in inputs:
             return None
-        return self._statistics.unlike_calibration(inputs[name])
+        array = np.asarray(inputs[name])
+        return self._statistics.unlike_calibration(array) if array.dtype == np.float32 else None
 
     def classify(self, picture: Any, top: int = 5) -> list[Prediction]:
         """The likeliest classes of a picture, best first; an odd picture is warned about in the log.
@@ -200,19 +201,15 @@ class Session:
         """
         if top < 1:
             raise UsageError(f"the top {top} classes make no sense", hint="ask for 1 or more")
-        tensors = list(self.outputs.values())
-        if len(tensors) != 1 or max(tensors[0].shape, default=1) != tensors[0].size:
-            shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in tensors)
+        missing = [name for name in self.outputs if name not in outputs]
+        if missing:
+            raise InvalidInput(f"no output named {missing[0]!r} was given", hint="give what run returned")
+        scores = probabilities(self._graph, outputs)
+        if scores is None:
+            shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in self.outputs.values())
             raise InvalidInput(
                 f"it is no classifier: its outputs are {shapes}", where=self._graph.name, hint="use run"
             )
-        (tensor,) = tensors
-        scores = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
-        if tensor.quantization is not None:
-            scores = tensor.scale * (scores - tensor.zero_point)
-        if not isinstance(self._graph.producer(tensor.name), Softmax):
-            scores = np.exp(scores - scores.max())
-            scores /= scores.sum()
         labels = self.artifact.labels or []
         return [
             Prediction(int(index), labels[index] if index < len(labels) else None, float(scores[index]))
@@ -251,6 +248,34 @@ class Session:
             if node.output not in values:
                 values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
         return values
+
+
+def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:
+    """A classifier's output as probabilities, float64 [classes]; None if the network is no classifier.
+
+    A classifier has one output, with one axis longer than 1. Where the network does not end in a Softmax,
+    the probabilities are the softmax of its output.
+    """
+    if len(graph.outputs) != 1:
+        return None
+    tensor = graph.tensor(graph.outputs[0])
+    if tensor.size < 2 or max(tensor.shape) != tensor.size:
+        return None
+    scores: NDArray[np.float64] = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
+    if tensor.quantization is not None:
+        scores = tensor.scale * (scores - tensor.zero_point)
+    if _ends_in_softmax(graph, tensor.name):
+        return scores
+    scores = np.exp(scores - scores.max())
+    return scores / np.float64(scores.sum())
+
+
+def _ends_in_softmax(graph: Graph, name: str) -> bool:
+    """Whether a tensor is a Softmax's result, however it was quantised or reshaped since."""
+    node = graph.producer(name)
+    while isinstance(node, Quantize | Dequantize | Requantize | Reshape):
+        node = graph.producer(node.inputs[0])
+    return isinstance(node, Softmax)
 
 
 def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:

@@ -11,11 +11,11 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from sdk.cli import bench, compile, demo, devices, doctor, inspect, quantize, run, targets
 from sdk.errors import InternalError, TowlineError, UsageError
-from sdk.report import INTERRUPTED, Console, Result, write_stdout
+from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
 
 
 class Verb(Protocol):
@@ -50,7 +50,10 @@ class Interrupted(TowlineError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises what the rest of Towline raises."""
+    """argparse that raises what the rest of Towline raises, and takes options by their full names only."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"see `{self.prog} --help`")
@@ -83,14 +86,15 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. The entry point `towline`."""
+    """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Needed before parsing: a wrong command line is answered in JSON too.
     console = Console(json="--json" in arguments)
+    tolerate_any_text()
     try:
         with console:
             args = parser().parse_args(arguments)
-            console.verbose = args.verbose
+            console.json, console.verbose = args.json, args.verbose
             return console.finish(args.verb.run(args, console))
     except TowlineError as error:
         return _fail(console, error)

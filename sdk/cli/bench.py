@@ -20,9 +20,9 @@ from sdk.artifact import Artifact
 from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_suffix
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.report import Console, Result, dumps, size, table
-from sdk.session import Session
+from sdk.session import DEVICE_VARIABLE, Session
 from sdk.target import LayerProfile, Options, Profile, get_target
-from sdk.zoo.benchmark import quantized_benchmark
+from sdk.zoo.benchmark import PATTERN, quantized_benchmark
 
 SUMMARY = "count what one inference costs, layer by layer"
 EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
@@ -122,17 +122,22 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
 
 
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    named = PATTERN.fullmatch(args.subject) is not None
+    if not named:
+        require_suffix(args.subject, TOW | ONNX)
+    if (named or args.subject.lower().endswith(".onnx")) and not args.target:
+        raise UsageError("a network to compile needs a target", hint="add --target hexagon-v65")
+    if args.target:  # both, before minutes of work
+        get_target(args.target).open(args.device or os.environ.get(DEVICE_VARIABLE) or None)
     with files.scratch_directory() as directory:
         built = quantized_benchmark(args.subject, directory)
-        return _compiled(built or require_suffix(args.subject, TOW | ONNX), args, console)
+        return _compiled(built or Path(args.subject), args, console)
 
 
 def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
     """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
     shapes = input_shapes(args.input_shape)
     if subject.suffix.lower() == ".onnx":
-        if not args.target:
-            raise UsageError("an .onnx needs a target to be compiled for", hint="add --target hexagon-v65")
         with _empty_cache():
             started = time.perf_counter()
             network = compiler.compile(subject, args.target, input_shapes=shapes)

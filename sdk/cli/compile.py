@@ -12,9 +12,11 @@ from sdk.cli.inputs import class_count, read_labels
 from sdk.cli.options import ONNX, TOW, add_input_shape, add_preprocess, input_shapes, require_suffix
 from sdk.compiler import compile
 from sdk.errors import UsageError
-from sdk.graph import macs
+from sdk.graph import Graph, macs
+from sdk.importers import load_model
 from sdk.preprocess import parse
 from sdk.report import Console, Result, seconds, size, table
+from sdk.target import get_target
 
 SUMMARY = "compile a quantised ONNX model for a target"
 EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
@@ -34,12 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     model = require_suffix(args.model, ONNX)
     output = require_suffix(args.output, TOW, exists=False)
+    get_target(args.target)  # what is wrong with the arguments shows before the work
+    shapes = input_shapes(args.input_shape)
+    graph = load_model(model, input_shapes=shapes)
+    preprocessing = None if args.preprocess is None else _preprocessing(args.preprocess, graph)
+    labels = None if args.labels is None else read_labels(args.labels, class_count(graph))
     console.detail(f"compiling {model} for {args.target}")
-    network = compile(model, args.target, input_shapes=input_shapes(args.input_shape))
-    if args.preprocess is not None:
-        network.preprocessing = _preprocessing(args.preprocess, network)
-    if args.labels is not None:
-        network.labels = read_labels(args.labels, class_count(network.graph))
+    network = compile(model, args.target, input_shapes=shapes, labels=labels)
+    network.preprocessing = preprocessing or network.preprocessing
     artifact.save(network, output)
     if network.preprocessing is None:
         console.note(
@@ -49,11 +53,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     return Result(document, _text(document))
 
 
-def _preprocessing(text: str, network: Artifact) -> dict[str, Any]:
-    inputs = network.graph.inputs
-    if len(inputs) != 1:
-        raise UsageError(f"--preprocess needs a network with one input; it has {len(inputs)}")
-    return parse(text, network.graph.tensor(inputs[0]).shape).to_json()
+def _preprocessing(text: str, graph: Graph) -> dict[str, Any]:
+    if len(graph.inputs) != 1:
+        raise UsageError(f"--preprocess needs a network with one input; it has {len(graph.inputs)}")
+    return parse(text, graph.tensor(graph.inputs[0]).shape).to_json()
 
 
 def _document(output: Path, network: Artifact) -> dict[str, Any]:

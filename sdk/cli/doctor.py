@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,14 +15,19 @@ from sdk.report import Console, Result, table
 SUMMARY = "check every external tool and Python package, and say how to install what is missing"
 EXAMPLE = "towline doctor"
 
+COMPILE_EXTRA = "pip install 'towline[compile]'"
+
 PACKAGES = {
     "numpy": ("arrays, and the reference", "pip install numpy"),
-    "onnx": ("reads and writes models", "pip install 'towline[compile]'"),
-    "onnxruntime": ("quantises models", "pip install 'towline[compile]'"),
-    "Pillow": ("reads pictures", "pip install 'towline[compile]'"),
-    "platformdirs": ("finds the cache directory", "pip install 'towline[compile]'"),
-    "rich": ("progress bars", "pip install 'towline[compile]'"),
+    "onnx": ("reads and writes models", COMPILE_EXTRA),
+    "onnxruntime": ("quantises models", COMPILE_EXTRA),
+    "Pillow": ("reads pictures", COMPILE_EXTRA),
+    "platformdirs": ("finds the cache directory", COMPILE_EXTRA),
+    "rich": ("progress bars", COMPILE_EXTRA),
 }
+
+COMPILERS = ("clang", "lld")
+"""Tools that an install without the extra `compile`, which only runs a `.tow`, can do without."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def _tools() -> list[Line]:
             tool.version,
             tool.path,
             tool.purpose,
-            not tool.optional,
+            not tool.optional and (_compiles() or tool.name not in COMPILERS),
             tool.problem,
             tool.hint,
             tool.variable,
@@ -91,8 +97,14 @@ def _package(name: str) -> Line:
     try:
         found = distribution(name)
     except PackageNotFoundError:
-        return Line(name, None, None, purpose, True, "the Python package is not installed", install)
+        required = install != COMPILE_EXTRA or _compiles()
+        return Line(name, None, None, purpose, required, "the Python package is not installed", install)
     return Line(name, found.version, str(found.locate_file("")), purpose, True, None, None)
+
+
+def _compiles() -> bool:
+    """Whether this install is meant to compile: one package of the extra gives the intention away."""
+    return any(importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
 def _mark(line: Line) -> str:

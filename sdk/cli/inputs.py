@@ -1,4 +1,4 @@
-"""Files given to `towline run --input` as the inputs of single inferences; what comes out as a ranking."""
+"""Files given to `towline run`: inputs of single inferences, and the names of classes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdk.calibration import PICTURE_SUFFIXES
-from sdk.errors import InvalidInput, UsageError
-from sdk.graph import Array, Graph, Softmax
+from sdk.errors import InternalError, InvalidInput, UsageError
+from sdk.graph import Array, Graph
 from sdk.session import Session
 
 
@@ -25,27 +23,44 @@ class Sample:
     feeds: Mapping[str, Array]
 
 
-def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
-    """One sample for a picture; as many as the arrays hold for an .npy or .npz.
+ARRAY_SUFFIXES = (".npy", ".npz")
+
+
+def require_inputs(paths: Sequence[str]) -> None:
+    """Refuse files that are not there, or of no known kind, before any of them is run.
 
     Raises:
-        UsageError: no such file, or one of an unknown kind.
-        InvalidInput: a file that cannot be read, or does not fit the network.
+        UsageError: naming the first.
     """
     for path in paths:
-        suffix = Path(path).suffix.lower()
         if not Path(path).is_file():
             raise UsageError("no such file", where=path)
-        if suffix in PICTURE_SUFFIXES:
-            yield Sample(path, session.prepare(path))
-        elif suffix in (".npy", ".npz"):
-            yield from _arrays(session, path)
-        else:
+        if Path(path).suffix.lower() not in (*PICTURE_SUFFIXES, *ARRAY_SUFFIXES):
             raise UsageError(
                 "is neither a picture nor arrays, by its name",
                 where=path,
                 hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: .npy, .npz",
             )
+
+
+def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
+    """One sample for a picture; as many as the arrays hold for an .npy or .npz.
+
+    Args:
+        session: the network.
+        paths: files that `require_inputs` let pass.
+
+    Raises:
+        InvalidInput: a file that cannot be read, or does not fit the network.
+    """
+    for path in paths:
+        suffix = Path(path).suffix.lower()
+        if suffix in PICTURE_SUFFIXES:
+            yield Sample(path, session.prepare(path))
+        elif suffix in ARRAY_SUFFIXES:
+            yield from _arrays(session, path)
+        else:
+            raise InternalError("an input that was not checked", where=path)
 
 
 def _arrays(session: Session, path: str) -> Iterator[Sample]:
@@ -97,37 +112,6 @@ def _read(path: str) -> dict[str, Array]:
         raise InvalidInput(f"holds no arrays that can be read: {reason}", where=path) from problem
 
 
-# -- what comes out -------------------------------------------------------------------------------------
-
-
-def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:
-    """A classifier's output as probabilities, float64 [classes]; None if the network is no classifier.
-
-    A classifier has one output, with one axis longer than 1. Where the network does not end in a Softmax,
-    the probabilities are the softmax of its output.
-    """
-    if len(graph.outputs) != 1:
-        return None
-    tensor = graph.tensor(graph.outputs[0])
-    if tensor.size < 2 or max(tensor.shape) != tensor.size:
-        return None
-    values: NDArray[np.float64] = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
-    if tensor.quantization is not None:
-        values = (values - tensor.zero_point) * tensor.scale
-    if isinstance(graph.producer(tensor.name), Softmax):
-        return values
-    values = np.exp(values - values.max())
-    return values / np.float64(values.sum())
-
-
-def top(scores: NDArray[np.float64], count: int, labels: Sequence[str] | None) -> list[dict[str, Any]]:
-    """The `count` likeliest classes, best first; of equal ones the lower index."""
-    order = np.argsort(-scores, kind="stable")[:count]
-    return [
-        {"index": int(i), "label": labels[i] if labels else None, "score": float(scores[i])} for i in order
-    ]
-
-
 def class_count(graph: Graph) -> int:
     """How many classes a classifier tells apart.
 
@@ -147,7 +131,8 @@ def read_labels(path: str, classes: int) -> list[str]:
         InvalidInput: not text, or not as many lines as the network has classes.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        # Windows editors put a byte order mark in front; other separators than the newline are text.
+        lines = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as problem:
         raise InvalidInput("is not UTF-8 text", where=path) from problem
     except OSError as problem:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sdk.errors import UsageError
+from sdk.errors import OutputFailed, UsageError
 
 Shape = tuple[int, ...]
 
@@ -71,13 +71,18 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
         exists: whether it must be there already: an input rather than an output.
 
     Raises:
-        UsageError: another suffix, no such file, or a directory.
+        UsageError: another suffix, no such file, or not a regular one.
+        OutputFailed: an output whose directory is not there.
     """
     result = Path(path)
     if exists and not result.exists():
         raise UsageError("no such file", where=path)
     if exists and result.is_dir():
         raise UsageError("is a directory, not a file", where=path)
+    if exists and not result.is_file():  # a pipe would be waited for, a device read without end
+        raise UsageError("is not a regular file", where=path)
+    if not exists and not result.absolute().parent.is_dir():
+        raise OutputFailed("cannot be written: its directory does not exist", where=path)
     suffix = result.suffix.lower()
     if suffix not in expected:
         wanted = " or ".join(f"{what} ({known})" for known, what in expected.items())

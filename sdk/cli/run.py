@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 from sdk import artifact, files
 from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
-from sdk.cli.inputs import class_count, probabilities, read_labels, samples, top
+from sdk.cli.inputs import class_count, read_labels, require_inputs, samples
 from sdk.cli.options import TOW, positive, require_suffix
 from sdk.errors import CheckFailed
-from sdk.graph import Array, Graph
+from sdk.graph import Array
 from sdk.report import Console, Result, table
-from sdk.session import Session
+from sdk.session import Session, probabilities
 
 SUMMARY = "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)"
 EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
@@ -45,28 +46,26 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     path = require_suffix(args.network, TOW)
     if args.output is not None:
         require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
+    require_inputs(args.input)
     network = artifact.load(path)
-    labels = network.labels if args.labels is None else read_labels(args.labels, class_count(network.graph))
+    if args.labels is not None:
+        network.labels = read_labels(args.labels, class_count(network.graph))
     console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
 
-    names: list[str] = []
+    outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
     with Session(network, args.device) as session:
         for sample in samples(session, args.input):
             if (warning := session.unlike_calibration(sample.feeds)) is not None:
                 console.warn(f"{sample.name}: {warning}")
-            names.append(sample.name)
             raw.append(session.run(sample.feeds))
+            outputs.append(_described(session, sample.name, raw[-1], args.top))
             if args.check:
                 checks.append(check(network, session, sample.feeds))
-            console.progress("run", len(names), max(len(names), len(args.input)))
+            console.progress("run", len(raw), max(len(raw), len(args.input)))
     if args.output is not None:
         _save(args.output, raw)
-    outputs = [
-        _described(network.graph, name, values, args.top, labels)
-        for name, values in zip(names, raw, strict=True)
-    ]
     document: dict[str, Any] = {"target": network.program.target, "outputs": outputs}
     text = _text(outputs)
     if args.output is not None:
@@ -86,13 +85,11 @@ def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
         np.savez(file, **stacked)
 
 
-def _described(
-    graph: Graph, name: str, values: dict[str, Array], count: int, labels: Sequence[str] | None
-) -> dict[str, Any]:
-    scores = probabilities(graph, values)
+def _described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
+    classifier = probabilities(session.artifact.graph, values) is not None
     return {
         "input": name,
-        "top": [] if scores is None else top(scores, count, labels),
+        "top": [dataclasses.asdict(one) for one in session.rank(values, count)] if classifier else [],
         "tensors": {
             tensor: {"dtype": str(array.dtype), "shape": array.shape} for tensor, array in values.items()
         },

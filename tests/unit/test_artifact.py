@@ -237,6 +237,16 @@ def test_json_that_is_not_what_it_should_be(name, text):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"labels": ["a", "b"]},
+        {"labels": list("abcdefgh")},
+        {"preprocessing": Preprocessing((8, 8), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()},
+        {"preprocessing": {"scale": 10**400}},
+        {"input_statistics": {"mean": 5}},
+        {
+            "input_statistics": InputStatistics.of(
+                [np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)], "NCHW"
+            ).to_json()
+        },
         {"schema": "1"},
         {"schema": True},
         {"schema": None},

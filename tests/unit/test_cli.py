@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 import sdk.cli
 from sdk.cli import VERBS, main
 from sdk.cli.bench import PEAK, summary
-from sdk.cli.inputs import probabilities, read_labels, top
+from sdk.cli.inputs import read_labels
 from sdk.cli.options import ONNX, TOW, input_shapes, require_suffix
 from sdk.errors import CheckFailed, InvalidInput, UsageError
-from sdk.graph import Dequantize, Graph, Quantization, Softmax, Tensor
+from sdk.graph import Dequantize, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
 from sdk.report import Console, Result, dumps, seconds, size, success, table
+from sdk.session import probabilities
 from sdk.target import LayerProfile, Profile
 
 
@@ -296,6 +297,25 @@ def test_logits_become_probabilities():
     assert scores[1] == scores[2] == pytest.approx(np.e / (1 + 2 * np.e))
 
 
+def test_softmax_is_found_behind_what_quantises_or_reshapes_it():
+    graph, name = classifier(softmax=True)
+    quantization = Quantization.per_tensor(1 / 256, 0)
+    for name_, shape, dtype in (("q8", (1, 4), "uint8"), ("f", (1, 4), "float32"), ("flat", (4,), "float32")):
+        graph.tensors[name_] = Tensor(name_, shape, dtype, quantization if dtype == "uint8" else None)
+    graph.nodes += (
+        Quantize("q", (name,), "q8"),
+        Dequantize("dq", ("q8",), "f"),
+        Reshape("r", ("f",), "flat"),
+    )
+    graph.outputs = ("flat",)
+    given = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    np.testing.assert_allclose(probabilities(graph, {"flat": given}), given)
+    graph.outputs = ("q8",)
+    np.testing.assert_allclose(
+        probabilities(graph, {"q8": np.array([[64, 64, 128, 0]], np.uint8)}), [0.25, 0.25, 0.5, 0]
+    )
+
+
 def test_softmax_is_not_taken_twice():
     graph, name = classifier(softmax=True)
     given_scores = np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)
@@ -314,18 +334,14 @@ def test_a_map_is_no_classification():
     assert probabilities(graph, {name: np.zeros((2, 2), np.float32)}) is None
 
 
-def test_top_is_stable_and_labelled():
-    ranking = top(np.array([0.25, 0.5, 0.25]), 5, ["a", "b", "c"])
-    assert [(entry["index"], entry["label"]) for entry in ranking] == [(1, "b"), (0, "a"), (2, "c")]
-    assert top(np.array([0.25, 0.75]), 1, None) == [{"index": 1, "label": None, "score": 0.75}]
-
-
 def test_labels(tmp_path):
     file = tmp_path / "labels.txt"
     file.write_text("zero\none\n", encoding="utf-8")
     assert read_labels(str(file), 2) == ["zero", "one"]
     with pytest.raises(InvalidInput, match="names 2 classes, the network has 10"):
         read_labels(str(file), 10)
+    file.write_bytes("\ufeffein\u2028s\nzwei".encode())
+    assert read_labels(str(file), 2) == ["ein\u2028s", "zwei"]
     file.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(InvalidInput, match="UTF-8"):
         read_labels(str(file), 2)
