@@ -1,0 +1,48 @@
+"""The whole journey with an ImageNet MobileNetV2, where its files are at hand; the project has none of them.
+
+TOWLINE_TEST_DATA names their directory: mobilenet_v2_imagenet.onnx, cat.jpg (class 281), tench.png (0) and
+fly_on_daisy.jpg (308 or 309).
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sdk.cli import main
+
+DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+PICTURES = ("cat.jpg", "tench.png", "fly_on_daisy.jpg")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all((DATA / name).is_file() for name in ("mobilenet_v2_imagenet.onnx", *PICTURES)),
+        reason="no ImageNet model: set TOWLINE_TEST_DATA to a directory that has one",
+    ),
+]
+
+
+def test_real_pictures_are_recognised_and_every_layer_is_right(tmp_path, capsys):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for name in PICTURES:
+        shutil.copy(DATA / name, pictures)
+    quantized, network = tmp_path / "q.onnx", tmp_path / "net.tow"
+    model = DATA / "mobilenet_v2_imagenet.onnx"
+    assert main(["quantize", str(model), "--calibrate", str(pictures), "-o", str(quantized)]) == 0
+    assert main(["compile", str(quantized), "--target", "hexagon-v65", "-o", str(network)]) == 0
+    capsys.readouterr()
+    given = [str(pictures / name) for name in PICTURES]
+    assert main(["run", str(network), "--input", *given, "--check", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    cat, tench, fly = (output["top"][0]["index"] for output in result["outputs"])
+    assert (cat, tench) == (281, 0)
+    assert fly in (308, 309)
+    assert result["check"]["mismatches"] == 0
+    assert result["check"]["elements"] > 3 * 6_000_000
+    assert main(["bench", str(network), "--json"]) == 0
+    total = json.loads(capsys.readouterr().out)["result"]["total"]
+    assert total["packets"] <= 2_600_000
