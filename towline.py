@@ -8,7 +8,7 @@
         for prediction in session.classify("cat.jpg"):
             print(prediction.index, prediction.score)
 
-Running a `.tow` needs numpy alone; pictures, `quantize` and `compile` need `pip install 'towline[compile]'`.
+Running a `.tow` needs numpy alone; pictures, `quantize` and `compile` need the extra `compile`.
 Everything raised on purpose is an `Error`, with `message`, `where` and `hint`.
 """
 

@@ -169,8 +169,10 @@ def load(path: str | os.PathLike[str]) -> Artifact:
     """
     where = os.fspath(path)
     try:
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
-            raise UsageError("it cannot be read: it is not a regular file", where=where)
+        if not Path(path).is_file():  # a pipe would be waited for
+            missing = not Path(path).exists()
+            what = "there is no such file" if missing else "it is not a regular file"
+            raise UsageError(f"it cannot be read: {what}", where=where)
         with Path(path).open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size > LIMIT:
@@ -260,7 +262,7 @@ def _check_schema(manifest: Mapping[str, Any]) -> None:
         raise InvalidArtifact(
             f"was made by a newer Towline ({manifest.get('towline')}): its schema is {schema}, this one "
             f"reads {SCHEMA}",
-            hint="upgrade: pip install --upgrade towline",
+            hint="upgrade Towline",
         )
     if schema != SCHEMA:
         raise InvalidArtifact(f"its schema is {schema}, this Towline reads {SCHEMA}", hint="compile it again")
@@ -319,8 +321,6 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
         raise InvalidArtifact(f"its arithmetic is {arithmetic!r}", hint="compile it again")
     source = _optional(manifest, "source", dict)
     labels = _optional(manifest, "labels", list)
-    if labels is not None and not all(isinstance(label, str) for label in labels):
-        raise InvalidArtifact("labels in the manifest are not strings", hint="compile it again")
     preprocessing = _optional(manifest, "preprocessing", dict)
     statistics = _optional(manifest, "input_statistics", dict)
     try:
@@ -354,8 +354,12 @@ def check_labels(labels: Sequence[str], graph: Graph) -> None:
     """Refuse names that do not go with the network's classes.
 
     Raises:
-        InvalidInput: the network has several outputs, or another number of classes.
+        InvalidInput: one is no text, the network has several outputs, or another number of classes.
     """
+    for label in labels:
+        # Half a surrogate pair is a str, but could not be written to the manifest.
+        if not isinstance(label, str) or label.encode("utf-8", "replace").decode() != label:
+            raise InvalidInput(f"the label {label!r} is no text", where=graph.name)
     sizes = [graph.tensor(name).size for name in graph.outputs]
     if sizes != [len(labels)]:
         raise InvalidInput(

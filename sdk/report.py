@@ -134,7 +134,7 @@ class Console:
         """Show that `done` of `total` steps of a stage are through; on a terminal only."""
         if stage not in self._tasks:
             self.detail(stage)
-            if self._bars is None and sys.stderr.isatty():
+            if self._bars is None and sys.stderr is not None and sys.stderr.isatty():
                 self._bars = _start_bars()
             self._tasks[stage] = self._bars.add_task(stage, total=total) if self._bars else None
         if self._bars:

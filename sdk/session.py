@@ -159,6 +159,12 @@ class Session:
             InvalidInput: not a picture; or the artefact does not know how pictures become its input.
             EnvironmentMissing: Pillow is not installed.
         """
+        # By its attribute: a PIL.Image is known without importing Pillow.
+        if not isinstance(picture, str | os.PathLike) and not hasattr(picture, "getexif"):
+            raise InvalidInput(
+                f"a {type(picture).__name__} is no picture",
+                hint="give a path or a PIL.Image; arrays go to run, and what it returns to rank",
+            )
         if self._preprocessing is None or len(self._graph.inputs) != 1:
             raise InvalidInput(
                 "the artefact does not say how a picture becomes its input",
@@ -196,14 +202,23 @@ class Session:
         """The likeliest classes in what `run` returned, best first; of equals, the first.
 
         Raises:
-            InvalidInput: the network is no classifier: it has not one output with one long axis.
-            UsageError: `top` is below 1.
+            InvalidInput: `outputs` is not what `run` returns, or the network is no classifier: it has not
+                one output with one long axis.
+            UsageError: `top` is no whole number from 1 on.
         """
-        if top < 1:
+        if not isinstance(top, int | np.integer) or top < 1:
             raise UsageError(f"the top {top} classes make no sense", hint="ask for 1 or more")
-        missing = [name for name in self.outputs if name not in outputs]
-        if missing:
-            raise InvalidInput(f"no output named {missing[0]!r} was given", hint="give what run returned")
+        for name, tensor in self.outputs.items():
+            array = outputs.get(name) if isinstance(outputs, Mapping) else None
+            if array is None:
+                raise InvalidInput(f"no output named {name!r} was given", hint="give what run returned")
+            found = np.asarray(array)
+            if found.shape != tensor.shape or found.dtype != np.dtype(tensor.dtype):
+                raise InvalidInput(
+                    f"{found.dtype} {list(found.shape)}, expected {tensor.dtype} {list(tensor.shape)}",
+                    where=f"output {name}",
+                    hint="give what run returned",
+                )
         scores = probabilities(self._graph, outputs)
         if scores is None:
             shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in self.outputs.values())

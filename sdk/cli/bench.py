@@ -17,7 +17,7 @@ from typing import Any
 
 from sdk import artifact, compiler, files
 from sdk.artifact import Artifact
-from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_suffix
+from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_directory, require_suffix
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import DEVICE_VARIABLE, Session
@@ -54,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
+    if args.update_baseline:
+        require_directory(args.baseline)
     baseline = None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
     network, compile_seconds = _subject(args, console)
     with Session(network, args.device) as session:
@@ -127,11 +129,16 @@ def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, floa
         require_suffix(args.subject, TOW | ONNX)
     if (named or args.subject.lower().endswith(".onnx")) and not args.target:
         raise UsageError("a network to compile needs a target", hint="add --target hexagon-v65")
-    if args.target:  # both, before minutes of work
-        get_target(args.target).open(args.device or os.environ.get(DEVICE_VARIABLE) or None)
+    if args.target:
+        _require_device(args.target, args.device)
     with files.scratch_directory() as directory:
         built = quantized_benchmark(args.subject, directory)
         return _compiled(built or Path(args.subject), args, console)
+
+
+def _require_device(target: str, device: str | None) -> None:
+    """Refuse a wrong target or device before minutes of work."""
+    get_target(target).open(device or os.environ.get(DEVICE_VARIABLE) or None)
 
 
 def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
@@ -145,6 +152,7 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     if args.target or shapes:
         raise UsageError("--target and --input-shape are for an .onnx; a .tow is compiled already")
     network = artifact.load(subject)
+    _require_device(network.program.target, args.device)
     console.detail(f"compiling for {network.program.target} once more, to time it")
     target = get_target(network.program.target)
     with _empty_cache():

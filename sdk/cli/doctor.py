@@ -15,7 +15,8 @@ from sdk.report import Console, Result, table
 SUMMARY = "check every external tool and Python package, and say how to install what is missing"
 EXAMPLE = "towline doctor"
 
-COMPILE_EXTRA = "pip install 'towline[compile]'"
+COMPILE_EXTRA = "pip install '.[compile]'"
+"""From a checkout, until the package is published."""
 
 PACKAGES = {
     "numpy": ("arrays, and the reference", "pip install numpy"),
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         [(_mark(line), line.name, line.version or "-", line.path or "-", _purpose(line)) for line in lines],
     )
     text += f"\n\nPython {document['python']} on {document['machine']}"
+    if not _compiles():
+        text += f"\n\nthis runs a .tow on arrays; to quantise, compile and read pictures: {COMPILE_EXTRA}"
     for line in missing:
         text += f"\n\n{line.name}: {line.problem}\n  install: {line.hint}"
     required = [line for line in missing if line.required]

@@ -62,6 +62,20 @@ def positive(text: str) -> int:
     return value
 
 
+def require_directory(path: str) -> None:
+    """Refuse an output that could not be written, before the work that makes it.
+
+    Raises:
+        OutputFailed: its directory is not there.
+    """
+    if not Path(path).absolute().parent.is_dir():
+        raise OutputFailed(
+            "cannot be written: its directory does not exist",
+            where=path,
+            hint="make the directory, or name another file",
+        )
+
+
 def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = True) -> Path:
     """The path, if its suffix is one of `expected` (suffix -> what such a file is).
 
@@ -81,8 +95,8 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
         raise UsageError("is a directory, not a file", where=path)
     if exists and not result.is_file():  # a pipe would be waited for, a device read without end
         raise UsageError("is not a regular file", where=path)
-    if not exists and not result.absolute().parent.is_dir():
-        raise OutputFailed("cannot be written: its directory does not exist", where=path)
+    if not exists:
+        require_directory(path)
     suffix = result.suffix.lower()
     if suffix not in expected:
         wanted = " or ".join(f"{what} ({known})" for known, what in expected.items())

@@ -120,7 +120,7 @@ def test_constants_of_both_graphs_are_stored_once():
 
 
 def test_no_such_file_and_directory(tmp_path):
-    for path in (tmp_path / "none.tow", tmp_path):
+    for path in (tmp_path / "none.tow", tmp_path, "a\0b.tow", "/dev/null"):
         with pytest.raises(UsageError, match="cannot be read"):
             load(path)
 
@@ -362,6 +362,12 @@ def test_unwritable_places(tmp_path):
         with pytest.raises(OutputFailed):
             save(make(), path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_name_a_directory_holds(tmp_path):
+    path = tmp_path / f"{'n' * 251}.tow"
+    save(make(), path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_written_file_follows_umask_and_links(tmp_path):

@@ -1,6 +1,9 @@
 """The command line without a model: parsing, documents, tables, rankings, exit codes."""
 
+import importlib.util
 import json
+import sys
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk.cli
-from sdk.cli import VERBS, main
+from sdk.cli import VERBS, doctor, main
 from sdk.cli.bench import PEAK, summary
 from sdk.cli.inputs import read_labels
 from sdk.cli.options import ONNX, TOW, input_shapes, require_suffix
@@ -174,6 +177,43 @@ def test_doctor_lists_tools_and_packages(capsys):
     assert names >= {"clang", "lld", "qemu-hexagon", "sdcc", "opencl", "numpy", "onnx"}
     missing = [c for c in document["result"]["checks"] if c["required"] and c["problem"]]
     assert code == (3 if missing else 0)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_doctor_requires_the_extra_only_of_an_install_that_compiles(compiles, capsys, monkeypatch):
+    def distribution(name):
+        if name == "numpy":
+            return installed(name)
+        raise PackageNotFoundError(name)
+
+    installed = doctor.distribution
+    monkeypatch.setattr(doctor, "distribution", distribution)
+    # onnx is there, but its files are damaged; or it is not there
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if compiles else None)
+    monkeypatch.setenv("TOWLINE_CLANG", "/nowhere/clang")
+    code, out, err = run(capsys, "doctor")
+    assert code == (3 if compiles else 0)
+    assert ("missing: clang, onnx," in err) == compiles
+    assert ("this runs a .tow on arrays; to quantise, compile" in out) != compiles
+
+
+def test_a_closed_stdout_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert Console().finish(Result({}, "nobody reads this")) == 0
+
+
+def test_with_stderr_closed_stdout_is_still_data(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    console = Console()
+    console.warn("nobody reads this")
+    console.progress("run", 1, 2)
+    assert console.fail(UsageError("nor this")) == 2
+    assert console.finish(Result({}, "data")) == 0
+    assert capsys.readouterr().out == "data\n"
+
+
+def test_documents_need_no_encoding():
+    assert dumps({"label": "\u00fc"}) == '{\n  "label": "\\u00fc"\n}'
 
 
 def test_targets_and_devices(capsys):
@@ -342,6 +382,8 @@ def test_labels(tmp_path):
         read_labels(str(file), 10)
     file.write_bytes("\ufeffein\u2028s\nzwei".encode())
     assert read_labels(str(file), 2) == ["ein\u2028s", "zwei"]
+    file.write_bytes(b"zero\r\none\r\n")
+    assert read_labels(str(file), 2) == ["zero", "one"]
     file.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(InvalidInput, match="UTF-8"):
         read_labels(str(file), 2)

@@ -187,6 +187,51 @@ def test_quantised_outputs_are_ranked_as_probabilities():
     assert ranked[2].score == pytest.approx(np.exp(-25) / (2 + np.exp(-25)))
 
 
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        None,
+        [1, 2],
+        {},
+        {"probabilities": None},
+        {"probabilities": "abc"},
+        {"probabilities": np.zeros(3, np.float32)},
+        {"probabilities": np.zeros((1, 3), np.uint8)},
+    ],
+)
+def test_only_what_run_returned_is_ranked(compiled, outputs):
+    with Session(compiled) as session, pytest.raises(InvalidInput, match="probabilities") as caught:
+        session.rank(outputs)
+    assert caught.value.hint == "give what run returned"
+
+
+@pytest.mark.parametrize("top", [0, "3", 2.5, None])
+def test_the_number_of_classes_is_a_whole_one(compiled, picture, top):
+    with Session(compiled) as session, pytest.raises(UsageError, match=f"top {top}"):
+        session.rank(session.run({"picture": picture}), top)
+
+
+def test_arrays_are_no_pictures(compiled, picture):
+    compiled.preprocessing = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()
+    with Session(compiled) as session:
+        for wrong in (picture, None, 5):
+            with pytest.raises(InvalidInput, match="is no picture"):
+                session.classify(wrong)
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 3], ["a", "b", None], ["a", "b", "\udcff"]])
+def test_labels_are_text(labels):
+    with pytest.raises(InvalidInput, match="is no text"):
+        compile(small_network(), NAME, labels=labels)
+
+
+def test_statistics_take_what_is_like_an_array(compiled, picture):
+    compiled.input_statistics = InputStatistics.of([picture, -picture], "NCHW").to_json()
+    with Session(compiled) as session:
+        assert session.unlike_calibration({"picture": picture.tolist()}) is None
+        assert session.unlike_calibration({"picture": picture}) is None
+
+
 def test_what_is_no_classifier_is_not_ranked():
     graph = dataclasses.replace(small_network(), outputs=("features",), nodes=small_network().nodes[:2])
     with Session(compile(graph, NAME)) as session, pytest.raises(InvalidInput, match="no classifier"):
