@@ -1,0 +1,58 @@
+"""`python -m firmware.asm2464pd.generate [--check]`: writes what is generated from the facts.
+
+The results are checked in; with `--check` nothing is written, and the exit status is 1 if a file differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firmware.asm2464pd.header import c_header
+from firmware.asm2464pd.reference import markdown
+
+_HERE = Path(__file__).parent
+HEADER = _HERE / "include" / "asm2464pd.h"
+"""The C header."""
+REFERENCE = _HERE.parents[1] / "docs" / "asm2464pd.md"
+"""The Markdown reference, in a source tree."""
+
+
+def outputs() -> Mapping[Path, str]:
+    """What every generated file has to hold."""
+    return {HEADER: c_header(), REFERENCE: markdown()}
+
+
+def differences() -> str:
+    """A unified diff from the files checked in to what they have to hold; empty if there is none."""
+    return "".join(
+        line
+        for path, wanted in outputs().items()
+        for line in difflib.unified_diff(
+            path.read_text().splitlines(keepends=True) if path.exists() else [],
+            wanted.splitlines(keepends=True),
+            str(path),
+            "generated",
+        )
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write or check; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m firmware.asm2464pd.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
+    if parser.parse_args(argv).check:
+        difference = differences()
+        sys.stdout.write(difference)
+        return 1 if difference else 0
+    for path, text in outputs().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

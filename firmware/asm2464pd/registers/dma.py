@@ -1,0 +1,126 @@
+"""Registers of the DMA engines between the USB endpoints and the SRAM.
+
+The slot DMA moves whole slots of the SRAM to and from the bulk endpoints without the CPU. Its write order is
+the open firmware's, which streams with it on silicon; the names of its bits are ours. A second engine shares
+some of the registers, and the mass-storage firmware of the vendor has a third: both only as far as their
+registers are known to be there.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+
+_OPEN = "open firmware, main.c"
+_EXPLORE = "open firmware's repository, dma_explore.py"
+_HEADER = "open firmware's repository, registers.h"
+
+DMA_CONTROL = Register(
+    "DMA_CONTROL",
+    Space.XDATA,
+    0xC412,
+    Evidence.TRACE,
+    "Direction of the slot DMA, and that a write of DMA_ARM shall start it. Keeps its value over transfers: "
+    "a transfer is armed again without writing it.",
+    fields=(
+        Field("TO_SRAM", 0, doc="bulk OUT to SRAM; else SRAM to bulk IN"),
+        Field("START", 1, doc="set by every start that is known"),
+    ),
+    source=_OPEN,
+)
+DMA_SLOT_FIRST = Register(
+    "DMA_SLOT_FIRST",
+    Space.XDATA,
+    0xC414,
+    Evidence.TRACE,
+    "First slot of the transfer.",
+    fields=(
+        Field("SLOT", 0, 6, "number of the slot, 0 to 31; a slot is 16 KiB of SRAM"),
+        Field("VALID", 7, doc="set in every transfer that is known", evidence=Evidence.INFERRED),
+    ),
+    source=_OPEN,
+)
+DMA_SLOT_END = Register(
+    "DMA_SLOT_END",
+    Space.XDATA,
+    0xC415,
+    Evidence.TRACE,
+    "The slot after the last one of the transfer.",
+    fields=(Field("SLOT", 0, 6, "number of the slot, 1 to 32"),),
+    source=_OPEN,
+)
+DMA_SECTOR_SIZE = Register(
+    "DMA_SECTOR_SIZE",
+    Space.XDATA,
+    0xC422,
+    Evidence.TRACE,
+    "Bytes of a sector; 512 is the only value known to work.",
+    size=2,
+    source=_OPEN,
+)
+DMA_SECTORS = Register(
+    "DMA_SECTORS", Space.XDATA, 0xC426, Evidence.TRACE, "Sectors to transfer.", size=2, source=_OPEN
+)
+DMA_ARM = Register(
+    "DMA_ARM",
+    Space.XDATA,
+    0xC429,
+    Evidence.INFERRED,
+    "The first slot once more. Writing it, last, arms the transfer.",
+    source=f"{_OPEN}; a script that arms again without writing DMA_CONTROL",
+)
+DMA_RELEASE = Register(
+    "DMA_RELEASE",
+    Space.XDATA,
+    0xC42A,
+    Evidence.TRACE,
+    "Written 0 before a slot transfer; 1 gives the bulk OUT buffer back after a copy of the second engine.",
+    fields=(Field("RELEASE", 0, doc="the bulk OUT buffer reads as itself again"),),
+    source=f"{_OPEN}; {_EXPLORE}",
+)
+
+# The second engine: copies the bulk OUT buffer to the SRAM window. It shares DMA_SECTOR_SIZE to DMA_RELEASE.
+
+
+def _second(name: str, address: int, doc: str) -> Register:
+    return Register(name, Space.XDATA, address, Evidence.GUESS, doc, source=_EXPLORE)
+
+
+DMA_COPY_ENABLE = _second("DMA_COPY_ENABLE", 0xC400, "Second engine: written 1 to copy.")
+DMA_COPY_MODE = _second("DMA_COPY_MODE", 0xC401, "Second engine: written 1 to copy; 2 and 3 use a length.")
+DMA_COPY_C402 = _second("DMA_COPY_C402", 0xC402, "Second engine: written 1 to copy.")
+DMA_COPY_C404 = _second("DMA_COPY_C404", 0xC404, "Second engine: written 1 to copy.")
+DMA_COPY_TRIGGER = _second("DMA_COPY_TRIGGER", 0xC406, "Second engine: written 1, last, to copy.")
+DMA_COPY_C420 = _second("DMA_COPY_C420", 0xC420, "Second engine, descriptor: written 0.")
+DMA_COPY_C421 = _second("DMA_COPY_C421", 0xC421, "Second engine, descriptor: written 1.")
+DMA_COPY_C424 = _second("DMA_COPY_C424", 0xC424, "Second engine, descriptor: written 0.")
+DMA_COPY_C425 = _second("DMA_COPY_C425", 0xC425, "Second engine, descriptor: written 0.")
+DMA_COPY_C428 = _second("DMA_COPY_C428", 0xC428, "Second engine, descriptor: written 0x30.")
+DMA_COPY_C42B = _second("DMA_COPY_C42B", 0xC42B, "Second engine, descriptor: written 0.")
+
+# The engine of the vendor's mass-storage firmware.
+
+DMA_SCSI_CONTROL = Register(
+    "DMA_SCSI_CONTROL", Space.XDATA, 0xCE00, Evidence.GUESS, "SCSI data phase: control.", source=_HEADER
+)
+DMA_SCSI_ADDRESS = Register(
+    "DMA_SCSI_ADDRESS",
+    Space.XDATA,
+    0xCE76,
+    Evidence.GUESS,
+    "SCSI data phase: address in the buffer.",
+    size=4,
+    little=True,
+    source=_HEADER,
+)
+DMA_SCSI_TRIGGER = Register(
+    "DMA_SCSI_TRIGGER", Space.XDATA, 0xCE88, Evidence.GUESS, "SCSI data phase: start.", source=_HEADER
+)
+DMA_SCSI_STATE = Register(
+    "DMA_SCSI_STATE",
+    Space.XDATA,
+    0xCE89,
+    Evidence.GUESS,
+    "SCSI data phase: state.",
+    access=Access.RO,
+    source=_HEADER,
+)

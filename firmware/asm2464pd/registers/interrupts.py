@@ -1,0 +1,88 @@
+"""Interrupt registers: what raises the 8051's INT0 line, and why.
+
+The summaries are status, not latched events: each bit follows the register it stands for, and goes away when
+firmware acknowledges there. INT0 has to be level-triggered (TCON.IT0 = 0): the open firmware serves one
+cause an entry and relies on being entered again.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+
+OPEN = "open firmware, main.c"
+HEADER = "open firmware, registers.h"
+
+USB_EVENTS = Register(
+    "USB_EVENTS",
+    Space.XDATA,
+    0x9101,
+    Evidence.TRACE,
+    "What the USB controller wants; each bit is set while the register it names is not 0.",
+    access=Access.RO,
+    fields=(
+        Field("LINK_TRAINING", 0, doc="USB_LINK_EVENTS (0x91D1): SuperSpeed link events and bus reset"),
+        Field("CONTROL", 1, doc="EP0_PHASE (0x9091)"),
+        Field("BULK", 2, doc="BULK_EVENTS (0x9093)"),
+        Field("LINK_ALTERNATE", 3, doc="USB_LINK_ALTERNATE (0x9301)"),
+        Field("LINK", 4, doc="USB_LINK_STATUS (0x9300)"),
+        Field("EP_COMPLETE", 5, doc="EP_COMPLETE (0x9096)", evidence=Evidence.INFERRED),
+        Field("COMMAND", 6, doc="MSC_EVENT (0x90E2): a command wrapper", evidence=Evidence.INFERRED),
+    ),
+    source=f"{OPEN}; {HEADER}: status, not write-1-to-clear",
+)
+
+INT_CONTROL = Register(
+    "INT_CONTROL",
+    Space.XDATA,
+    0xC800,
+    Evidence.HARDWARE,
+    "Lets interrupts through to the CPU.",
+    fields=(Field("GLOBAL", 0, doc="without it the CPU gets no interrupt"), Field("PCIE", 2)),
+    source=f"{OPEN}, on silicon; {HEADER}",
+)
+
+INT_ENABLE = Register(
+    "INT_ENABLE",
+    Space.XDATA,
+    0xC801,
+    Evidence.INFERRED,
+    "Interrupt enables that the open firmware leaves alone; no effect is modelled.",
+    fields=(Field("GLOBAL", 0), Field("USB", 1), Field("PCIE", 2), Field("SYSTEM", 4)),
+    source=HEADER,
+)
+
+INT_USB = Register(
+    "INT_USB",
+    Space.XDATA,
+    0xC802,
+    Evidence.TRACE,
+    "Summary of the INT0 causes: the line is asserted while this is not 0.",
+    access=Access.RO,
+    fields=(
+        Field("USB", 0, doc="USB_EVENTS is not 0"),
+        Field("MSC", 2, doc="mass-storage engine; never set here", evidence=Evidence.INFERRED),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+INT_SYSTEM = Register(
+    "INT_SYSTEM",
+    Space.XDATA,
+    0xC806,
+    Evidence.INFERRED,
+    "System causes of INT1; never set here.",
+    access=Access.RO,
+    fields=(Field("EVENT", 0), Field("TIMER", 4), Field("LINK", 5)),
+    source=HEADER,
+)
+
+INT_PCIE = Register(
+    "INT_PCIE",
+    Space.XDATA,
+    0xC80A,
+    Evidence.INFERRED,
+    "PCIe and NVMe causes of INT1; never set here.",
+    access=Access.RO,
+    fields=(Field("COMPLETION", 4), Field("LINK", 5), Field("QUEUE", 6)),
+    source=HEADER,
+)

@@ -1,0 +1,134 @@
+"""Power, reset and link of the PCIe port.
+
+The order that works on silicon, from the open firmware's main.c: PERST# asserted, the slot's supplies and the
+port's own switched on, PERST# released, the LTSSM awaited in L0. The tunnel registers are written on the way;
+what they do beyond holding the value is not known. Names of the tunnel registers are those of the open
+firmware's registers.h.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+
+_MAIN = "open firmware, main.c"
+_REGISTERS = "open firmware, registers.h"
+
+LTSSM = {0x00: "DETECT_QUIET", 0x01: "DETECT_ACTIVE", 0x10: "POLLING", 0x48: "L0_OTHER_FIRMWARE", 0x78: "L0"}
+"""States of the link training machine that have been seen."""
+
+PORT_ON = 0x1C
+"""What PCIE_PORT_POWER holds while the port is on."""
+
+PCIE_TUNNEL_CONFIG = Register(
+    "PCIE_TUNNEL_CONFIG",
+    Space.XDATA,
+    0xB298,
+    Evidence.TRACE,
+    "Tunnel configuration; 0x10 is written at power-on.",
+    fields=(Field("TUNNEL", 4, 1, "Tunnel enable."),),
+    source=f"{_MAIN}; {_REGISTERS}",
+)
+PCIE_TUNNEL_CONTROL = Register(
+    "PCIE_TUNNEL_CONTROL",
+    Space.XDATA,
+    0xB403,
+    Evidence.TRACE,
+    "Tunnel control; 0x01 is written at power-on.",
+    source=_MAIN,
+)
+PCIE_TUNNEL_LINK_STATE = Register(
+    "PCIE_TUNNEL_LINK_STATE",
+    Space.XDATA,
+    0xB430,
+    Evidence.TRACE,
+    "Tunnel link state; 0x00 is written at power-on.",
+    source=_MAIN,
+)
+PCIE_TUNNEL_LINK_STATUS = Register(
+    "PCIE_TUNNEL_LINK_STATUS",
+    Space.XDATA,
+    0xB431,
+    Evidence.TRACE,
+    "Tunnel link training status; 0x0C is written twice at power-on.",
+    source=_MAIN,
+)
+PCIE_LTSSM = Register(
+    "PCIE_LTSSM",
+    Space.XDATA,
+    0xB450,
+    Evidence.HARDWARE,
+    "State of the link training and status state machine.",
+    access=Access.RO,
+    fields=(Field("STATE", 0, 8, "Anything other than 0x78 is not up.", values=LTSSM),),
+    source=f"{_MAIN}; {_REGISTERS}; host scripts wait for 0x78",
+)
+PCIE_PERST = Register(
+    "PCIE_PERST",
+    Space.XDATA,
+    0xB480,
+    Evidence.TRACE,
+    "Fundamental reset of what is in the slot. That it is asserted after power-on is inferred: the link does "
+    "not come up before firmware clears it.",
+    reset=0x01,
+    fields=(Field("ASSERT", 0, 1, "1 holds the slot in reset.", evidence=Evidence.HARDWARE),),
+    source=f"{_MAIN}; {_REGISTERS}",
+)
+PCIE_SLOT_3V3 = Register(
+    "PCIE_SLOT_3V3",
+    Space.XDATA,
+    0xC656,
+    Evidence.HARDWARE,
+    "Output pins; the slot's 3.3 V supply is one of them.",
+    fields=(Field("ENABLE", 5, 1, "3.3 V on."),),
+    source=_MAIN,
+)
+PCIE_SLOT_12V = Register(
+    "PCIE_SLOT_12V",
+    Space.XDATA,
+    0xC659,
+    Evidence.HARDWARE,
+    "Output pins; the slot's 12 V supply is one of them.",
+    fields=(Field("ENABLE", 0, 1, "12 V on."),),
+    source=_MAIN,
+)
+PCIE_PORT_POWER = Register(
+    "PCIE_PORT_POWER",
+    Space.XDATA,
+    0xE764,
+    Evidence.TRACE,
+    "Switches the port: 0x1C on, 0x00 off.",
+    fields=(Field("ENABLE", 2, 3, "All three bits are set to switch it on."),),
+    source=_MAIN,
+)
+PCIE_LINK_STATUS = Register(
+    "PCIE_LINK_STATUS",
+    Space.XDATA,
+    0xE765,
+    Evidence.TRACE,
+    "State of the link.",
+    access=Access.RO,
+    fields=(Field("UP", 1, 1, "The link is up."),),
+    source=_MAIN,
+)
+PCIE_LINK_RATE = Register(
+    "PCIE_LINK_RATE",
+    Space.PHY,
+    0x4092,
+    Evidence.TRACE,
+    "What the link was trained to.",
+    access=Access.RO,
+    fields=(
+        Field("GENERATION", 0, 4, "PCIe generation, 1 to 4."),
+        Field("LANES", 4, 4, "Width, 1 to 4 lanes."),
+    ),
+    source=_MAIN,
+)
+PCIE_ROUTING = Register(
+    "PCIE_ROUTING",
+    Space.PHY,
+    0x6025,
+    Evidence.HARDWARE,
+    "Holds a tuning value of the first lane until the last write of the set-up, 0x80, lets TLPs through.",
+    fields=(Field("ENABLE", 7, 1, "TLPs are routed downstream; without it none arrives."),),
+    source=f"{_MAIN}; {_REGISTERS}",
+)

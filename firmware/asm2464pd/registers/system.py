@@ -1,0 +1,182 @@
+"""Registers of the UART, the timers and the system controls.
+
+The UART is the one of ASMedia's USB host controllers, whose register list is published; the timers' use is
+known from the open firmware, which sleeps with timers 0 and 1.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+
+_OPEN = "open firmware, main.c"
+_HEADER = "open firmware's repository, registers.h"
+_SIBLING = "cyrozap/asmedia-xhc-re, regs-asm1142.yaml"
+_UART_SOURCE = f"{_HEADER}; {_SIBLING}"
+
+UART_RBR = Register(
+    "UART_RBR",
+    Space.XDATA,
+    0xC000,
+    Evidence.INFERRED,
+    "Receive buffer: a read takes the oldest byte received.",
+    access=Access.FIFO,
+    source=_UART_SOURCE,
+)
+UART_THR = Register(
+    "UART_THR",
+    Space.XDATA,
+    0xC001,
+    Evidence.TRACE,
+    "Transmit holding register: a write queues a byte. The open firmware never asks for room.",
+    access=Access.WO,
+    source=_OPEN,
+)
+UART_IER = Register(
+    "UART_IER", Space.XDATA, 0xC002, Evidence.INFERRED, "Interrupt enable.", source=_UART_SOURCE
+)
+UART_FCR = Register("UART_FCR", Space.XDATA, 0xC004, Evidence.INFERRED, "FIFO control.", source=_UART_SOURCE)
+UART_RX_COUNT = Register(
+    "UART_RX_COUNT",
+    Space.XDATA,
+    0xC005,
+    Evidence.INFERRED,
+    "Bytes received and not read yet.",
+    access=Access.RO,
+    source=_UART_SOURCE,
+)
+UART_TX_FREE = Register(
+    "UART_TX_FREE",
+    Space.XDATA,
+    0xC006,
+    Evidence.INFERRED,
+    "Bytes that the transmit FIFO has room for. Its depth is not known; the model shows 16 and never drops.",
+    access=Access.RO,
+    reset=16,
+    source=_UART_SOURCE,
+)
+UART_LCR = Register(
+    "UART_LCR",
+    Space.XDATA,
+    0xC007,
+    Evidence.TRACE,
+    "Line control; the reset value is 8 data bits, odd parity, 1 stop bit.",
+    reset=0x0B,
+    fields=(
+        Field("DATA_BITS", 0, 2, "data bits less 5", evidence=Evidence.INFERRED),
+        Field("STOP_BITS", 2, doc="two stop bits", evidence=Evidence.INFERRED),
+        Field("PARITY", 3, 3, "the lowest bit enables it", values={0: "NONE", 1: "ODD", 3: "EVEN"}),
+    ),
+    source=f"{_OPEN}; {_SIBLING}",
+)
+UART_MCR = Register("UART_MCR", Space.XDATA, 0xC008, Evidence.INFERRED, "Modem control.", source=_UART_SOURCE)
+UART_LSR = Register(
+    "UART_LSR",
+    Space.XDATA,
+    0xC009,
+    Evidence.TRACE,
+    "Line status.",
+    access=Access.RO,
+    reset=0x20,
+    fields=(Field("TX_EMPTY", 5, doc="everything has been sent"),),
+    source="open firmware, proxy.c",
+)
+
+
+def _mode(timer: int, address: int, evidence: Evidence) -> Register:
+    return Register(
+        f"TIMER{timer}_MODE",
+        Space.XDATA,
+        address,
+        evidence,
+        f"Timer {timer}: length of a tick.",
+        fields=(
+            Field("PRESCALER", 0, 3, "4 is 0.5 ms; the others are a guess", values={4: "HALF_MILLISECOND"}),
+            Field("UPPER", 3, 5, "kept by the firmware"),
+        ),
+        source=_OPEN,
+    )
+
+
+def _csr(timer: int, address: int, evidence: Evidence) -> Register:
+    return Register(
+        f"TIMER{timer}_CSR",
+        Space.XDATA,
+        address,
+        evidence,
+        f"Timer {timer}: control and status. A start writes CLEAR, EXPIRED and ENABLE, one after another.",
+        access=Access.SELF_CLEARING,
+        fields=(
+            Field("ENABLE", 0, doc="write 1 to count; reads 1 until the threshold is reached"),
+            Field("EXPIRED", 1, doc="the threshold has been reached; write 1 to clear"),
+            Field("CLEAR", 2, doc="write 1 to stop, and to begin at 0 again"),
+        ),
+        source=_OPEN,
+    )
+
+
+def _threshold(timer: int, address: int, evidence: Evidence) -> Register:
+    return Register(
+        f"TIMER{timer}_THRESHOLD",
+        Space.XDATA,
+        address,
+        evidence,
+        f"Timer {timer}: ticks until it expires.",
+        size=2,
+        source=_OPEN,
+    )
+
+
+TIMER0_MODE = _mode(0, 0xCC10, Evidence.TRACE)
+TIMER0_CSR = _csr(0, 0xCC11, Evidence.TRACE)
+TIMER0_THRESHOLD = _threshold(0, 0xCC12, Evidence.TRACE)
+TIMER1_MODE = _mode(1, 0xCC16, Evidence.TRACE)
+TIMER1_CSR = _csr(1, 0xCC17, Evidence.TRACE)
+TIMER1_THRESHOLD = _threshold(1, 0xCC18, Evidence.TRACE)
+TIMER2_MODE = _mode(2, 0xCC1C, Evidence.INFERRED)
+TIMER2_CSR = _csr(2, 0xCC1D, Evidence.INFERRED)
+TIMER2_THRESHOLD = _threshold(2, 0xCC1E, Evidence.INFERRED)
+TIMER3_MODE = _mode(3, 0xCC22, Evidence.INFERRED)
+TIMER3_CSR = _csr(3, 0xCC23, Evidence.INFERRED)
+TIMER3_THRESHOLD = _threshold(3, 0xCC24, Evidence.INFERRED)
+TIMER4_MODE = _mode(4, 0xCC5C, Evidence.INFERRED)
+TIMER4_CSR = _csr(4, 0xCC5D, Evidence.INFERRED)
+TIMER4_THRESHOLD = _threshold(4, 0xCC5E, Evidence.INFERRED)
+
+SYS_AUX = Register(
+    "SYS_AUX",
+    Space.XDATA,
+    0xC805,
+    Evidence.TRACE,
+    "Auxiliary interrupt status; written 2 when the flash controller is set up.",
+    fields=(Field("ENABLE", 1, doc="auxiliary enable"), Field("STATUS", 2, doc="auxiliary status")),
+    source="open firmware, flash.h",
+)
+SYS_USB_POWER = Register(
+    "SYS_USB_POWER",
+    Space.XDATA,
+    0xCC28,
+    Evidence.INFERRED,
+    "Takes the USB link down and up again; the CPU runs on.",
+    access=Access.SELF_CLEARING,
+    fields=(Field("CYCLE", 0, doc="write 1"),),
+    source=_HEADER,
+)
+SYS_CPU_RESTART = Register(
+    "SYS_CPU_RESTART",
+    Space.XDATA,
+    0xCC31,
+    Evidence.TRACE,
+    "Restarts the CPU at address 0 and enumerates again. RAM and code stay as they are.",
+    access=Access.SELF_CLEARING,
+    fields=(Field("RESTART", 0, doc="write 1"),),
+    source="open firmware, util.h",
+)
+SYS_CPU_STATUS = Register(
+    "SYS_CPU_STATUS",
+    Space.XDATA,
+    0xCC33,
+    Evidence.TRACE,
+    "Written 4 when the flash controller is set up.",
+    fields=(Field("INTERRUPT", 2, doc="written 1"),),
+    source="open firmware, flash.h",
+)

@@ -1,0 +1,535 @@
+"""Registers of the USB device controller: link, EP0, bulk endpoints and the mass-storage engine.
+
+The buffers that belong to them (EP0 at 0x9E00, bulk OUT at 0x7000, bulk IN at 0x8000, mass storage at 0xD800)
+are in memory.py, the summary of events in interrupts.py, the SerDes lanes in phy.py.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+
+OPEN = "open firmware, usb.h and main.c"
+HEADER = "open firmware, registers.h"
+
+# -- set-up and link --------------------------------------------------------------------------------------
+
+USB_CONFIG = Register(
+    "USB_CONFIG",
+    Space.XDATA,
+    0x9002,
+    Evidence.HARDWARE,
+    "Written 0xE0 at set-up, else there are no USB interrupts on silicon; reads back 0x20.",
+    access=Access.WO,
+    reset=0x20,
+    source=f"{OPEN}; {HEADER}",
+)
+
+USB_BULK_EVENT_ENABLE = Register(
+    "USB_BULK_EVENT_ENABLE",
+    Space.XDATA,
+    0x9005,
+    Evidence.TRACE,
+    "Written 0xF0 at set-up: lets bulk events through.",
+    source=OPEN,
+)
+
+USB_EP_EVENT_ENABLE = Register(
+    "USB_EP_EVENT_ENABLE",
+    Space.XDATA,
+    0x9010,
+    Evidence.TRACE,
+    "Written 0x00 at set-up: lets EP_COMPLETE events through.",
+    source=OPEN,
+)
+
+USB_EP_MANAGEMENT = Register(
+    "USB_EP_MANAGEMENT", Space.XDATA, 0x905E, Evidence.TRACE, "Written 0x00 at set-up.", source=OPEN
+)
+
+USB_ADDRESS = Register(
+    "USB_ADDRESS",
+    Space.XDATA,
+    0x9090,
+    Evidence.TRACE,
+    "Device address, written while SET_ADDRESS is handled; a bus reset clears the address.",
+    fields=(
+        Field("ADDRESS", 0, 7, doc="device address"),
+        Field(
+            "ENABLE", 7, doc="bulk endpoints work; set together with the address", evidence=Evidence.INFERRED
+        ),
+    ),
+    source=OPEN,
+)
+
+USB_ADDRESS_COMMIT = Register(
+    "USB_ADDRESS_COMMIT",
+    Space.XDATA,
+    0x91D0,
+    Evidence.TRACE,
+    "Written 0x02 right after USB_ADDRESS.",
+    source=OPEN,
+)
+
+USB_LINK_SPEED = Register(
+    "USB_LINK_SPEED",
+    Space.XDATA,
+    0x9100,
+    Evidence.TRACE,
+    "Speed of the link that came up.",
+    access=Access.RO,
+    fields=(
+        Field(
+            "SPEED",
+            0,
+            2,
+            values={0: "FULL", 1: "HIGH", 2: "SUPER", 3: "SUPER_PLUS"},
+        ),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+USB_PHY_CONTROL = Register(
+    "USB_PHY_CONTROL",
+    Space.XDATA,
+    0x91C0,
+    Evidence.TRACE,
+    "USB PHY control and link state.",
+    fields=(
+        Field("SS_UP", 1, doc="the SuperSpeed link is up", access=Access.RO, evidence=Evidence.HARDWARE),
+        Field("HIGH_SPEED", 4, doc="connect at High Speed; written with USB_MODE = 0"),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+USB_LINK_EVENTS = Register(
+    "USB_LINK_EVENTS",
+    Space.XDATA,
+    0x91D1,
+    Evidence.TRACE,
+    "Link events; firmware writes back what it has read.",
+    access=Access.W1C,
+    fields=(
+        Field("TRAINING", 0, doc="link training or recovery, link loss"),
+        Field("FLAG", 1),
+        Field("RESET", 2, doc="bus reset"),
+        Field("POWER", 3, doc="power management (U1, U2)"),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+USB_POWER_ENABLE = Register(
+    "USB_POWER_ENABLE",
+    Space.XDATA,
+    0x92C0,
+    Evidence.INFERRED,
+    "Power domains of the controller.",
+    reset=0x80,
+    fields=(Field("ENABLE", 0), Field("MAIN", 7, doc="main power; set from reset on")),
+    source="open firmware, test.py reads bit 7 as 1 though nothing writes it",
+)
+
+USB_POWER_STATUS = Register(
+    "USB_POWER_STATUS",
+    Space.XDATA,
+    0x92C2,
+    Evidence.TRACE,
+    "Power of the USB path.",
+    reset=0x40,
+    fields=(
+        Field("READY", 1),
+        Field("USB_PATH", 6, doc="cleared at set-up; the link does not come up before"),
+    ),
+    source=f"{OPEN}; reset value inferred from the clearing",
+)
+
+USB_LINK_STATUS = Register(
+    "USB_LINK_STATUS",
+    Space.XDATA,
+    0x9300,
+    Evidence.TRACE,
+    "How the SuperSpeed link attempt ended.",
+    access=Access.W1C,
+    fields=(
+        Field("SS_OK", 1, doc="SuperSpeed link established"),
+        Field("SS_FAIL", 2, doc="no SuperSpeed: firmware sets USB_MODE = 0 and USB_PHY_CONTROL.HIGH_SPEED"),
+        Field("SS_EVENT", 3, doc="another SuperSpeed event"),
+    ),
+    source=f"{OPEN}; {HEADER}: bit 1 verified on silicon",
+)
+
+USB_LINK_ALTERNATE = Register(
+    "USB_LINK_ALTERNATE",
+    Space.XDATA,
+    0x9301,
+    Evidence.TRACE,
+    "Further link events, of unknown meaning; never set here.",
+    access=Access.W1C,
+    fields=(Field("EVENT6", 6), Field("EVENT7", 7)),
+    source=OPEN,
+)
+
+USB_LINK_CONFIG = Register(
+    "USB_LINK_CONFIG", Space.XDATA, 0x9303, Evidence.TRACE, "Written 0x33 at set-up; retains it.", source=OPEN
+)
+
+USB_MODE = Register(
+    "USB_MODE",
+    Space.XDATA,
+    0xCC30,
+    Evidence.TRACE,
+    "Which speeds the controller tries.",
+    reset=0x01,
+    fields=(Field("SUPER_SPEED", 0, doc="1: SuperSpeed; 0: USB 2 only"),),
+    source=f"{OPEN}; {HEADER}",
+)
+
+# -- EP0 --------------------------------------------------------------------------------------------------
+
+EP0_PHASE = Register(
+    "EP0_PHASE",
+    Space.XDATA,
+    0x9091,
+    Evidence.TRACE,
+    "What EP0 has come to; firmware acknowledges each bit.",
+    access=Access.W1C,
+    fields=(
+        Field("SETUP", 0, doc="a SETUP packet is in EP0_REQUEST_TYPE to EP0_REQUEST_LENGTH"),
+        Field("STATUS_OUT", 1, doc="the host wants to end an IN transfer"),
+        Field("DATA_OUT", 2, doc="data of an OUT transfer is at 0x9E00"),
+        Field("STATUS_IN_HS", 3, doc="High Speed: the host wants to end an OUT or no-data transfer"),
+        Field("STATUS_IN_SS", 4, doc="SuperSpeed: the host wants to end an OUT or no-data transfer"),
+    ),
+    source=OPEN,
+)
+
+EP0_COMMAND = Register(
+    "EP0_COMMAND",
+    Space.XDATA,
+    0x9092,
+    Evidence.TRACE,
+    "Starts the next step of a control transfer; reads 0 once accepted.",
+    access=Access.SELF_CLEARING,
+    fields=(
+        Field("STALL", 0, doc="STALL the transfer"),
+        Field("ACCEPT_STATUS", 1, doc="let the status stage of an IN transfer end"),
+        Field("SEND", 2, doc="send EP0_IN_LENGTH bytes from 0x9E00, 0: an empty packet"),
+        Field("FINISH_STATUS", 3, doc="SuperSpeed: let the status stage of an OUT or no-data transfer end"),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+EP0_IN_LENGTH = Register(
+    "EP0_IN_LENGTH",
+    Space.XDATA,
+    0x9003,
+    Evidence.TRACE,
+    "Bytes that EP0_COMMAND.SEND sends, at most 512.",
+    size=2,
+    source=OPEN,
+)
+
+EP0_REQUEST_TYPE = Register(
+    "EP0_REQUEST_TYPE",
+    Space.XDATA,
+    0x9104,
+    Evidence.TRACE,
+    "bmRequestType of the last SETUP packet.",
+    access=Access.RO,
+    fields=(
+        Field("RECIPIENT", 0, 5, values={0: "DEVICE", 1: "INTERFACE", 2: "ENDPOINT"}),
+        Field("TYPE", 5, 2, values={0: "STANDARD", 1: "CLASS", 2: "VENDOR"}),
+        Field("IN", 7, doc="device to host"),
+    ),
+    source=OPEN,
+)
+
+EP0_REQUEST = Register(
+    "EP0_REQUEST",
+    Space.XDATA,
+    0x9105,
+    Evidence.TRACE,
+    "bRequest of the last SETUP packet.",
+    access=Access.RO,
+    source=OPEN,
+)
+
+EP0_REQUEST_VALUE = Register(
+    "EP0_REQUEST_VALUE",
+    Space.XDATA,
+    0x9106,
+    Evidence.TRACE,
+    "wValue of the last SETUP packet.",
+    access=Access.RO,
+    size=2,
+    little=True,
+    source=OPEN,
+)
+
+EP0_REQUEST_INDEX = Register(
+    "EP0_REQUEST_INDEX",
+    Space.XDATA,
+    0x9108,
+    Evidence.TRACE,
+    "wIndex of the last SETUP packet.",
+    access=Access.RO,
+    size=2,
+    little=True,
+    source=OPEN,
+)
+
+EP0_REQUEST_LENGTH = Register(
+    "EP0_REQUEST_LENGTH",
+    Space.XDATA,
+    0x910A,
+    Evidence.TRACE,
+    "wLength of the last SETUP packet.",
+    access=Access.RO,
+    size=2,
+    little=True,
+    source=OPEN,
+)
+
+EP_COMPLETE = Register(
+    "EP_COMPLETE",
+    Space.XDATA,
+    0x9096,
+    Evidence.INFERRED,
+    "Packets of the mass-storage engine that the host has taken; firmware writes back what it has read.",
+    access=Access.W1C,
+    fields=(Field("IN", 0, doc="the engine's IN packet was taken"),),
+    source=f"{OPEN}; {HEADER}",
+)
+
+# -- bulk endpoints 0x02 (OUT) and 0x81 (IN) --------------------------------------------------------------
+
+BULK_EVENTS = Register(
+    "BULK_EVENTS",
+    Space.XDATA,
+    0x9093,
+    Evidence.TRACE,
+    "Completions of the bulk endpoints.",
+    access=Access.W1C,
+    fields=(
+        Field(
+            "OUT_WANTED",
+            0,
+            doc="never set here: the open firmware would not clear it",
+            evidence=Evidence.INFERRED,
+        ),
+        Field("OUT_DONE", 1, doc="a packet has arrived at 0x7000"),
+        Field(
+            "IN_WANTED",
+            2,
+            doc="never set here: the open firmware would not clear it",
+            evidence=Evidence.INFERRED,
+        ),
+        Field("IN_DONE", 3, doc="the host has taken the packet"),
+    ),
+    source=OPEN,
+)
+
+BULK_COMMAND = Register(
+    "BULK_COMMAND",
+    Space.XDATA,
+    0x9094,
+    Evidence.TRACE,
+    "Arms or clears a bulk endpoint.",
+    access=Access.SELF_CLEARING,
+    fields=(
+        Field("CLEAR_IN", 0, doc="EP 0x81: disarm, clear halt and data toggle"),
+        Field("ARM_IN", 1, doc="EP 0x81: send BULK_IN_LENGTH bytes from 0x8000, one packet"),
+        Field("CLEAR_OUT", 3, doc="EP 0x02: disarm, clear halt and data toggle"),
+        Field("ARM_OUT", 4, doc="EP 0x02: receive one packet at 0x7000"),
+    ),
+    source=OPEN,
+)
+
+BULK_IN_LENGTH = Register(
+    "BULK_IN_LENGTH",
+    Space.XDATA,
+    0x9007,
+    Evidence.TRACE,
+    "Bytes of the next IN packet: at most 1024 at SuperSpeed, 512 at High Speed.",
+    size=2,
+    source=OPEN,
+)
+
+BULK_OUT_COUNT = Register(
+    "BULK_OUT_COUNT",
+    Space.XDATA,
+    0x910D,
+    Evidence.TRACE,
+    "Bytes of the last OUT packet.",
+    access=Access.RO,
+    size=2,
+    source=OPEN,
+)
+
+BULK_OUT_COUNT_MIRROR = Register(
+    "BULK_OUT_COUNT_MIRROR",
+    Space.XDATA,
+    0x9114,
+    Evidence.TRACE,
+    "The same as BULK_OUT_COUNT.",
+    access=Access.RO,
+    size=2,
+    source=OPEN,
+)
+
+# -- mass-storage engine ----------------------------------------------------------------------------------
+
+MSC_CONFIG = Register(
+    "MSC_CONFIG",
+    Space.XDATA,
+    0x900B,
+    Evidence.TRACE,
+    "Paths of the mass-storage engine; 0 takes it out of the way of the bulk endpoints.",
+    fields=(
+        Field("ENABLE", 0),
+        Field("BULK_PATH", 1),
+        Field("DMA_PATH", 2),
+    ),
+    source=f"{OPEN}; {HEADER}",
+)
+
+MSC_LENGTH = Register(
+    "MSC_LENGTH",
+    Space.XDATA,
+    0x901A,
+    Evidence.TRACE,
+    "Bytes that MSC_CONTROL sends from 0xD800: 13, a status wrapper.",
+    reset=0x0D,
+    source=HEADER,
+)
+
+MSC_EVENT = Register(
+    "MSC_EVENT",
+    Space.XDATA,
+    0x90E2,
+    Evidence.INFERRED,
+    "The mass-storage engine has received a command wrapper.",
+    access=Access.W1C,
+    fields=(Field("COMMAND", 0, doc="a command wrapper is in the MSC_CBW registers"),),
+    source=f"{OPEN}; {HEADER}: written 0x01 before a command is handled",
+)
+
+MSC_EP_STATUS = Register(
+    "MSC_EP_STATUS",
+    Space.XDATA,
+    0x90E3,
+    Evidence.TRACE,
+    "Written 0x02 when an endpoint completion is handled; no effect is modelled.",
+    access=Access.WO,
+    source=HEADER,
+)
+
+MSC_CONTROL = Register(
+    "MSC_CONTROL",
+    Space.XDATA,
+    0xC42C,
+    Evidence.TRACE,
+    "Write 0x01: wait for a command, or end the one that is outstanding with the status wrapper at 0xD800.",
+    access=Access.SELF_CLEARING,
+    fields=(Field("START", 0),),
+    source=HEADER,
+)
+
+MSC_STATUS = Register(
+    "MSC_STATUS",
+    Space.XDATA,
+    0xC42D,
+    Evidence.TRACE,
+    "Bit 0 is cleared after each use of MSC_CONTROL; no effect is modelled.",
+    fields=(Field("PENDING", 0),),
+    source=HEADER,
+)
+
+MSC_CBW_SHORT_LENGTH = Register(
+    "MSC_CBW_SHORT_LENGTH",
+    Space.XDATA,
+    0x9119,
+    Evidence.GUESS,
+    "Low 16 bits of the data transfer length of the last command, by its name in the source.",
+    access=Access.RO,
+    size=2,
+    source=HEADER,
+)
+
+MSC_CBW_SIGNATURE = Register(
+    "MSC_CBW_SIGNATURE",
+    Space.XDATA,
+    0x911B,
+    Evidence.HARDWARE,
+    'dCBWSignature of the last command, "USBC".',
+    access=Access.RO,
+    size=4,
+    little=True,
+    source=f"{HEADER}: layout verified by firmware on silicon",
+)
+
+MSC_CBW_TAG = Register(
+    "MSC_CBW_TAG",
+    Space.XDATA,
+    0x911F,
+    Evidence.HARDWARE,
+    "dCBWTag, to be repeated in the status wrapper.",
+    access=Access.RO,
+    size=4,
+    little=True,
+    source=HEADER,
+)
+
+MSC_CBW_LENGTH = Register(
+    "MSC_CBW_LENGTH",
+    Space.XDATA,
+    0x9123,
+    Evidence.HARDWARE,
+    "dCBWDataTransferLength: bytes the host expects to transfer.",
+    access=Access.RO,
+    size=4,
+    little=True,
+    source=HEADER,
+)
+
+MSC_CBW_FLAGS = Register(
+    "MSC_CBW_FLAGS",
+    Space.XDATA,
+    0x9127,
+    Evidence.HARDWARE,
+    "bmCBWFlags.",
+    access=Access.RO,
+    fields=(Field("IN", 7, doc="data goes to the host"),),
+    source=HEADER,
+)
+
+MSC_CBW_LUN = Register(
+    "MSC_CBW_LUN",
+    Space.XDATA,
+    0x9128,
+    Evidence.HARDWARE,
+    "bCBWLUN.",
+    access=Access.RO,
+    fields=(Field("LUN", 0, 4),),
+    source=HEADER,
+)
+
+MSC_CBW_CB_LENGTH = Register(
+    "MSC_CBW_CB_LENGTH",
+    Space.XDATA,
+    0x9129,
+    Evidence.HARDWARE,
+    "bCBWCBLength: bytes of the command block that count.",
+    access=Access.RO,
+    source=HEADER,
+)
+
+MSC_CBW_CB = Register(
+    "MSC_CBW_CB",
+    Space.XDATA,
+    0x912A,
+    Evidence.HARDWARE,
+    "CBWCB: the command block, operation code first.",
+    access=Access.RO,
+    size=16,
+    source=f"{HEADER}; the last two bytes inferred",
+)

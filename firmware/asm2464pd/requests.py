@@ -1,0 +1,147 @@
+"""Vendor requests on EP0, as existing hosts use them and the open firmware answers them.
+
+The chip knows nothing of them: a firmware implements them. They stand here because the host's driver, our
+firmware, the trace decoder and the documentation must agree on every bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmware.asm2464pd.describe import Evidence, FactError, Field, check_fields
+from firmware.asm2464pd.structure import Struct
+from firmware.asm2464pd.wire import TLP_REQUEST, TLP_RESULT
+
+VENDOR_IN = 0xC0
+"""bmRequestType: vendor, device, towards the host."""
+VENDOR_OUT = 0x40
+"""bmRequestType: vendor, device, towards the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorRequest:
+    """One request.
+
+    Attributes:
+        name: a C identifier in capitals.
+        request_type: bmRequestType.
+        code: bRequest.
+        doc: what it does.
+        evidence: how well it is known.
+        source: where the fact comes from.
+        value: fields of wValue.
+        index: fields of wIndex.
+        data: its data stage, if that has a structure.
+        lengths: values of wLength that make sense, at High Speed and at SuperSpeed; (0,) without data stage.
+    """
+
+    name: str
+    request_type: int
+    code: int
+    doc: str
+    evidence: Evidence
+    source: str
+    value: tuple[Field, ...] = ()
+    index: tuple[Field, ...] = ()
+    data: Struct | None = None
+    lengths: range = range(1)
+
+    def __post_init__(self) -> None:
+        if self.request_type not in (VENDOR_IN, VENDOR_OUT) or not 0 <= self.code <= 0xFF:
+            raise FactError(f"{self.name}: not a vendor request to the device")
+        check_fields(f"{self.name}.wValue", self.value, 16)
+        check_fields(f"{self.name}.wIndex", self.index, 16)
+        if self.data is not None and self.data.size not in self.lengths:
+            raise FactError(f"{self.name}: its data stage has {self.data.size} bytes")
+
+    @property
+    def is_in(self) -> bool:
+        """Whether the data stage goes to the host."""
+        return self.request_type == VENDOR_IN
+
+
+_BANK = Field("BANK", 8, 8, "DPX: 0 for XDATA, 1 for the PHY plane", values={0: "XDATA", 1: "PHY"})
+_SOURCE = "open firmware, main.c; open host driver, usb.py"
+
+XDATA_READ = VendorRequest(
+    "XDATA_READ",
+    VENDOR_IN,
+    0xE4,
+    "Reads wLength bytes from successive addresses. A register that a read changes is changed. The open "
+    "firmware answers at most 512 bytes at SuperSpeed and 64 at High Speed.",
+    Evidence.TRACE,
+    _SOURCE,
+    value=(Field("ADDRESS", 0, 16, "first address"),),
+    index=(_BANK,),
+    lengths=range(1, 513),
+)
+XDATA_WRITE = VendorRequest(
+    "XDATA_WRITE",
+    VENDOR_OUT,
+    0xE5,
+    "Writes one byte.",
+    Evidence.TRACE,
+    _SOURCE,
+    value=(Field("ADDRESS", 0, 16),),
+    index=(Field("VALUE", 0, 8), _BANK),
+)
+TLP_START = VendorRequest(
+    "TLP_START",
+    VENDOR_OUT,
+    0xF0,
+    "Sends a PCIe TLP, or opens a stream: the dwords then travel on EP 0x02 or EP 0x81.",
+    Evidence.TRACE,
+    _SOURCE,
+    value=(
+        Field("FORMAT_TYPE", 0, 8, "as TLP_FORMAT_TYPE"),
+        Field("BYTE_ENABLES", 8, 8, "of the first dword, bit 0 is byte 0"),
+    ),
+    index=(Field("MODE", 0, 2, values={0: "single", 1: "stream write", 2: "stream read"}),),
+    data=TLP_REQUEST,
+    lengths=range(12, 13),
+)
+TLP_STATUS = VendorRequest(
+    "TLP_STATUS",
+    VENDOR_IN,
+    0xF0,
+    "What the last single TLP came to.",
+    Evidence.TRACE,
+    _SOURCE,
+    data=TLP_RESULT,
+    lengths=range(8, 9),
+)
+SRAM_DMA = VendorRequest(
+    "SRAM_DMA",
+    VENDOR_OUT,
+    0xF2,
+    "Arms the slot DMA: the next bulk data goes between the host and SRAM slots, past the CPU.",
+    Evidence.TRACE,
+    _SOURCE,
+    value=(
+        Field("SECTORS", 0, 15, "of 512 bytes"),
+        Field("TO_HOST", 15, values={0: "host to SRAM", 1: "SRAM to host"}),
+    ),
+    index=(Field("SLOT", 0, 8, "first slot of 16 KiB"), Field("SLOTS", 8, 8, "how many; 0 means 1")),
+)
+PCIE_POWER = VendorRequest(
+    "PCIE_POWER",
+    VENDOR_OUT,
+    0xF3,
+    "Powers the PCIe slot and trains the link, or powers it off. On takes 0.3 to 2 s before its status "
+    "stage; hosts wait 10 s.",
+    Evidence.TRACE,
+    _SOURCE,
+    value=(Field("ON", 0),),
+)
+
+REQUESTS: tuple[VendorRequest, ...] = (
+    XDATA_READ,
+    XDATA_WRITE,
+    TLP_START,
+    TLP_STATUS,
+    SRAM_DMA,
+    PCIE_POWER,
+)
+
+if len({(request.request_type, request.code) for request in REQUESTS}) != len(REQUESTS):
+    raise FactError("REQUESTS: two requests have one code and direction")

@@ -1,0 +1,167 @@
+"""Structures on the wire and in the windows that hosts and devices share with the chip.
+
+CBW and CSW are those of the USB mass storage class, bulk-only transport 1.0, sections 5.1 and 5.2; the
+completion header and the completion queue entry those of the PCIe and NVMe base specifications.
+"""
+
+from __future__ import annotations
+
+from firmware.asm2464pd.describe import Evidence, Field
+from firmware.asm2464pd.structure import Member, Struct
+
+SETUP_PACKET = Struct(
+    "SETUP_PACKET",
+    8,
+    (
+        Member(
+            "request_type",
+            1,
+            "bmRequestType",
+            fields=(
+                Field("RECIPIENT", 0, 5, values={0: "device", 1: "interface", 2: "endpoint", 3: "other"}),
+                Field("TYPE", 5, 2, values={0: "standard", 1: "class", 2: "vendor"}),
+                Field("IN", 7, doc="the data stage goes to the host"),
+            ),
+        ),
+        Member("request", 1, "bRequest"),
+        Member("value", 2, "wValue"),
+        Member("index", 2, "wIndex"),
+        Member("length", 2, "wLength"),
+    ),
+    "The eight bytes of a SETUP transaction, as they stand in the EP0 request registers.",
+    Evidence.HARDWARE,
+    "USB 2.0 specification, 9.3",
+)
+
+CBW = Struct(
+    "CBW",
+    31,
+    (
+        Member("signature", 4, "dCBWSignature: 'USBC'", fixed=0x4342_5355),
+        Member("tag", 4, "dCBWTag: comes back in the CSW"),
+        Member("data_transfer_length", 4, "dCBWDataTransferLength: bytes of the data stage"),
+        Member("flags", 1, "bmCBWFlags", fields=(Field("IN", 7, doc="the data stage goes to the host"),)),
+        Member("lun", 1, "bCBWLUN", fields=(Field("LUN", 0, 4),)),
+        Member("cb_length", 1, "bCBWCBLength: bytes of the CDB in use", fields=(Field("LENGTH", 0, 5),)),
+        Member("cdb", 16, "CBWCB: the command, padded with zeros", raw=True),
+    ),
+    "Command block wrapper: what a host sends on EP 0x02 to begin a command.",
+    Evidence.HARDWARE,
+    "USB mass storage bulk-only transport 1.0, 5.1",
+)
+
+CSW = Struct(
+    "CSW",
+    13,
+    (
+        Member("signature", 4, "dCSWSignature: 'USBS'", fixed=0x5342_5355),
+        Member("tag", 4, "dCSWTag: that of the CBW"),
+        Member("data_residue", 4, "dCSWDataResidue: bytes wanted but not transferred"),
+        Member("status", 1, "bCSWStatus", values={0: "passed", 1: "failed", 2: "phase error"}),
+    ),
+    "Command status wrapper: what the device sends on EP 0x81 when a command is over.",
+    Evidence.HARDWARE,
+    "USB mass storage bulk-only transport 1.0, 5.2",
+)
+
+TLP_REQUEST = Struct(
+    "TLP_REQUEST",
+    12,
+    (
+        Member("address_low", 4, "address[31:0], or bus<<24 | device<<19 | function<<16 | register"),
+        Member("address_high", 4, "address[63:32]"),
+        Member("value", 4, "the dword to write (single), or how many dwords follow (streams)"),
+    ),
+    "Data stage of the TLP request towards the device.",
+    Evidence.TRACE,
+    "open firmware, main.c; open host driver, usb.py",
+)
+
+TLP_RESULT = Struct(
+    "TLP_RESULT",
+    8,
+    (
+        Member("data", 4, "the dword read"),
+        Member(
+            "completion",
+            2,
+            "bytes 6 and 7 of the completion header",
+            big=True,
+            fields=(
+                Field("BYTE_COUNT", 0, 12, doc="4 for configuration; the size asked for with memory"),
+                Field("STATUS", 13, 3, values={0: "SC", 1: "UR", 2: "CRS", 4: "CA"}),
+            ),
+        ),
+        Member("has_data", 1, "the completion carried data", fields=(Field("HAS_DATA", 0),)),
+        Member(
+            "status",
+            1,
+            "how the launch ended",
+            values={
+                0x00: "completed",
+                0x01: "the error bit came up",
+                0xFF: "no completion within 500000 polls",
+            },
+        ),
+    ),
+    "Data stage of the TLP request towards the host: what the last single TLP came to.",
+    Evidence.TRACE,
+    "open firmware, main.c; open host driver, usb.py",
+)
+
+COMPLETION_HEADER = Struct(
+    "COMPLETION_HEADER",
+    12,
+    (
+        Member("format_type", 1, "0x0A without data, 0x4A with", big=True),
+        Member("traffic_class", 1),
+        Member("length", 2, "of the payload, in dwords", big=True, fields=(Field("LENGTH", 0, 10),)),
+        Member("completer_id", 2, "bus<<8 | device<<3 | function", big=True),
+        Member(
+            "status_count",
+            2,
+            "status and byte count",
+            big=True,
+            fields=(
+                Field("BYTE_COUNT", 0, 12),
+                Field("BCM", 12),
+                Field("STATUS", 13, 3, values={0: "SC", 1: "UR", 2: "CRS", 4: "CA"}),
+            ),
+        ),
+        Member("requester_id", 2, "bus<<8 | device<<3 | function", big=True),
+        Member("tag", 1),
+        Member("lower_address", 1, fields=(Field("LOWER_ADDRESS", 0, 7),)),
+    ),
+    "Header of the last completion, as it stands in the TLP registers.",
+    Evidence.TRACE,
+    "PCIe base specification, 2.2.9; cyrozap/usb-to-pcie-re tool",
+)
+
+COMPLETION_QUEUE_ENTRY = Struct(
+    "COMPLETION_QUEUE_ENTRY",
+    16,
+    (
+        Member("result", 4, "command specific"),
+        Member("reserved", 4),
+        Member("sq_head", 2),
+        Member("sq_id", 2),
+        Member("command_id", 2, "where the part that starts the engine begins"),
+        Member("status", 2, fields=(Field("PHASE", 0), Field("CODE", 1, 15))),
+    ),
+    "What a device writes into NVME_CQ. With a slot DMA towards the host armed, any write that touches the "
+    "last dword starts it, whatever the phase bit: hosts are seen to write that dword alone, as zero.",
+    Evidence.INFERRED,
+    "NVMe base specification, 4.6; open host driver, usb.py; open firmware, SRAM test",
+)
+COMPLETION_TRIGGER = range(12, 16)
+"""Offsets in the first entry of NVME_CQ whose write starts an armed slot DMA towards the host."""
+
+STRUCTS: tuple[Struct, ...] = (
+    SETUP_PACKET,
+    CBW,
+    CSW,
+    TLP_REQUEST,
+    TLP_RESULT,
+    COMPLETION_HEADER,
+    COMPLETION_QUEUE_ENTRY,
+)
