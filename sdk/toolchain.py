@@ -3,8 +3,8 @@
 The one place that looks for tools. Each is a row of `TOOLS`: an environment variable overrides the search
 of PATH, versioned names are tried before plain ones, and the version is read from the program itself.
 Children die with us, SIGKILL included: util-linux's setpriv asks the kernel for that (prctl(2),
-PR_SET_PDEATHSIG) and then becomes the tool. None of the tools starts children of its own: clang runs its
-cc1 in process, and we call the linker directly.
+PR_SET_PDEATHSIG) and then becomes the tool. Tools start no children of their own that last: clang runs its
+cc1 in process, we call its linker directly, and sdcc's preprocessor, assembler and linker take milliseconds.
 """
 
 from __future__ import annotations
@@ -108,6 +108,26 @@ TOOLS: Mapping[str, Tool] = {
             r"(\d+(?:\.\d+)+) #\d+",
             "sdcc",
             "compiles the USB bridge's firmware",
+            optional=True,
+        ),
+        Tool(
+            "sdas8051",
+            "TOWLINE_SDAS8051",
+            ("sdas8051",),
+            (2, 0),
+            r"sdas Assembler V(\d+(?:\.\d+)+)",
+            "sdcc",
+            "assembles test firmware for the emulated USB bridge",
+            optional=True,
+        ),
+        Tool(
+            "s51",
+            "TOWLINE_S51",
+            ("s51",),
+            (0, 6),
+            r"uCsim (\d+(?:\.\d+)+)",
+            "sdcc-ucsim",
+            "the 8051 simulator that ours is measured and checked against",
             optional=True,
         ),
     )

@@ -1,0 +1,354 @@
+"""The bus between the CPU and the chip's blocks: storage, what a write means, who is told of it.
+
+Every byte of an address space has storage and flags. The storage holds what a read returns, so that most
+reads, and writes that mean nothing more, need no code at all: a native CPU core reads and writes the
+storage itself, and comes here only for bytes whose flags say so. A block keeps the storage of its
+registers true: `set` when the hardware changes them, a function for writes that start something.
+
+A block sees this interface and no CPU: it maps its registers, raises interrupt lines, and asks the time.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from emulator.core.clock import Scheduler
+from firmware.asm2464pd.describe import Access, Evidence, Map, Memory, Register, Space
+from sdk.errors import DeviceFailed, InternalError
+
+log = logging.getLogger(__name__)
+
+# Flags of a byte. The native core has the same values (mcs51.h).
+READ_CALLS = 0x01
+"""A CPU read goes through `cpu_read`."""
+WRITE_CALLS = 0x02
+"""A CPU write goes through `cpu_write`."""
+WRITE_IGNORED = 0x04
+"""A CPU write does nothing."""
+WRITE_CLEARS = 0x08
+"""A CPU write clears the bits that it has set."""
+UNINITIALISED = 0x10
+"""RAM that nobody has written yet; a guard reports its first read."""
+NATIVE = 0x20
+"""A CPU write goes to the native device of that plane (the PCIe TLP launch)."""
+
+Read = Callable[[], int]
+Write = Callable[[int], None]
+
+
+class Unmodelled(DeviceFailed):
+    """Under `--strict`: firmware touched something that nobody has modelled, or that is only guessed."""
+
+    code = "unmodelled"
+
+
+class Observer(Protocol):
+    """Someone who watches the bus: a trace, a recorder."""
+
+    def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
+        """The CPU read ("R", value returned) or wrote ("W", value written) a byte that calls."""
+
+    def changed(self, space: Space, address: int, data: bytes) -> None:
+        """A block changed storage."""
+
+    def line(self, number: int, level: bool) -> None:
+        """A block drove an interrupt line of the CPU."""
+
+
+@dataclass(slots=True)
+class _Port:
+    """One mapped byte."""
+
+    register: Register
+    access: Access
+    owner: str
+    read: Read | None = None
+    write: Write | None = None
+    native: bool = False
+
+
+class Plane:
+    """One MOVX address space: storage by 256-byte page, and flags by byte.
+
+    Attributes:
+        storage: the plane's own 64 KiB.
+        flags: 64 KiB of flags.
+        pages: per page, the buffer that holds it and the offset of the page in it; windows and mirrors
+            point into another place.
+    """
+
+    def __init__(self) -> None:
+        self.storage = bytearray(0x10000)
+        self.flags = bytearray(0x10000)
+        self.pages: list[tuple[bytearray, int]] = [(self.storage, page << 8) for page in range(0x100)]
+
+    def __getitem__(self, address: int) -> int:
+        buffer, offset = self.pages[address >> 8]
+        return buffer[offset + (address & 0xFF)]
+
+    def __setitem__(self, address: int, value: int) -> None:
+        buffer, offset = self.pages[address >> 8]
+        buffer[offset + (address & 0xFF)] = value
+
+
+class Bus:
+    """Storage and dispatch for the chip's XDATA and PHY planes, and the SRAM.
+
+    Args:
+        facts: registers and memories of the chip.
+        clock: virtual time.
+        strict: an access to an unmodelled or guessed byte raises `Unmodelled` instead of being logged.
+
+    Attributes:
+        planes: the two MOVX planes.
+        sram: the data buffer.
+        program_counter: the address of the instruction that accesses the bus, for messages; the CPU's
+            owner sets it.
+        drive: called with (interrupt line, level) when a block drives a line of the CPU; the CPU's owner
+            sets it.
+    """
+
+    def __init__(self, facts: Map, clock: Scheduler, *, strict: bool = False) -> None:
+        self.facts = facts
+        self.clock = clock
+        self.strict = strict
+        self.planes: Mapping[Space, Plane] = {Space.XDATA: Plane(), Space.PHY: Plane()}
+        self.sram = bytearray(0x80000)
+        self.program_counter: Callable[[], int] = lambda: 0
+        self.drive: Callable[[int, bool], None] = lambda line, level: None
+        self.observers: list[Observer] = []
+        self._ports: dict[tuple[Space, int], _Port] = {}
+        self._reported: set[tuple[Space, int]] = set()
+        self._watched: set[tuple[Space, int]] = set()
+        self._guarded = False
+        for plane in self.planes.values():
+            plane.flags[:] = bytes([READ_CALLS | WRITE_CALLS]) * len(plane.flags)
+        for memory in facts.memories:
+            self._lay_out(memory)
+        for register in facts.registers:
+            if register.space in self.planes:
+                self._reset(register)
+
+    # -- for blocks -------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        register: Register,
+        owner: str,
+        *,
+        write: Write | None = None,
+        read: Read | None = None,
+        at: int | None = None,
+        native: bool = False,
+    ) -> None:
+        """Take a register over.
+
+        Its access kind says what a CPU write does to the storage; then `write` is called with the byte
+        written. `read`, for a FIFO, supplies the byte of a CPU read. A register of several bytes is
+        mapped whole; functions then need `at`, the byte's offset from its first address, and the others
+        are mapped by calls of their own. Without functions a register is storage.
+        """
+        if register.size > 1 and at is None and (write or read or native):
+            raise InternalError(f"{register.name} has several bytes: say which one calls")
+        addresses = register.addresses if at is None else (register.address + at,)
+        for address in addresses:
+            access = register.access
+            if len(register.fields) > 0:
+                shift = register.shift(address)
+                kinds = {
+                    part.access or register.access for part in register.fields if part.mask >> shift & 0xFF
+                }
+                if len(kinds) == 1:
+                    access = kinds.pop()
+            self._ports[register.space, address] = _Port(register, access, owner, read, write, native)
+            self.planes[register.space].flags[address] = self._flags(register.space, address)
+
+    def value(self, register: Register) -> int:
+        """What the storage of a register holds."""
+        plane = self.planes[register.space]
+        return sum(plane[address] << register.shift(address) for address in register.addresses)
+
+    def set(self, register: Register, value: int) -> None:
+        """The hardware changes a register."""
+        order = "little" if register.little else "big"
+        self.store(register.space, register.address, value.to_bytes(register.size, order))  # type: ignore[arg-type]
+
+    def raise_bits(self, register: Register, bits: int) -> None:
+        """Set bits of a register, leaving the others."""
+        self.set(register, self.value(register) | bits)
+
+    def clear_bits(self, register: Register, bits: int) -> None:
+        """Clear bits of a register, leaving the others."""
+        self.set(register, self.value(register) & ~bits)
+
+    def load(self, space: Space, address: int, size: int) -> bytes:
+        """Bytes of storage, without side effects."""
+        if space is Space.SRAM:
+            return bytes(self.sram[address : address + size])
+        if size == 1:
+            return bytes((self.planes[space][address],))
+        return b"".join(
+            buffer[offset : offset + length] for buffer, offset, length in self._pieces(space, address, size)
+        )
+
+    def store(self, space: Space, address: int, data: bytes) -> None:
+        """A block (a DMA engine, the USB controller) writes storage."""
+        if space is Space.SRAM:
+            self.sram[address : address + len(data)] = data
+        else:
+            done = 0
+            for buffer, offset, length in self._pieces(space, address, len(data)):
+                buffer[offset : offset + length] = data[done : done + length]
+                done += length
+            if self._guarded:
+                flags = self.planes[space].flags
+                for place in range(address, address + len(data)):
+                    flags[place] &= ~UNINITIALISED
+        for observer in self.observers:
+            observer.changed(space, address, data)
+
+    def interrupt(self, line: int, level: bool) -> None:
+        """Drive external interrupt line 0 or 1 of the CPU."""
+        self.drive(line, level)
+        for observer in self.observers:
+            observer.line(line, level)
+
+    # -- for the CPU's owner ----------------------------------------------------------------------------
+
+    def cpu_read(self, space: Space, address: int) -> int:
+        """A CPU read of a byte that is flagged READ_CALLS.
+
+        Raises:
+            Unmodelled: strict, and nobody models this byte.
+        """
+        port = self._ports.get((space, address))
+        self._question(space, address, port)
+        value = port.read() if port is not None and port.read is not None else self.planes[space][address]
+        for observer in self.observers:
+            observer.accessed("R", space, address, value)
+        return value
+
+    def cpu_write(self, space: Space, address: int, value: int) -> None:
+        """A CPU write of a byte that is flagged WRITE_CALLS.
+
+        Raises:
+            Unmodelled: strict, and nobody models this byte.
+        """
+        port = self._ports.get((space, address))
+        self._question(space, address, port)
+        for observer in self.observers:
+            observer.accessed("W", space, address, value)
+        plane = self.planes[space]
+        if port is None:
+            memory = self.facts.memory_at(space, address)
+            if memory is None or memory.writable:
+                plane[address] = value
+            return
+        match port.access:
+            case Access.RW:
+                plane[address] = value
+            case Access.W1C:
+                plane[address] &= ~value
+            case Access.RO:
+                return
+            case Access.WO | Access.SELF_CLEARING | Access.FIFO:
+                pass
+        if port.write is not None:
+            port.write(value)
+
+    def watch(self, space: Space, address: int) -> None:
+        """Have every CPU access of a byte come here, so that observers hear of it."""
+        self._watched.add((space, address))
+        self.planes[space].flags[address] = READ_CALLS | WRITE_CALLS
+
+    def guard_uninitialised(self) -> None:
+        """Mark all plain RAM as never written; the SRAM's windows are not plain, devices write there."""
+        self._guarded = True
+        for memory in self.facts.memories:
+            if memory.space in self.planes and memory.writable and memory.sram is None:
+                for address in memory.addresses:
+                    self.planes[memory.space].flags[address] |= UNINITIALISED
+
+    def disconnect(self, read: Callable[[Space, int], int]) -> None:
+        """Cut every block off: reads that would have asked one ask `read`, writes only store. For replay."""
+        for (space, address), port in self._ports.items():
+            if port.read is not None:
+                port.read = functools.partial(read, space, address)
+            if port.write is not None:
+                port.write = _ignore
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _pieces(self, space: Space, address: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
+        """Where a stretch of a plane is stored: (buffer, offset, length), page by page."""
+        pages = self.planes[space].pages
+        while size > 0:
+            buffer, offset = pages[address >> 8]
+            length = min(size, 0x100 - (address & 0xFF))
+            yield buffer, offset + (address & 0xFF), length
+            address += length
+            size -= length
+
+    def _lay_out(self, memory: Memory) -> None:
+        if memory.space not in self.planes:
+            return
+        plane = self.planes[memory.space]
+        for address in range(memory.address, memory.address + memory.size, 0x100):
+            page = address >> 8
+            if memory.sram is not None:
+                plane.pages[page] = (self.sram, memory.sram + address - memory.address)
+            elif memory.mirror is not None:
+                plane.pages[page] = plane.pages[memory.mirror + address - memory.address >> 8]
+        flags = 0 if memory.writable else WRITE_IGNORED
+        for address in memory.addresses:
+            plane.flags[address] = flags
+
+    def _reset(self, register: Register) -> None:
+        plane = self.planes[register.space]
+        for address in register.addresses:
+            plane[address] = register.reset >> register.shift(address) & 0xFF
+
+    def _flags(self, space: Space, address: int) -> int:
+        """What a mapped byte needs beyond its storage."""
+        port = self._ports[space, address]
+        questioned = (space, address) in self._reported and not self.strict
+        if (space, address) in self._watched or (port.register.evidence is Evidence.GUESS and not questioned):
+            return READ_CALLS | WRITE_CALLS
+        flags = READ_CALLS if port.read is not None else 0
+        if port.native:
+            return flags | NATIVE
+        if port.write is not None:
+            return flags | WRITE_CALLS
+        return flags | {Access.RW: 0, Access.W1C: WRITE_CLEARS}.get(port.access, WRITE_IGNORED)
+
+    def _question(self, space: Space, address: int, port: _Port | None) -> None:
+        """Log an access to something unmodelled or guessed, once; or refuse it, under `strict`."""
+        if port is not None and port.register.evidence is not Evidence.GUESS:
+            return
+        if port is None and self.facts.memory_at(space, address) is not None:
+            return
+        if not self.strict and (space, address) in self._reported:
+            return
+        self._reported.add((space, address))
+        declared = self.facts.at(space, address)
+        nearest = self.facts.nearest(space, address)
+        if declared is not None:
+            what = f"{declared.name} is {'only a guess' if port else 'declared but not modelled'}"
+        elif nearest is not None:
+            what = f"nothing is known of it (nearest: {nearest.name} at {nearest.address:#06x})"
+        else:
+            what = "nothing is known of it"
+        where = f"{space.value} {address:#06x}, accessed at PC {self.program_counter():#06x}"
+        if self.strict:
+            raise Unmodelled(what, where=where, hint="without --strict this is logged and treated as storage")
+        log.warning("%s: %s", where, what)
+        if port is not None:  # said once; from now on as fast as the rest
+            self.planes[space].flags[address] = self._flags(space, address)
+
+
+def _ignore(value: int) -> None:
+    """A write that nobody acts on."""

@@ -1,0 +1,281 @@
+"""The native 8051 core (mcs51.h) as the machine sees it: memory attached, run, stops, instrumentation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import Any
+
+from emulator import native
+from emulator.core.bus import Plane
+from sdk.errors import InternalError, UsageError
+
+CODE_SIZE = 0x10000
+COMMON = 0x8000
+"""Code below this address is the same in both banks."""
+
+GUARDS = ("stack", "erased", "interrupt", "uninit")
+"""Mistakes of a firmware that `Mcs51.guard` has the core stop at."""
+
+_SAVED = ("ACC", "B", "PSW", "DPL", "DPH", "DPX", *(f"R{number}" for number in range(8)), "SP")
+"""Registers of struct mcs51_saved, in its order."""
+
+_LCALL, _ACALL, _ACALL_MASK = 0x12, 0x11, 0x1F
+
+
+class Stop(IntEnum):
+    """Why the core returned; enum mcs51_stop."""
+
+    UNTIL = 0
+    READ = 1
+    WRITE = 2
+    NATIVE_STOP = 3
+    SERIAL = 4
+    ILLEGAL = 5
+    BREAKPOINT = 6
+    STACK = 7
+    ERASED = 8
+    CLOBBERED = 9
+    UNINIT = 10
+
+
+_STOPS = tuple(Stop)
+
+
+class Mcs51:
+    """An 8051 with banked code and two MOVX planes, after power-on reset.
+
+    Args:
+        planes: the MOVX planes in the order of DPX: XDATA, PHY. Their storage and flags are used in place.
+        skip: skip spin loops that are proven to be fixed points; makes no difference but in time.
+
+    Attributes:
+        iram: the 256 bytes of internal RAM, live.
+    """
+
+    def __init__(self, planes: Sequence[Plane], *, skip: bool = True) -> None:
+        self._ffi, self._library = native.library()
+        self._cpu: Any = self._ffi.new("struct mcs51 *")
+        self._mcs51_run = self._library.mcs51_run
+        self._owned: dict[str, Any] = {}  # what the structure points to
+        self._code = [b"", b""]
+        for number, plane in enumerate(planes):
+            flags = self._ffi.from_buffer("uint8_t[]", plane.flags, require_writable=True)
+            self._cpu.flags[number] = self._own(f"flags {number}", flags)
+            for page, (buffer, offset) in enumerate(plane.pages):
+                storage = self._ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
+                self._cpu.page[number][page] = self._own(f"page {number} {page}", storage) + offset
+        self.iram = memoryview(self._ffi.buffer(self._cpu.iram))
+        self._cpu.skip = skip
+        self.load(b"")
+        self.reset()
+
+    def _own(self, name: str, pointer: Any) -> Any:
+        self._owned[name] = pointer
+        return pointer
+
+    def load(self, bank0: bytes, bank1: bytes | None = None, loaded: bytes | None = None) -> None:
+        """Replace the code.
+
+        Args:
+            bank0: up to 64 KiB of code as seen from address 0 with CODE bank 0; the rest reads FF.
+            bank1: as seen with CODE bank 1; the same as `bank0` if there is none.
+            loaded: for the guard "erased", 2 x 64 KiB, nonzero where code was loaded; by default the
+                length of the banks tells.
+        """
+        views = (bank0, bank0 if bank1 is None else bank1)
+        if any(len(view) > CODE_SIZE for view in views):
+            raise UsageError("code of more than 64 KiB in a bank")
+        if loaded is None:
+            loaded = b"".join((b"\1" * len(view)).ljust(CODE_SIZE, b"\0") for view in views)
+        elif len(loaded) != 2 * CODE_SIZE:
+            raise InternalError("the map of loaded code has 2 x 64 KiB")
+        for number, view in enumerate(views):
+            image = view.ljust(CODE_SIZE, b"\xff")
+            self._code[number] = image
+            code = self._ffi.new("uint8_t[]", image + image[:2])
+            self._cpu.code[number] = self._own(f"code {number}", code)
+        guarded = self._cpu.loaded != self._ffi.NULL
+        self._own("loaded", self._ffi.new("uint8_t[]", loaded))
+        if guarded:
+            self._cpu.loaded = self._owned["loaded"]
+
+    def attach_device(self, device: Any) -> None:
+        """Put a native device (`struct mcs51_device *`) behind NATIVE bytes; None takes it away."""
+        self._cpu.device = self._own("device", self._ffi.NULL if device is None else device)
+
+    # -- running ----------------------------------------------------------------------------------------
+
+    def run(self, until: int) -> Stop:
+        """Run to clock `until`, or a few clocks past it by the last instruction, or until something stops."""
+        stop: int = self._mcs51_run(self._cpu, until)
+        return _STOPS[stop]
+
+    def finish_read(self, value: int) -> None:
+        """After `Stop.READ`: the value that the MOVX instruction reads."""
+        self._cpu.sfr[0xE0 - 0x80] = value
+
+    def reset(self) -> None:
+        """Registers, timers and interrupts as after power-on; memory, IRAM and the clock stay."""
+        self._library.mcs51_reset(self._cpu)
+
+    def line(self, number: int, level: bool) -> None:
+        """Drive INT0 or INT1; True is asserted."""
+        self._library.mcs51_line(self._cpu, number, level)
+
+    def receive(self, value: int) -> None:
+        """A byte arrives at the serial port; lost unless REN is set and RI clear."""
+        self._library.mcs51_receive(self._cpu, value)
+
+    # -- state ------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> int:
+        """Chip clocks since power-on."""
+        return int(self._cpu.clock)
+
+    @clock.setter
+    def clock(self, value: int) -> None:
+        self._cpu.clock = value
+
+    @property
+    def instructions(self) -> int:
+        """Instructions executed, those of skipped spin loops included."""
+        return int(self._cpu.instructions)
+
+    @property
+    def skipped(self) -> int:
+        """Clocks spent in spin loops that were skipped."""
+        return int(self._cpu.skipped)
+
+    @property
+    def pc(self) -> int:
+        return int(self._cpu.pc)
+
+    @pc.setter
+    def pc(self, value: int) -> None:
+        self._cpu.pc = value
+
+    @property
+    def sp(self) -> int:
+        return int(self._cpu.sfr[0x81 - 0x80])
+
+    @property
+    def acc(self) -> int:
+        return int(self._cpu.sfr[0xE0 - 0x80])
+
+    @property
+    def psw(self) -> int:
+        return self.sfr(0xD0)
+
+    @property
+    def dptr(self) -> int:
+        return int(self._cpu.sfr[0x83 - 0x80] << 8 | self._cpu.sfr[0x82 - 0x80])
+
+    def sfr(self, address: int) -> int:
+        """A special function register, 0x80 to 0xFF."""
+        self._library.mcs51_settle(self._cpu)
+        return int(self._cpu.sfr[address - 0x80])
+
+    def set_sfr(self, address: int, value: int) -> None:
+        """Change the storage of a special function register, with none of the effects of a write."""
+        self._cpu.sfr[address - 0x80] = value
+
+    def state(self) -> bytes:
+        """Everything that determines how the core goes on, for comparing two runs; memory is not in it."""
+        cpu = self._cpu
+        self._library.mcs51_settle(cpu)
+        numbers = (cpu.clock, cpu.instructions, cpu.pc, cpu.in_service, cpu.hold, cpu.line[0], cpu.line[1])
+        return b"".join(
+            (
+                bytes(self._ffi.buffer(cpu.iram)),
+                bytes(self._ffi.buffer(cpu.sfr)),
+                *(int(number).to_bytes(8, "little") for number in numbers),
+            )
+        )
+
+    def backtrace(self) -> str:
+        """Return addresses on the stack, innermost first: words there that follow a call instruction."""
+        code = self._code[self._cpu.sfr[0x96 - 0x80] & 1]
+        found = []
+        top = self.sp
+        while top > 0:
+            address = self.iram[top] << 8 | self.iram[top - 1]
+            called = code[address - 3] == _LCALL or code[address - 2] & _ACALL_MASK == _ACALL
+            if called:
+                found.append(f"{address:#06x}")
+            top -= 2 if called else 1
+        return ", ".join(found) or "none"
+
+    # -- the last stop ----------------------------------------------------------------------------------
+
+    @property
+    def stop_pc(self) -> int:
+        """Address of the instruction that stopped the core."""
+        return int(self._cpu.stop_pc)
+
+    @property
+    def address(self) -> int:
+        """Address of the MOVX access."""
+        return int(self._cpu.address)
+
+    @property
+    def plane(self) -> int:
+        """Plane of the MOVX access: 0 XDATA, 1 PHY."""
+        return int(self._cpu.plane)
+
+    @property
+    def value(self) -> int:
+        """What was written, or has left the serial port."""
+        return int(self._cpu.value)
+
+    @property
+    def device_reason(self) -> int:
+        """What the native device returned."""
+        return int(self._cpu.device_reason)
+
+    @property
+    def clobbered(self) -> str:
+        """After `Stop.CLOBBERED`: the first register that differs from interrupt entry."""
+        return _SAVED[self.value]
+
+    # -- instrumentation --------------------------------------------------------------------------------
+
+    def profile(self) -> memoryview:
+        """Count clocks by instruction from now on: 2 x 65536 numbers, live, by bank and address.
+
+        Code below 0x8000 counts as bank 0, here as in `coverage` and `breakpoints`.
+        """
+        table = self._own("profile", self._ffi.new("uint64_t[]", 2 * CODE_SIZE))
+        self._cpu.profile = table
+        return memoryview(self._ffi.buffer(table)).cast("B").cast("Q")
+
+    def coverage(self) -> memoryview:
+        """Record from now on what is executed: 2 x 65536 bytes, live.
+
+        Bit 0: executed; bit 1: branch taken; bit 2: branch not taken.
+        """
+        table = self._own("covered", self._ffi.new("uint8_t[]", 2 * CODE_SIZE))
+        self._cpu.covered = table
+        return memoryview(self._ffi.buffer(table))
+
+    def breakpoints(self, places: Collection[tuple[int, int]]) -> None:
+        """Stop before executing any of these (bank, address); replaces the earlier ones.
+
+        Running on from a breakpoint executes the instruction there.
+        """
+        marks = self._ffi.new("uint8_t[]", 2 * CODE_SIZE)
+        for bank, address in places:
+            marks[address if address < COMMON else bank * CODE_SIZE + address] = 1
+        self._cpu.marks = self._own("marks", marks) if places else self._ffi.NULL
+
+    def guard(self, *names: str) -> None:
+        """Stop at mistakes of the firmware from now on: names of `GUARDS`."""
+        if unknown := set(names) - set(GUARDS):
+            raise UsageError(
+                f"there is no guard {', '.join(sorted(unknown))}", hint=f"guards: {', '.join(GUARDS)}"
+            )
+        self._cpu.guard_stack = "stack" in names
+        self._cpu.loaded = self._owned["loaded"] if "erased" in names else self._ffi.NULL
+        self._cpu.guard_interrupts = "interrupt" in names
+        self._cpu.guard_uninit = "uninit" in names

@@ -1,0 +1,259 @@
+/* The loop around the instructions: interrupts, deadlines, stops, instrumentation, spin loops.
+ *
+ * The instructions run at full speed until a deadline: the caller's clock, a timer's overflow, the native
+ * device's time, or 0 as soon as something wants attention. Everything rare happens here, between them.
+ */
+#include "internal.h"
+#include "opcodes.h"
+
+enum { LOW_PRIORITY = 1, HIGH_PRIORITY = 2 };
+enum { STACK_RESET = 0x07 };
+
+/* How a spin loop is looked for: every `gap` clocks, at most so many instructions a round. */
+enum { PROBE_INSTRUCTIONS = 256, PROBE_GAP_MIN = 1024, PROBE_GAP_MAX = 65536 };
+
+static const uint8_t lengths[256] = {LENGTHS};
+static const uint8_t branches[256] = {BRANCHES};
+
+void mcs51_reset(struct mcs51 *cpu)
+{
+    __builtin_memset(cpu->sfr, 0, sizeof cpu->sfr);
+    SFR(SP) = STACK_RESET;
+    SFR(P0) = SFR(P1) = SFR(P2) = SFR(P3) = 0xFF;
+    SFR(TCON) = (cpu->line[0] ? TCON_IE0 : 0) | (cpu->line[1] ? TCON_IE1 : 0);
+    cpu->pc = 0;
+    cpu->in_service = cpu->hold = cpu->pending_stop = cpu->resume = 0;
+    cpu->stack_floor = 0;
+    cpu->probe_gap = PROBE_GAP_MIN;
+    cpu->probe_due = cpu->clock + PROBE_GAP_MIN;
+    mcs51_timers_sync(cpu, cpu->clock);
+    mcs51_timers_schedule(cpu);
+}
+
+static void stop(struct mcs51 *cpu, enum mcs51_stop reason, uint16_t pc)
+{
+    cpu->pending_stop = reason;
+    cpu->stop_pc = pc;
+}
+
+/* -- interrupts ---------------------------------------------------------------------------------------- */
+
+static void save(struct mcs51_saved *saved, const struct mcs51 *cpu, uint8_t bank)
+{
+    const uint8_t named[6] = {SFR(ACC), SFR(B), SFR(PSW) & ~PSW_P, SFR(DPL), SFR(DPH), SFR(DPX)};
+    __builtin_memcpy(saved->registers, named, 6);
+    __builtin_memcpy(saved->registers + 6, cpu->iram + bank, 8);
+    saved->registers[14] = SFR(SP);
+    saved->bank = bank;
+}
+
+/* Requests by number: INT0, timer 0, INT1, timer 1, serial port, timer 2. */
+static unsigned requests(const struct mcs51 *cpu)
+{
+    const uint8_t tcon = SFR(TCON);
+    return (tcon & TCON_IE0 ? 0x01 : 0) | (tcon & TCON_TF0 ? 0x02 : 0) | (tcon & TCON_IE1 ? 0x04 : 0)
+         | (tcon & TCON_TF1 ? 0x08 : 0) | (SFR(SCON) & (SCON_RI | SCON_TI) ? 0x10 : 0)
+         | (SFR(T2CON) & (T2CON_TF2 | T2CON_EXF2) ? 0x20 : 0);
+}
+
+/* Hardware clears the request of a timer, and of an edge; software has to clear the others. */
+static void acknowledge(struct mcs51 *cpu, int number)
+{
+    static const uint8_t cleared[6] = {TCON_IE0, TCON_TF0, TCON_IE1, TCON_TF1, 0, 0};
+    const int by_level = (number == 0 && !(SFR(TCON) & TCON_IT0)) || (number == 2 && !(SFR(TCON) & TCON_IT1));
+    if (!by_level)
+        SFR(TCON) &= ~cleared[number];
+}
+
+/* Take the interrupt that is due, if one is. */
+static int interrupt(struct mcs51 *cpu)
+{
+    const unsigned enabled = SFR(IE) & IE_EA ? requests(cpu) & SFR(IE) & IE_SOURCES : 0;
+    if (enabled == 0 || cpu->in_service & HIGH_PRIORITY)
+        return 0;
+    const unsigned high = enabled & SFR(IP);
+    if (!high && cpu->in_service)
+        return 0;
+    const int number = __builtin_ctz(high ? high : enabled);
+    if (cpu->guard_interrupts)
+        save(&cpu->saved[high != 0], cpu, SFR(PSW) & PSW_BANK);
+    if (cpu->guard_stack && SFR(SP) >= 0xFE)
+        stop(cpu, MCS51_STACK, cpu->pc);
+    cpu->iram[++SFR(SP)] = cpu->pc & 0xFF;
+    cpu->iram[++SFR(SP)] = cpu->pc >> 8;
+    cpu->pc = 3 + 8 * number;
+    cpu->clock += INTERRUPT_CLOCKS;
+    cpu->in_service |= high ? HIGH_PRIORITY : LOW_PRIORITY;
+    cpu->resume = 0;
+    acknowledge(cpu, number);
+    return 1;
+}
+
+/* -- one instruction, watched -------------------------------------------------------------------------- */
+
+static int watched(const struct mcs51 *cpu)
+{
+    return cpu->profile || cpu->marks || cpu->loaded || cpu->covered || cpu->guard_stack
+        || cpu->guard_interrupts;
+}
+
+static unsigned bank_of(const struct mcs51 *cpu, uint16_t pc)
+{
+    return pc & 0x8000 ? (SFR(CODE_BANK) & 1u) << 16 : 0;
+}
+
+static void check_stack(struct mcs51 *cpu, uint8_t opcode, uint16_t pc, int before)
+{
+    const int now = SFR(SP), floor = cpu->stack_floor ? cpu->stack_floor : STACK_RESET;
+    const int pushes = opcode == 0xC0 || opcode == 0x12 || (opcode & 0x1F) == 0x11;
+    const int pops = opcode == 0xD0 ? 1 : opcode == 0x22 || opcode == 0x32 ? 2 : 0;
+    if (pushes ? now < before : before - pops < floor && pops)
+        stop(cpu, MCS51_STACK, pc);
+    if (!pushes && !pops && now != before && !cpu->stack_floor)
+        cpu->stack_floor = now;
+}
+
+/* At RETI, before it: what differs from the entry of the interrupt, as an index into `registers`; or -1. */
+static int clobbered(const struct mcs51 *cpu)
+{
+    const struct mcs51_saved *const saved = &cpu->saved[cpu->in_service >> 1];
+    struct mcs51_saved now;
+    save(&now, cpu, saved->bank);
+    now.registers[14] -= 2; /* the return address is still on the stack */
+    for (int i = 0; i < (int)sizeof now.registers; i++)
+        if (now.registers[i] != saved->registers[i])
+            return i;
+    return -1;
+}
+
+/* Execute one instruction under the eyes of whatever is switched on. */
+static void step(struct mcs51 *cpu)
+{
+    const uint16_t pc = cpu->pc;
+    const unsigned at = bank_of(cpu, pc) | pc;
+    const uint8_t opcode = cpu->code[SFR(CODE_BANK) & 1][pc], sp = SFR(SP);
+    const uint64_t clock = cpu->clock;
+    if (!cpu->resume && ((cpu->marks && cpu->marks[at]) || (cpu->loaded && !cpu->loaded[at]))) {
+        stop(cpu, cpu->marks && cpu->marks[at] ? MCS51_BREAKPOINT : MCS51_ERASED, pc);
+        cpu->resume = 1;
+        return;
+    }
+    cpu->resume = 0;
+    const int changed = cpu->guard_interrupts && opcode == 0x32 && cpu->in_service ? clobbered(cpu) : -1;
+    mcs51_execute(cpu, 0);
+    if (cpu->pending_stop == MCS51_ILLEGAL)
+        return;
+    if (cpu->profile)
+        cpu->profile[at] += cpu->clock - clock;
+    if (cpu->covered) {
+        const int taken = cpu->pc != (uint16_t)(pc + lengths[opcode]);
+        cpu->covered[at] |= 1 | (branches[opcode] ? taken ? 2 : 4 : 0);
+    }
+    if (cpu->guard_stack)
+        check_stack(cpu, opcode, pc, sp);
+    if (changed >= 0) {
+        stop(cpu, MCS51_CLOBBERED, pc);
+        cpu->value = changed;
+    }
+}
+
+/* -- spin loops ---------------------------------------------------------------------------------------- */
+
+/* Whether the MOVX instruction at the PC, if it is one, leaves the world as it is. */
+static int harmless(const struct mcs51 *cpu)
+{
+    const uint8_t opcode = cpu->code[SFR(CODE_BANK) & 1][cpu->pc];
+    uint16_t address;
+    switch (opcode) {
+    case 0xE0: case 0xF0:
+        address = SFR(DPH) << 8 | SFR(DPL);
+        break;
+    case 0xE2: case 0xE3: case 0xF2: case 0xF3:
+        address = SFR(P2) << 8 | cpu->iram[(SFR(PSW) & PSW_BANK) | (opcode & 1)];
+        break;
+    default:
+        return 1;
+    }
+    const int plane = SFR(DPX) & 1;
+    const uint8_t flags = cpu->flags[plane][address];
+    if (opcode < 0xF0)
+        return !(flags & MCS51_READ_CALLS);
+    return flags == 0 && cpu->page[plane][address >> 8][address & 0xFF] == SFR(ACC);
+}
+
+/* Execute instructions one by one until the PC comes round. If nothing but the clock has changed, neither
+ * memory nor any register, the same will happen again and again until `limit`: whole rounds are skipped, as
+ * many as end before it. Interrupts cannot come up in between: their causes are at the limit, or impure. */
+static void probe(struct mcs51 *cpu, uint64_t limit)
+{
+    enum { REGISTERS = sizeof cpu->iram + sizeof cpu->sfr };
+    uint8_t before[REGISTERS];
+    struct { unsigned at; uint8_t clocks; } trail[PROBE_INSTRUCTIONS];
+    const uint64_t start = cpu->clock, first = cpu->instructions;
+    const uint16_t pc = cpu->pc;
+    __builtin_memcpy(before, cpu->iram, REGISTERS);
+    cpu->impure = 0;
+
+    int count = 0, same = 0;
+    while (count < PROBE_INSTRUCTIONS && !same && harmless(cpu)) {
+        const uint64_t clock = cpu->clock;
+        trail[count].at = bank_of(cpu, cpu->pc) | cpu->pc;
+        step(cpu);
+        trail[count++].clocks = cpu->clock - clock;
+        if (cpu->pending_stop || cpu->impure || cpu->hold || cpu->clock >= limit)
+            break;
+        same = cpu->pc == pc && __builtin_memcmp(before, cpu->iram, REGISTERS) == 0;
+    }
+    if (same) {
+        const uint64_t length = cpu->clock - start, rounds = (limit - 1 - cpu->clock) / length;
+        cpu->instructions += rounds * (cpu->instructions - first);
+        cpu->clock += rounds * length;
+        cpu->skipped += rounds * length;
+        for (int i = 0; cpu->profile && i < count; i++)
+            cpu->profile[trail[i].at] += rounds * trail[i].clocks;
+    }
+    cpu->probe_gap = same ? PROBE_GAP_MIN : cpu->probe_gap * 2;
+    if (cpu->probe_gap > PROBE_GAP_MAX)
+        cpu->probe_gap = PROBE_GAP_MAX;
+    cpu->probe_due = cpu->clock + cpu->probe_gap;
+}
+
+/* -- running ------------------------------------------------------------------------------------------- */
+
+int mcs51_run(struct mcs51 *cpu, uint64_t until)
+{
+    struct mcs51_device *const device = cpu->device;
+    for (;;) {
+        if (cpu->clock >= cpu->timer_due)
+            mcs51_timers_sync(cpu, cpu->clock);
+        if (!cpu->pending_stop && device && cpu->clock >= device->due) {
+            cpu->device_reason = device->tick(device->self, cpu->clock);
+            if (cpu->device_reason)
+                stop(cpu, MCS51_NATIVE_STOP, cpu->pc);
+        }
+        if (cpu->pending_stop) {
+            const int reason = cpu->pending_stop;
+            cpu->pending_stop = 0;
+            return reason;
+        }
+        if (cpu->clock >= until)
+            return MCS51_UNTIL;
+        if (!cpu->hold && interrupt(cpu))
+            continue;
+
+        const uint64_t limit = earlier(until, earlier(cpu->timer_due, device ? device->due : UINT64_MAX));
+        if (cpu->hold) {
+            cpu->hold = 0;
+            if (watched(cpu))
+                step(cpu);
+            else
+                mcs51_execute(cpu, 0);
+        } else if (cpu->skip && cpu->clock >= cpu->probe_due) {
+            probe(cpu, limit);
+        } else if (watched(cpu)) {
+            step(cpu);
+        } else {
+            mcs51_execute(cpu, cpu->skip ? earlier(limit, cpu->probe_due) : limit);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+/* The 8051 core of the emulator: an MCS-51 with one clock a machine cycle, banked CODE (SFR 0x96) and a
+ * second MOVX plane (SFR 0x93, "DPX").
+ *
+ * The core runs until a clock, and stops early where the rest of the chip has a say. It calls nobody: a stop
+ * leaves the reason in the structure, the owner acts and runs on. Storage and flags of the MOVX planes belong
+ * to the bus (emulator/core/bus.py); a byte without flags is read and written here at full speed.
+ *
+ * Python reads this header through cffi: between the two markers stand declarations only, no preprocessor.
+ */
+#ifndef TOWLINE_MCS51_H
+#define TOWLINE_MCS51_H
+
+#include <stdint.h>
+
+/* cffi begin */
+
+/* Flags of a MOVX byte; bus.py has the same. */
+enum mcs51_flag {
+    MCS51_READ_CALLS = 0x01,
+    MCS51_WRITE_CALLS = 0x02,
+    MCS51_WRITE_IGNORED = 0x04,
+    MCS51_WRITE_CLEARS = 0x08,
+    MCS51_UNINITIALISED = 0x10,
+    MCS51_NATIVE = 0x20,
+};
+
+/* Why mcs51_run returned. */
+enum mcs51_stop {
+    MCS51_UNTIL,         /* the clock was reached */
+    MCS51_READ,          /* MOVX read of a READ_CALLS byte: put the value in ACC, run on */
+    MCS51_WRITE,         /* MOVX write of a WRITE_CALLS byte: `value` is what was written */
+    MCS51_NATIVE_STOP,   /* the native device wants its owner: `device_reason` */
+    MCS51_SERIAL,        /* SBUF was written: `value` leaves the serial port */
+    MCS51_ILLEGAL,       /* opcode 0xA5 */
+    MCS51_BREAKPOINT,    /* instrumented: about to execute a marked address */
+    MCS51_STACK,         /* guard: the stack wrapped past 0xFF, or went below its start */
+    MCS51_ERASED,        /* guard: executing code nobody loaded */
+    MCS51_CLOBBERED,     /* guard: RETI with registers other than at interrupt entry; `value`: which */
+    MCS51_UNINIT,        /* guard: MOVX read of RAM nobody wrote; the read has happened */
+};
+
+/* A device that stands in the core's own process of execution: the PCIe TLP engine. */
+struct mcs51_device {
+    void *self;
+    /* A write to a NATIVE byte at cpu->clock. Nonzero: stop with MCS51_NATIVE_STOP and that reason. */
+    int (*write)(void *self, uint64_t clock, uint16_t address, uint8_t value);
+    /* Time has reached `due`. Nonzero: stop, as above. */
+    int (*tick)(void *self, uint64_t clock);
+    /* The clock at which tick wants to be called; UINT64_MAX if never. The device keeps it. */
+    uint64_t due;
+};
+
+/* What an interrupt handler must leave as it found it: saved at entry, compared at RETI by the guard. */
+struct mcs51_saved {
+    uint8_t registers[15];       /* ACC, B, PSW, DPL, DPH, DPX, R0 to R7 of its bank, SP */
+    uint8_t bank;                /* IRAM address of that bank's R0 */
+};
+
+struct mcs51 {
+    uint64_t clock;              /* chip clocks since power-on */
+    uint64_t instructions;       /* executed since power-on */
+    uint64_t skipped;            /* clocks skipped in proven spin loops (counted in clock too) */
+    uint16_t pc;
+    uint8_t iram[256];
+    uint8_t sfr[128];            /* 0x80..0xFF, at index address - 0x80; directly behind iram */
+
+    /* The stop. */
+    uint16_t stop_pc;            /* address of the instruction that stopped */
+    uint16_t address;            /* MOVX address */
+    uint8_t plane;               /* 0 XDATA, 1 PHY (DPX) */
+    uint8_t value;
+    int device_reason;
+
+    /* Memory, owned by others. */
+    const uint8_t *code[2];      /* as seen with CODE bank 0 and 1: 64 KiB, and its first two bytes again */
+    uint8_t *page[2][256];       /* storage of the planes, by 256-byte page */
+    uint8_t *flags[2];           /* 64 KiB each */
+    struct mcs51_device *device; /* may be null */
+
+    /* Interrupts. */
+    uint8_t line[2];             /* levels of INT0 and INT1, 1 = asserted (the pin is low) */
+    uint8_t in_service;          /* bit 0: a low-priority handler runs; bit 1: a high-priority one */
+
+    /* Instrumentation; a core with none of it runs at full speed. Tables are by bank and address of the
+     * instruction; addresses below 0x8000 have the same code in both banks and count as bank 0. */
+    uint64_t *profile;           /* [2][65536] clocks, or null */
+    const uint8_t *marks;        /* [2][65536] nonzero: stop before executing (breakpoints), or null */
+    const uint8_t *loaded;       /* [2][65536] nonzero: code is there (guard), or null */
+    uint8_t *covered;            /* [2][65536] bit 0 executed, 1 branch taken, 2 not taken, or null */
+    uint8_t guard_stack;         /* switch */
+    uint8_t stack_floor;         /* SP may not go below this; 0: not known, the next write to SP sets it */
+    uint8_t guard_interrupts;    /* switch: compare registers at RETI */
+    uint8_t guard_uninit;        /* switch: honour MCS51_UNINITIALISED */
+    uint8_t resume;              /* the next instruction is not stopped at again (after BREAKPOINT, ERASED) */
+    uint8_t skip;                /* switch: skip spin loops that are proven to be fixed points */
+
+    /* The core's own. */
+    uint8_t hold;                /* one instruction has to pass before the next interrupt */
+    uint8_t pending_stop;        /* enum mcs51_stop to return once the instruction is over; 0: none */
+    uint8_t impure;              /* a special function register was touched that is more than storage */
+    uint64_t timer_count;        /* counts of 12 clocks that the timers have seen */
+    uint64_t timer_due;          /* clock of the next timer overflow */
+    uint64_t probe_due;          /* clock at which to look for a spin loop */
+    uint64_t probe_gap;
+    struct mcs51_saved saved[2]; /* by priority */
+};
+
+/* Power-on reset: registers, timers and interrupts; clock, memory and instrumentation stay. */
+void mcs51_reset(struct mcs51 *cpu);
+/* Run until `until` clocks or a stop; returns an enum mcs51_stop. At least one instruction is executed or one
+ * interrupt taken if the clock is below `until`; the last instruction may end a few clocks past it. */
+int mcs51_run(struct mcs51 *cpu, uint64_t until);
+/* Drive INT0 or INT1 at cpu->clock. */
+void mcs51_line(struct mcs51 *cpu, int number, int level);
+/* Bring the registers that are computed on demand, P and the timers', up to cpu->clock, for someone who looks
+ * at sfr from outside. */
+void mcs51_settle(struct mcs51 *cpu);
+/* A byte arrives at the serial port: SBUF and RI. As on the chip, it is lost unless REN is set and RI clear. */
+void mcs51_receive(struct mcs51 *cpu, uint8_t value);
+
+/* cffi end */
+
+#endif

@@ -1,0 +1,171 @@
+"""The emulator's C, compiled on first use into the user's cache and called through cffi.
+
+A folder whose header marks declarations with "cffi begin" and "cffi end" is native: its C files become part
+of one shared library, and the marked declarations are what Python sees. The C is freestanding: clang's own
+headers and lld are all it takes, no C library's headers, no gcc, no Python.h.
+
+The library is keyed by what determines it (compiler and version, command, sources, headers) and written
+whole or not at all, so that any number of processes may build it at once. Its own digest stands behind it:
+loading a damaged one would kill the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from emulator.mcs51 import opcodes
+from sdk import toolchain
+from sdk.errors import EnvironmentMissing, OutputFailed
+from sdk.extras import require
+from sdk.files import scratch_directory, write
+
+ROOT = Path(__file__).parent
+
+FLAGS = (
+    "-std=gnu17",
+    "-O2",
+    "-fPIC",
+    "-ffreestanding",
+    "-fno-plt",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
+
+LINK_FLAGS = ("-shared", "--build-id=none", "-s")
+
+GENERATED = {"opcodes.h": opcodes.c_header}
+"""Headers written by Python, by the name under which C includes them."""
+
+_MARKED = re.compile(r"/\* cffi begin \*/(.*?)/\* cffi end \*/", re.DOTALL)
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+
+
+@functools.cache
+def library() -> tuple[Any, Any]:
+    """The cffi instance that knows the declarations, and the loaded library; cached for the process.
+
+    Raises:
+        EnvironmentMissing: cffi is not installed, or the library cannot be loaded.
+        ToolMissing: clang or lld is not there.
+        BuildFailed: one of them refused its input.
+        OutputFailed: the cache cannot be written.
+    """
+    ffi = require("cffi", extra="emulator").FFI()
+    for header in _in_order(_headers()):
+        for declarations in _MARKED.findall(header.read_text()):
+            ffi.cdef(declarations)
+    path = _built()
+    try:
+        return ffi, ffi.dlopen(str(path))
+    except OSError as problem:
+        raise EnvironmentMissing(
+            f"the emulator's library cannot be loaded: {problem}",
+            where=str(path),
+            hint="set TOWLINE_CACHE to a directory that programs may be run from",
+        ) from None
+
+
+def cache_directory() -> Path:
+    """TOWLINE_CACHE, or the user's cache directory."""
+    override = os.environ.get("TOWLINE_CACHE")
+    root = (
+        Path(override)
+        if override
+        else Path(require("platformdirs", extra="emulator").user_cache_path("towline"))
+    )
+    return root / "emulator"
+
+
+def _headers() -> list[Path]:
+    """Headers with declarations for Python."""
+    return [path for path in sorted(ROOT.rglob("*.h")) if _MARKED.search(path.read_text())]
+
+
+def _in_order(headers: Iterable[Path]) -> list[Path]:
+    """Headers after those that they include."""
+    todo = {path.name: path for path in headers}
+    done: list[Path] = []
+
+    def visit(name: str) -> None:
+        path = todo.pop(name, None)
+        if path is not None:
+            for included in _INCLUDE.findall(path.read_text()):
+                visit(Path(included).name)
+            done.append(path)
+
+    for name in list(todo):
+        visit(name)
+    return done
+
+
+def _built() -> Path:
+    """Path of the library in the cache, built if it is not there."""
+    folders = sorted({path.parent for path in _headers()})
+    sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
+    digest = hashlib.sha256()
+    facts = [toolchain.version("clang"), toolchain.version("lld"), platform.machine(), *FLAGS, *LINK_FLAGS]
+    facts += [text for name, header in GENERATED.items() for text in (name, header())]
+    for folder in folders:
+        for path in sorted((*folder.glob("*.c"), *folder.glob("*.h"))):
+            facts += [str(path.relative_to(ROOT)), path.read_text()]
+    for fact in facts:
+        digest.update(fact.encode() + b"\0")
+    cached = cache_directory() / f"emulator-{digest.hexdigest()[:24]}.so"
+    if not _intact(cached):
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OutputFailed(
+                f"cannot be created: {problem.strerror}",
+                where=str(cached.parent),
+                hint="set TOWLINE_CACHE to a directory that can be written",
+            ) from problem
+        library = _build(sources)
+        write(cached, library + hashlib.sha256(library).digest())
+    return cached
+
+
+def _intact(path: Path) -> bool:
+    """Whether a library is there as it was written; its digest is the last 32 bytes."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-32]).digest() == data[-32:]
+
+
+def _build(sources: Iterable[Path]) -> bytes:
+    """The shared library."""
+    with scratch_directory() as directory:
+        for name, header in GENERATED.items():
+            write(directory / name, header().encode())
+
+        def compiled(numbered: tuple[int, Path]) -> Path:
+            number, source = numbered
+            target = directory / f"{number}.o"
+            args: list[str | Path] = [
+                *FLAGS,
+                f"-I{directory}",
+                f"-I{ROOT.parent}",
+                "-c",
+                "-o",
+                target,
+                source,
+            ]
+            toolchain.run("clang", args, timeout=300)
+            return target
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            objects = list(pool.map(compiled, enumerate(sources)))
+        target = directory / "emulator.so"
+        toolchain.run("lld", [*LINK_FLAGS, "-o", target, *objects], timeout=120)
+        return target.read_bytes()

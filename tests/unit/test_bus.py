@@ -1,0 +1,192 @@
+"""The bus: what each access kind does to a CPU write, who is called, what strict refuses."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from emulator.core import bus as bus_module
+from emulator.core.bus import Bus, Unmodelled
+from emulator.core.clock import Scheduler
+from firmware.asm2464pd.describe import Access, Evidence, Field, Map, Memory, Register, Space
+
+X = Space.XDATA
+TRACE = Evidence.TRACE
+
+
+def register(name: str, address: int, access: Access = Access.RW, **rest: object) -> Register:
+    return Register(name, X, address, rest.pop("evidence", TRACE), "", access=access, **rest)  # type: ignore[arg-type]
+
+
+PLAIN = register("PLAIN", 0x9000, reset=0x5A)
+STATUS = register("STATUS", 0x9001, Access.RO, reset=0x80)
+EVENTS = register("EVENTS", 0x9002, Access.W1C)
+COMMAND = register("COMMAND", 0x9003, Access.SELF_CLEARING)
+QUEUE = register("QUEUE", 0x9004, Access.FIFO)
+WORD = register("WORD", 0x9010, size=2)
+LITTLE = register("LITTLE", 0x9012, size=2, little=True)
+DOUBTFUL = register("DOUBTFUL", 0x9020, evidence=Evidence.GUESS)
+UNCLAIMED = register("UNCLAIMED", 0x9021)
+MIXED = register(
+    "MIXED",
+    0x9030,
+    Access.RW,
+    fields=(Field("FLAG", 0, access=Access.W1C), Field("REST", 1, 7, access=Access.W1C)),
+)
+ALL = (PLAIN, STATUS, EVENTS, COMMAND, QUEUE, WORD, LITTLE, DOUBTFUL, UNCLAIMED, MIXED)
+MEMORIES = (
+    Memory("RAM", X, 0x0000, 0x1000, TRACE, ""),
+    Memory("MIRROR", X, 0x1000, 0x100, TRACE, "", mirror=0x0000),
+    Memory("WINDOW", X, 0xF000, 0x1000, TRACE, "", sram=0, pcie=0x200000),
+    Memory("LANDING", X, 0x7000, 0x1000, TRACE, "", writable=False),
+)
+
+
+@pytest.fixture
+def bus() -> Bus:
+    made = Bus(Map(ALL, MEMORIES), Scheduler())
+    for entry in ALL:
+        if entry is not UNCLAIMED:
+            made.map(entry, "test")
+    return made
+
+
+def test_storage_begins_at_the_reset_value(bus: Bus) -> None:
+    assert bus.value(PLAIN) == 0x5A
+    assert bus.value(STATUS) == 0x80
+
+
+@pytest.mark.parametrize(
+    ("entry", "before", "written", "after"),
+    [
+        (PLAIN, 0x0F, 0xF0, 0xF0),
+        (STATUS, 0x0F, 0xF0, 0x0F),
+        (EVENTS, 0x0F, 0x05, 0x0A),
+        (COMMAND, 0x00, 0xFF, 0x00),
+        (MIXED, 0x0F, 0x05, 0x0A),
+    ],
+)
+def test_access_kind_decides_what_a_write_leaves(
+    bus: Bus, entry: Register, before: int, written: int, after: int
+) -> None:
+    bus.set(entry, before)
+    bus.cpu_write(X, entry.address, written)
+    assert bus.value(entry) == after
+
+
+def test_native_flags_say_the_same_as_cpu_write(bus: Bus) -> None:
+    flags = bus.planes[X].flags
+    assert flags[PLAIN.address] == 0
+    assert flags[STATUS.address] == bus_module.WRITE_IGNORED
+    assert flags[EVENTS.address] == bus_module.WRITE_CLEARS
+    assert flags[COMMAND.address] == bus_module.WRITE_IGNORED
+    assert flags[MIXED.address] == bus_module.WRITE_CLEARS
+    assert flags[UNCLAIMED.address] == bus_module.READ_CALLS | bus_module.WRITE_CALLS
+    assert flags[0x0123] == 0
+    assert flags[0x7123] == bus_module.WRITE_IGNORED
+    assert flags[0x6123] == bus_module.READ_CALLS | bus_module.WRITE_CALLS
+
+
+def test_functions_are_called_after_the_storage_changed(bus: Bus) -> None:
+    seen = []
+    bus.map(EVENTS, "test", write=lambda value: seen.append((value, bus.value(EVENTS))))
+    bus.map(QUEUE, "test", read=lambda: 0x42)
+    bus.set(EVENTS, 0x03)
+    bus.cpu_write(X, EVENTS.address, 0x01)
+    assert seen == [(0x01, 0x02)]
+    assert bus.cpu_read(X, QUEUE.address) == 0x42
+    assert bus.planes[X].flags[QUEUE.address] & bus_module.READ_CALLS
+
+
+def test_byte_order_of_wide_registers(bus: Bus) -> None:
+    bus.set(WORD, 0x1234)
+    bus.set(LITTLE, 0x1234)
+    assert bus.load(X, 0x9010, 4) == bytes.fromhex("12343412")
+    assert (bus.value(WORD), bus.value(LITTLE)) == (0x1234, 0x1234)
+
+
+def test_windows_and_mirrors_are_one_store(bus: Bus) -> None:
+    bus.store(Space.SRAM, 0x234, b"\x77")
+    assert bus.load(X, 0xF234, 1) == b"\x77"
+    bus.store(X, 0xF235, b"\x78")
+    assert bus.load(Space.SRAM, 0x235, 1) == b"\x78"
+    bus.store(X, 0x1012, b"\x79")
+    assert bus.load(X, 0x0012, 1) == b"\x79"
+
+
+def test_what_is_doubtful_is_said_once(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    bus.program_counter = lambda: 0x1234
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            bus.cpu_read(X, DOUBTFUL.address)
+            bus.cpu_read(X, UNCLAIMED.address)
+            bus.cpu_write(X, 0x9FFF, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "xdata 0x9020, accessed at PC 0x1234: DOUBTFUL is only a guess",
+        "xdata 0x9021, accessed at PC 0x1234: UNCLAIMED is declared but not modelled",
+        "xdata 0x9fff, accessed at PC 0x1234: nothing is known of it (nearest: MIXED at 0x9030)",
+    ]
+    assert bus.planes[X].flags[DOUBTFUL.address] == 0, "once said, it runs at full speed"
+
+
+@pytest.mark.parametrize("address", [0x9020, 0x9021, 0x9022])
+def test_strict_refuses_every_time(address: int) -> None:
+    bus = Bus(Map(ALL, MEMORIES), Scheduler(), strict=True)
+    bus.map(DOUBTFUL, "test")
+    for _ in range(2):
+        with pytest.raises(Unmodelled, match=r"DOUBTFUL|UNCLAIMED|nothing is known") as caught:
+            bus.cpu_write(X, address, 0)
+        assert f"{address:#06x}" in str(caught.value)
+
+
+def test_watched_bytes_come_to_the_observers(bus: Bus) -> None:
+    class Observer:
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
+            self.seen.append((kind, address, value))
+
+        def changed(self, space: Space, address: int, data: bytes) -> None:
+            self.seen.append(("C", address, data))
+
+        def line(self, number: int, level: bool) -> None:
+            self.seen.append(("L", number, level))
+
+    observer = Observer()
+    bus.observers.append(observer)
+    bus.watch(X, PLAIN.address)
+    assert bus.planes[X].flags[PLAIN.address] == bus_module.READ_CALLS | bus_module.WRITE_CALLS
+    bus.cpu_write(X, PLAIN.address, 1)
+    bus.cpu_read(X, PLAIN.address)
+    bus.set(STATUS, 2)
+    bus.interrupt(0, True)
+    assert observer.seen == [("W", 0x9000, 1), ("R", 0x9000, 1), ("C", 0x9001, b"\x02"), ("L", 0, True)]
+
+
+def test_uninitialised_ram_is_marked_until_stored(bus: Bus) -> None:
+    bus.guard_uninitialised()
+    flags = bus.planes[X].flags
+    assert flags[0x0010] & bus_module.UNINITIALISED
+    assert not flags[0xF010] & bus_module.UNINITIALISED, "a device may have written the SRAM"
+    bus.store(X, 0x0010, b"\0")
+    assert not flags[0x0010] & bus_module.UNINITIALISED
+
+
+def test_clock_orders_events_and_takes_them_back() -> None:
+    clock = Scheduler()
+    seen: list[str] = []
+    clock.at(20, lambda: seen.append("late"))
+    clock.at(10, lambda: seen.append("first"))
+    clock.at(10, lambda: seen.append("second"))
+    clock.cancel(clock.at(10, lambda: seen.append("never")))
+    clock.now = 10
+    clock.run_due()
+    assert seen == ["first", "second"]
+    assert clock.next == 20
+    clock.now = 25
+    clock.at(5, lambda: seen.append("overdue"))
+    clock.run_due()
+    assert seen == ["first", "second", "late", "overdue"]
+    assert clock.next is None

@@ -1,0 +1,59 @@
+"""How the native library comes about: found in the cache, built once, and what is said if it cannot be."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator import native
+from sdk.errors import EnvironmentMissing, ToolMissing
+
+ROOT = Path(__file__).parents[2]
+
+USE = "from emulator.native import library; ffi, lib = library(); print(lib.MCS51_ILLEGAL)"
+
+
+def test_the_library_offers_what_the_headers_declare():
+    ffi, library = native.library()
+    cpu = ffi.new("struct mcs51 *")
+    assert library.MCS51_NATIVE == 0x20
+    assert ffi.offsetof("struct mcs51", "sfr") == ffi.offsetof("struct mcs51", "iram") + 256
+    assert len(cpu.page) == 2
+    assert native.library() is native.library()
+
+
+def test_a_missing_compiler_is_named_with_its_install_command(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_CLANG", "/nowhere/clang")
+    with pytest.raises(ToolMissing) as caught:
+        native.library.__wrapped__()
+    assert "clang" in str(caught.value)
+    assert "apt-get install" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cffi", None)
+    with pytest.raises(EnvironmentMissing) as caught:
+        native.library.__wrapped__()
+    assert caught.value.hint == "pip install 'towline[emulator]'"
+
+
+@pytest.mark.slow
+def test_many_processes_may_build_it_at_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    command = [sys.executable, "-c", USE]
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate(timeout=120)[0] for process in running] == [b"5\n"] * 4
+    assert len(list((tmp_path / "emulator").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_a_damaged_library_is_built_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
+    path = native._built()
+    good = path.read_bytes()
+    path.write_bytes(good[:1000])
+    assert subprocess.run([sys.executable, "-c", USE], cwd=ROOT, check=False).returncode == 0
+    assert path.read_bytes() == good
