@@ -1,0 +1,1 @@
+"""A PCIe fabric: functions, ports that route by bus number and address, and a plain test endpoint."""
