@@ -1,0 +1,309 @@
+"""Who lets virtual time pass: one thread at a time, for as long as someone waits.
+
+Any number of threads submit transfers to an emulated device. Whoever waits first takes the role of the
+driver and advances the world until what it waits for has happened; the others sleep on an event of their
+own. What threads want done to the emulated side (begin a transfer, cancel one) goes through an inbox that
+the driver empties between steps; with no driver about, the thread that posts does the work itself. A driver
+that has what it wanted hands the role to one that still waits. So the emulated side runs in one thread of
+execution at a time, and with one submitting thread a run is the same to the clock, however fast it ran.
+
+Wall time plays a part in three places, none of which a single thread's clocks can tell: a watchdog over
+transfers that nothing would ever end; Ctrl-C, which is held back until the step under way has ended, so that
+no event of the scheduler gets lost; and a limit on how fast idle time passes while the program has other
+threads, which would otherwise find their time-outs over before they had begun to compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Protocol
+
+from emulator.core.clock import HZ, Scheduler, clocks, seconds
+from sdk.errors import DeviceFailed, InternalError, UsageError
+
+SLICE = clocks(1e-3)
+"""The longest step: the driver looks at its inbox and at Ctrl-C at least once per virtual millisecond."""
+PATIENCE = 60.0
+"""Wall seconds without any progress after which the watchdog ends a wait."""
+HASTE = 10
+"""How much faster than wall time virtual time may pass while no transfer moves and other threads may act."""
+NAP = 1e-3
+"""Wall seconds that the driver waits at a time, to keep to that."""
+INTERRUPT_POLL = 0.1
+"""Wall seconds after which a main thread that is not the driver looks for Ctrl-C."""
+
+SECONDS_PER_CLOCK = float(1 / HZ)
+
+Action = Callable[[], None]
+
+ticks = functools.lru_cache(maxsize=256)(clocks)
+"""`clocks`, remembered: callers use the same few time-outs over and over."""
+
+
+class World(Protocol):
+    """What can let virtual time pass: a machine."""
+
+    @property
+    def clock(self) -> Scheduler:
+        """Virtual time."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held around each step and each action; re-entrant."""
+
+    def step(self, until: int) -> None:
+        """Advance to clock `until` at most, and return as soon as an event has happened.
+
+        The pump looks between steps whether someone's wait is over; a step that ran on would let time pass
+        that nobody waits for.
+        """
+
+
+class Waiter:
+    """Someone for whom time passes until `wake` is called.
+
+    Args:
+        bounded: an event of the scheduler will call `wake` at the latest, so that passing time is progress.
+        shared: what it waits for may depend on what other threads of the program do.
+    """
+
+    __slots__ = ("bounded", "done", "error", "event", "leads", "left", "shared", "thread")
+
+    def __init__(self, *, bounded: bool, shared: bool = False) -> None:
+        self.bounded = bounded
+        self.shared = shared
+        self.done = False
+        self.error: Exception | None = None
+        self.event = threading.Event()
+        self.leads = False
+        self.left = threading.Event()
+        self.thread = threading.get_ident()
+
+    def wake(self, error: Exception | None = None) -> None:
+        """End the wait; with an error, which the waiting thread then raises."""
+        self.error = error
+        self.done = True
+        self.event.set()
+
+
+class Pump:
+    """Virtual time for several threads; a `wire.Clock`.
+
+    Args:
+        world: what it advances.
+        patience: wall seconds without progress after which a wait fails.
+
+    Attributes:
+        scheduler: the world's, for use in the driver's thread only.
+        progress: counts what transfers achieve; who moves a packet increments it.
+    """
+
+    def __init__(self, world: World, patience: float = PATIENCE) -> None:
+        self.scheduler = world.clock
+        self.progress = 0
+        self._world = world
+        self._patience = patience
+        self._mutex = threading.Lock()  # over what follows
+        self._inbox: deque[Action] = deque()
+        self._waiting: list[Waiter] = []
+        self._driver: int | None = None  # the thread that has the role
+
+    def now(self) -> float:
+        """Seconds of virtual time since power-on."""
+        return seconds(self.scheduler.now)
+
+    def sleep(self, duration: float) -> None:
+        """Let `duration` seconds of virtual time pass.
+
+        Raises:
+            UsageError: the duration is negative.
+        """
+        if duration < 0:
+            raise UsageError(f"a sleep of {duration:g} s is negative")
+        waiter = Waiter(bounded=True)
+        self.run(lambda: self._wake_later(waiter, duration), waiter)
+
+    def post(self, action: Action) -> None:
+        """Have an action done in the world's thread of execution, at the present clock.
+
+        Without a driver it has been done on return, and what it raises is raised here.
+        """
+        with self._mutex:
+            self._inbox.append(action)
+            if self._driver is not None:
+                return
+            self._driver = threading.get_ident()
+        with _interrupts_held():
+            try:
+                self._empty_inbox()
+            finally:
+                self._leave()
+
+    def run(self, begin: Action, waiter: Waiter) -> None:
+        """Do `begin` in the world's thread of execution, then let time pass until the waiter is woken.
+
+        Raises:
+            DeviceFailed: the watchdog's.
+            KeyboardInterrupt: Ctrl-C; the waiter is out, others go on.
+            Exception: what the world raised, in this thread or in the driver's.
+        """
+        if self._driver == waiter.thread:
+            raise InternalError("a callback of the emulated device waits for the device")
+        with _interrupts_held() as interrupt:
+            with self._mutex:
+                self._inbox.append(begin)
+                self._waiting.append(waiter)
+                if self._driver is None:
+                    self._driver = waiter.thread
+                    waiter.leads = True
+            try:
+                self._wait(waiter, interrupt)
+            finally:
+                with self._mutex:
+                    self._waiting.remove(waiter)
+                waiter.left.set()
+                if waiter.leads:
+                    self._leave()
+        if waiter.error is not None:
+            raise waiter.error
+
+    def _wake_later(self, waiter: Waiter, duration: float) -> None:
+        self.scheduler.after(ticks(duration), waiter.wake)
+
+    def _wait(self, waiter: Waiter, interrupt: Action | None) -> None:
+        while not waiter.done:
+            if waiter.leads:
+                self._drive(waiter, interrupt)
+            elif interrupt is None:
+                waiter.event.wait()
+            else:
+                waiter.event.wait(INTERRUPT_POLL)
+                interrupt()
+
+    def _drive(self, waiter: Waiter, interrupt: Action | None) -> None:
+        """Advance the world until the waiter is woken."""
+        clock, step, lock, inbox = self.scheduler, self._world.step, self._world.lock, self._inbox
+        mark, since = -1, 0.0  # the progress that the watchdog saw last, and when
+        moved, quiet, began = -1, 0, 0.0  # transfers' progress, and the clock and time of the last of it
+        try:
+            while True:
+                if inbox:
+                    self._empty_inbox()
+                if waiter.done:
+                    return
+                if interrupt is not None:
+                    interrupt()
+                now = time.monotonic()
+                if self.progress != moved:
+                    moved, quiet, began = self.progress, clock.now, now
+                progress = clock.now if waiter.bounded else moved
+                if progress != mark:
+                    mark, since = progress, now
+                elif now - since > self._patience:
+                    raise self._stuck(waiter)
+                due = began + (clock.now - quiet) * (SECONDS_PER_CLOCK / HASTE)
+                if due > now and self._others_may_act():
+                    time.sleep(min(due - now, NAP))
+                    continue
+                with lock:
+                    step(clock.now + SLICE)
+                if len(self._waiting) > 1:
+                    self._let_leave(waiter)
+        except Exception as error:
+            with self._mutex:
+                for other in self._waiting:
+                    if other is not waiter and not other.done:
+                        other.wake(error)
+            raise
+
+    def _others_may_act(self) -> bool:
+        return threading.active_count() > 1 and any(other.shared for other in tuple(self._waiting))
+
+    def _empty_inbox(self) -> None:
+        """For who has the role only."""
+        with self._world.lock:
+            while self._inbox:
+                self._inbox.popleft()()
+
+    def _let_leave(self, driver: Waiter) -> None:
+        """Let threads go whose wait is over, before time goes on.
+
+        Each has the interpreter to itself then, and mostly submits its next transfer before this thread runs
+        again: no virtual time passes between the two just because the machine has few cores.
+        """
+        for other in tuple(self._waiting):
+            if other.done and other is not driver:
+                other.left.wait()
+
+    def _leave(self) -> None:
+        """Give the role to one who waits, or to nobody; never with something left in the inbox."""
+        failure: Exception | None = None
+        while not self._handed_over():
+            try:
+                self._empty_inbox()
+            except Exception as error:  # the rest of the inbox still has to be done
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _handed_over(self) -> bool:
+        with self._mutex:
+            for other in self._waiting:
+                if not other.done:
+                    self._driver = other.thread
+                    other.leads = True
+                    other.event.set()
+                    return True
+            if self._inbox:
+                return False
+            self._driver = None
+            return True
+
+    def _stuck(self, waiter: Waiter) -> DeviceFailed:
+        where = f"{seconds(self.scheduler.now):.6f} s after power-on"
+        if waiter.bounded:
+            return DeviceFailed(
+                f"virtual time has stood still for {self._patience:g} s",
+                where=where,
+                hint="a block of the chip schedules events without end at one clock: please report it",
+            )
+        return DeviceFailed(
+            f"no USB transfer has moved for {self._patience:g} s, and the one waited for has no time-out",
+            where=where,
+            hint="give the transfer a time-out, or see with --trace what the firmware waits for",
+        )
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[Action | None]:
+    """Hold Ctrl-C back; yields a function that lets it through, None outside the main thread.
+
+    What is still held back at the end is let through there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    previous = signal.getsignal(signal.SIGINT)
+    if not callable(previous):  # ignored, or the process simply ends
+        yield None
+        return
+    held: list[tuple[int, FrameType | None]] = []
+
+    def let_through() -> None:
+        if held:
+            previous(*held.pop())
+
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield let_through
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        let_through()
