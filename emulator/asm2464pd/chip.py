@@ -1,0 +1,76 @@
+"""The chip without its CPU: every block on one bus, wired to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.asm2464pd import timing
+from emulator.asm2464pd.dma import SlotDma
+from emulator.asm2464pd.flash import FlashController
+from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.link import PcieLink
+from emulator.asm2464pd.phy import Phy
+from emulator.asm2464pd.system import SystemControl
+from emulator.asm2464pd.timers import Timers
+from emulator.asm2464pd.tlp import TlpEngine
+from emulator.asm2464pd.uart import Uart
+from emulator.asm2464pd.upstream import UpstreamMemory
+from emulator.asm2464pd.usb import UsbController
+from emulator.core.bus import Bus
+from emulator.pcie.fabric import Fabric, chain
+from emulator.pcie.function import PcieFunction
+from emulator.pcie.ports import BRIDGES, BridgePort
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Where the chip's outputs go.
+
+    Attributes:
+        uart: takes what the UART sends.
+        restart_cpu: starts the CPU again at address 0.
+    """
+
+    uart: Callable[[bytes], None]
+    restart_cpu: Callable[[], None]
+
+
+class Chip:
+    """The peripherals of an ASM2464PD, and what is soldered and plugged to it.
+
+    Args:
+        bus: registers and memory.
+        flash: on the SPI pins.
+        function: on bus 4, behind the chip's and the card's ports.
+        pins: where the outputs go.
+    """
+
+    def __init__(self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins) -> None:
+        self.bus = bus
+        self.flash = flash
+        self.interrupts = Interrupts(bus)
+        self.usb = UsbController(bus, self.interrupts)
+        self.upstream = UpstreamMemory(bus)
+        self.dma = SlotDma(bus, self.upstream, self.usb.wake, lambda: self.usb.packet_size)
+        self.usb.engine = self.dma
+        self.fabric = Fabric(
+            chain(*(BridgePort(port) for port in BRIDGES), function),
+            self.upstream,
+            bus.clock,
+            bytes_per_second=timing.PCIE_BYTES_PER_SECOND,
+        )
+        self.tlp = TlpEngine(bus, self.fabric)
+        self.link = PcieLink(bus, self.fabric, self.tlp)
+        self.phy = Phy(bus)
+        self.flash_controller = FlashController(bus, flash)
+        self.timers = Timers(bus)
+        self.uart = Uart(bus, pins.uart)
+        self._restart_cpu = pins.restart_cpu
+        self.system = SystemControl(bus, self._restart, self.usb.reconnect)
+
+    def _restart(self) -> None:
+        """The CPU starts again and USB enumerates again; memory and the other registers stay."""
+        self.usb.reconnect()
+        self._restart_cpu()

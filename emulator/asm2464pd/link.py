@@ -1,0 +1,125 @@
+"""Power, reset and link of the PCIe port.
+
+The link trains once the slot has its supplies, the port is switched on and PERST# is released; it reaches L0
+a while later. Taking any of them away brings it down and resets what is behind it. TLPs pass when the link is
+up and routing is enabled. The order of all this is the open firmware's; the training time is a guess, and so
+is what the LTSSM shows on the way.
+"""
+
+from __future__ import annotations
+
+from emulator.asm2464pd import timing
+from emulator.asm2464pd.tlp import TlpEngine
+from emulator.core.bus import Bus
+from emulator.core.clock import Event
+from emulator.pcie.fabric import Fabric
+from emulator.pcie.function import Reset
+from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.registers import link as facts
+
+_STATES = {name: value for value, name in facts.LTSSM.items()}
+
+
+class PcieLink:
+    """The port's power sequence and link state.
+
+    Args:
+        bus: of the chip.
+        fabric: what is behind the link; reset with it.
+        engine: told whether TLPs get through.
+        generation: PCIe generation that the link trains to.
+        lanes: its width.
+    """
+
+    def __init__(
+        self, bus: Bus, fabric: Fabric, engine: TlpEngine, *, generation: int = 4, lanes: int = 4
+    ) -> None:
+        self._bus = bus
+        self._fabric = fabric
+        self._engine = engine
+        self._rate = lanes << facts.PCIE_LINK_RATE.field("LANES").bit | generation
+        self._perst_stuck = False
+        self._released = False
+        self._training: Event | None = None
+        self.up = False
+        """Whether the link is in L0."""
+        for register in (
+            facts.PCIE_TUNNEL_CONFIG,
+            facts.PCIE_TUNNEL_CONTROL,
+            facts.PCIE_TUNNEL_LINK_STATE,
+            facts.PCIE_TUNNEL_LINK_STATUS,
+            facts.PCIE_LTSSM,
+            facts.PCIE_LINK_STATUS,
+            facts.PCIE_LINK_RATE,
+        ):
+            bus.map(register, "link")
+        for register in (
+            facts.PCIE_PERST,
+            facts.PCIE_SLOT_3V3,
+            facts.PCIE_SLOT_12V,
+            facts.PCIE_PORT_POWER,
+            facts.PCIE_ROUTING,
+        ):
+            bus.map(register, "link", write=self._written)
+
+    @property
+    def perst_stuck(self) -> bool:
+        """Fault: the slot's PERST# stays asserted, whatever the register says."""
+        return self._perst_stuck
+
+    @perst_stuck.setter
+    def perst_stuck(self, value: bool) -> None:
+        self._perst_stuck = value
+        self._update()
+
+    def link_down_at(self, clock: int) -> None:
+        """Fault: the link goes down at `clock`, and trains again only after a power cycle or PERST#."""
+        self._bus.clock.at(clock, lambda: self._down(Reset.HOT))
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _written(self, value: int) -> None:
+        self._update()
+
+    def _update(self) -> None:
+        """Follow the registers."""
+        on = self._all(facts.PCIE_PORT_POWER, "ENABLE")
+        ready = (
+            self._all(facts.PCIE_SLOT_3V3, "ENABLE")
+            and self._all(facts.PCIE_SLOT_12V, "ENABLE")
+            and not self._all(facts.PCIE_PERST, "ASSERT")
+            and not self._perst_stuck
+        )
+        before, self._released = self._released, ready and on
+        if self._released and not before:
+            self._show(_STATES["POLLING"])
+            self._training = self._bus.clock.after(timing.PCIE_TRAINING.clocks, self._trained)
+        elif before and not self._released:
+            self._down(Reset.HOT if ready else Reset.PERST)
+        self._connect()
+
+    def _trained(self) -> None:
+        self._training = None
+        self.up = True
+        self._show(_STATES["L0"])
+        self._connect()
+
+    def _down(self, kind: Reset) -> None:
+        self._bus.clock.cancel(self._training)
+        self._training = None
+        self.up = False
+        self._show(_STATES["DETECT_QUIET"])
+        self._connect()
+        self._fabric.reset(kind)
+
+    def _connect(self) -> None:
+        self._engine.connect(link=self.up, routing=self._all(facts.PCIE_ROUTING, "ENABLE"))
+
+    def _show(self, ltssm: int) -> None:
+        self._bus.set(facts.PCIE_LTSSM, ltssm)
+        self._bus.set(facts.PCIE_LINK_STATUS, facts.PCIE_LINK_STATUS["UP"] if self.up else 0)
+        self._bus.set(facts.PCIE_LINK_RATE, self._rate if self.up else 0)
+
+    def _all(self, register: Register, field: str) -> bool:
+        """Whether every bit of a field is set."""
+        return self._bus.value(register) & register[field] == register[field]

@@ -1,0 +1,93 @@
+"""The chip's five timers: count to a threshold, set a flag, stop.
+
+The open firmware sleeps with timers 0 and 1, in mode 4 only, where a tick is half a millisecond: that much is
+certain. The other timers have the same registers. That counting stops at the threshold is how the timer of
+ASMedia's USB host controllers works, and what a dump of the vendor's running firmware shows (EXPIRED without
+ENABLE). The other modes are a guess: each doubles the tick, as a comment of the vendor-firmware
+reconstruction has it; their use is reported.
+
+None of them raises an interrupt of the 8051: a working firmware enables the 8051's timer 0 interrupt, has no
+code at its vector, and runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from emulator.asm2464pd.undefined import Reporter
+from emulator.core.bus import Bus
+from emulator.core.clock import HZ, Event
+from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.registers import system as regs
+
+KNOWN_MODE = 4
+KNOWN_TICK = HZ / 2000
+"""Clocks of a tick in mode 4, half a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """The registers of one timer."""
+
+    mode: Register
+    csr: Register
+    threshold: Register
+
+
+BANKS = (
+    Bank(regs.TIMER0_MODE, regs.TIMER0_CSR, regs.TIMER0_THRESHOLD),
+    Bank(regs.TIMER1_MODE, regs.TIMER1_CSR, regs.TIMER1_THRESHOLD),
+    Bank(regs.TIMER2_MODE, regs.TIMER2_CSR, regs.TIMER2_THRESHOLD),
+    Bank(regs.TIMER3_MODE, regs.TIMER3_CSR, regs.TIMER3_THRESHOLD),
+    Bank(regs.TIMER4_MODE, regs.TIMER4_CSR, regs.TIMER4_THRESHOLD),
+)
+
+
+class Timers:
+    """All timers of the chip."""
+
+    def __init__(self, bus: Bus) -> None:
+        undefined = Reporter(bus)
+        for bank in BANKS:
+            _Timer(bus, bank, undefined)
+
+
+class _Timer:
+    """One timer; the bus keeps it alive."""
+
+    def __init__(self, bus: Bus, bank: Bank, undefined: Reporter) -> None:
+        self._bus = bus
+        self._bank = bank
+        self._undefined = undefined
+        self._expiry: Event | None = None
+        bus.map(bank.mode, "timers")
+        bus.map(bank.threshold, "timers")
+        bus.map(bank.csr, "timers", write=self._csr_written)
+
+    def _csr_written(self, value: int) -> None:
+        csr = self._bank.csr
+        if value & csr["CLEAR"]:
+            self._bus.clock.cancel(self._expiry)
+            self._bus.clear_bits(csr, csr["ENABLE"])
+        if value & csr["EXPIRED"]:
+            self._bus.clear_bits(csr, csr["EXPIRED"])
+        if value & csr["ENABLE"]:
+            self._start()
+
+    def _start(self) -> None:
+        bus, bank = self._bus, self._bank
+        mode = bank.mode.field("PRESCALER").get(bus.value(bank.mode))
+        if mode != KNOWN_MODE:
+            self._undefined.report(
+                f"{bank.mode.name} is {mode}, whose tick is only a guess",
+                hint=f"mode {KNOWN_MODE} is known: 0.5 ms",
+            )
+        tick = KNOWN_TICK * 2**mode / 2**KNOWN_MODE
+        bus.clock.cancel(self._expiry)
+        bus.raise_bits(bank.csr, bank.csr["ENABLE"])
+        self._expiry = bus.clock.after(math.ceil(bus.value(bank.threshold) * tick), self._expired)
+
+    def _expired(self) -> None:
+        csr = self._bank.csr
+        self._bus.set(csr, self._bus.value(csr) & ~csr["ENABLE"] | csr["EXPIRED"])

@@ -1,0 +1,42 @@
+"""Uses of the chip whose outcome nobody knows: said once, or refused under `--strict`."""
+
+from __future__ import annotations
+
+import logging
+
+from emulator.core.bus import Bus
+from sdk.errors import DeviceFailed
+
+log = logging.getLogger(__name__)
+
+
+class Undefined(DeviceFailed):
+    """Under `--strict`: something happened whose effect on the real chip is not known."""
+
+    code = "undefined"
+
+
+class Reporter:
+    """Reports undefined uses of one block.
+
+    Args:
+        bus: whose `strict` decides, and whose program counter says where the CPU was.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._said: set[str] = set()
+
+    def report(self, what: str, *, hint: str, detail: str = "") -> None:
+        """Log `what`, once however often it happens; `detail` may differ from time to time.
+
+        Raises:
+            Undefined: the bus is strict.
+        """
+        where = f"PC {self._bus.program_counter():#06x}"
+        message = f"{what} ({detail})" if detail else what
+        if self._bus.strict:
+            raise Undefined(message, where=where, hint=hint)
+        if what not in self._said:
+            self._said.add(what)
+            log.warning("%s: %s; %s", where, message, hint)

@@ -1,0 +1,193 @@
+"""The USB device controller of the chip, as a host port sees it: link, EP0 and bulk endpoints in one.
+
+The parts are files of their own: usb_link.py, usb_control.py, usb_bulk.py, usb_storage.py. A bulk packet is
+offered to the slot DMA first, then to the mass-storage engine, then to the CPU's path; that the DMA comes
+first is inferred from its armed slots taking every packet. EP 0x83 and 0x04, which descriptors of the open
+firmware name, have no known registers and answer NAK for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Protocol
+
+from emulator.asm2464pd import timing
+from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
+from emulator.asm2464pd.usb_control import ControlEndpoint
+from emulator.asm2464pd.usb_link import Link
+from emulator.asm2464pd.usb_storage import StorageEngine
+from emulator.core.bus import Bus
+from emulator.usb.wire import Handshake, Partner, Speed
+
+log = logging.getLogger(__name__)
+
+CONTROL = 0
+ENDPOINTS = (CONTROL, OUT, IN)
+
+
+class BulkEngine(Protocol):
+    """A DMA engine that may take the bulk endpoints over from the CPU path.
+
+    The controller asks it first, for every bulk packet of EP 0x02 and EP 0x81.
+    """
+
+    def bulk_out(self, data: bytes) -> Handshake | None:
+        """Take a packet of EP 0x02 (ACK), refuse it (NAK, STALL), or leave it to the CPU path (None)."""
+
+    def bulk_in(self) -> bytes | Handshake | None:
+        """A packet for EP 0x81 of at most the maximum size, a handshake, or None for the CPU path."""
+
+    def busy(self, endpoint: int) -> bool:
+        """Whether the next packet of that endpoint is the engine's, at the engine's rate."""
+
+    def reset(self) -> None:
+        """The endpoints start anew: forget what is armed."""
+
+
+class UsbController:
+    """The controller; an `emulator.usb.wire.Function`.
+
+    Args:
+        bus: registers, buffers and time.
+        interrupts: the interrupt summary.
+
+    Attributes:
+        engine: the slot DMA, once there is one.
+    """
+
+    def __init__(self, bus: Bus, interrupts: Interrupts) -> None:
+        self._bus = bus
+        self.engine: BulkEngine | None = None
+        self._storm_until = 0
+        self._reported: set[int] = set()
+        self._link = Link(bus, interrupts, self._link_changed)
+        self._control = ControlEndpoint(bus, interrupts, lambda: self.wake(CONTROL))
+        self._bulk = BulkEndpoints(bus, interrupts, self.wake)
+        self._storage = StorageEngine(bus, interrupts, self._bulk, self.wake)
+
+    @property
+    def speed(self) -> Speed | None:
+        """Speed of the link, None while it is down."""
+        return self._link.speed
+
+    @property
+    def packet_size(self) -> int:
+        """Maximum packet of a bulk endpoint, in bytes."""
+        return self._bulk.packet_size
+
+    # -- for the rest of the chip -----------------------------------------------------------------------
+
+    def wake(self, endpoint: int) -> None:
+        """An endpoint that answered NAK may answer otherwise now; 0 for EP0."""
+        if self._link.partner is not None and self._link.speed is not None:
+            self._link.partner.ready(endpoint)
+
+    def reconnect(self) -> None:
+        """Power the controller off and on: the device leaves the bus and comes back when its link is up."""
+        self._link.reconnect()
+
+    # -- faults -----------------------------------------------------------------------------------------
+
+    def drop_link(self, retrain_after: int | None) -> None:
+        """The link goes down, and trains again after so many clocks; None: not until the cable is moved."""
+        self._link.drop(retrain_after)
+
+    def nak_until(self, clock: int) -> None:
+        """Answer NAK to everything but SETUP until that clock."""
+        self._storm_until = clock
+        self._bus.clock.at(clock, self._storm_over)
+
+    def _storm_over(self) -> None:
+        for endpoint in ENDPOINTS:
+            self.wake(endpoint)
+
+    @property
+    def _storm(self) -> bool:
+        return self._bus.clock.now < self._storm_until
+
+    # -- the wire ---------------------------------------------------------------------------------------
+
+    def connect(self, partner: Partner | None) -> None:
+        """The cable is plugged into a port, or (None) pulled."""
+        self._link.connect(partner)
+
+    def bus_reset(self) -> None:
+        """The host resets the device: every endpoint forgets what it was at, and firmware is told."""
+        if self._link.speed is not None:
+            self._reset_endpoints(self._link.speed)
+            self._link.bus_reset()
+
+    def setup(self, packet: bytes) -> None:
+        """A SETUP packet of 8 bytes."""
+        if self._link.speed is not None:
+            self._control.setup(packet)
+
+    def control_out(self, data: bytes) -> Handshake:
+        """A data packet of an OUT control transfer."""
+        return Handshake.NAK if self._storm else self._control.data_out(data)
+
+    def control_in(self) -> bytes | Handshake:
+        """A data packet of an IN control transfer."""
+        return Handshake.NAK if self._storm else self._control.data_in()
+
+    def status(self) -> Handshake:
+        """The status stage of a control transfer."""
+        return Handshake.NAK if self._storm else self._control.status()
+
+    def bulk_out(self, endpoint: int, data: bytes) -> Handshake:
+        """A data packet for EP 0x02."""
+        if self._deaf(endpoint, OUT):
+            return Handshake.NAK
+        if self._bulk.halted(OUT) or len(data) > self._bulk.packet_size:
+            return Handshake.STALL
+        answer = self.engine.bulk_out(data) if self.engine is not None else None
+        if answer is None:
+            answer = self._storage.bulk_out(data)
+        return self._bulk.receive(data) if answer is None else answer
+
+    def bulk_in(self, endpoint: int) -> bytes | Handshake:
+        """A data packet of EP 0x81."""
+        if self._deaf(endpoint, IN):
+            return Handshake.NAK
+        if self._bulk.halted(IN):
+            return Handshake.STALL
+        answer = self.engine.bulk_in() if self.engine is not None else None
+        if answer is None and not self._bulk.sending:
+            answer = self._storage.bulk_in()
+        return self._bulk.send() if answer is None else answer
+
+    def packet_clocks(self, endpoint: int, size: int) -> int:
+        """Clocks until the next bulk packet of that endpoint may start, as things stand."""
+        if self._link.speed is Speed.HIGH:
+            return _clocks(size, timing.HIGH_SPEED_BYTES_PER_SECOND)
+        if self.engine is not None and self.engine.busy(endpoint):
+            return _clocks(size, timing.SLOT_DMA_BYTES_PER_SECOND)
+        return timing.PACKET_TURNAROUND.clocks
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _deaf(self, endpoint: int, known: int) -> bool:
+        """Whether a bulk endpoint answers NAK whatever the parts behind it would."""
+        if endpoint != known:
+            if endpoint not in self._reported:
+                self._reported.add(endpoint)
+                log.warning("EP %#04x: no register of it is known; it answers NAK", endpoint)
+            return True
+        return self._link.speed is None or self._storm
+
+    def _link_changed(self, speed: Speed | None) -> None:
+        self._reset_endpoints(speed or Speed.SUPER)
+
+    def _reset_endpoints(self, speed: Speed) -> None:
+        self._control.reset(speed)
+        self._bulk.reset(speed)
+        self._storage.reset()
+        if self.engine is not None:
+            self.engine.reset()
+
+
+@functools.cache
+def _clocks(size: int, bytes_per_second: int) -> int:
+    return max(1, timing.at_rate(size, bytes_per_second))

@@ -1,0 +1,138 @@
+"""The bulk endpoints on the CPU's path: EP 0x02 OUT to 0x7000, EP 0x81 IN from 0x8000, a packet at a time.
+
+Firmware arms an endpoint with BULK_COMMAND; the packet goes when the host wants it, and BULK_EVENTS says so.
+An endpoint that is not armed answers NAK, and so does one whose last completion is not acknowledged yet, so
+that no completion is lost [arming and completion: trace, open firmware; the second: inferred]. The bytes of
+an IN packet are taken when it is armed. The "host wants" bits of BULK_EVENTS are never set: the open firmware
+would not clear them [inferred].
+
+No register is known that stalls a bulk endpoint: a halt is between host and firmware, which keeps it as state
+for GET_STATUS. Only the mass-storage engine halts the endpoints in hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.undefined import Reporter
+from emulator.core.bus import Bus
+from emulator.usb.wire import Handshake, Speed
+from firmware.asm2464pd.registers import memory
+from firmware.asm2464pd.registers import usb as regs
+
+OUT, IN = 0x02, 0x81
+"""Endpoint addresses."""
+EVENTS, COMMAND = regs.BULK_EVENTS, regs.BULK_COMMAND
+
+
+class BulkEndpoints:
+    """EP 0x02 and EP 0x81.
+
+    Args:
+        bus: registers and buffers.
+        interrupts: for BULK_EVENTS.
+        ready: called with an endpoint when the host may try it again.
+
+    Attributes:
+        packet_size: of the link's speed, in bytes.
+        locked: after a protocol error CLEAR_IN and CLEAR_OUT do not end the halt, until the mass-storage
+            engine is restarted.
+    """
+
+    def __init__(self, bus: Bus, interrupts: Interrupts, ready: Callable[[int], None]) -> None:
+        self._bus = bus
+        self._interrupts = interrupts
+        self._ready = ready
+        self._reporter = Reporter(bus)
+        self.packet_size = 1024
+        self.locked = False
+        self._halted: set[int] = set()
+        self._receiving = False
+        self._sending: bytes | None = None
+        interrupts.source(EVENTS, "BULK", self._acknowledged)
+        bus.map(COMMAND, "usb", write=self._command)
+        for register in (regs.BULK_IN_LENGTH, regs.BULK_OUT_COUNT, regs.BULK_OUT_COUNT_MIRROR):
+            bus.map(register, "usb")
+
+    def reset(self, speed: Speed) -> None:
+        """Disarm both endpoints and end their halt; packets are of that speed's size from now on."""
+        self.packet_size = 1024 if speed.is_super else 512
+        self.locked = False
+        self._halted.clear()
+        self._receiving = False
+        self._sending = None
+        self._interrupts.clear(EVENTS)
+
+    def halt(self) -> None:
+        """Both endpoints answer STALL until they are cleared."""
+        self._halted = {OUT, IN}
+        self._ready(IN)
+
+    def halted(self, endpoint: int) -> bool:
+        """Whether an endpoint answers STALL."""
+        return endpoint in self._halted
+
+    def receive(self, data: bytes) -> Handshake:
+        """A packet for EP 0x02."""
+        bus = self._bus
+        if not self._receiving or bus.value(EVENTS) & EVENTS["OUT_DONE"]:
+            return Handshake.NAK
+        self._receiving = False
+        buffer = memory.BULK_OUT_BUFFER
+        bus.store(buffer.space, buffer.address, data)
+        bus.set(regs.BULK_OUT_COUNT, len(data))
+        bus.set(regs.BULK_OUT_COUNT_MIRROR, len(data))
+        self._interrupts.raise_bits(EVENTS, EVENTS["OUT_DONE"])
+        return Handshake.ACK
+
+    @property
+    def sending(self) -> bool:
+        """Whether EP 0x81 is armed."""
+        return self._sending is not None
+
+    def send(self) -> bytes | Handshake:
+        """The packet that EP 0x81 has ready, if any."""
+        if self._sending is None or self._bus.value(EVENTS) & EVENTS["IN_DONE"]:
+            return Handshake.NAK
+        data, self._sending = self._sending, None
+        self._interrupts.raise_bits(EVENTS, EVENTS["IN_DONE"])
+        return data
+
+    def _command(self, value: int) -> None:
+        if value & COMMAND["CLEAR_IN"]:
+            self._sending = None
+            self._clear(IN)
+        if value & COMMAND["CLEAR_OUT"]:
+            self._receiving = False
+            self._clear(OUT)
+        if value & COMMAND["ARM_IN"]:
+            self._sending = self._fetch()
+            self._ready(IN)
+        if value & COMMAND["ARM_OUT"]:
+            self._receiving = True
+            self._ready(OUT)
+
+    def _clear(self, endpoint: int) -> None:
+        if not self.locked and endpoint in self._halted:
+            self._halted.discard(endpoint)
+            self._ready(endpoint)
+
+    def _fetch(self) -> bytes:
+        """The packet that is being armed, out of the buffer."""
+        length = self._bus.value(regs.BULK_IN_LENGTH)
+        if length > self.packet_size:
+            self._reporter.report(
+                "BULK_IN_LENGTH is more than one packet",
+                hint="one packet of the maximum size is sent",
+                detail=f"{length} bytes",
+            )
+            length = self.packet_size
+        buffer = memory.BULK_IN_BUFFER
+        return self._bus.load(buffer.space, buffer.address, length)
+
+    def _acknowledged(self) -> None:
+        if self._receiving:
+            self._ready(OUT)
+        if self._sending is not None:
+            self._ready(IN)
