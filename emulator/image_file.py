@@ -1,0 +1,225 @@
+"""Reads a firmware image into CODE space, from any of the four forms it comes in.
+
+Intel HEX (sdcc's .ihx), a plain binary that starts at CODE address 0, a wrapped image as it stands in flash,
+and a dump of the whole flash. What a file is, its contents say, not its name. The layouts are facts of
+`firmware.asm2464pd.image` and `flash_layout`; in Intel HEX, addresses from 0x18000 on are CODE bank 1, which
+is how sdcc's linker places banked code (`-b BANK1=0x18000`).
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from firmware.asm2464pd import flash_layout
+from firmware.asm2464pd.image import (
+    CODE_SIZE,
+    ERASED,
+    HEADER,
+    MAX_BODY,
+    OVERHEAD,
+    TRAILER,
+    code,
+    examine,
+    size,
+    unwrap,
+)
+from firmware.asm2464pd.structure import Finding
+from sdk.errors import InvalidInput
+from sdk.extras import require
+
+BANK_START = 0x8000
+"""The first CODE address that depends on the bank."""
+HEX_BANK1 = 0x10000
+"""Added to the CODE addresses of bank 1 in Intel HEX."""
+
+_LJMP = 0x02
+_MAX_FLASH = 0x100_0000
+"""Bytes that three address bytes reach."""
+
+
+class Kind(Enum):
+    """What an image file is; the value is for people."""
+
+    HEX = "Intel HEX"
+    BINARY = "plain binary"
+    WRAPPED = "wrapped image"
+    FLASH = "flash dump"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeImage:
+    """CODE space as an image fills it.
+
+    Attributes:
+        banks: 64 KiB as seen with CODE bank 0 and with bank 1.
+        loaded: for each, 64 KiB of 1 where the image has a byte and 0 elsewhere.
+        kind: what the file was.
+        path: of the file.
+    """
+
+    banks: tuple[bytes, bytes]
+    loaded: tuple[bytes, bytes]
+    kind: Kind
+    path: Path
+
+
+def load(path: str | Path) -> CodeImage:
+    """Read an image.
+
+    Raises:
+        InvalidInput: there is no such file, or it is damaged; the message names the field that is wrong.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+    if not data:
+        raise InvalidInput("is empty", where=str(path))
+    kind = recognise(data)
+    if kind is Kind.HEX:
+        return _from_hex(data, path)
+    if kind is Kind.BINARY:
+        return _from_body(data, kind, path)
+    start = flash_layout.IMAGE.address if kind is Kind.FLASH else 0
+    image = data[start:]
+    if findings := examine(image):
+        raise _damaged(path, kind, start, findings)
+    return _from_body(unwrap(image), kind, path)
+
+
+def recognise(data: bytes) -> Kind:
+    """What some bytes are; damage does not make them something else, as long as enough speaks for it."""
+    if data.startswith(b":") and data[1:9].isalnum():
+        return Kind.HEX
+    if _is_flash(data):
+        return Kind.FLASH
+    if _is_wrapped(data):
+        return Kind.WRAPPED
+    return Kind.BINARY
+
+
+def _is_wrapped(data: bytes) -> bool:
+    """A length that fits the file or leads to the magic byte, or a trailer that fits all but the length.
+
+    A plain binary begins with a jump, and its first four bytes read as a length are larger than any body,
+    unless the jump is followed by zeros.
+    """
+    if len(data) <= OVERHEAD:
+        return False
+    claimed = size(data)
+    if claimed == len(data):
+        return True
+    if OVERHEAD < claimed < len(data):
+        marked = data[claimed - TRAILER.size] == TRAILER.member("magic").fixed
+        return marked and (data[0] != _LJMP or not examine(data))
+    if claimed <= MAX_BODY + OVERHEAD:
+        return data[0] != _LJMP  # cut short
+    trailer = TRAILER.pack(
+        magic=0xA5,
+        checksum=sum(data[HEADER.size : -TRAILER.size]) & 0xFF,
+        crc=zlib.crc32(data[HEADER.size : -TRAILER.size]),
+    )
+    return data.endswith(trailer)
+
+
+def _is_flash(data: bytes) -> bool:
+    """A configuration block that is whole at the start, and an image where one has to be."""
+    if len(data) <= flash_layout.IMAGE.address + OVERHEAD:
+        return False
+    blocks = (flash_layout.CONFIG_0, flash_layout.CONFIG_1)
+    return any(
+        not flash_layout.examine(index, data[region.address : region.address + region.size])
+        for index, region in enumerate(blocks)
+    ) or (_is_whole_flash(data) and _is_wrapped(data[flash_layout.IMAGE.address :]))
+
+
+def _is_whole_flash(data: bytes) -> bool:
+    """As large as a flash: a power of two of at least one erase block."""
+    return flash_layout.BLOCK_SIZE <= len(data) <= _MAX_FLASH and len(data).bit_count() == 1
+
+
+def _from_body(body: bytes, kind: Kind, path: Path) -> CodeImage:
+    if len(body) > MAX_BODY:
+        raise InvalidInput(
+            f"has {len(body)} bytes of code, CODE space and its banks hold {MAX_BODY}",
+            where=str(path),
+            hint="give a firmware image: Intel HEX, binary, wrapped image or flash dump",
+        )
+    low = range(min(len(body), BANK_START))
+    banks, loaded = [], []
+    for bank in (0, 1):
+        space, high = code(body, bank)
+        banks.append(space)
+        loaded.append(_marks((low, high or range(0))))
+    return CodeImage((banks[0], banks[1]), (loaded[0], loaded[1]), kind, path)
+
+
+def _marks(ranges: Iterable[range]) -> bytes:
+    marks = bytearray(CODE_SIZE)
+    for part in ranges:
+        marks[part.start : part.stop] = b"\x01" * len(part)
+    return bytes(marks)
+
+
+def _from_hex(data: bytes, path: Path) -> CodeImage:
+    intelhex = require("intelhex", extra="emulator")
+    reader = intelhex.IntelHex()
+    try:
+        reader.loadhex(io.StringIO(data.decode("ascii")))
+    except (UnicodeDecodeError, intelhex.IntelHexError) as problem:
+        raise InvalidInput(
+            f"is damaged Intel HEX: {problem}", where=str(path), hint="build the image again"
+        ) from None
+    segments = reader.segments()
+    if not segments:
+        raise InvalidInput("holds no data records", where=str(path), hint="build the image again")
+    banks = (bytearray([ERASED]) * CODE_SIZE, bytearray([ERASED]) * CODE_SIZE)
+    areas: tuple[list[range], list[range]] = ([], [])
+    for start, stop in segments:
+        content = reader.tobinstr(start=start, size=stop - start)
+        for bank, address, part in _places(start, content, path):
+            banks[bank][address : address + len(part)] = part
+            areas[bank].append(range(address, address + len(part)))
+    return CodeImage((bytes(banks[0]), bytes(banks[1])), (_marks(areas[0]), _marks(areas[1])), Kind.HEX, path)
+
+
+def _places(start: int, content: bytes, path: Path) -> list[tuple[int, int, bytes]]:
+    """Where a segment of Intel HEX goes: (bank, CODE address, bytes); the common half goes to both banks."""
+    stop = start + len(content)
+    areas = (
+        (range(BANK_START), (0, 1), 0),
+        (range(BANK_START, CODE_SIZE), (0,), 0),
+        (range(HEX_BANK1 + BANK_START, HEX_BANK1 + CODE_SIZE), (1,), HEX_BANK1),
+    )
+    places = []
+    placed = 0
+    for area, banks, offset in areas:
+        first, last = max(start, area.start), min(stop, area.stop)
+        if first < last:
+            placed += last - first
+            part = content[first - start : last - start]
+            places += [(bank, first - offset, part) for bank in banks]
+    if placed != len(content):
+        raise InvalidInput(
+            f"has data at {start:#x} to {stop - 1:#x}, which is not CODE",
+            where=str(path),
+            hint="CODE is 0x0000 to 0xFFFF, and 0x18000 to 0x1FFFF for bank 1",
+        )
+    return places
+
+
+def _damaged(path: Path, kind: Kind, start: int, findings: Iterable[Finding]) -> InvalidInput:
+    moved = (
+        Finding(finding.what, finding.offset + start, finding.expected, finding.found) for finding in findings
+    )
+    return InvalidInput(
+        f"is a damaged {kind.value}: {'; '.join(map(str, moved))}",
+        where=str(path),
+        hint="build or download the image again",
+    )

@@ -1,0 +1,208 @@
+"""Firmware images that come with the emulator, built from source on first use.
+
+`vendor` is a vendor-class device in C, driven by interrupts; `storage` is a mass-storage-class device in
+assembly, polling; they share nothing but the chip. `calibration`, on the same assembly kit, moves dwords over
+PCIe in the loops that the virtual clock was fitted to. All are written for the ASM2464PD as `firmware/asm2464pd` describes it, and
+know nothing of the emulator.
+
+A built image is kept in the user's cache, under a name made of everything that determines it: the sources,
+the facts, the flags and the versions of the tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.images.facts import generated
+from sdk import toolchain
+from sdk.errors import InternalError, OutputFailed, UsageError
+from sdk.extras import require
+from sdk.files import scratch_directory, write
+
+SOURCES = Path(__file__).parent
+
+COMPILE_FLAGS = (
+    "-mmcs51",
+    "--model-small",
+    "--std-sdcc11",
+    "--debug",
+    "--nooverlay",
+    "--opt-code-speed",
+    "--Werror",
+)
+"""--nooverlay: interrupt handlers call functions too, whose locals must not share memory with main's."""
+
+LINK_FLAGS = ("-mmcs51", "--model-small", "--debug", "--xram-loc", "0x0001", "--xram-size", "0x5fff")
+"""XRAM is 24 KiB at address 0; its first byte stays free, so that no object has the null address."""
+
+ASSEMBLE_FLAGS = ("-plosgffwy",)
+
+TIMEOUT = 120.0
+"""Wall seconds after which a compiler that hangs is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The files of a built image.
+
+    Attributes:
+        name: of the image.
+        ihx: Intel HEX.
+        bin: the code from address 0 to its last byte.
+        map: the linker's map.
+        cdb: debug records of functions, variables and lines.
+    """
+
+    name: str
+    ihx: Path
+    bin: Path
+    map: Path
+    cdb: Path
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return self.ihx, self.bin, self.map, self.cdb
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an image is made of.
+
+    Attributes:
+        directories: below this package; all their headers and includes are in reach.
+        units: C and assembly files that are compiled and linked, in this order.
+    """
+
+    directories: tuple[str, ...]
+    units: tuple[str, ...]
+
+
+IMAGES: Mapping[str, Recipe] = {
+    "vendor": Recipe(
+        ("vendor",),
+        (
+            "main.c",
+            "bulk.c",
+            "control.c",
+            "descriptors.c",
+            "pcie.c",
+            "selftest.c",
+            "standard.c",
+            "timer.c",
+            "tlp.c",
+            "uart.c",
+            "usb.c",
+            "vendor.c",
+        ),
+    ),
+    "storage": Recipe(
+        ("kit", "storage"),
+        ("start.asm", "transport.asm", "scsi.asm", "descriptors.asm", "link.asm", "control.asm"),
+    ),
+    "calibration": Recipe(
+        ("kit", "calibration"),
+        ("start.asm", "stream.asm", "pcie.asm", "descriptors.asm", "link.asm", "control.asm"),
+    ),
+}
+"""The images by name."""
+
+
+def build(name: str) -> Built:
+    """An image's files, compiled if the cache does not have them.
+
+    Raises:
+        UsageError: there is no image of that name.
+        ToolMissing: sdcc is not there.
+        BuildFailed: it refused a source; the message is its own.
+        OutputFailed: the cache cannot be written.
+    """
+    recipe = IMAGES.get(name)
+    if recipe is None:
+        raise UsageError(f"there is no image named {name!r}", hint=f"images: {', '.join(IMAGES)}")
+    sources = _sources(recipe)
+    home = cache_directory() / f"{name}-{_digest(recipe, sources)}"
+    built = _files(name, home)
+    if not all(path.exists() for path in built.paths):
+        _build(recipe, sources, built)
+    return built
+
+
+def cache_directory() -> Path:
+    """TOWLINE_CACHE, or the user's cache directory."""
+    override = os.environ.get("TOWLINE_CACHE")
+    root = Path(override) if override else Path(require("platformdirs").user_cache_path("towline"))
+    return root / "firmware"
+
+
+def _files(name: str, home: Path) -> Built:
+    return Built(name, *(home / f"{name}.{suffix}" for suffix in ("ihx", "bin", "map", "cdb")))
+
+
+def _sources(recipe: Recipe) -> dict[str, bytes]:
+    """Everything the compiler may see, by file name."""
+    written = {
+        path.name: path.read_bytes()
+        for directory in recipe.directories
+        for path in sorted((SOURCES / directory).iterdir())
+        if path.suffix in {".c", ".h", ".asm", ".inc"}
+    }
+    made = {file: text.encode() for file, text in generated().items()}
+    if clash := written.keys() & made.keys():
+        raise InternalError(f"{', '.join(clash)}: written and generated", where=", ".join(recipe.directories))
+    return written | made
+
+
+def _digest(recipe: Recipe, sources: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    tools = [toolchain.version(tool) for tool in ("sdcc", "sdas8051")]
+    for fact in (*tools, *COMPILE_FLAGS, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units):
+        digest.update(fact.encode() + b"\0")
+    for file, content in sorted(sources.items()):
+        digest.update(file.encode() + b"\0" + hashlib.sha256(content).digest())
+    return digest.hexdigest()[:24]
+
+
+def _objects(units: Iterable[str], scratch: Path) -> list[str]:
+    """Compile and assemble the units side by side; the names of their objects."""
+
+    def make(unit: str) -> str:
+        target = f"{Path(unit).stem}.rel"
+        if unit.endswith(".c"):
+            args = [*COMPILE_FLAGS, "-c", unit, "-o", target]
+            toolchain.run("sdcc", args, cwd=scratch, timeout=TIMEOUT)
+        else:
+            toolchain.run("sdas8051", [*ASSEMBLE_FLAGS, target, unit], cwd=scratch, timeout=TIMEOUT)
+        return target
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(make, units))
+
+
+def _build(recipe: Recipe, sources: Mapping[str, bytes], target: Built) -> None:
+    """Compile, link, and put the results into the cache, each whole or not at all.
+
+    Several processes may do so at once: the same sources give the same bytes.
+    """
+    with scratch_directory() as scratch:
+        for file, content in sources.items():
+            write(scratch / file, content)
+        objects = _objects(recipe.units, scratch)
+        linked = _files(target.name, scratch)
+        toolchain.run("sdcc", [*LINK_FLAGS, *objects, "-o", linked.ihx.name], cwd=scratch, timeout=TIMEOUT)
+        image = require("intelhex", extra="emulator").IntelHex(str(linked.ihx))
+        write(linked.bin, image.tobinstr(start=0))
+        try:
+            target.ihx.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OutputFailed(
+                f"cannot be created: {problem.strerror}",
+                where=str(target.ihx.parent),
+                hint="set TOWLINE_CACHE to a directory that can be written",
+            ) from problem
+        for made, kept in zip(linked.paths, target.paths, strict=True):
+            write(kept, made.read_bytes())

@@ -1,0 +1,15 @@
+#include "timer.h"
+
+void wait_ms(u8 milliseconds)
+{
+    u16 ticks = (u16)milliseconds << 1;
+
+    TIMER0_CSR = TIMER0_CSR_CLEAR;
+    TIMER0_CSR = TIMER0_CSR_EXPIRED;
+    TIMER0_MODE = (TIMER0_MODE & ~TIMER0_MODE_PRESCALER) | TIMER0_MODE_PRESCALER_HALF_MILLISECOND;
+    TIMER0_THRESHOLD_HIGH = HIGH(ticks);
+    TIMER0_THRESHOLD_LOW = LOW(ticks);
+    TIMER0_CSR = TIMER0_CSR_ENABLE;
+    while (!(TIMER0_CSR & TIMER0_CSR_EXPIRED))
+        ;
+}
