@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, Protocol
 
-from sdk.cli import bench, compile, demo, devices, doctor, inspect, quantize, run, targets
+from sdk.cli import bench, compile, demo, devices, doctor, emulate, firmware, inspect, quantize, run, targets
 from sdk.errors import InternalError, TowlineError, UsageError
 from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
 
@@ -36,6 +36,8 @@ VERBS: Mapping[str, Verb] = {
     "inspect": inspect,
     "targets": targets,
     "devices": devices,
+    "emulate": emulate,
+    "firmware": firmware,
     "bench": bench,
     "doctor": doctor,
     "demo": demo,

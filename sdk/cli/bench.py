@@ -19,6 +19,7 @@ from sdk import artifact, compiler, files
 from sdk.artifact import Artifact
 from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_directory, require_suffix
 from sdk.errors import CheckFailed, InvalidInput, UsageError
+from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import DEVICE_VARIABLE, Session
 from sdk.target import LayerProfile, Options, Profile, get_target
@@ -37,8 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject",
         metavar="NET",
-        help="a compiled network (.tow), a quantised model (.onnx), or a network of the zoo by name: "
-        "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224",
+        help="a compiled network (.tow), a quantised model (.onnx), a network of the zoo by name: "
+        "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
+        "emulated CPU",
     )
     parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
     parser.add_argument(
@@ -52,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.subject == "mcs51":
+        return _mcs51(args)
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     if args.update_baseline:
@@ -174,6 +178,25 @@ def _empty_cache() -> Iterator[None]:
                 del os.environ["TOWLINE_CACHE"]
             else:
                 os.environ["TOWLINE_CACHE"] = before
+
+
+# -- the emulated bridge --------------------------------------------------------------------------------
+
+
+def _mcs51(args: argparse.Namespace) -> Result:
+    """CPU time of the emulated 8051 beside ucsim's; ratios of one run, so there is no baseline to hold."""
+    if args.target or args.device or args.baseline or args.input_shape:
+        raise UsageError("mcs51 takes no --target, --device, --input-shape or --baseline")
+    require("cffi", extra="emulator")
+    from emulator.benchmark import measure
+
+    found = measure()
+    rows = [
+        ("CRC and memcpy loop", found["mips"], found["ratio"]),
+        (f"the same on {found['reference']['name']}", found["reference"]["mips"], 1.0),
+        ("PIO stream write to a RAM BAR", found["mips_mmio"], None),
+    ]
+    return Result(found, table(("8051 program", "MIPS", "ratio"), rows))
 
 
 # -- baselines ------------------------------------------------------------------------------------------

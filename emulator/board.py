@@ -1,0 +1,309 @@
+"""A board: the chip with its CPU, a flash chip, a PCIe function, and a USB port to plug it into.
+
+    board = Board.of("image.ihx")
+    device = usb.core.find(backend=board.backend())
+
+At power-on the mask ROM decides what runs, as on the part: the image in the flash, or the boot loader.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from emulator import images, symbols
+from emulator.asm2464pd import rom
+from emulator.asm2464pd.chip import Chip, Pins
+from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.core.bus import Bus
+from emulator.core.clock import Scheduler
+from emulator.faults import Fault
+from emulator.image_file import CodeImage
+from emulator.image_file import load as load_image
+from emulator.machine import Machine
+from emulator.mcs51.core import Mcs51
+from emulator.pcie.endpoint import TestEndpoint
+from emulator.pcie.function import PcieFunction
+from emulator.record import Recorder, Replayed, replay
+from emulator.usb.host import Host
+from emulator.usb.pcap import Capture
+from emulator.usb.wire import Function, Speed
+from firmware.asm2464pd import flash_layout, image
+from firmware.asm2464pd.describe import Space
+from firmware.asm2464pd.registers import ASM2464PD
+from sdk import files
+from sdk.errors import DeviceFailed, InvalidInput, UsageError
+
+log = logging.getLogger(__name__)
+
+SERIAL = bytes.fromhex("00c0ffee")
+"""Serial number in the OTP page of an emulated board."""
+DEFAULT_IMAGE = "vendor"
+"""What the device `emulated` runs."""
+CODE_SIZE = 0x10000
+
+
+class PowerCut(DeviceFailed):
+    """The injected power cut has come: nothing of the board runs any more; its flash can be kept."""
+
+    code = "power-cut"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a board is set up.
+
+    Attributes:
+        port: the fastest that the USB port does; None for no cable.
+        strict: an unmodelled or guessed access stops the run.
+        strap: the boot loader's strap pin is held at power-on.
+        fallback: the boot loader runs if the flash holds no valid image (inferred).
+        guards: names of `emulator.mcs51.core.GUARDS`.
+        faults: to inject.
+        flash: a file that keeps the flash chip's contents between runs.
+        function: what is on PCIe bus 4; a plain test endpoint if None.
+    """
+
+    port: Speed | None = Speed.SUPER_PLUS
+    strict: bool = False
+    strap: bool = False
+    fallback: bool = True
+    guards: frozenset[str] = frozenset()
+    faults: tuple[Fault, ...] = ()
+    flash: Path | None = None
+    function: PcieFunction | None = field(default=None, compare=False)
+
+
+class Board:
+    """A powered board.
+
+    Args:
+        code: programmed into the flash before power-on; None leaves the flash as it is.
+        options: how it is set up.
+
+    Attributes:
+        machine: CPU and time.
+        chip: the peripherals.
+        endpoint: what is on PCIe bus 4.
+        usb: the host port that the board is plugged into.
+        flash: the flash chip.
+        boot: what the mask ROM decided.
+
+    Raises:
+        InvalidInput: the flash file is none.
+    """
+
+    def __init__(self, code: CodeImage | None, options: Options = Options()) -> None:
+        self._options = options
+        self._code = code
+        self._uart: list[Callable[[int], None]] = []
+        self._recorders: list[Recorder] = []
+        clock = Scheduler()
+        bus = Bus(ASM2464PD, clock, strict=options.strict)
+        self.flash = self._flash(clock)
+        self.endpoint = options.function or TestEndpoint()
+        self.chip = Chip(bus, self.flash, self.endpoint, Pins(self._transmitted, self._restart))
+        cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
+        cpu.attach_device(self.chip.tlp.device)
+        self.machine = Machine(bus, cpu, self.chip.tlp.service)
+        self.machine.serial = lambda value: self._transmitted(bytes((value,)))
+        self.symbols = symbols.beside(code.path) if code is not None else symbols.Symbols()
+        self.machine.name_of = self._name
+        if options.guards:
+            cpu.guard(*options.guards)
+            if "uninit" in options.guards:
+                bus.guard_uninitialised()
+        self._inject(options.faults)
+        self.boot = rom.boot(self.flash, strap=options.strap, fallback=options.fallback)
+        log.info("%s", self.boot.reason)
+        self.usb = Host(self._start(self.boot), self.machine, best=options.port or Speed.SUPER_PLUS)
+        if options.port is not None:
+            self.usb.plug()
+
+    @classmethod
+    def of(cls, name: str | Path, options: Options = Options()) -> Board:
+        """A board with an image file, or with a test image by its name, in its flash.
+
+        Raises:
+            InvalidInput: the file is damaged, or none of ours.
+            BuildFailed: a test image could not be compiled.
+        """
+        path = images.build(str(name)).ihx if str(name) in images.IMAGES else Path(name)
+        return cls(load_image(path), options)
+
+    # -- for its user -----------------------------------------------------------------------------------
+
+    def backend(self) -> Any:
+        """A pyusb backend with the board on its only port."""
+        from emulator.usb.pyusb_backend import Backend
+
+        return Backend([self.usb])
+
+    def on_uart(self, take: Callable[[int], None]) -> None:
+        """Have every byte that the UART sends handed on."""
+        self._uart.append(take)
+
+    @contextmanager
+    def capture(self, path: Path) -> Iterator[Capture]:
+        """Write the USB traffic to a pcap file meanwhile."""
+        with Capture(path) as capture:
+            self.usb.observers.append(capture)
+            try:
+                yield capture
+            finally:
+                self.usb.observers.remove(capture)
+
+    def record(self, stream: IO[str]) -> Recorder:
+        """Record everything outside the CPU; the board must not have run yet.
+
+        Raises:
+            UsageError: it has.
+        """
+        if self.machine.clock.now:
+            raise UsageError("a recording begins at power-on")
+        self._watch_launches()
+        recorder = Recorder(self.machine, self._code_hash, stream)
+        self._recorders.append(recorder)
+        return recorder
+
+    def replay(self, path: Path) -> Replayed:
+        """Run the board's CPU against a recording, with everything else cut off.
+
+        Raises:
+            InvalidInput: the file is no recording of this firmware.
+            CheckFailed: the CPU does something else than it did.
+        """
+        self._watch_launches()
+        return replay(path, self.machine, self._code_hash)
+
+    def clocks_by_function(self, profile: Sequence[int]) -> dict[str, int]:
+        """Sum what `Mcs51.profile` counted by function; code without a name by 256 bytes."""
+        sums: dict[str, int] = {}
+        for place, count in enumerate(profile):
+            if count:
+                bank, address = divmod(place, CODE_SIZE)
+                function = self.symbols.function_at(bank, address)
+                name = function.name if function is not None else f"{bank}:{address & 0xFF00:04x}"
+                sums[name] = sums.get(name, 0) + count
+        return sums
+
+    def close(self) -> None:
+        """Power off. Keeps the flash, if a file was named for it."""
+        if self._options.flash is not None:
+            files.write(self._options.flash, self.flash.save())
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _flash(self, clock: Scheduler) -> FlashChip:
+        kept = self._options.flash
+        if kept is not None and kept.exists():
+            try:
+                chip = FlashChip.restore(clock, kept.read_bytes())
+            except OSError as problem:
+                raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(kept)) from problem
+        else:
+            chip = FlashChip(clock, otp=flash_layout.otp(SERIAL))
+        if self._code is None:
+            return chip
+        contents = bytearray(chip.contents)
+        start = flash_layout.IMAGE.address
+        wrapped = image.wrap(image.body(self._code.banks, self._code.loaded))
+        contents[start : start + len(wrapped)] = wrapped
+        return FlashChip(clock, bytes(contents), chip.otp)
+
+    def _start(self, boot: rom.Boot) -> Function:
+        """Let run what the ROM decided on; the USB function that goes with it."""
+        machine = self.machine
+        machine.running = boot.body is not None
+        if boot.body is not None:
+            banks = (image.code(boot.body, 0)[0], image.code(boot.body, 1)[0])
+            loaded = self._code.loaded if self._code is not None and self._code.banks == banks else None
+            machine.cpu.load(banks[0], banks[1], None if loaded is None else b"".join(loaded))
+            return self.chip.usb
+        if boot.loader:
+            return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader)
+        return self.chip.usb
+
+    def _leave_loader(self, restart: rom.Restart) -> None:
+        """The boot loader was told to restart: what is in the flash now runs, whatever the strap says."""
+        self.boot = rom.boot(self.flash, strap=False, fallback=self._options.fallback)
+        log.info("restart (%s): %s", restart.name, self.boot.reason)
+        self.machine.cpu.reset()
+        self.usb.exchange(self._start(self.boot))
+
+    def _restart(self) -> None:
+        self.machine.restart()
+        for recorder in self._recorders:
+            recorder.restarted()
+
+    def _transmitted(self, data: bytes) -> None:
+        for take in self._uart:
+            for value in data:
+                take(value)
+
+    def _name(self, address: int) -> str:
+        bank = self.machine.cpu.sfr(0x96) & 1
+        function = self.symbols.function_at(bank, address)
+        line = self.symbols.line_at(bank, address)
+        text = f"{address:#06x}"
+        if function is not None:
+            text += f" ({function.name}+{address - function.start:#x}"
+            text += f", {line})" if line is not None else ")"
+        return text
+
+    @property
+    def _code_hash(self) -> str:
+        return hashlib.sha256(self.boot.body or b"").hexdigest()
+
+    def _watch_launches(self) -> None:
+        """TLP launches come over the bus, so that the recorder and the replay see them."""
+        from firmware.asm2464pd.registers.tlp import TLP_LAUNCH
+
+        self.machine.bus.watch(TLP_LAUNCH.space, TLP_LAUNCH.address)
+        self.chip.tlp.notify = True
+
+    def _inject(self, faults: Sequence[Fault]) -> None:
+        clock, chip = self.machine.clock, self.chip
+        for fault in faults:
+            addresses = range(fault.low, fault.high + 1)
+            match fault.kind:
+                case "link-drop":
+                    clock.at(fault.at, functools.partial(chip.usb.drop_link, fault.length))
+                case "nak-storm":
+                    end = fault.at + (fault.length or 0)
+                    clock.at(fault.at, functools.partial(chip.usb.nak_until, end))
+                case "perst-stuck":
+                    chip.link.perst_stuck = True
+                case "pcie-dead":
+                    chip.tlp.dead(addresses)
+                case "pcie-late" | "pcie-stale":
+                    chip.tlp.late(addresses, fault.length or 0, stale=fault.kind == "pcie-stale")
+                case "flash-flip":
+                    self.flash.flip(fault.low, fault.bit)
+                case "power-cut":
+                    clock.at(fault.at, self._cut_power)
+
+    def _cut_power(self) -> None:
+        self.flash.cut_power()
+        self.machine.running = False
+        raise PowerCut(
+            "the power was cut",
+            where=f"clock {self.machine.clock.now}",
+            hint="with --flash FILE the next run boots what the flash holds now",
+        )
+
+
+def emulated(spec: str) -> Any:
+    """The device `emulated`: a pyusb backend with a board that runs the default image.
+
+    Args:
+        spec: `emulated`, or `emulated:IMAGE` for another image.
+    """
+    _, _, name = spec.partition(":")
+    return Board.of(name or DEFAULT_IMAGE).backend()

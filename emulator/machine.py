@@ -1,0 +1,117 @@
+"""The CPU and the chip in step: virtual time advances here and nowhere else.
+
+The CPU runs natively up to the next event, and comes back earlier where a register access concerns a block.
+After every return time is the CPU's clock; then the access is carried out and due events happen. An
+instruction may run a few clocks past an event, so an event can be that much late, in every run alike.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from emulator.core.bus import Bus
+from emulator.core.clock import Scheduler
+from emulator.mcs51.core import Mcs51, Stop
+from firmware.asm2464pd.describe import Space
+from sdk.errors import DeviceFailed
+
+PLANES = (Space.XDATA, Space.PHY)
+"""The MOVX planes in the order of DPX."""
+
+FAULTS = {
+    Stop.BREAKPOINT: "a breakpoint was reached",
+    Stop.ILLEGAL: "the reserved opcode A5",
+    Stop.STACK: "the stack overflowed, or was popped below where it began",
+    Stop.ERASED: "execution of code memory that nobody loaded",
+    Stop.CLOBBERED: "an interrupt handler returned with changed registers",
+    Stop.UNINIT: "a read of XDATA that nobody has written",
+}
+"""What a stop of the CPU means to the author of the firmware."""
+
+
+class CpuFault(DeviceFailed):
+    """The firmware did something that a switched-on guard, or the 8051 itself, refuses."""
+
+    code = "cpu-fault"
+
+
+class Machine:
+    """A running chip.
+
+    Args:
+        bus: with the chip's blocks on it.
+        cpu: with code loaded.
+        native: what a stop of the native device asks for; called with its reason.
+
+    Attributes:
+        lock: held while the machine advances.
+        running: whether the CPU executes; with the mask ROM in charge it does not.
+        name_of: turns a code address into words for messages.
+        serial: takes bytes that leave the 8051's own serial port.
+    """
+
+    def __init__(self, bus: Bus, cpu: Mcs51, native: Callable[[int], None]) -> None:
+        self.bus = bus
+        self.cpu = cpu
+        self.clock: Scheduler = bus.clock
+        self.lock = threading.RLock()
+        self.running = True
+        self.name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
+        self.serial: Callable[[int], None] = lambda value: None
+        self._native = native
+        bus.program_counter = lambda: cpu.stop_pc
+        bus.drive = cpu.line
+
+    def restart(self) -> None:
+        """The CPU starts again at address 0; memory and registers of the chip stay."""
+        self.cpu.reset()
+
+    def step(self, until: int) -> None:
+        """Advance to at most clock `until`: to the next event, or to one access that concerns a block.
+
+        Raises:
+            CpuFault: the CPU stopped at a guard.
+            Unmodelled: under strict, see `emulator.core.bus`.
+        """
+        due = self.clock.next
+        target = until if due is None else min(until, due)
+        if target > self.clock.now:
+            if self.running:
+                self._execute(target)
+            else:
+                self.clock.now = target
+                self.cpu.clock = target
+        self.clock.run_due()
+
+    def run(self, until: int) -> None:
+        """Advance to clock `until`."""
+        while self.clock.now < until:
+            self.step(until)
+
+    def _execute(self, target: int) -> None:
+        cpu = self.cpu
+        stop = cpu.run(target)
+        self.clock.now = max(self.clock.now, cpu.clock)
+        if stop is Stop.UNTIL:
+            return
+        if stop is Stop.READ:
+            cpu.finish_read(self.bus.cpu_read(PLANES[cpu.plane], cpu.address))
+        elif stop is Stop.WRITE:
+            self.bus.cpu_write(PLANES[cpu.plane], cpu.address, cpu.value)
+        elif stop is Stop.NATIVE_STOP:
+            self._native(cpu.device_reason)
+        elif stop is Stop.SERIAL:
+            self.serial(cpu.value)
+        else:
+            raise CpuFault(FAULTS[stop], where=f"PC {self.name_of(cpu.stop_pc)}", hint=self._evidence(stop))
+
+    def _evidence(self, stop: Stop) -> str:
+        cpu = self.cpu
+        if stop is Stop.UNINIT:
+            return f"XDATA {cpu.address:#06x} was read; write it first, or leave out --guard uninit"
+        if stop is Stop.STACK:
+            return f"SP is {cpu.sp:#04x}"
+        if stop is Stop.CLOBBERED:
+            return f"{cpu.clobbered} changed since the interrupt was taken"
+        return f"SP {cpu.sp:#04x}, the last return addresses may tell: {cpu.backtrace()}"

@@ -1,0 +1,137 @@
+"""The whole board over USB: two unrelated firmwares, the mask ROM, slot DMA, all by pyusb."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import usb.core
+
+from emulator import images
+from emulator.board import Board, Options
+from emulator.usb.wire import Speed
+from firmware.asm2464pd import bot, flash_layout, image
+
+OUT, IN = 0x02, 0x81
+CBW = struct.Struct("<4sIIBBB16s")
+CSW = struct.Struct("<4sIIB")
+
+
+def connect(board: Board) -> Any:
+    device = usb.core.find(backend=board.backend())
+    assert device is not None
+    device.set_configuration()
+    return device
+
+
+def command(device: Any, cdb: bytes, *, length: int = 0, data: bytes = b"") -> tuple[int, bytes]:
+    """A command over Bulk-Only Transport: its status and data."""
+    size = length or len(data)
+    device.write(OUT, CBW.pack(b"USBC", 0x1234, size, 0x80 if length else 0, 0, len(cdb), cdb))
+    answer = bytes(device.read(IN, length)) if length else b""
+    if data:
+        device.write(OUT, data, 60_000)
+    signature, tag, residue, status = CSW.unpack(bytes(device.read(IN, CSW.size, 60_000)))
+    assert (signature, tag) == (b"USBS", 0x1234)
+    return status, answer[: size - residue] if length else answer
+
+
+@pytest.mark.parametrize("port", [Speed.SUPER_PLUS, Speed.HIGH])
+def test_vendor_image_answers_e4_and_e5_as_control_requests(port: Speed) -> None:
+    device = connect(Board.of("vendor", Options(port=port, strict=True)))
+    device.ctrl_transfer(0x40, 0xE5, 0x8123, 0x5A)
+    assert bytes(device.ctrl_transfer(0xC0, 0xE4, 0x8123, 0, 1)) == b"\x5a"
+    speed = {Speed.SUPER_PLUS: 3, Speed.HIGH: 1}[port]
+    assert bytes(device.ctrl_transfer(0xC0, 0xE4, 0x9100, 0, 1)) == bytes([speed])
+    assert bytes(device.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1)) == b"\x78", "LTSSM in L0"
+
+
+@pytest.mark.parametrize("port", [Speed.SUPER_PLUS, Speed.HIGH])
+def test_storage_image_answers_e4_and_e5_as_bot_commands(port: Speed) -> None:
+    device = connect(Board.of("storage", Options(port=port, strict=True)))
+    interface = device.get_active_configuration()[0, 0]
+    assert (interface.bInterfaceClass, interface.bInterfaceProtocol) == (0x08, 0x50)
+    assert command(device, bytes.fromhex("e55a50 8123")) == (0, b"")
+    assert command(device, bytes.fromhex("e40350 8122"), length=3)[1][1:2] == b"\x5a"
+    assert command(device, bytes.fromhex("e40150 9100"), length=1)[1] == bytes([3 if port.is_super else 1])
+    status, _ = command(device, b"\xff")
+    assert status == 1, "an unknown command fails, and the device goes on"
+    assert command(device, b"\x00\0\0\0\0\0") == (0, b"")
+
+
+def test_the_boot_loader_writes_firmware_that_then_runs() -> None:
+    body = images.build("vendor").bin.read_bytes()
+    wrapped = image.wrap(body)
+    board = Board(None, Options(strap=True))
+    device = connect(board)
+    assert (device.idVendor, device.idProduct) == (0x174C, 0x2463)
+    for index in (0, 1):
+        block = flash_layout.seal(index, b"\xff" * 4 + bytes(0x7C))
+        assert command(device, bytes([bot.CONFIG_WRITE.opcode, 0x50, index]), data=block)[0] == 0
+    first, rest = wrapped[: bot.PART_SIZE], wrapped[bot.PART_SIZE :]
+    assert command(device, struct.pack(">BBI", 0xE3, 0x50, len(first)), data=first)[0] == 0
+    assert not rest
+    assert command(device, struct.pack(">BBI", 0xE2, 0x50, len(first)), length=len(first))[1] == first
+    assert command(device, b"\xe8\x51")[0] == 0
+    board.usb.clock.sleep(0.5)
+    assert board.boot.body == body
+    running = connect(board)
+    assert (running.idVendor, running.idProduct) == (0xADD1, 0x0001)
+
+
+@pytest.mark.parametrize("sectors", [1, 32, 1024])
+def test_slot_dma_moves_what_it_is_armed_for_at_the_links_rate(sectors: int) -> None:
+    board = Board.of("vendor", Options(strict=True))
+    device = connect(board)
+    data = bytes(i * 7 + (i >> 8) & 0xFF for i in range(sectors * 512))
+    slots = -(-len(data) // 0x4000)
+    device.ctrl_transfer(0x40, 0xF2, sectors, slots << 8)
+    began = board.usb.clock.now()
+    assert device.write(OUT, data) == len(data)
+    seconds = board.usb.clock.now() - began
+    assert bytes(board.machine.bus.sram[: len(data)]) == data
+    if sectors == 1024:
+        assert len(data) / seconds == pytest.approx(700e6, rel=0.05)
+
+    device.ctrl_transfer(0x40, 0xF2, 0x8000 | sectors, slots << 8)
+    board.usb.pump.post(lambda: board.chip.upstream.write(0x82200C, bytes(4)))
+    began = board.usb.clock.now()
+    assert bytes(device.read(IN, len(data))) == data
+    if sectors == 1024:
+        assert len(data) / (board.usb.clock.now() - began) == pytest.approx(700e6, rel=0.05)
+
+
+def test_an_aborted_slot_dma_is_forgotten_at_a_bus_reset() -> None:
+    board = Board.of("vendor", Options(strict=True))
+    device = connect(board)
+    device.ctrl_transfer(0x40, 0xF2, 32, 1 << 8)
+    assert board.chip.dma.remaining == 32 * 512
+    device.reset()
+    assert board.chip.dma.remaining == 0
+    device.set_configuration()
+    device.ctrl_transfer(0x40, 0xF2, 1, 1 << 8)
+    assert device.write(OUT, bytes(512)) == 512
+
+
+def test_one_submitting_thread_is_reproducible_to_the_clock() -> None:
+    def run() -> tuple[int, int, bytes]:
+        board = Board.of("vendor")
+        device = connect(board)
+        device.ctrl_transfer(0x40, 0xA2, 1, 0)
+        for size in (1, 1024, 333):
+            device.write(OUT, bytes(size))
+            device.read(IN, size)
+        return board.machine.clock.now, board.machine.cpu.instructions, board.machine.cpu.state()
+
+    assert run() == run()
+
+
+def test_flash_survives_between_boards_and_power_cuts(tmp_path: Path) -> None:
+    kept = tmp_path / "flash.bin"
+    board = Board.of("vendor", Options(flash=kept))
+    board.close()
+    again = Board(None, Options(flash=kept))
+    assert again.boot.body == board.boot.body
+    assert connect(again).idVendor == 0xADD1

@@ -1,0 +1,220 @@
+"""`towline emulate` as a user runs it, on both test images."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdk.cli import main
+
+BOOTED = "160ms"
+"""Virtual time by which the vendor image has enumerated."""
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["emulate", *arguments])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def result(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, _ = run(capfd, *arguments, "--json")
+    document = json.loads(out)
+    assert (code, document["ok"]) == (0, True)
+    return document["result"]
+
+
+def test_uart_goes_to_stdout_and_requests_are_answered(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:1")
+    assert code == 0
+    assert "usb: started" in out
+    assert out.rstrip().endswith("C0:E4:9100:0:1 03"), "10 Gb/s"
+    assert "USB super-speed-plus" in err
+
+
+@pytest.mark.parametrize(
+    ("speed", "link"), [("super", "super-speed"), ("high", "high-speed"), ("super-plus", "super-speed-plus")]
+)
+def test_the_port_decides_the_speed(capfd: pytest.CaptureFixture[str], speed: str, link: str) -> None:
+    assert result(capfd, "vendor", "--for", "400ms", "--speed", speed)["speed"] == link
+
+
+def test_e5_writes_what_e4_reads_under_strict(capfd: pytest.CaptureFixture[str]) -> None:
+    found = result(
+        capfd, "vendor", "--strict", "--for", BOOTED,
+        "--control", "40:E5:8123:5A:", "--control", "C0:E4:8122:0:3", "--control", "C0:77:0:0:1",
+    )  # fmt: skip
+    assert found["control"][1]["data"][2:4] == "5a"
+    assert found["control"][2] == {"request": "C0:77:0:0:1", "stall": True}
+
+
+def test_strict_names_the_bad_register(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capfd, "vendor", "--strict", "--for", BOOTED, "--control", "C0:E4:9000:0:1")
+    assert code == 1
+    assert re.search(
+        r"error: xdata 0x9000, accessed at PC 0x[0-9a-f]{4}.*: nothing is known of it \(nearest: USB_", err
+    )
+
+
+def test_a_replay_is_identical_and_a_change_is_found(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recording = tmp_path / "run.jsonl"
+    recorded = result(
+        capfd, "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:4", "--record", str(recording)
+    )
+    replayed = result(capfd, "vendor", "--replay", str(recording))
+    assert replayed["clocks"] == recorded["clocks"]
+    assert replayed["instructions"] == recorded["instructions"]
+
+    lines = recording.read_text().splitlines()
+    reads = [number for number, line in enumerate(lines) if line.startswith('["W"')]
+    victim = reads[len(reads) // 2]
+    event = json.loads(lines[victim])
+    event[-1] ^= 0x01
+    lines[victim] = json.dumps(event)
+    recording.write_text("\n".join(lines))
+    code, _, err = run(capfd, "vendor", "--replay", str(recording))
+    assert code == 1
+    assert f"recorded was W xdata {event[4]:#06x}" in err
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda text: "hello\n", "no recording"),
+        (lambda text: text[: len(text) // 2], "damaged|cut off"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "cut off"),
+        (lambda text: text.replace('"towline-recording",1', '"towline-recording",9'), "schema 9"),
+        (lambda text: re.sub(r'"[0-9a-f]{64}"', f'"{"0" * 64}"', text, count=1), "another firmware"),
+        (lambda text: text.replace('["L"', '["Q"', 1), "unknown kind"),
+    ],
+)
+def test_damaged_recordings_are_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, damage: Any, complaint: str
+) -> None:
+    recording = tmp_path / "run.jsonl"
+    assert run(capfd, "vendor", "--for", "140ms", "--record", str(recording))[0] == 0
+    recording.write_text(damage(recording.read_text()))
+    code, _, err = run(capfd, "vendor", "--replay", str(recording))
+    assert code == 1
+    assert re.search(complaint, err)
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_tshark_reads_the_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    capture = tmp_path / "usb.pcap"
+    assert (
+        run(capfd, "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:4", "--pcap", str(capture))[0] == 0
+    )
+    shown = subprocess.run(
+        ["tshark", "-r", capture, "-V"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert "idVendor: Unknown (0xadd1)" in shown
+    assert "bRequest: 228" in shown, "E4"
+
+
+def test_trace_names_registers_and_fields(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capfd, "vendor", "--for", BOOTED, "--trace", "usb")
+    assert code == 0
+    assert re.search(r"^ *0\.\d{9} [0-9a-f]{4}  W EP0_COMMAND +9092 = 04  SEND$", err, re.MULTILINE)
+    assert re.search(r"^ *0\.\d{9}       \. EP0_PHASE +9091 = 01  SETUP$", err, re.MULTILINE)
+    assert "TIMER0" not in err, "another block"
+
+
+def test_tracing_does_not_change_time(capfd: pytest.CaptureFixture[str]) -> None:
+    request = ("--for", BOOTED, "--control", "C0:E4:9100:0:4")
+    plain = result(capfd, "vendor", *request)
+    traced = result(capfd, "vendor", *request, "--trace", "usb,interrupts,tlp")
+    profiled = result(capfd, "vendor", *request, "--profile", "--guard", "stack,interrupt")
+    assert (traced["clocks"], traced["instructions"]) == (plain["clocks"], plain["instructions"])
+    assert (profiled["clocks"], profiled["instructions"]) == (plain["clocks"], plain["instructions"])
+    shares = {row["function"]: row["share"] for row in profiled["profile"]}
+    assert sum(shares.values()) == pytest.approx(100)
+    assert shares["main"] > 1
+
+
+def test_a_python_program_is_the_host(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program = tmp_path / "drive.py"
+    program.write_text(
+        "import usb.core\n"
+        "device = usb.core.find(backend=backend)\n"
+        "device.ctrl_transfer(0x40, 0xE5, 0x8123, 0x5A)\n"
+        "print('host read', bytes(device.ctrl_transfer(0xC0, 0xE4, 0x8123, 0, 1)).hex())\n"
+    )
+    code, out, _ = run(capfd, "vendor", "--for", BOOTED, "--host", str(program))
+    assert (code, "host read 5a" in out) == (0, True)
+    program.write_text("x = 1\nx / 0\n")
+    code, _, err = run(capfd, "vendor", "--for", BOOTED, "--host", str(program))
+    assert code == 1
+    assert f"{program}:2: ZeroDivisionError" in err
+
+
+def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dark = result(capfd, "vendor", "--for", "300ms", "--inject", "perst-stuck")
+    assert dark["uart"].startswith("towline test vendor image")
+    assert "link up" not in dark["uart"]
+    loader = result(
+        capfd, "vendor", "--for", BOOTED, "--inject", "flash-flip=200.1", "--control", "80:6:100:0:12"
+    )
+    assert loader["uart"] == "", "the mask ROM's boot loader"
+    assert loader["control"][0]["data"][16:24] == "4c176324"
+    flash = tmp_path / "flash.bin"
+    code, _, err = run(capfd, "vendor", "--inject", "power-cut@5ms", "--flash", str(flash))
+    assert (code, "the power was cut" in err) == (0, True)
+    assert flash.stat().st_size > 0x10000
+    dropped = result(capfd, "vendor", "--for", "200ms", "--inject", "link-drop@180ms")
+    assert dropped["speed"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["nothing.ihx"], 1, "nothing.ihx: cannot be read"),
+        (["vendor", "--control", "E4"], 2, "no control request"),
+        (["vendor", "--for", "long"], 2, "is not a time"),
+        (["vendor", "--inject", "fire"], 2, "no fault fire"),
+        (["vendor", "--guard", "dragon"], 2, "no guard dragon"),
+        (["vendor", "--trace", "cache"], 2, "no block cache"),
+        (["vendor", "--host", "nothing.py"], 2, "nothing.py: no such file"),
+        (["vendor", "--no-host", "--control", "C0:E4:0:0:1"], 2, "--no-host"),
+        (["vendor", "--replay", "x", "--record", "y"], 2, "--replay"),
+        (["vendor", "--replay", "nothing.jsonl"], 1, "nothing.jsonl: cannot be read"),
+        (["vendor", "--pcap", "no/such/place.pcap"], 1, "directory does not exist"),
+    ],
+)
+def test_wrong_use(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, complaint: str
+) -> None:
+    found, _, err = (
+        run(capfd, *arguments, "--for", "1us") if "--for" not in arguments else run(capfd, *arguments)
+    )
+    assert found == code, err
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+def test_a_damaged_image_says_which_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from firmware.asm2464pd import image
+
+    damaged = bytearray(image.wrap(b"\x02\x00\x03" + bytes(61)))
+    damaged[10] ^= 1
+    path = tmp_path / "image.bin"
+    path.write_bytes(damaged)
+    code, _, err = run(capfd, str(path))
+    assert code == 1
+    assert "checksum" in err
+    assert "crc" in err
+
+
+@pytest.mark.parametrize("image", ["vendor", "storage"])
+def test_both_images_run_under_every_guard(capfd: pytest.CaptureFixture[str], image: str) -> None:
+    found = result(capfd, image, "--for", "200ms", "--guard", "all", "--strict")
+    assert found["speed"] == "super-speed-plus"

@@ -1,0 +1,59 @@
+"""Faults as a user writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator import faults
+from emulator.core.clock import clocks
+from emulator.faults import Fault
+from sdk.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("link-drop@5ms", Fault("link-drop", at=clocks(5e-3))),
+        ("link-drop@100+2us", Fault("link-drop", at=100, length=clocks(2e-6))),
+        ("nak-storm@1s+0.5s", Fault("nak-storm", at=clocks(1.0), length=clocks(0.5))),
+        ("perst-stuck", Fault("perst-stuck")),
+        ("pcie-dead=1000-1fff", Fault("pcie-dead", low=0x1000, high=0x1FFF)),
+        ("pcie-dead=ABC", Fault("pcie-dead", low=0xABC, high=0xABC)),
+        ("pcie-late=0-f+9ms", Fault("pcie-late", length=clocks(9e-3), high=15)),
+        ("pcie-stale=0-f+9ms", Fault("pcie-stale", length=clocks(9e-3), high=15)),
+        ("flash-flip=100.3", Fault("flash-flip", low=0x100, high=0x100, bit=3)),
+        ("power-cut@7", Fault("power-cut", at=7)),
+    ],
+)
+def test_each_form(text: str, fault: Fault) -> None:
+    assert faults.parse(text) == fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fire",
+        "link-drop",
+        "link-drop@soon",
+        "nak-storm@1ms",
+        "pcie-dead=",
+        "pcie-dead=2000-1000",
+        "perst-stuck@1",
+        "flash-flip=100.8",
+        "power-cut@-1",
+        "@5ms",
+    ],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        faults.parse(text)
+    assert caught.value.hint or "range" in str(caught.value)
+
+
+def test_durations() -> None:
+    assert faults.duration("800") == 800
+    assert faults.duration("7us") == 800
+    assert faults.duration("0.5s") == clocks(0.5)
+    with pytest.raises(UsageError, match="is not a time"):
+        faults.duration("5 minutes")
