@@ -80,7 +80,7 @@ TOOLS: Mapping[str, Tool] = {
             (19, 0),
             r"clang version (\d+(?:\.\d+)+)",
             "clang-19",
-            "compiles the DSP's kernels",
+            "compiles the DSP's kernels and the emulated bridge's core",
         ),
         Tool(
             "lld",
@@ -89,7 +89,7 @@ TOOLS: Mapping[str, Tool] = {
             (19, 0),
             r"LLD (\d+(?:\.\d+)+)",
             "lld-19",
-            "links the DSP's program",
+            "links the DSP's program and the emulated bridge's core",
         ),
         Tool(
             "qemu-hexagon",

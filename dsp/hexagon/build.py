@@ -7,7 +7,6 @@ depends on where or when it was built.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -18,9 +17,8 @@ from typing import Any
 from dsp.hexagon.calls import At, Call, Fields, Kernel, Layer, Lowered
 from dsp.hexagon.layout import MAX_STRIDE
 from dsp.hexagon.memory import align
-from sdk import toolchain
-from sdk.errors import BuildFailed, InternalError, OutputFailed
-from sdk.extras import require
+from sdk import cache, toolchain
+from sdk.errors import BuildFailed, InternalError
 from sdk.files import scratch_directory, write
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -47,12 +45,8 @@ LINK_FLAGS = ("-m", "hexagonelf", "-static", "--gc-sections", "--build-id=none",
 
 RUNTIME = Kernel("runtime.c", "runtime")
 
-
-def cache_directory() -> Path:
-    """TOWLINE_CACHE, or the user's cache directory."""
-    override = os.environ.get("TOWLINE_CACHE")
-    root = Path(override) if override else Path(require("platformdirs").user_cache_path("towline"))
-    return root / "hexagon"
+CACHE = "hexagon"
+"""The cache's directory of kernels."""
 
 
 def build(lowered: Lowered, version: str) -> tuple[bytes, dict[str, float]]:
@@ -94,22 +88,11 @@ def _objects(kernels: Iterable[Kernel], cpu: tuple[str, ...]) -> list[Path]:
 def _object(source: str, defines: tuple[str, ...], cpu: tuple[str, ...]) -> Path:
     """Path of a kernel's object in the cache, compiled if it is not there."""
     path = KERNELS / source
-    digest = hashlib.sha256()
     facts = [toolchain.version("clang"), *_flags(), *cpu, *defines, path.read_text()]
     facts += [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
-    for fact in facts:
-        digest.update(fact.encode() + b"\0")
-    cached = cache_directory() / f"{Path(source).stem}-{digest.hexdigest()[:24]}.o"
+    cached = cache.directory(CACHE) / f"{Path(source).stem}-{cache.digest(facts)}.o"
     if not cached.exists():
-        try:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise OutputFailed(
-                f"cannot be created: {problem.strerror}",
-                where=str(cached.parent),
-                hint="set TOWLINE_CACHE to a directory that can be written",
-            ) from problem
-        write(cached, _compile([path, *(f"-D{define}" for define in defines)], cpu))
+        cache.keep(cached, _compile([path, *(f"-D{define}" for define in defines)], cpu))
     return cached
 
 

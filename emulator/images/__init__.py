@@ -2,8 +2,8 @@
 
 `vendor` is a vendor-class device in C, driven by interrupts; `storage` is a mass-storage-class device in
 assembly, polling; they share nothing but the chip. `calibration`, on the same assembly kit, moves dwords over
-PCIe in the loops that the virtual clock was fitted to. All are written for the ASM2464PD as `firmware/asm2464pd` describes it, and
-know nothing of the emulator.
+PCIe in the loops that the virtual clock was fitted to. All are written for the ASM2464PD as
+`firmware/asm2464pd` describes it, and know nothing of the emulator.
 
 A built image is kept in the user's cache, under a name made of everything that determines it: the sources,
 the facts, the flags and the versions of the tools.
@@ -11,7 +11,6 @@ the facts, the flags and the versions of the tools.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.images.facts import generated
-from sdk import toolchain
-from sdk.errors import InternalError, OutputFailed, UsageError
+from sdk import cache, toolchain
+from sdk.errors import InternalError, UsageError
 from sdk.extras import require
 from sdk.files import scratch_directory, write
 
@@ -41,6 +40,9 @@ LINK_FLAGS = ("-mmcs51", "--model-small", "--debug", "--xram-loc", "0x0001", "--
 """XRAM is 24 KiB at address 0; its first byte stays free, so that no object has the null address."""
 
 ASSEMBLE_FLAGS = ("-plosgffwy",)
+
+CACHE = "firmware"
+"""The cache's directory of images."""
 
 TIMEOUT = 120.0
 """Wall seconds after which a compiler that hangs is given up."""
@@ -125,18 +127,11 @@ def build(name: str) -> Built:
     if recipe is None:
         raise UsageError(f"there is no image named {name!r}", hint=f"images: {', '.join(IMAGES)}")
     sources = _sources(recipe)
-    home = cache_directory() / f"{name}-{_digest(recipe, sources)}"
+    home = cache.directory(CACHE) / f"{name}-{_digest(recipe, sources)}"
     built = _files(name, home)
     if not all(path.exists() for path in built.paths):
         _build(recipe, sources, built)
     return built
-
-
-def cache_directory() -> Path:
-    """TOWLINE_CACHE, or the user's cache directory."""
-    override = os.environ.get("TOWLINE_CACHE")
-    root = Path(override) if override else Path(require("platformdirs").user_cache_path("towline"))
-    return root / "firmware"
 
 
 def _files(name: str, home: Path) -> Built:
@@ -158,13 +153,11 @@ def _sources(recipe: Recipe) -> dict[str, bytes]:
 
 
 def _digest(recipe: Recipe, sources: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
     tools = [toolchain.version(tool) for tool in ("sdcc", "sdas8051")]
-    for fact in (*tools, *COMPILE_FLAGS, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units):
-        digest.update(fact.encode() + b"\0")
+    facts: list[str | bytes] = [*tools, *COMPILE_FLAGS, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units]
     for file, content in sorted(sources.items()):
-        digest.update(file.encode() + b"\0" + hashlib.sha256(content).digest())
-    return digest.hexdigest()[:24]
+        facts += [file, content]
+    return cache.digest(facts)
 
 
 def _objects(units: Iterable[str], scratch: Path) -> list[str]:
@@ -196,13 +189,5 @@ def _build(recipe: Recipe, sources: Mapping[str, bytes], target: Built) -> None:
         toolchain.run("sdcc", [*LINK_FLAGS, *objects, "-o", linked.ihx.name], cwd=scratch, timeout=TIMEOUT)
         image = require("intelhex", extra="emulator").IntelHex(str(linked.ihx))
         write(linked.bin, image.tobinstr(start=0))
-        try:
-            target.ihx.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise OutputFailed(
-                f"cannot be created: {problem.strerror}",
-                where=str(target.ihx.parent),
-                hint="set TOWLINE_CACHE to a directory that can be written",
-            ) from problem
         for made, kept in zip(linked.paths, target.paths, strict=True):
-            write(kept, made.read_bytes())
+            cache.keep(kept, made.read_bytes())

@@ -16,6 +16,7 @@ SUMMARY = "check every external tool and Python package, and say how to install 
 EXAMPLE = "towline doctor"
 
 COMPILE_EXTRA = "pip install '.[compile]'"
+EMULATOR_EXTRA = "pip install '.[emulator]'"
 """From a checkout, until the package is published."""
 
 PACKAGES = {
@@ -25,10 +26,16 @@ PACKAGES = {
     "Pillow": ("reads pictures", COMPILE_EXTRA),
     "platformdirs": ("finds the cache directory", COMPILE_EXTRA),
     "rich": ("progress bars", COMPILE_EXTRA),
+    "cffi": ("loads the emulated bridge's CPU", EMULATOR_EXTRA),
+    "pyusb": ("talks to the bridge, emulated or real", EMULATOR_EXTRA),
+    "intelhex": ("reads firmware images", EMULATOR_EXTRA),
 }
 
+SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "usb")}
+"""Modules of an extra: one that is there gives away that this install is meant to have the extra."""
+
 COMPILERS = ("clang", "lld")
-"""Tools that an install without the extra `compile`, which only runs a `.tow`, can do without."""
+"""Tools that an install without any extra, which only runs a `.tow`, can do without."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         [(_mark(line), line.name, line.version or "-", line.path or "-", _purpose(line)) for line in lines],
     )
     text += f"\n\nPython {document['python']} on {document['machine']}"
-    if not _compiles():
+    if not _intended(COMPILE_EXTRA):
         text += f"\n\nthis runs a .tow on arrays; to quantise, compile and read pictures: {COMPILE_EXTRA}"
     for line in missing:
         text += f"\n\n{line.name}: {line.problem}\n  install: {line.hint}"
@@ -86,7 +93,7 @@ def _tools() -> list[Line]:
             tool.version,
             tool.path,
             tool.purpose,
-            not tool.optional and (_compiles() or tool.name not in COMPILERS),
+            not tool.optional and (any(map(_intended, SIGNS)) or tool.name not in COMPILERS),
             tool.problem,
             tool.hint,
             tool.variable,
@@ -100,14 +107,14 @@ def _package(name: str) -> Line:
     try:
         found = distribution(name)
     except PackageNotFoundError:
-        required = install != COMPILE_EXTRA or _compiles()
+        required = install not in SIGNS or _intended(install)
         return Line(name, None, None, purpose, required, "the Python package is not installed", install)
     return Line(name, found.version, str(found.locate_file("")), purpose, True, None, None)
 
 
-def _compiles() -> bool:
-    """Whether this install is meant to compile: one package of the extra gives the intention away."""
-    return any(importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+def _intended(extra: str) -> bool:
+    """Whether this install is meant to have an extra."""
+    return any(importlib.util.find_spec(module) is not None for module in SIGNS[extra])
 
 
 def _mark(line: Line) -> str:

@@ -18,6 +18,7 @@ from dsp.hexagon.lowering import dense_groups, lower
 from dsp.hexagon.memory import ALIGNMENT, Buffer, plan
 from dsp.hexagon.packing import Blob, conv_weights, depthwise_weights, gemm_weights
 from dsp.hexagon.plan import Plan
+from sdk import cache
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Quantization, Tensor
 from sdk.target import Options, get_target
@@ -159,17 +160,17 @@ def test_kernels_come_from_the_cache_the_second_time(graph, tmp_path, monkeypatc
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     target = get_target("hexagon-v65")
     target.compile(graph, Options())
-    objects = {path: path.stat().st_mtime_ns for path in build.cache_directory().iterdir()}
+    objects = {path: path.stat().st_mtime_ns for path in cache.directory(build.CACHE).iterdir()}
     assert objects
     target.compile(graph, Options())
-    assert objects == {path: path.stat().st_mtime_ns for path in build.cache_directory().iterdir()}
+    assert objects == {path: path.stat().st_mtime_ns for path in cache.directory(build.CACHE).iterdir()}
 
 
 def test_a_damaged_cache_entry_is_replaced(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     target = get_target("hexagon-v65")
     whole = target.compile(graph, Options())
-    for path in build.cache_directory().iterdir():
+    for path in cache.directory(build.CACHE).iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert target.compile(graph, Options()).code == whole.code
 

@@ -1,0 +1,52 @@
+"""What is built once and kept: compiled kernels, the emulator's library, firmware images.
+
+Everything is kept under a name made of all that determines it, so that nothing in the cache is ever stale,
+and each file is written whole or not at all, so that any number of processes may fill it at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from sdk import files
+from sdk.errors import OutputFailed
+from sdk.extras import require
+
+VARIABLE = "TOWLINE_CACHE"
+"""Environment variable that names another directory than the user's cache directory."""
+
+
+def directory(kind: str) -> Path:
+    """Where one kind of thing is kept; it need not exist yet."""
+    override = os.environ.get(VARIABLE)
+    root = Path(override) if override else Path(require("platformdirs").user_cache_path("towline"))
+    return root / kind
+
+
+def digest(facts: Iterable[str | bytes]) -> str:
+    """A name for what these facts determine: 24 hexadecimal digits."""
+    whole = hashlib.sha256()
+    for fact in facts:
+        data = fact.encode() if isinstance(fact, str) else fact
+        whole.update(len(data).to_bytes(8, "little") + data)
+    return whole.hexdigest()[:24]
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file of the cache, making its directory.
+
+    Raises:
+        OutputFailed: the directory cannot be made, or the file not written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputFailed(
+            f"cannot be created: {problem.strerror}",
+            where=str(path.parent),
+            hint=f"set {VARIABLE} to a directory that can be written",
+        ) from problem
+    files.write(path, data)
