@@ -17,15 +17,13 @@ from collections.abc import Callable
 
 from emulator.asm2464pd.undefined import Reporter
 from emulator.asm2464pd.upstream import UpstreamMemory
+from emulator.asm2464pd.usb_bulk import IN, OUT
 from emulator.core.bus import Bus
 from emulator.usb.wire import Handshake
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import dma as regs
 from firmware.asm2464pd.registers.memory import NVME_CQ, NVME_SQ, SLOT_SIZE, SRAM
 from firmware.asm2464pd.wire import COMPLETION_TRIGGER
-
-OUT_ENDPOINT = 0x02
-IN_ENDPOINT = 0x81
 
 SECTOR = 512
 """Bytes of a sector; DMA_SECTOR_SIZE holds nothing else in any known use."""
@@ -146,7 +144,7 @@ class SlotDma:
 
     def busy(self, endpoint: int) -> bool:
         """Whether the next packet of that endpoint is the engine's."""
-        return self.remaining > 0 and endpoint == (OUT_ENDPOINT if self._to_sram else IN_ENDPOINT)
+        return self.remaining > 0 and endpoint == (OUT if self._to_sram else IN)
 
     def reset(self) -> None:
         """Forget the armed transfer: a bus reset, a lost link, a restart of the CPU. Inferred."""
@@ -172,6 +170,7 @@ class SlotDma:
             return
         first = regs.DMA_SLOT_FIRST.field("SLOT").get(bus.value(regs.DMA_SLOT_FIRST))
         end = regs.DMA_SLOT_END.field("SLOT").get(bus.value(regs.DMA_SLOT_END))
+        self._check(end)
         size = bus.value(regs.DMA_SECTORS) * SECTOR
         room = (end - first) * SLOT_SIZE
         if size > room:
@@ -185,7 +184,28 @@ class SlotDma:
         self._place = first * SLOT_SIZE % SRAM.size
         self.remaining = size
         if self._to_sram and size:
-            self._wake(OUT_ENDPOINT)
+            self._wake(OUT)
+
+    def _check(self, end: int) -> None:
+        """Report what no known transfer was armed with."""
+        bus = self._bus
+        if not bus.value(regs.DMA_SLOT_FIRST) & regs.DMA_SLOT_FIRST["VALID"]:
+            self._undefined.report(
+                "slot DMA was armed without DMA_SLOT_FIRST.VALID",
+                hint="every known transfer sets it; the model does not need it",
+            )
+        if (size := bus.value(regs.DMA_SECTOR_SIZE)) != SECTOR:
+            self._undefined.report(
+                "slot DMA was armed with another sector size",
+                detail=f"{size} bytes",
+                hint=f"{SECTOR} is the only one known to work, and what the model takes",
+            )
+        if end > SRAM.size // SLOT_SIZE:
+            self._undefined.report(
+                "slot DMA was armed for slots that are not there",
+                detail=f"up to slot {end}, there are {SRAM.size // SLOT_SIZE}",
+                hint="the model goes on in the first",
+            )
 
     def _store(self, data: bytes) -> None:
         room = SRAM.size - self._place
@@ -202,7 +222,7 @@ class SlotDma:
         del address, data  # that it was written is all that counts
         if self.remaining and not self._to_sram:
             self._triggered = True
-            self._wake(IN_ENDPOINT)
+            self._wake(IN)
 
     def _stream_page_written(self, address: int, data: bytes) -> None:
         if self.remaining and (self._to_sram or self._triggered):

@@ -1,22 +1,20 @@
 """The SPI flash controller: sends commands to the flash chip, and moves data through the buffer at 0x7000.
 
-What a transaction sends, and which register holds what, is the open firmware's use of it. Two things are
-inferred: that the data reaches the buffer at the end of the transaction, and that a start without the gate
-bit of FLASH_GATE is forgotten. The buffer is the bulk OUT buffer as well, with nobody to arbitrate: a packet
-that lands while a transaction runs is reported.
+What a transaction sends, and which register holds what, is the open firmware's use of it. That the data
+reaches the buffer at the end of the transaction is inferred. A start without the gate bit of FLASH_GATE is
+forgotten and reported: the open firmware's flash script found it so, while later revisions of that firmware
+read the flash without ever setting it. The buffer is the bulk OUT buffer as well, with nobody to arbitrate: a
+packet that lands while a transaction runs is reported.
 """
 
 from __future__ import annotations
 
-import logging
-
 from emulator.asm2464pd.flash_chip import ADDRESS_BYTES, FlashChip
+from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import flash as regs
 from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
-
-log = logging.getLogger(__name__)
 
 _STORAGE = (
     regs.FLASH_CONTROL,
@@ -48,7 +46,7 @@ class FlashController:
     def __init__(self, bus: Bus, chip: FlashChip) -> None:
         self._bus = bus
         self._chip = chip
-        self._reported: set[str] = set()
+        self._undefined = Reporter(bus)
         for register in _STORAGE:
             bus.map(register, "flash")
         bus.map(regs.FLASH_CSR, "flash", write=self._csr_written)
@@ -59,7 +57,10 @@ class FlashController:
         if not value & busy or bus.value(regs.FLASH_CSR) & busy:
             return
         if not bus.value(regs.FLASH_GATE) & regs.FLASH_GATE["FLASH"]:
-            self._say("a flash transaction was started without FLASH_GATE.FLASH: nothing is sent")
+            self._undefined.report(
+                "a flash transaction was started without FLASH_GATE.FLASH",
+                hint="sources disagree whether it runs; in the model nothing is sent",
+            )
             return
         self._start()
 
@@ -81,8 +82,9 @@ class FlashController:
 
         def finish() -> None:
             if bus.load(Space.XDATA, place, size) != before:
-                self._say(
-                    "the buffer at 0x7000 changed under a flash transaction: a bulk OUT packet landed in it"
+                self._undefined.report(
+                    "the buffer at 0x7000 changed under a flash transaction: a bulk OUT packet landed in it",
+                    hint="arm EP 0x02 when FLASH_CSR.BUSY has fallen; the model takes the bytes from before",
                 )
             if writes:
                 self._chip.transfer(out + before)
@@ -93,8 +95,3 @@ class FlashController:
         bus.raise_bits(regs.FLASH_CSR, regs.FLASH_CSR["BUSY"])
         bits = 8 * (len(out) + length)
         bus.clock.after(bits * (bus.value(regs.FLASH_DIVIDER) + 1), finish)
-
-    def _say(self, message: str) -> None:
-        if message not in self._reported:
-            self._reported.add(message)
-            log.warning("PC %#06x: %s", self._bus.program_counter(), message)

@@ -138,11 +138,12 @@ void tlp_abandon(struct tlp *engine)
     engine->device.due = UINT64_MAX;
 }
 
+/* The memory that holds a whole dword. */
 static const struct tlp_range *find(const struct tlp *engine, uint64_t address)
 {
     for (uint32_t i = 0; i < engine->range_count; i++) {
         const struct tlp_range *range = &engine->ranges[i];
-        if (address - range->base < range->size)
+        if (range->size >= 4 && address - range->base <= range->size - 4)
             return range;
     }
     return 0;

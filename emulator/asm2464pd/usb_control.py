@@ -16,6 +16,9 @@ is what makes that order work, at both speeds:
   and SETUP and DATA_OUT are acknowledged. It ends at FINISH_STATUS (SuperSpeed) or at an empty SEND (High
   Speed), which may come before or after the host asks; at SuperSpeed the empty SEND changes nothing.
 * STALL answers everything with STALL until the next SETUP.
+
+The wire of this emulator knows no device addresses. Firmware that has not put the address of SET_ADDRESS into
+USB_ADDRESS by the time of the next SETUP is reported: on silicon that SETUP would not reach it.
 """
 
 from __future__ import annotations
@@ -45,6 +48,11 @@ REQUEST = (
     regs.EP0_REQUEST_LENGTH,
 )
 """The SETUP packet, field by field; they lie side by side."""
+SETUP_SIZE = sum(register.size for register in REQUEST)
+
+
+SET_ADDRESS = (0x00, 0x05)
+"""bmRequestType and bRequest (USB 2.0, 9.4.6)."""
 
 
 class Stage(Enum):
@@ -106,6 +114,7 @@ class ControlEndpoint:
         self._super = True
         self._packet_size = 512
         self._transfer = Transfer(Stage.IDLE)
+        self._assigned: int | None = None  # the address that the host uses since a SET_ADDRESS
         interrupts.source(PHASE, "CONTROL", self._acknowledged)
         bus.map(COMMAND, "usb", write=self._command)
         bus.map(regs.EP0_IN_LENGTH, "usb")
@@ -117,12 +126,14 @@ class ControlEndpoint:
         self._super = speed.is_super
         self._packet_size = 512 if speed.is_super else 64
         self._transfer = Transfer(Stage.IDLE)
+        self._assigned = None
         self._interrupts.clear(PHASE)
 
     # -- the wire ---------------------------------------------------------------------------------------
 
     def setup(self, packet: bytes) -> None:
         """A SETUP packet."""
+        self._check_address()
         request = Setup.unpack(packet)
         self._bus.store(REQUEST[0].space, REQUEST[0].address, packet)
         if request.length == 0:
@@ -175,6 +186,9 @@ class ControlEndpoint:
         if not (transfer.announced and transfer.may_end):
             return Handshake.NAK
         transfer.stage = Stage.IDLE
+        request = Setup.unpack(self._bus.load(REQUEST[0].space, REQUEST[0].address, SETUP_SIZE))
+        if (request.request_type, request.request) == SET_ADDRESS:
+            self._assigned = request.value
         return Handshake.ACK
 
     # -- the CPU ----------------------------------------------------------------------------------------
@@ -215,6 +229,15 @@ class ControlEndpoint:
         self._ready()
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _check_address(self) -> None:
+        held = regs.USB_ADDRESS.field("ADDRESS").get(self._bus.value(regs.USB_ADDRESS))
+        if self._assigned is not None and self._assigned != held:
+            self._reporter.report(
+                "the host uses an address that is not in USB_ADDRESS",
+                hint="write it while SET_ADDRESS is handled; the model answers all the same",
+                detail=f"{self._assigned}, USB_ADDRESS holds {held}",
+            )
 
     @property
     def _unacknowledged(self) -> int:

@@ -7,8 +7,8 @@ LINK_TRAINING USB_LINK_STATUS tells how it ended:
 
 * SS_OK: the port is SuperSpeed; USB_LINK_SPEED is 2 or 3, and the host sees the device.
 * SS_FAIL: it is not. Firmware sets USB_MODE to 0 and USB_PHY_CONTROL.HIGH_SPEED, and after another
-  LINK_TRAINING the device is attached at High Speed. Firmware that has set these before training starts is
-  attached at High Speed without any event.
+  LINK_TRAINING the device is attached at High Speed. Firmware that has set these before training ends is
+  attached at High Speed without SS_FAIL.
 
 A bus reset clears the device address and sets USB_LINK_EVENTS.RESET, at both speeds [inferred for High
 Speed]; a link that is lost clears USB_PHY_CONTROL.SS_UP and sets TRAINING [inferred: that is where vendor
@@ -18,6 +18,7 @@ guesses.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from emulator.asm2464pd import timing
@@ -28,6 +29,8 @@ from emulator.usb.wire import Partner, Speed
 from firmware.asm2464pd import phy
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import usb as regs
+
+log = logging.getLogger(__name__)
 
 SPEED_CODE = {Speed.HIGH: 1, Speed.SUPER: 2, Speed.SUPER_PLUS: 3}
 """USB_LINK_SPEED.SPEED."""
@@ -66,6 +69,7 @@ class Link:
         self._changed = changed
         self._next: Event | None = None
         self._failed = False
+        self._lacking: str | None = None
         self.partner: Partner | None = None
         self.speed: Speed | None = None
         interrupts.source(EVENTS, "LINK_TRAINING")
@@ -105,15 +109,19 @@ class Link:
         self._interrupts.raise_bits(EVENTS, EVENTS["RESET"])
 
     @property
-    def prepared(self) -> bool:
-        """Whether both lanes hold what the set-up determines, and the USB path has power."""
-        if self._bus.value(regs.USB_POWER_STATUS) & regs.USB_POWER_STATUS["USB_PATH"]:
-            return False
+    def powered(self) -> bool:
+        """Whether the USB path has power."""
+        return not self._bus.value(regs.USB_POWER_STATUS) & regs.USB_POWER_STATUS["USB_PATH"]
+
+    @property
+    def untuned(self) -> int | None:
+        """The first lane register that does not hold what the set-up determines; None if all do."""
         for lane in phy.USB_LANES:
             held = self._bus.load(Space.XDATA, lane, phy.USB_LANE_SIZE)
-            if any(update.apply(held[update.offset]) != held[update.offset] for update in phy.USB_LANE_SETUP):
-                return False
-        return True
+            for update in phy.USB_LANE_SETUP:
+                if update.apply(held[update.offset]) != held[update.offset]:
+                    return lane + update.offset
+        return None
 
     # -- from detection to attached ---------------------------------------------------------------------
 
@@ -127,7 +135,10 @@ class Link:
             self._schedule(timing.LINK_DETECT.clocks, self._detect)
 
     def _detect(self) -> None:
-        if not self.prepared:
+        untuned = self.untuned
+        if not self.powered or untuned is not None:
+            if self.powered and untuned is not None:
+                self._say_untuned(untuned)
             self._schedule(timing.LINK_DETECT.clocks, self._detect)
         elif self._tries_super_speed():
             self._interrupts.raise_bits(EVENTS, EVENTS["TRAINING"])
@@ -136,7 +147,18 @@ class Link:
             self._failed = True
             self._try_high_speed()
 
+    def _say_untuned(self, address: int) -> None:
+        """Nothing else would tell why no host ever sees the device; once for each first register."""
+        reason = f"xdata {address:#06x} of the SerDes lanes' set-up"
+        if reason != self._lacking:
+            self._lacking = reason
+            log.warning("the USB link does not train: %s is missing", reason)
+
     def _trained(self) -> None:
+        if not self._tries_super_speed():  # firmware has thought better of it meanwhile
+            self._failed = True
+            self._try_high_speed()
+            return
         if self.partner is not None and self.partner.best.is_super:
             self._attach(self.partner.best)
             return

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from emulator.asm2464pd.dma import IN_ENDPOINT, OUT_ENDPOINT, SlotDma
+from emulator.asm2464pd.dma import SlotDma
 from emulator.asm2464pd.undefined import Undefined
 from emulator.asm2464pd.upstream import UpstreamMemory
+from emulator.asm2464pd.usb_bulk import IN, OUT
 from emulator.core.bus import Bus, Unmodelled
 from emulator.core.clock import Scheduler
 from emulator.pcie.function import UnsupportedRequest
@@ -68,14 +69,14 @@ def test_out_lands_in_its_slots_and_then_disarms() -> None:
     data = pattern(2 * SLOT)
     assert chip.dma.bulk_out(data[:1024]) is None, "not armed: left to the CPU path"
     chip.arm(slot=3, slots=2, sectors=64, to_sram=True)
-    assert chip.woken == [OUT_ENDPOINT]
-    assert chip.dma.busy(OUT_ENDPOINT)
-    assert not chip.dma.busy(IN_ENDPOINT)
+    assert chip.woken == [OUT]
+    assert chip.dma.busy(OUT)
+    assert not chip.dma.busy(IN)
     chip.send(data)
     assert chip.upstream.read(SRAM + 3 * SLOT, len(data)) == data
     assert chip.upstream.read(SRAM, 16) == bytes(16)
     assert chip.dma.remaining == 0
-    assert not chip.dma.busy(OUT_ENDPOINT)
+    assert not chip.dma.busy(OUT)
     assert chip.dma.bulk_out(bytes(1024)) is None
 
 
@@ -99,7 +100,7 @@ def test_in_waits_for_the_completion_entry() -> None:
     assert chip.dma.bulk_in() is Handshake.NAK
     assert chip.woken == []
     chip.upstream.write(TRIGGER, bytes(4))
-    assert chip.woken == [IN_ENDPOINT]
+    assert chip.woken == [IN]
     assert chip.take() == data
     assert chip.dma.bulk_in() is None
 
@@ -191,6 +192,24 @@ def slots_backwards(chip: Chip) -> None:
     chip.arm(slot=4, slots=-1, sectors=1, to_sram=True)
 
 
+def slots_beyond_the_sram(chip: Chip) -> None:
+    chip.arm(slot=30, slots=4, sectors=128, to_sram=True)
+
+
+def no_valid_bit(chip: Chip) -> None:
+    chip.arm(slot=0, slots=1, sectors=1, to_sram=True)
+    chip.dma.reset()
+    chip.write(0xC414, 0x00)
+    chip.write(0xC429, 0)
+
+
+def another_sector_size(chip: Chip) -> None:
+    chip.arm(slot=0, slots=1, sectors=1, to_sram=True)
+    chip.dma.reset()
+    chip.write(0xC422, 0x10)
+    chip.write(0xC429, 0)
+
+
 def short_packet(chip: Chip) -> None:
     chip.arm(slot=0, slots=1, sectors=4, to_sram=True)
     chip.dma.bulk_out(bytes(100))
@@ -216,6 +235,9 @@ UNDEFINED = [
     (write_while_armed, "DMA_SECTORS was written while slot DMA was armed"),
     (too_many_sectors, "armed for more than its slots hold"),
     (slots_backwards, "armed for more than its slots hold"),
+    (slots_beyond_the_sram, "slots that are not there"),
+    (no_valid_bit, "without DMA_SLOT_FIRST.VALID"),
+    (another_sector_size, "another sector size"),
     (short_packet, "short packet"),
     (long_packet, "longer than what slot DMA was armed for"),
     (submission_queue_while_streaming_out, "submission queue"),

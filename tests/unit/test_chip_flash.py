@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import BLOCK, OTP_SIZE, PAGE, SECTOR, SIZE, Command, FlashChip, Status
+from emulator.asm2464pd.undefined import Undefined
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, clocks
 from firmware.asm2464pd import flash_layout
@@ -239,9 +240,9 @@ def test_random_traffic_answers_as_many_bytes_as_were_clocked(traffic) -> None:
 class Firmware:
     """Transactions as the open firmware's flash script runs them."""
 
-    def __init__(self, contents: bytes = b"", *, gate: bool = True) -> None:
+    def __init__(self, contents: bytes = b"", *, gate: bool = True, strict: bool = True) -> None:
         self.clock = Scheduler()
-        self.bus = Bus(ASM2464PD, self.clock, strict=True)
+        self.bus = Bus(ASM2464PD, self.clock, strict=strict)
         self.chip = FlashChip(self.clock, contents, flash_layout.otp(b"\x01\x02\x03\x04"))
         FlashController(self.bus, self.chip)
         if gate:
@@ -365,7 +366,7 @@ def test_block_protection_is_taken_off_through_the_buffer() -> None:
 
 
 def test_without_its_gate_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> None:
-    firmware = Firmware(b"data", gate=False)
+    firmware = Firmware(b"data", gate=False, strict=False)
     for _ in range(2):
         assert firmware.run(Command.READ, 0, 4) == 0
         assert firmware.buffer(4) == bytes(4)
@@ -373,8 +374,18 @@ def test_without_its_gate_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.messages) == 1
 
 
-def test_a_packet_in_the_buffer_under_a_transaction_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_uses_that_sources_disagree_on_are_errors_under_strict() -> None:
+    with pytest.raises(Undefined, match="FLASH_GATE"):
+        Firmware(gate=False).run(Command.READ, 0, 4)
     firmware = Firmware(b"from flash")
+    firmware.start(Command.READ, 0, 10)
+    firmware.bus.store(Space.XDATA, 0x7000, b"from host!")
+    with pytest.raises(Undefined, match="0x7000 changed"):
+        firmware.finish()
+
+
+def test_a_packet_in_the_buffer_under_a_transaction_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    firmware = Firmware(b"from flash", strict=False)
     with caplog.at_level(logging.WARNING):
         firmware.start(Command.READ, 0, 10)
         firmware.bus.store(Space.XDATA, 0x7000, b"from host!")

@@ -303,6 +303,8 @@ def reach(bench, step):
             return
         bench.write(usb.EP0_PHASE, 0x04)
     else:
+        if step.startswith("no-data"):
+            bench.write(usb.USB_ADDRESS, 0x80 | SET_ADDRESS.value)
         send(bench, bytes(18) if step.startswith("in ") else b"")
         if step.endswith("data"):
             return
@@ -335,6 +337,20 @@ def test_setup_and_reset_end_what_was_going_on(bench, step, ending):
     send(bench, b"the new one")
     assert bench.usb.control_in() == b"the new one"
     end_in(bench)
+
+
+def test_an_address_that_was_not_set_is_reported(bench):
+    for held in (0x87, 0x80):
+        begin(bench, SET_ADDRESS)
+        bench.write(usb.USB_ADDRESS, held)
+        send(bench, b"")
+        end_no_data(bench)
+        if held == 0x87:
+            begin(bench, GET_DESCRIPTOR)
+    with pytest.raises(Undefined, match="address that is not in USB_ADDRESS"):
+        bench.usb.setup(GET_DESCRIPTOR.pack())
+    bench.usb.bus_reset()
+    begin(bench, GET_DESCRIPTOR)
 
 
 def test_in_transfer_that_the_host_cuts_short(bench):

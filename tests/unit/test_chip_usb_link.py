@@ -64,6 +64,32 @@ def test_firmware_that_wants_high_speed_from_the_start():
     assert bench.read(usb.USB_LINK_STATUS) == 0
 
 
+def test_firmware_that_gives_up_super_speed_while_it_trains():
+    """As when the set-up of the lanes is done just before USB_MODE is written."""
+    bench = Bench(Speed.SUPER_PLUS)
+    bench.set_up_lanes()
+    bench.set_up_controller()
+    bench.usb.connect(bench.port)
+    bench.pass_time(0.015)
+    assert bench.read(usb.USB_LINK_EVENTS) == 0x01, "it trains"
+    bench.go_high_speed()
+    bench.pass_time(0.05)
+    assert bench.port.events == [Speed.HIGH]
+    assert bench.read(usb.USB_LINK_STATUS) == 0
+
+
+def test_lanes_that_are_not_set_up_are_named_once(caplog):
+    bench = Bench()
+    bench.set_up_lanes(phy.USB_LANES[:1])
+    bench.usb.connect(bench.port)
+    bench.pass_time(0.1)
+    assert not caplog.messages, "the power is off, firmware may not have begun"
+    bench.set_up_controller()
+    bench.pass_time(0.1)
+    assert len(caplog.messages) == 1
+    assert "0xc302" in caplog.messages[0]
+
+
 def test_high_speed_needs_the_set_up_too():
     bench = Bench(Speed.HIGH)
     bench.usb.connect(bench.port)
@@ -139,9 +165,9 @@ def test_every_update_of_the_lanes_counts():
             for bit in range(8):
                 determined = (~update.keep | update.put) >> bit & 1
                 bench.bus.cpu_write(Space.XDATA, address, value ^ 1 << bit)
-                assert link.prepared is not bool(determined)
+                assert link.untuned == (address if determined else None)
             bench.bus.cpu_write(Space.XDATA, address, value)
-    assert link.prepared
+    assert link.untuned is None
 
 
 def test_power_of_the_usb_path_has_to_be_on():

@@ -89,8 +89,16 @@ FLASH_GATE = Register(
     0xCA81,
     Evidence.TRACE,
     "Clock or reset gate that the flash controller hangs on.",
-    fields=(Field("FLASH", 0, doc="without it no flash transaction runs"),),
-    source=_SCRIPT,
+    fields=(
+        Field(
+            "FLASH",
+            0,
+            doc="without it no flash transaction runs, says the script; later revisions of the open firmware "
+            "leave it alone, because setting it kept a graphics card from enumerating, and read the flash",
+            evidence=Evidence.GUESS,
+        ),
+    ),
+    source=f"{_SCRIPT}; {_OPEN}",
 )
 
 
