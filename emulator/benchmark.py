@@ -1,4 +1,4 @@
-"""`towline bench mcs51`: how fast the core is, beside ucsim's `s51` on one program, and in a loop that drives the PCIe engine.
+"""`towline bench mcs51`: how fast the core is, beside `s51` of ucsim, and in a loop of PCIe writes.
 
 All figures are millions of instructions a second of CPU time, from one run. Skipping of spin loops is off.
 """
@@ -141,7 +141,7 @@ def _reference(rounds: int) -> tuple[float, int]:
 
 def _mmio() -> float:
     """MIPS of the PIO loop."""
-    cpu, board = _chip(STREAM_WRITE)
+    cpu, _board = _chip(STREAM_WRITE)
     first = cpu.instructions
     started = time.process_time()
     stop = cpu.run(cpu.clock + _MMIO_CLOCKS)

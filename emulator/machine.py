@@ -16,16 +16,19 @@ from emulator.mcs51.core import Mcs51, Stop
 from firmware.asm2464pd.describe import Space
 from sdk.errors import DeviceFailed
 
+SHOWN_CALLS = 8
+"""Return addresses that a message lists."""
+
 PLANES = (Space.XDATA, Space.PHY)
 """The MOVX planes in the order of DPX."""
 
 FAULTS = {
     Stop.BREAKPOINT: "a breakpoint was reached",
-    Stop.ILLEGAL: "the reserved opcode A5",
+    Stop.ILLEGAL: "the reserved opcode A5 was executed",
     Stop.STACK: "the stack overflowed, or was popped below where it began",
-    Stop.ERASED: "execution of code memory that nobody loaded",
+    Stop.ERASED: "code memory was executed that nobody loaded",
     Stop.CLOBBERED: "an interrupt handler returned with changed registers",
-    Stop.UNINIT: "a read of XDATA that nobody has written",
+    Stop.UNINIT: "XDATA was read that nobody has written",
 }
 """What a stop of the CPU means to the author of the firmware."""
 
@@ -48,6 +51,7 @@ class Machine:
         lock: held while the machine advances.
         running: whether the CPU executes; with the mask ROM in charge it does not.
         name_of: turns a code address into words for messages.
+        data_name_of: the same of an XDATA address.
         serial: takes bytes that leave the 8051's own serial port.
     """
 
@@ -58,10 +62,13 @@ class Machine:
         self.lock = threading.RLock()
         self.running = True
         self.name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
+        self.data_name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
         self.serial: Callable[[int], None] = lambda value: None
         self._native = native
         bus.program_counter = lambda: cpu.stop_pc
+        bus.place = lambda: f"PC {self.name_of(cpu.stop_pc)}"
         bus.drive = cpu.line
+        cpu.question(bus.questionable_sfrs, bus.question_sfr)
 
     def restart(self) -> None:
         """The CPU starts again at address 0; memory and registers of the chip stay."""
@@ -104,14 +111,22 @@ class Machine:
         elif stop is Stop.SERIAL:
             self.serial(cpu.value)
         else:
-            raise CpuFault(FAULTS[stop], where=f"PC {self.name_of(cpu.stop_pc)}", hint=self._evidence(stop))
+            raise self.fault(stop)
+
+    def fault(self, stop: Stop) -> CpuFault:
+        """The error for a stop that is one of FAULTS, with the evidence that the CPU holds."""
+        return CpuFault(FAULTS[stop], where=f"PC {self.name_of(self.cpu.stop_pc)}", hint=self._evidence(stop))
 
     def _evidence(self, stop: Stop) -> str:
         cpu = self.cpu
         if stop is Stop.UNINIT:
-            return f"XDATA {cpu.address:#06x} was read; write it first, or leave out --guard uninit"
-        if stop is Stop.STACK:
-            return f"SP is {cpu.sp:#04x}"
+            name = self.data_name_of(cpu.address)
+            return f"it was {name}; write it first, or leave the guard uninit out"
         if stop is Stop.CLOBBERED:
-            return f"{cpu.clobbered} changed since the interrupt was taken"
-        return f"SP {cpu.sp:#04x}, the last return addresses may tell: {cpu.backtrace()}"
+            return f"{cpu.clobbered} has changed since the interrupt was taken"
+        calls = [int(word, 16) for word in cpu.backtrace().split(", ") if word != "none"]
+        shown = [self.name_of(address) for address in calls[:SHOWN_CALLS]]
+        if len(calls) > SHOWN_CALLS:
+            shown.append(f"and {len(calls) - SHOWN_CALLS} more")
+        called = f"; called from, innermost first: {', '.join(shown)}" if shown else ""
+        return f"SP is {cpu.sp:#04x}{called}"

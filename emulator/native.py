@@ -68,7 +68,7 @@ def library() -> tuple[Any, Any]:
         return ffi, ffi.dlopen(str(path))
     except OSError as problem:
         raise EnvironmentMissing(
-            f"the emulator's library cannot be loaded: {problem}",
+            f"the emulator's library cannot be loaded: {str(problem).partition('.  Additionally')[0]}",
             where=str(path),
             hint="set TOWLINE_CACHE to a directory that programs may be run from",
         ) from None
@@ -121,16 +121,16 @@ def _built() -> Path:
         digest.update(fact.encode() + b"\0")
     cached = cache_directory() / f"emulator-{digest.hexdigest()[:24]}.so"
     if not _intact(cached):
+        library = _build(sources)
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
+            write(cached, library + hashlib.sha256(library).digest())
+        except (OSError, OutputFailed) as problem:
             raise OutputFailed(
-                f"cannot be created: {problem.strerror}",
+                f"the emulator's library cannot be kept there: {problem}",
                 where=str(cached.parent),
                 hint="set TOWLINE_CACHE to a directory that can be written",
-            ) from problem
-        library = _build(sources)
-        write(cached, library + hashlib.sha256(library).digest())
+            ) from None
     return cached
 
 

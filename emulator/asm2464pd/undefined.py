@@ -20,7 +20,7 @@ class Reporter:
     """Reports undefined uses of one block.
 
     Args:
-        bus: whose `strict` decides, and whose program counter says where the CPU was.
+        bus: whose `strict` decides, and whose `place` says where the CPU was.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -33,7 +33,7 @@ class Reporter:
         Raises:
             Undefined: the bus is strict.
         """
-        where = f"PC {self._bus.program_counter():#06x}"
+        where = self._bus.place()
         message = f"{what} ({detail})" if detail else what
         if self._bus.strict:
             raise Undefined(message, where=where, hint=hint)

@@ -106,8 +106,8 @@ class Bus:
     Attributes:
         planes: the two MOVX planes.
         sram: the data buffer.
-        program_counter: the address of the instruction that accesses the bus, for messages; the CPU's
-            owner sets it.
+        program_counter: the address of the instruction that accesses the bus; the CPU's owner sets it.
+        place: the same in words, for messages.
         drive: called with (interrupt line, level) when a block drives a line of the CPU; the CPU's owner
             sets it.
     """
@@ -119,6 +119,7 @@ class Bus:
         self.planes: Mapping[Space, Plane] = {Space.XDATA: Plane(), Space.PHY: Plane()}
         self.sram = bytearray(0x80000)
         self.program_counter: Callable[[], int] = lambda: 0
+        self.place: Callable[[], str] = lambda: f"PC {self.program_counter():#06x}"
         self.drive: Callable[[int, bool], None] = lambda line, level: None
         self.observers: list[Observer] = []
         self._ports: dict[tuple[Space, int], _Port] = {}
@@ -170,6 +171,8 @@ class Bus:
     def value(self, register: Register) -> int:
         """What the storage of a register holds."""
         plane = self.planes[register.space]
+        if register.size == 1:
+            return plane[register.address]
         return sum(plane[address] << register.shift(address) for address in register.addresses)
 
     def set(self, register: Register, value: int) -> None:
@@ -199,6 +202,8 @@ class Bus:
         """A block (a DMA engine, the USB controller) writes storage."""
         if space is Space.SRAM:
             self.sram[address : address + len(data)] = data
+        elif len(data) == 1 and not self._guarded:
+            self.planes[space][address] = data[0]
         else:
             done = 0
             for buffer, offset, length in self._pieces(space, address, len(data)):
@@ -226,7 +231,8 @@ class Bus:
             Unmodelled: strict, and nobody models this byte.
         """
         port = self._ports.get((space, address))
-        self._question(space, address, port)
+        if port is None or port.register.evidence is Evidence.GUESS:
+            self._question(space, address, port)
         value = port.read() if port is not None and port.read is not None else self.planes[space][address]
         for observer in self.observers:
             observer.accessed("R", space, address, value)
@@ -239,7 +245,8 @@ class Bus:
             Unmodelled: strict, and nobody models this byte.
         """
         port = self._ports.get((space, address))
-        self._question(space, address, port)
+        if port is None or port.register.evidence is Evidence.GUESS:
+            self._question(space, address, port)
         for observer in self.observers:
             observer.accessed("W", space, address, value)
         plane = self.planes[space]
@@ -259,6 +266,32 @@ class Bus:
                 pass
         if port.write is not None:
             port.write(value)
+
+    @property
+    def questionable_sfrs(self) -> frozenset[int]:
+        """Special function registers that are unknown or guessed; their accesses go to `question_sfr`."""
+        declared = {address: self.facts.at(Space.SFR, address) for address in range(0x80, 0x100)}
+        return frozenset(
+            address
+            for address, register in declared.items()
+            if register is None or register.evidence is Evidence.GUESS
+        )
+
+    def question_sfr(self, address: int) -> None:
+        """Log an access to one of `questionable_sfrs`, once.
+
+        Raises:
+            Unmodelled: strict.
+        """
+        if self.strict or (Space.SFR, address) not in self._reported:
+            self._report(Space.SFR, address, modelled=True)
+
+    def concerns(self, kind: str, space: Space, address: int) -> bool:
+        """Whether a CPU access ("R" or "W") means more to the chip than its storage does, watched or not."""
+        port = self._ports.get((space, address))
+        if port is None:
+            return False
+        return port.read is not None if kind == "R" else port.write is not None or port.native
 
     def watch(self, space: Space, address: int) -> None:
         """Have every CPU access of a byte come here, so that observers hear of it."""
@@ -326,28 +359,30 @@ class Bus:
         return flags | {Access.RW: 0, Access.W1C: WRITE_CLEARS}.get(port.access, WRITE_IGNORED)
 
     def _question(self, space: Space, address: int, port: _Port | None) -> None:
-        """Log an access to something unmodelled or guessed, once; or refuse it, under `strict`."""
-        if port is not None and port.register.evidence is not Evidence.GUESS:
-            return
+        """Log an access to a byte that is not mapped, or a guess, once; or refuse it, under `strict`."""
         if port is None and self.facts.memory_at(space, address) is not None:
             return
         if not self.strict and (space, address) in self._reported:
             return
+        self._report(space, address, modelled=port is not None)
+        if (space, address) not in self._watched:  # said once; from now on as fast as the rest
+            flags = self._flags(space, address) if port is not None else 0
+            self.planes[space].flags[address] = flags
+
+    def _report(self, space: Space, address: int, *, modelled: bool) -> None:
         self._reported.add((space, address))
         declared = self.facts.at(space, address)
         nearest = self.facts.nearest(space, address)
         if declared is not None:
-            what = f"{declared.name} is {'only a guess' if port else 'declared but not modelled'}"
+            what = f"{declared.name} is {'only a guess' if modelled else 'declared but not modelled'}"
         elif nearest is not None:
             what = f"nothing is known of it (nearest: {nearest.name} at {nearest.address:#06x})"
         else:
             what = "nothing is known of it"
-        where = f"{space.value} {address:#06x}, accessed at PC {self.program_counter():#06x}"
+        where = f"{space.value} {address:#06x}, accessed at {self.place()}"
         if self.strict:
             raise Unmodelled(what, where=where, hint="without --strict this is logged and treated as storage")
         log.warning("%s: %s", where, what)
-        if port is not None:  # said once; from now on as fast as the rest
-            self.planes[space].flags[address] = self._flags(space, address)
 
 
 def _ignore(value: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 HZ = Fraction(800_000_000, 7)
@@ -26,13 +26,16 @@ def seconds(count: int) -> float:
     return float(count / HZ)
 
 
-@dataclass(order=True, slots=True)
+TIDY = 256
+"""Cancelled events that may lie about before they are cleared away, unless they are the fewer."""
+
+
+@dataclass(slots=True)
 class Event:
     """Something that will happen at a clock; `Scheduler.cancel` takes it back."""
 
     clock: int
-    order: int
-    action: Callable[[], None] | None = field(compare=False)
+    action: Callable[[], None] | None
 
 
 class Scheduler:
@@ -44,14 +47,15 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now = 0
-        self._events: list[Event] = []
+        self._events: list[tuple[int, int, Event]] = []  # a heap: clock, order of arrival
         self._count = 0
+        self._cancelled = 0
 
     def at(self, clock: int, action: Callable[[], None]) -> Event:
         """Call `action` when time reaches `clock`, or next if that has passed."""
         self._count += 1
-        event = Event(max(clock, self.now), self._count, action)
-        heapq.heappush(self._events, event)
+        event = Event(max(clock, self.now), action)
+        heapq.heappush(self._events, (event.clock, self._count, event))
         return event
 
     def after(self, delay: int, action: Callable[[], None]) -> Event:
@@ -60,20 +64,28 @@ class Scheduler:
 
     def cancel(self, event: Event | None) -> None:
         """Take an event back; harmless if it has happened, or is None."""
-        if event is not None:
-            event.action = None
+        if event is None or event.action is None:
+            return
+        event.action = None
+        self._cancelled += 1  # time-outs far ahead would pile up
+        if self._cancelled > max(TIDY, len(self._events) // 2):
+            self._events = [entry for entry in self._events if entry[2].action is not None]
+            heapq.heapify(self._events)
+            self._cancelled = 0
 
     @property
     def next(self) -> int | None:
         """The clock of the next event, None if none is pending."""
-        while self._events and self._events[0].action is None:
-            heapq.heappop(self._events)
-        return self._events[0].clock if self._events else None
+        events = self._events
+        while events and events[0][2].action is None:
+            heapq.heappop(events)
+            self._cancelled -= 1
+        return events[0][0] if events else None
 
     def run_due(self) -> None:
         """Call what is due at `now`, and what that makes due."""
         while (due := self.next) is not None and due <= self.now:
-            event = heapq.heappop(self._events)
+            event = heapq.heappop(self._events)[2]
             action, event.action = event.action, None
             if action is not None:
                 action()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -37,9 +37,12 @@ class Stop(IntEnum):
     ERASED = 8
     CLOBBERED = 9
     UNINIT = 10
+    SFR = 11
+    """Never returned: `Mcs51.run` asks about the register, and runs on."""
 
 
 _STOPS = tuple(Stop)
+_ASK = int(Stop.SFR)
 
 
 class Mcs51:
@@ -59,13 +62,15 @@ class Mcs51:
         self._mcs51_run = self._library.mcs51_run
         self._owned: dict[str, Any] = {}  # what the structure points to
         self._code = [b"", b""]
+        self._ask: Callable[[int], None] = lambda address: None
         for number, plane in enumerate(planes):
             flags = self._ffi.from_buffer("uint8_t[]", plane.flags, require_writable=True)
             self._cpu.flags[number] = self._own(f"flags {number}", flags)
             for page, (buffer, offset) in enumerate(plane.pages):
                 storage = self._ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
                 self._cpu.page[number][page] = self._own(f"page {number} {page}", storage) + offset
-        self.iram = memoryview(self._ffi.buffer(self._cpu.iram))
+        iram = self._ffi.offsetof("struct mcs51", "iram")
+        self.iram = memoryview(self._ffi.buffer(self._cpu))[iram : iram + 0x100]
         self._cpu.skip = skip
         self.load(b"")
         self.reset()
@@ -107,9 +112,28 @@ class Mcs51:
     # -- running ----------------------------------------------------------------------------------------
 
     def run(self, until: int) -> Stop:
-        """Run to clock `until`, or a few clocks past it by the last instruction, or until something stops."""
+        """Run to clock `until`, or a few clocks past it by the last instruction, or until something stops.
+
+        Raises:
+            Exception: what the function given to `question` raises; the access it is about has happened.
+        """
         stop: int = self._mcs51_run(self._cpu, until)
+        while stop == _ASK:
+            address = int(self._cpu.asked)
+            self._ask(address)
+            self._cpu.questioned[address - 0x80] = 0
+            stop = self._mcs51_run(self._cpu, until)
         return _STOPS[stop]
+
+    def question(self, registers: Collection[int], ask: Callable[[int], None]) -> None:
+        """Have `ask` called with the address of each of these at the first access, replacing earlier ones.
+
+        It is asked once for each, or, if it raises, every time. A register that the core gives a meaning to
+        is never asked about, except P2: it is more than storage in MOVX by R0 or R1, which counts as access.
+        """
+        for address in range(0x80, 0x100):
+            self._cpu.questioned[address - 0x80] = address in registers
+        self._ask = ask
 
     def finish_read(self, value: int) -> None:
         """After `Stop.READ`: the value that the MOVX instruction reads."""

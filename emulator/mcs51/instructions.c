@@ -78,8 +78,15 @@ static inline uint8_t *direct(struct mcs51 *cpu, uint8_t address)
 
 #define READ(address) ({                                                             \
     const uint8_t from = (address);                                                  \
-    LIKELY(!(mcs51_special[from] & READ_MEANS)) ? *direct(cpu, from)                  \
-                                                : mcs51_sfr_read(cpu, clock, from); })
+    uint32_t read;                                                                   \
+    if (LIKELY(!(mcs51_special[from] & READ_MEANS))) {                               \
+        read = *direct(cpu, from);                                                   \
+    } else {                                                                         \
+        read = mcs51_sfr_read(cpu, clock, pc, from);                                 \
+        if (read & DEADLINE_VOID)                                                    \
+            deadline = 0;                                                            \
+    }                                                                                \
+    (uint8_t)read; })
 
 #define WRITE(address, value) do {                                                   \
     const uint8_t to = (address), written = (value);                                 \
@@ -216,6 +223,10 @@ static inline void decimal_adjust(struct mcs51 *cpu)
 
 /* MOVX by R0 or R1: port 2 gives the upper half, as on an 8051 [guess]. */
 #define PAGED (SFR(P2) << 8 | RN)
+#define QUESTION_P2 do {                                                             \
+    if (cpu->questioned[P2 - 0x80] && mcs51_question(cpu, pc, P2))                   \
+        deadline = 0;                                                                \
+} while (0)
 
 /* -- the opcodes --------------------------------------------------------------------------------------- */
 
@@ -337,12 +348,12 @@ OP_AT_RI(D, uint8_t *const at = &AT_RI; const uint8_t a = A, value = *at;
     A = (a & 0xF0) | (value & 0x0F); *at = (value & 0xF0) | (a & 0x0F);)
 
 OP(E0, MOVX_READ(DATA_POINTER);)
-NUMBERED(E2, 0, MOVX_READ(PAGED);)
-NUMBERED(E3, 1, MOVX_READ(PAGED);)
+NUMBERED(E2, 0, QUESTION_P2; MOVX_READ(PAGED);)
+NUMBERED(E3, 1, QUESTION_P2; MOVX_READ(PAGED);)
 OP(E4, A = 0;)
 OP(F0, MOVX_WRITE(DATA_POINTER);)
-NUMBERED(F2, 0, MOVX_WRITE(PAGED);)
-NUMBERED(F3, 1, MOVX_WRITE(PAGED);)
+NUMBERED(F2, 0, QUESTION_P2; MOVX_WRITE(PAGED);)
+NUMBERED(F3, 1, QUESTION_P2; MOVX_WRITE(PAGED);)
 OP(F4, A = ~A;)
 
 /* The reserved opcode is not executed. */

@@ -46,12 +46,18 @@ static inline uint64_t earlier(uint64_t one, uint64_t other)
 /* Run from cpu->pc at least one instruction, and on while the clock is below `deadline`. */
 void mcs51_execute(struct mcs51 *cpu, uint64_t deadline);
 
-/* Special function registers whose read or write is more than storage: bits of mcs51_special[direct address]. */
-enum { READ_MEANS = 1, WRITE_MEANS = 2 };
+/* Special function registers whose read or write is more than storage: bits of mcs51_special[direct address].
+ * QUESTIONABLE ones are storage that somebody may want to hear of: nobody knows what they are. */
+enum { READ_MEANS = 1, WRITE_MEANS = 2, QUESTIONABLE = 4 };
 extern const uint8_t mcs51_special[256];
 
-/* A read, at `clock`, of a special register. */
-SLOW uint8_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint8_t address);
+/* Stop with MCS51_SFR if the register is questioned; whether it is. Another stop of the same instruction wins:
+ * the question stays open until the next access. */
+SLOW int mcs51_question(struct mcs51 *cpu, uint32_t pc, uint8_t address);
+/* A read of a special register by the instruction at `pc` that ends at `clock`: the value in bits 7:0; if
+ * another bit is set, the deadline is void. */
+enum { DEADLINE_VOID = 0x100 };
+SLOW uint32_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t address);
 /* A write by the instruction at `pc` that ends at `clock`. The deadline is void after it. */
 SLOW void mcs51_sfr_write(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t address, uint8_t value);
 

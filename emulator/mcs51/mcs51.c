@@ -191,6 +191,7 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
     struct { unsigned at; uint8_t clocks; } trail[PROBE_INSTRUCTIONS];
     const uint64_t start = cpu->clock, first = cpu->instructions;
     const uint16_t pc = cpu->pc;
+    const uint8_t floor = cpu->stack_floor; /* all that a guard remembers */
     __builtin_memcpy(before, cpu->iram, REGISTERS);
     cpu->impure = 0;
 
@@ -202,7 +203,8 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
         trail[count++].clocks = cpu->clock - clock;
         if (cpu->pending_stop || cpu->impure || cpu->hold || cpu->clock >= limit)
             break;
-        same = cpu->pc == pc && __builtin_memcmp(before, cpu->iram, REGISTERS) == 0;
+        same = cpu->pc == pc && cpu->stack_floor == floor
+            && __builtin_memcmp(before, cpu->iram, REGISTERS) == 0;
     }
     if (same) {
         const uint64_t length = cpu->clock - start, rounds = (limit - 1 - cpu->clock) / length;
@@ -243,11 +245,14 @@ int mcs51_run(struct mcs51 *cpu, uint64_t until)
 
         const uint64_t limit = earlier(until, earlier(cpu->timer_due, device ? device->due : UINT64_MAX));
         if (cpu->hold) {
+            const uint64_t before = cpu->instructions;
             cpu->hold = 0;
             if (watched(cpu))
                 step(cpu);
             else
                 mcs51_execute(cpu, 0);
+            if (cpu->instructions == before) /* it stopped before it: a breakpoint */
+                cpu->hold = 1;
         } else if (cpu->skip && cpu->clock >= cpu->probe_due) {
             probe(cpu, limit);
         } else if (watched(cpu)) {

@@ -37,6 +37,7 @@ enum mcs51_stop {
     MCS51_ERASED,        /* guard: executing code nobody loaded */
     MCS51_CLOBBERED,     /* guard: RETI with registers other than at interrupt entry; `value`: which */
     MCS51_UNINIT,        /* guard: MOVX read of RAM nobody wrote; the read has happened */
+    MCS51_SFR,           /* a questioned special function register, `asked`, was accessed */
 };
 
 /* A device that stands in the core's own process of execution: the PCIe TLP engine. */
@@ -69,6 +70,7 @@ struct mcs51 {
     uint16_t address;            /* MOVX address */
     uint8_t plane;               /* 0 XDATA, 1 PHY (DPX) */
     uint8_t value;
+    uint8_t asked;               /* address of a special function register */
     int device_reason;
 
     /* Memory, owned by others. */
@@ -91,6 +93,9 @@ struct mcs51 {
     uint8_t stack_floor;         /* SP may not go below this; 0: not known, the next write to SP sets it */
     uint8_t guard_interrupts;    /* switch: compare registers at RETI */
     uint8_t guard_uninit;        /* switch: honour MCS51_UNINITIALISED */
+    uint8_t questioned[128];     /* by register, nonzero: stop with MCS51_SFR at an access by direct address or bit;
+                                  * for P2 at MOVX by R0 or R1 too. Works for P2 and for registers that the core
+                                  * gives no meaning to; the owner clears what he has seen */
     uint8_t resume;              /* the next instruction is not stopped at again (after BREAKPOINT, ERASED) */
     uint8_t skip;                /* switch: skip spin loops that are proven to be fixed points */
 

@@ -4,21 +4,49 @@
  */
 #include "internal.h"
 
+enum { UNKNOWN = READ_MEANS | WRITE_MEANS | QUESTIONABLE };
+
 const uint8_t mcs51_special[256] = {
     [PSW] = READ_MEANS,
     [TL0] = READ_MEANS | WRITE_MEANS, [TH0] = READ_MEANS | WRITE_MEANS,
     [TL1] = READ_MEANS | WRITE_MEANS, [TH1] = READ_MEANS | WRITE_MEANS,
     [TL2] = READ_MEANS | WRITE_MEANS, [TH2] = READ_MEANS | WRITE_MEANS,
-    [TCON] = WRITE_MEANS, [TMOD] = WRITE_MEANS, [T2CON] = WRITE_MEANS,
+    [TCON] = READ_MEANS | WRITE_MEANS, [T2CON] = READ_MEANS | WRITE_MEANS, [TMOD] = WRITE_MEANS,
     [RCAP2L] = WRITE_MEANS, [RCAP2H] = WRITE_MEANS,
     [SCON] = WRITE_MEANS, [SBUF] = WRITE_MEANS,
     [IE] = WRITE_MEANS, [IP] = WRITE_MEANS, [CODE_BANK] = WRITE_MEANS,
+    [P2] = UNKNOWN,
+    /* What is left: everything that is not in enum sfr. */
+    [0x84 ... 0x87] = UNKNOWN, [0x8E ... 0x8F] = UNKNOWN, [0x91 ... 0x92] = UNKNOWN, [0x94 ... 0x95] = UNKNOWN,
+    [0x97] = UNKNOWN, [0x9A ... 0x9F] = UNKNOWN, [0xA1 ... 0xA7] = UNKNOWN, [0xA9 ... 0xAF] = UNKNOWN,
+    [0xB1 ... 0xB7] = UNKNOWN, [0xB9 ... 0xC7] = UNKNOWN, [0xC9] = UNKNOWN, [0xCE ... 0xCF] = UNKNOWN,
+    [0xD1 ... 0xDF] = UNKNOWN, [0xE1 ... 0xEF] = UNKNOWN, [0xF1 ... 0xFF] = UNKNOWN,
 };
 
-uint8_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint8_t address)
+int mcs51_question(struct mcs51 *cpu, uint32_t pc, uint8_t address)
+{
+    if (!cpu->questioned[address - 0x80])
+        return 0;
+    cpu->pending_stop = MCS51_SFR;
+    cpu->stop_pc = pc;
+    cpu->asked = address;
+    return 1;
+}
+
+static uint8_t parity(const struct mcs51 *cpu)
+{
+    return __builtin_parity(SFR(ACC)) ? PSW_P : 0;
+}
+
+uint32_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t address)
 {
     if (address == PSW)
-        return (SFR(PSW) & ~PSW_P) | (__builtin_parity(SFR(ACC)) ? PSW_P : 0);
+        return (SFR(PSW) & ~PSW_P) | parity(cpu);
+    if (mcs51_special[address] & QUESTIONABLE)
+        return SFR(address) | (mcs51_question(cpu, pc, address) ? DEADLINE_VOID : 0);
+    /* An overflow by now shows, so that reading, changing and writing flags back loses none. */
+    if ((address == TCON || address == T2CON) && clock < cpu->timer_due)
+        return SFR(address);
     cpu->impure = 1;
     mcs51_timers_sync(cpu, clock);
     return SFR(address);
@@ -36,6 +64,11 @@ static uint8_t follow_lines(const struct mcs51 *cpu, uint8_t tcon)
 
 void mcs51_sfr_write(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t address, uint8_t value)
 {
+    if (mcs51_special[address] & QUESTIONABLE) {
+        mcs51_question(cpu, pc, address);
+        SFR(address) = value;
+        return;
+    }
     cpu->impure = 1;
     switch (address) {
     case SBUF:
@@ -74,7 +107,7 @@ void mcs51_line(struct mcs51 *cpu, int number, int level)
 void mcs51_settle(struct mcs51 *cpu)
 {
     mcs51_timers_sync(cpu, cpu->clock);
-    SFR(PSW) = mcs51_sfr_read(cpu, cpu->clock, PSW);
+    SFR(PSW) = (SFR(PSW) & ~PSW_P) | parity(cpu);
 }
 
 void mcs51_receive(struct mcs51 *cpu, uint8_t value)

@@ -141,14 +141,15 @@ class Host:
         """Let virtual time pass until the link is up, at most so long; whether it is."""
         if self._speed is None:
             waiter = Waiter(bounded=True)
-            self.pump.run(partial(self._expect_attach, waiter, seconds), waiter)
+            self.pump.run(partial(self._expect_attach, waiter, ticks(seconds)), waiter)
         return self._speed is not None
 
     def control(self, setup: Setup, data: bytes = b"", *, timeout: float | None = None) -> bytes:
         """A whole control transfer. Data of an IN transfer, else empty.
 
         Raises:
-            UsageError: the data is not of the length that the SETUP packet states, or goes along with IN.
+            UsageError: the data is not of the length that the SETUP packet states, or goes along with IN; or
+                `timeout` is negative, infinite or no number.
             Stall: the device stalled it.
             TimeoutError: `timeout` virtual seconds passed.
             ConnectionError: the device went away.
@@ -210,6 +211,7 @@ class Host:
 
         Raises:
             TimeoutError: `timeout` virtual seconds passed; the transfer has been cancelled.
+            UsageError: `timeout` is negative, infinite or no number.
         """
         if transfer.outcome is None:
             self._run(transfer, timeout, begin=False)
@@ -236,12 +238,17 @@ class Host:
 
     # -- in the pump's thread of execution --------------------------------------------------------------
 
-    def _expect_attach(self, waiter: Waiter, seconds: float) -> None:
+    def _expect_attach(self, waiter: Waiter, delay: int) -> None:
         if self._speed is not None:
             waiter.wake()
             return
         self._attaching.append(waiter)
-        self._scheduler.after(ticks(seconds), waiter.wake)
+        self._scheduler.after(delay, partial(self._give_up, waiter))
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter in self._attaching:
+            self._attaching.remove(waiter)
+            waiter.wake()
 
     def _reset(self, waiter: Waiter) -> None:
         row = timing.HIGH_SPEED_RESET if self._speed is Speed.HIGH else timing.PORT_RESET
@@ -331,7 +338,8 @@ class Host:
 
     def _run(self, transfer: Transfer, timeout: float | None, *, begin: bool) -> None:
         """Let time pass until a transfer has ended, beginning it if that is still to be done."""
-        waiter = Waiter(bounded=timeout is not None, shared=True)
+        delay = None if timeout is None else ticks(timeout)
+        waiter = Waiter(bounded=delay is not None, shared=True)
         expired = False
 
         def start() -> None:
@@ -340,7 +348,7 @@ class Host:
             if transfer.outcome is not None:
                 waiter.wake()
                 return
-            expiry = None if timeout is None else self._scheduler.after(ticks(timeout), expire)
+            expiry = None if delay is None else self._scheduler.after(delay, expire)
             self._waiters.setdefault(transfer, []).append((waiter, expiry))
 
         def expire() -> None:

@@ -9,17 +9,19 @@ execution at a time, and with one submitting thread a run is the same to the clo
 
 Wall time plays a part in three places, none of which a single thread's clocks can tell: a watchdog over
 transfers that nothing would ever end; Ctrl-C, which is held back until the step under way has ended, so that
-no event of the scheduler gets lost; and a limit on how fast idle time passes while the program has other
-threads, which would otherwise find their time-outs over before they had begun to compute.
+no event of the scheduler gets lost; and a limit on how fast idle time passes while another thread that uses
+the device is busy elsewhere, and would otherwise find its time-outs over before it had begun.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import signal
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -34,7 +36,7 @@ SLICE = clocks(1e-3)
 PATIENCE = 60.0
 """Wall seconds without any progress after which the watchdog ends a wait."""
 HASTE = 10
-"""How much faster than wall time virtual time may pass while no transfer moves and other threads may act."""
+"""How much faster than wall time virtual time may pass while no transfer moves and other users may act."""
 NAP = 1e-3
 """Wall seconds that the driver waits at a time, to keep to that."""
 INTERRUPT_POLL = 0.1
@@ -44,8 +46,17 @@ SECONDS_PER_CLOCK = float(1 / HZ)
 
 Action = Callable[[], None]
 
-ticks = functools.lru_cache(maxsize=256)(clocks)
-"""`clocks`, remembered: callers use the same few time-outs over and over."""
+
+@functools.lru_cache(maxsize=256)
+def ticks(duration: float) -> int:
+    """`clocks`, remembered: callers use the same few time-outs over and over.
+
+    Raises:
+        UsageError: the duration is negative, infinite or no number.
+    """
+    if not 0 <= duration < math.inf:
+        raise UsageError(f"{duration:g} s is no time that one can wait")
+    return clocks(duration)
 
 
 class World(Protocol):
@@ -114,6 +125,7 @@ class Pump:
         self._mutex = threading.Lock()  # over what follows
         self._inbox: deque[Action] = deque()
         self._waiting: list[Waiter] = []
+        self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # have had something done
         self._driver: int | None = None  # the thread that has the role
 
     def now(self) -> float:
@@ -124,24 +136,24 @@ class Pump:
         """Let `duration` seconds of virtual time pass.
 
         Raises:
-            UsageError: the duration is negative.
+            UsageError: the duration is negative, infinite or no number.
         """
-        if duration < 0:
-            raise UsageError(f"a sleep of {duration:g} s is negative")
+        delay = ticks(duration)
         waiter = Waiter(bounded=True)
-        self.run(lambda: self._wake_later(waiter, duration), waiter)
+        self.run(lambda: self._wake_later(waiter, delay), waiter)
 
     def post(self, action: Action) -> None:
         """Have an action done in the world's thread of execution, at the present clock.
 
         Without a driver it has been done on return, and what it raises is raised here.
         """
-        with self._mutex:
-            self._inbox.append(action)
-            if self._driver is not None:
-                return
-            self._driver = threading.get_ident()
         with _interrupts_held():
+            with self._mutex:
+                self._inbox.append(action)
+                self._users.add(threading.current_thread())
+                if self._driver is not None:
+                    return
+                self._driver = threading.get_ident()
             try:
                 self._empty_inbox()
             finally:
@@ -161,6 +173,7 @@ class Pump:
             with self._mutex:
                 self._inbox.append(begin)
                 self._waiting.append(waiter)
+                self._users.add(threading.current_thread())
                 if self._driver is None:
                     self._driver = waiter.thread
                     waiter.leads = True
@@ -175,8 +188,8 @@ class Pump:
         if waiter.error is not None:
             raise waiter.error
 
-    def _wake_later(self, waiter: Waiter, duration: float) -> None:
-        self.scheduler.after(ticks(duration), waiter.wake)
+    def _wake_later(self, waiter: Waiter, delay: int) -> None:
+        self.scheduler.after(delay, waiter.wake)
 
     def _wait(self, waiter: Waiter, interrupt: Action | None) -> None:
         while not waiter.done:
@@ -225,7 +238,11 @@ class Pump:
             raise
 
     def _others_may_act(self) -> bool:
-        return threading.active_count() > 1 and any(other.shared for other in tuple(self._waiting))
+        """Whether a wait may depend on a thread that uses this pump and does not wait at the moment."""
+        with self._mutex:
+            if not any(waiter.shared for waiter in self._waiting):
+                return False
+            return sum(thread.is_alive() for thread in self._users) > len(self._waiting)
 
     def _empty_inbox(self) -> None:
         """For who has the role only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import pytest
@@ -127,7 +128,8 @@ def test_what_is_doubtful_is_said_once(bus: Bus, caplog: pytest.LogCaptureFixtur
         "xdata 0x9021, accessed at PC 0x1234: UNCLAIMED is declared but not modelled",
         "xdata 0x9fff, accessed at PC 0x1234: nothing is known of it (nearest: MIXED at 0x9030)",
     ]
-    assert bus.planes[X].flags[DOUBTFUL.address] == 0, "once said, it runs at full speed"
+    for address in (DOUBTFUL.address, UNCLAIMED.address, 0x9FFF):
+        assert bus.planes[X].flags[address] == 0, "once said, it runs at full speed"
 
 
 @pytest.mark.parametrize("address", [0x9020, 0x9021, 0x9022])
@@ -190,3 +192,37 @@ def test_clock_orders_events_and_takes_them_back() -> None:
     clock.run_due()
     assert seen == ["first", "second", "late", "overdue"]
     assert clock.next is None
+
+
+def test_cancelled_events_do_not_pile_up() -> None:
+    clock = Scheduler()
+    seen: list[int] = []
+    for number in range(10_000):
+        clock.cancel(clock.at(1_000_000, lambda: seen.append(-1)))
+        if number % 1000 == 0:
+            clock.at(20 - number // 1000, functools.partial(seen.append, number))
+    assert len(clock._events) < 1000
+    clock.now = 2_000_000
+    clock.run_due()
+    assert seen == list(range(9000, -1, -1000))
+    assert clock.next is None
+
+
+def test_special_function_registers_are_questioned_like_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    known = Register("CPU_KNOWN", Space.SFR, 0xA8, TRACE, "")
+    guess = Register("CPU_GUESS", Space.SFR, 0xA0, Evidence.GUESS, "")
+    bus = Bus(Map((known, guess), ()), Scheduler())
+    assert bus.questionable_sfrs == set(range(0x80, 0x100)) - {0xA8}
+    bus.program_counter = lambda: 0x1234
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            bus.question_sfr(0xA0)
+            bus.question_sfr(0xFA)
+    assert [record.getMessage() for record in caplog.records] == [
+        "sfr 0x00a0, accessed at PC 0x1234: CPU_GUESS is only a guess",
+        "sfr 0x00fa, accessed at PC 0x1234: nothing is known of it (nearest: CPU_KNOWN at 0x00a8)",
+    ]
+    bus.strict = True
+    for _ in range(2):
+        with pytest.raises(Unmodelled, match="0x00fa"):
+            bus.question_sfr(0xFA)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from emulator.core.bus import READ_CALLS
 from emulator.mcs51.core import Stop
 from tests.unit.mcs51_bench import (
     IE,
@@ -220,3 +221,49 @@ def test_serial_port_receives_while_enabled_and_empty():
     bench.steps(3)
     assert bench.cpu.acc == 0x22
     assert bench.cpu.sfr(IE) == 0
+
+
+@pytest.mark.parametrize("pad", range(8, 13))
+def test_setting_a_bit_beside_it_loses_no_overflow(pad):
+    """SETB TR1 reads, changes and writes TCON while timer 0 overflows."""
+    bench = Bench({0: "758901 758AFF 758CFF D28C" + pad * "00" + "D28E" + SPIN})
+    bench.cpu.run(200)
+    assert bench.cpu.sfr(TCON) & 0x20
+
+
+def test_timer_2s_overflow_is_not_lost_either():
+    for pad in range(8, 13):
+        bench = Bench({0: "75CAF0 75CCFF 75CDFF D2CA" + pad * "00" + "D2C8" + SPIN})
+        bench.cpu.run(200)
+        assert bench.cpu.sfr(T2CON) & 0x80
+
+
+def test_a_breakpoint_does_not_let_an_interrupt_in_early():
+    """The instruction after RETI is executed before the next interrupt, stopped at or not."""
+    runs = []
+    for places in ((), {(0, 0x46)}):
+        bench = Bench({0: "020040", 0x03: "0530 32", 0x40: "75A881 754055 0541 0541 0541" + SPIN})
+        bench.cpu.breakpoints(places)
+        bench.cpu.line(0, True)
+        while bench.cpu.clock < 200:
+            bench.cpu.run(200)
+        runs.append(bench.cpu.state())
+    assert runs[0] == runs[1]
+
+
+def test_lines_that_change_while_an_access_is_served():
+    """The owner drives a line between a MOVX's stop and its value: the handler comes after the whole MOVX."""
+    bench = Bench({0: "020040", 0x03: "C0E0 E4 0530 D0E0 32", 0x40: "75A881 907000 E0 F8 E0 F9" + SPIN})
+    bench.xdata.flags[0x7000] = READ_CALLS
+    assert bench.cpu.run(LONG) is Stop.READ
+    bench.cpu.line(0, True)
+    bench.cpu.finish_read(0x5C)
+    bench.steps(1)
+    assert bench.cpu.pc == 0x05  # in the handler
+    bench.cpu.line(0, False)
+    assert bench.cpu.run(LONG) is Stop.READ
+    bench.cpu.line(0, True)  # and gone again before the CPU could see it
+    bench.cpu.line(0, False)
+    bench.cpu.finish_read(0x5D)
+    bench.cpu.run(bench.cpu.clock + 100)
+    assert (counts(bench)[0], *bench.cpu.iram[:2]) == (1, 0x5C, 0x5D)

@@ -1,5 +1,7 @@
 """Memory as the core sees it: MOVX planes and flags, code banks, IRAM and register banks, the stack."""
 
+import gc
+
 import pytest
 
 from emulator.core.bus import (
@@ -9,13 +11,25 @@ from emulator.core.bus import (
     WRITE_CALLS,
     WRITE_CLEARS,
     WRITE_IGNORED,
+    Bus,
     Plane,
+    Unmodelled,
 )
+from emulator.core.clock import Scheduler
+from emulator.machine import PLANES, Machine
 from emulator.mcs51.core import Mcs51, Stop
+from firmware.asm2464pd.describe import Space
+from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import UsageError
 from tests.unit.mcs51_bench import ACC, CODE_BANK, DPX, P2, SP, Bench
 
 LONG = 1 << 40
+KNOWN = {
+    register.address
+    for register in ASM2464PD.registers
+    if register.space is Space.SFR and register.name not in ("CPU_P2", "CPU_PCON")
+}
+"""Special function registers that the core gives a meaning to, as the facts have them."""
 
 
 def test_movx_reads_and_writes_plain_bytes():
@@ -192,3 +206,71 @@ def test_state_differs_when_a_register_does():
     assert one.cpu.state() == other.cpu.state()
     other.cpu.iram[0x42] = 1
     assert one.cpu.state() != other.cpu.state()
+
+
+ACCESSES = ("E5{0:02x}", "F5{0:02x}", "05{0:02x}", "C0{0:02x}", "D0{0:02x}", "85{0:02x}30", "8530{0:02x}")
+"""MOV A,x; MOV x,A; INC x; PUSH x; POP x; MOV 30h,x; MOV x,30h."""
+BIT_ACCESSES = ("D2{0:02x}", "20{0:02x}00")
+"""SETB x.0; JB x.0."""
+
+
+def test_questioned_registers_are_asked_about_once_and_are_storage():
+    accesses = [
+        (address, access.format(address))
+        for address in range(0x80, 0x100)
+        for access in (*ACCESSES, *(BIT_ACCESSES if address % 8 == 0 else ()))
+    ]
+    code = {8 * slot: access for slot, (_, access) in enumerate(accesses)}
+    bench, plain = Bench(code), Bench(code)
+    for slot, (address, access) in enumerate(accesses):
+        asked = []
+        bench.cpu.question({address}, asked.append)
+        for _ in range(2):
+            for one in (bench, plain):
+                one.cpu.pc = 8 * slot
+                while one.cpu.run(one.cpu.clock + 1) is Stop.SERIAL:
+                    pass
+        assert asked == ([] if address in KNOWN else [address]), access
+        assert bench.cpu.state() == plain.cpu.state(), access
+
+
+def test_port_2_is_asked_about_where_it_pages_movx():
+    for opcode in ("E2", "E3", "F2", "F3"):
+        bench, asked = Bench(opcode), []
+        bench.xdata.flags[0xFF00] = UNINITIALISED  # its slow path leaves the question alone
+        bench.cpu.question({P2}, asked.append)
+        bench.steps(1)
+        assert asked == [P2]
+
+
+def test_a_refused_register_is_refused_every_time():
+    def refuse(address):
+        raise UsageError(f"{address:#x}")
+
+    bench = Bench("75FA01 80FB")
+    bench.cpu.question({0xFA}, refuse)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="0xfa"):
+            bench.cpu.run(LONG)
+        assert bench.cpu.stop_pc == 0
+
+
+def test_a_byte_sent_is_not_lost_to_a_question():
+    bench, asked = Bench("85FA99"), []
+    bench.cpu.question({0xFA}, asked.append)
+    assert bench.cpu.run(LONG) is Stop.SERIAL
+
+
+def test_strict_names_an_unknown_special_function_register():
+    bus = Bus(ASM2464PD, Scheduler(), strict=True)
+    cpu = Mcs51([bus.planes[space] for space in PLANES])
+    cpu.load(bytes.fromhex("00 75BC01 80FE"))
+    with pytest.raises(Unmodelled, match=r"sfr 0x00bc, accessed at PC 0x0001.*nearest: CPU_IP at 0x00b8"):
+        Machine(bus, cpu, lambda reason: None).run(100)
+
+
+def test_iram_outlives_its_core():
+    iram = Bench().cpu.iram
+    gc.collect()
+    iram[:] = bytes(range(256))
+    assert iram.tobytes() == bytes(range(256))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from emulator import native
-from sdk.errors import EnvironmentMissing, ToolMissing
+from firmware.asm2464pd.registers import tlp
+from sdk.errors import EnvironmentMissing, OutputFailed, ToolMissing
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,3 +58,33 @@ def test_a_damaged_library_is_built_again(monkeypatch, tmp_path):
     path.write_bytes(good[:1000])
     assert subprocess.run([sys.executable, "-c", USE], cwd=ROOT, check=False).returncode == 0
     assert path.read_bytes() == good
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "_build", lambda sources: b"")
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    monkeypatch.setenv("TOWLINE_CACHE", str(in_the_way))
+    with pytest.raises(OutputFailed) as caught:
+        native.library.__wrapped__()
+    assert "TOWLINE_CACHE" in caught.value.hint
+
+
+def test_the_pcie_engine_leaves_what_is_not_a_whole_dword_of_memory_alone():
+    ffi, library = native.library()
+    page, memory, engine = ffi.new("uint8_t[]", 256), ffi.new("uint8_t[]", 13), ffi.new("struct tlp *")
+    library.tlp_init(engine, page, 100)
+    engine.up = engine.range_count = 1
+    engine.ranges[0].memory = memory
+    page[tlp.TLP_LENGTH.address & 0xFF] = 1
+
+    def launch(base, size, address):
+        engine.ranges[0].base, engine.ranges[0].size = base, size
+        page[(tlp.TLP_ADDRESS.address & 0xFF) + 3] = address
+        return library.tlp_write(engine, 0, tlp.TLP_LAUNCH.address, 0x0F)
+
+    assert launch(0, 13, 8) == library.TLP_NOTHING
+    assert launch(0, 13, 12) == library.TLP_ROUTE
+    assert launch(0, 3, 0) == library.TLP_ROUTE
+    assert launch(2, 13, 12) == library.TLP_ROUTE
+    assert launch(0, 13, 16) == library.TLP_ROUTE

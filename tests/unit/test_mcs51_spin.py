@@ -9,7 +9,7 @@ from emulator.core.bus import NATIVE, READ_CALLS, WRITE_CLEARS
 from emulator.mcs51.core import Stop
 from emulator.mcs51.opcodes import OPCODES, Flow
 from firmware.asm2464pd.registers import tlp
-from tests.unit.mcs51_bench import Bench
+from tests.unit.mcs51_bench import SP, Bench
 
 SHARE = 0.9
 """Of the clocks that a pure spin must skip."""
@@ -151,3 +151,14 @@ def test_random_code_runs_alike(seed):
             bench.cpu.line(until // 20_000 % 2, until % 3 == 0)
         assert one.cpu.state() == other.cpu.state()
     assert one.xdata.storage == other.xdata.storage
+
+
+def test_a_loop_that_the_stack_guard_will_refuse_is_not_skipped():
+    """The first round sets where the stack begins; the second one pops below it."""
+    one, other = pair("D0E0 758130 80F9")
+    for bench in (one, other):
+        bench.cpu.guard("stack")
+        bench.cpu.clock = 2000  # a spin loop is looked for at once
+        bench.cpu.set_sfr(SP, 0x30)
+        assert bench.cpu.run(100_000) is Stop.STACK
+    assert one.cpu.state() == other.cpu.state()

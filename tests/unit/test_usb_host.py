@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from emulator.asm2464pd import timing
 from emulator.core.clock import clocks
-from emulator.usb import standard
+from emulator.usb import pump, standard
 from emulator.usb.host import Host
 from emulator.usb.pump import Pump, Waiter
 from emulator.usb.wire import Handshake, Outcome, Setup, Speed, Stall
@@ -436,13 +437,13 @@ def test_ctrl_c_ends_the_wait_and_loses_nothing(rig):
 
 def test_the_watchdog_ends_what_nothing_would_end():
     world = QuietWorld()
-    pump = Pump(world, patience=0.02)
+    waits = Pump(world, patience=0.02)
     with pytest.raises(DeviceFailed, match="no USB transfer has moved"):
-        pump.run(lambda: None, Waiter(bounded=False))
-    pump.sleep(100.0)  # bounded, and getting on
+        waits.run(lambda: None, Waiter(bounded=False))
+    waits.sleep(100.0)  # bounded, and getting on
     world.step = lambda until: None
     with pytest.raises(DeviceFailed, match="time has stood still"):
-        pump.sleep(1.0)
+        waits.sleep(1.0)
 
 
 @pytest.mark.slow
@@ -452,3 +453,74 @@ def test_64_mib_in_seconds(rig):
     rig.host.wait(rig.host.submit(OUT, bytes(64 << 20)))
     assert rig.function.taken == 64 << 20
     assert time.process_time() - start < 3.0
+
+
+def naps(rig, monkeypatch) -> int:
+    """How often a second of waiting for nothing naps to let others act."""
+    count = 0
+
+    def sleep(_: float) -> None:
+        nonlocal count, now
+        count += 1
+        now += 0.01
+
+    now = 0.0
+    monkeypatch.setattr(pump, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    with pytest.raises(TimeoutError):
+        rig.host.wait(rig.host.submit(IN, 64), timeout=1.0)
+    return count
+
+
+def test_only_threads_that_use_the_device_hold_time_back(rig, monkeypatch):
+    rig.use_bulk(LOOPBACK)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        assert naps(rig, monkeypatch) == 0
+        pool.submit(rig.host.control, Setup(0xC0, COUNT, 0, 0, 4)).result()
+        assert naps(rig, monkeypatch) > 5
+    assert naps(rig, monkeypatch) == 0  # it has ended
+
+
+def test_ctrl_c_in_a_post_leaves_the_pump_usable(rig):
+    class Interrupting:
+        """A lock whose user is interrupted as soon as it is free again."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.armed = True
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+            if self.armed:
+                self.armed = False
+                os.kill(os.getpid(), signal.SIGINT)
+
+    done = []
+    rig.host.pump._mutex = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        rig.host.pump.post(lambda: done.append(True))
+    assert done
+    with ThreadPoolExecutor(1) as other:
+        other.submit(rig.host.clock.sleep, 0.001).result(timeout=10)
+
+
+def test_a_wait_for_the_link_that_ran_out_is_forgotten():
+    rig = Rig(plugged=False)
+    for _ in range(3):
+        assert not rig.host.wait_attached(0.01)
+    assert rig.host._attaching == []
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
+def test_what_is_no_time_is_refused_before_anyone_else_hears_of_it(rig, seconds):
+    for wait in (
+        rig.host.clock.sleep,
+        lambda seconds: rig.host.control(Setup(0xC0, COUNT, 0, 0, 4), timeout=seconds),
+        lambda seconds: rig.host.wait(rig.host.submit(IN, 64), timeout=seconds),
+    ):
+        with pytest.raises(UsageError, match="no time"):
+            wait(seconds)
+    assert rig.host.control(Setup(0xC0, COUNT, 0, 0, 4)) == bytes(4)
