@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from emulator import images, symbols
+from emulator import image_file, symbols
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.faults import Fault
-from emulator.image_file import CodeImage
-from emulator.image_file import load as load_image
+from emulator.image_file import BANK_START, CodeImage
 from emulator.machine import Machine
 from emulator.mcs51.core import Mcs51
 from emulator.pcie.endpoint import TestEndpoint
@@ -37,6 +36,7 @@ from emulator.usb.wire import Function, Speed
 from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD
+from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
 from sdk import files
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
 
@@ -113,8 +113,9 @@ class Board:
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
         self.machine.serial = lambda value: self._transmitted(bytes((value,)))
-        self.symbols = symbols.beside(code.path) if code is not None else symbols.Symbols()
+        self.symbols = self._symbols(code)
         self.machine.name_of = self._name
+        self.machine.data_name_of = self._data_name
         if options.guards:
             cpu.guard(*options.guards)
             if "uninit" in options.guards:
@@ -131,11 +132,11 @@ class Board:
         """A board with an image file, or with a test image by its name, in its flash.
 
         Raises:
-            InvalidInput: the file is damaged, or none of ours.
+            InvalidInput: there is no such file, or it is damaged.
             BuildFailed: a test image could not be compiled.
+            ToolMissing: sdcc is not there.
         """
-        path = images.build(str(name)).ihx if str(name) in images.IMAGES else Path(name)
-        return cls(load_image(path), options)
+        return cls(image_file.load(image_file.locate(name)), options)
 
     # -- for its user -----------------------------------------------------------------------------------
 
@@ -167,6 +168,11 @@ class Board:
         """
         if self.machine.clock.now:
             raise UsageError("a recording begins at power-on")
+        if self.boot.body is None:
+            raise UsageError(
+                f"there is nothing to record: {self.boot.reason}, and the CPU does not run",
+                hint="a recording is of firmware; give an image that boots",
+            )
         self._watch_launches()
         recorder = Recorder(self.machine, self._code_hash, stream)
         self._recorders.append(recorder)
@@ -194,19 +200,30 @@ class Board:
         return sums
 
     def close(self) -> None:
-        """Power off. Keeps the flash, if a file was named for it."""
+        """Power off: the device leaves the bus. Keeps the flash, if a file was named for it.
+
+        Raises:
+            OutputFailed: the file cannot be written.
+        """
+        self.usb.unplug()
         if self._options.flash is not None:
-            files.write(self._options.flash, self.flash.save())
+            with self.machine.lock:
+                contents = self.flash.save()
+            files.write(self._options.flash, contents)
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _flash(self, clock: Scheduler) -> FlashChip:
         kept = self._options.flash
         if kept is not None and kept.exists():
+            if not kept.is_file():
+                raise InvalidInput("is not a regular file", where=str(kept), hint="name a file to keep it in")
             try:
                 chip = FlashChip.restore(clock, kept.read_bytes())
             except OSError as problem:
                 raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(kept)) from problem
+            except InvalidInput as problem:
+                raise InvalidInput(problem.message, where=str(kept), hint=problem.hint) from problem
         else:
             chip = FlashChip(clock, otp=flash_layout.otp(SERIAL))
         if self._code is None:
@@ -216,6 +233,15 @@ class Board:
         wrapped = image.wrap(image.body(self._code.banks, self._code.loaded))
         contents[start : start + len(wrapped)] = wrapped
         return FlashChip(clock, bytes(contents), chip.otp)
+
+    @staticmethod
+    def _symbols(code: CodeImage | None) -> symbols.Symbols:
+        """The names of an image, as far as there are any: firmware runs without."""
+        try:
+            return symbols.beside(code.path) if code is not None else symbols.Symbols()
+        except InvalidInput as problem:
+            log.warning("no names are known: %s", problem)
+            return symbols.Symbols()
 
     def _start(self, boot: rom.Boot) -> Function:
         """Let run what the ROM decided on; the USB function that goes with it."""
@@ -248,14 +274,19 @@ class Board:
                 take(value)
 
     def _name(self, address: int) -> str:
-        bank = self.machine.cpu.sfr(0x96) & 1
+        bank = self.machine.cpu.sfr(CPU_CODE_BANK.address) & 1
         function = self.symbols.function_at(bank, address)
         line = self.symbols.line_at(bank, address)
-        text = f"{address:#06x}"
+        text = f"{'1:' if bank and address >= BANK_START else ''}{address:#06x}"
         if function is not None:
             text += f" ({function.name}+{address - function.start:#x}"
             text += f", {line})" if line is not None else ")"
         return text
+
+    def _data_name(self, address: int) -> str:
+        variable = self.symbols.variable_at(address)
+        text = f"XDATA {address:#06x}"
+        return text if variable is None else f"{text} ({variable.name}+{address - variable.start:#x})"
 
     @property
     def _code_hash(self) -> str:

@@ -7,7 +7,7 @@
     pcie-dead=1000-1fff    PCIe reads of these addresses never complete
     pcie-late=1000-1fff+9ms   they complete 9 ms late
     pcie-stale=1000-1fff+9ms  the same, and the completion arrives even if it was given up
-    flash-flip=100.3       bit 3 of flash byte 0x100 reads inverted
+    flash-flip=100.3       bit 3 of flash byte 0x100 is inverted
     power-cut@5ms          all power fails at 5 ms; an erase or program is left half done
 
 Times take ns, us, ms or s, or are chip clocks without a unit; addresses are hexadecimal.
@@ -67,7 +67,9 @@ def parse(text: str) -> Fault:
     """
     kind = re.match(r"[a-z-]*", text.lower()).group()  # type: ignore[union-attr]
     if kind not in FORMS:
-        raise UsageError(f"there is no fault {kind or text} to inject", hint=f"faults: {', '.join(FORMS)}")
+        raise UsageError(
+            f"there is no fault {kind or repr(text)} to inject", hint=f"faults: {', '.join(FORMS)}"
+        )
     match = re.fullmatch(FORMS[kind], text.lower()[len(kind) :])
     if match is None:
         raise UsageError(
@@ -78,7 +80,7 @@ def parse(text: str) -> Fault:
     low = int(part.get("low") or "0", 16)
     high = int(part["high"], 16) if part.get("high") else low
     if high < low:
-        raise UsageError(f"{text!r}: the range ends before it begins")
+        raise UsageError(f"{text!r}: the range ends before it begins", hint="for example pcie-dead=1000-1fff")
     return Fault(
         kind,
         at=_clocks(part["at"]) if part.get("at") else 0,

@@ -9,12 +9,14 @@ is how sdcc's linker places banked code (`-b BANK1=0x18000`).
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from emulator import images
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.image import (
     CODE_SIZE,
@@ -40,6 +42,13 @@ HEX_BANK1 = 0x10000
 _LJMP = 0x02
 _MAX_FLASH = 0x100_0000
 """Bytes that three address bytes reach."""
+_MAX_FILE = 2 * _MAX_FLASH
+"""Of any image file; no device or pipe without end is read further."""
+_GIVE = "give a firmware image: Intel HEX, binary, wrapped image or flash dump"
+_TEXT = 16
+"""Printable bytes from which on a file is taken for text; code has others."""
+_END_OF_HEX = re.compile(rb":00[0-9A-Fa-f]{4}01[0-9A-Fa-f]{2}")
+"""The record that ends a file of Intel HEX."""
 
 
 class Kind(Enum):
@@ -68,6 +77,25 @@ class CodeImage:
     path: Path
 
 
+def locate(name: str | Path) -> Path:
+    """The file of an image: of a test image by its name, built if need be, or the file named.
+
+    Raises:
+        InvalidInput: there is neither.
+        BuildFailed: a test image could not be compiled.
+        ToolMissing: sdcc is not there.
+    """
+    if str(name) in images.IMAGES:
+        return images.build(str(name)).ihx
+    if not Path(name).exists():
+        raise InvalidInput(
+            "no such file, and no test image of that name",
+            where=str(name),
+            hint=f"test images: {', '.join(images.IMAGES)}",
+        )
+    return Path(name)
+
+
 def load(path: str | Path) -> CodeImage:
     """Read an image.
 
@@ -76,12 +104,17 @@ def load(path: str | Path) -> CodeImage:
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
     except OSError as problem:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
     if not data:
-        raise InvalidInput("is empty", where=str(path))
+        raise InvalidInput("is empty", where=str(path), hint=_GIVE)
+    if len(data) > _MAX_FILE:
+        raise InvalidInput(f"has more than {_MAX_FILE} bytes", where=str(path), hint=_GIVE)
     kind = recognise(data)
+    if kind is Kind.BINARY and len(data) >= _TEXT and _is_text(data):
+        raise InvalidInput("is text, but not Intel HEX", where=str(path), hint=_GIVE)
     if kind is Kind.HEX:
         return _from_hex(data, path)
     if kind is Kind.BINARY:
@@ -95,13 +128,22 @@ def load(path: str | Path) -> CodeImage:
 
 def recognise(data: bytes) -> Kind:
     """What some bytes are; damage does not make them something else, as long as enough speaks for it."""
-    if data.startswith(b":") and data[1:9].isalnum():
+    if data.startswith(b":") and (data[1:9].isalnum() or _is_text(data)):
         return Kind.HEX
     if _is_flash(data):
         return Kind.FLASH
     if _is_wrapped(data):
         return Kind.WRAPPED
     return Kind.BINARY
+
+
+def _is_text(data: bytes) -> bool:
+    """UTF-8 without control characters: a source, a map, a log."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character in "\t\n\r\f\v" for character in text)
 
 
 def _is_wrapped(data: bytes) -> bool:
@@ -149,7 +191,7 @@ def _from_body(body: bytes, kind: Kind, path: Path) -> CodeImage:
         raise InvalidInput(
             f"has {len(body)} bytes of code, CODE space and its banks hold {MAX_BODY}",
             where=str(path),
-            hint="give a firmware image: Intel HEX, binary, wrapped image or flash dump",
+            hint=_GIVE,
         )
     low = range(min(len(body), BANK_START))
     banks, loaded = [], []
@@ -176,6 +218,14 @@ def _from_hex(data: bytes, path: Path) -> CodeImage:
         raise InvalidInput(
             f"is damaged Intel HEX: {problem}", where=str(path), hint="build the image again"
         ) from None
+    records = data.split()
+    ends = [number for number, record in enumerate(records) if _END_OF_HEX.fullmatch(record)]
+    if ends != [len(records) - 1]:
+        raise InvalidInput(
+            f"is damaged Intel HEX: {'records follow the' if ends else 'there is no'} end-of-file record",
+            where=str(path),
+            hint="the file was cut short, or is several; build or copy the image again",
+        )
     segments = reader.segments()
     if not segments:
         raise InvalidInput("holds no data records", where=str(path), hint="build the image again")

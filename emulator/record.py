@@ -1,10 +1,11 @@
 """Record and replay of everything outside the CPU.
 
 What the CPU sees of the world is changes of storage, interrupt lines, the values of reads that a block
-answered, and restarts; what the world sees of the CPU is its writes. A recording holds them all in order,
-each with its clock. A replay runs the same code with every block cut off, feeds it the recorded world, and
-holds each write against the recorded one: the first difference is named. Nothing of it takes wall time into
-account, so a replay is identical to the clock, or it says where it is not.
+answered, and restarts; what the world sees of the CPU is its writes that a block acts on. A recording holds
+them all in order, each with its clock; accesses of mere storage are not in it, traced or not. A replay runs
+the same code with every block cut off, feeds it the recorded world, and holds each write against the recorded
+one: the first difference is named. Nothing of it takes wall time into account, so a replay is identical to
+the clock, or it says where it is not.
 
 The file is text, one JSON array a line: the header, then `["C", clock, space, address, hex]` (storage
 changed), `["L", clock, line, level]`, `["R" or "W", clock, pc, space, address, value]`, `["X", clock]` (the
@@ -15,18 +16,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from emulator.core.bus import Bus
-from emulator.machine import PLANES, Machine
+from emulator.core.clock import clocks
+from emulator.machine import FAULTS, PLANES, Machine
 from emulator.mcs51.core import Mcs51, Stop
 from firmware.asm2464pd.describe import Space
 from sdk.errors import CheckFailed, InvalidInput
 
 SCHEMA = 1
+SLICE = clocks(10e-3)
+"""Clocks that a replay runs at a time: Ctrl-C is looked at between."""
+_ACCESSES = {Stop.READ: "R", Stop.WRITE: "W"}
 
 
 def digest(machine: Machine) -> str:
@@ -55,7 +59,8 @@ class Recorder:
         machine.bus.observers.append(self)
 
     def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
-        self._event(kind, self._machine.cpu.stop_pc, space.value, address, value)
+        if self._machine.bus.concerns(kind, space, address):
+            self._event(kind, self._machine.cpu.stop_pc, space.value, address, value)
 
     def changed(self, space: Space, address: int, data: bytes) -> None:
         self._event("C", space.value, address, bytes(data).hex())
@@ -69,9 +74,10 @@ class Recorder:
 
     def finish(self) -> None:
         """Write the end; nothing is recorded after it."""
-        if not self._finished:
-            self._event("E", self._machine.cpu.instructions, digest(self._machine))
-            self._finished = True
+        with self._machine.lock:
+            if not self._finished:
+                self._event("E", self._machine.cpu.instructions, digest(self._machine))
+                self._finished = True
 
     def _event(self, kind: str, *rest: int | str) -> None:
         self._write(kind, self._machine.clock.now, *rest)
@@ -102,31 +108,41 @@ def replay(path: Path, machine: Machine, code: str) -> Replayed:
     Raises:
         InvalidInput: the file is not a recording, is cut short, or is of another firmware.
         CheckFailed: the CPU did something else than it did then; says what, when and where.
+        CpuFault: a guard stopped the CPU that was not on then.
     """
     events = _read(path, code)
-    player = _Player(machine, path)
+    player = _Player(machine)
     count = 0
     for count, event in enumerate(events, 1):
+        where = f"{path}:{count + 1}"
         try:
             player.play(event)
-        except (ValueError, TypeError, IndexError, KeyError) as problem:
-            raise InvalidInput(
-                f"line {count + 1} is no event of a recording: {problem}", where=str(path)
-            ) from problem
+        except _Difference as difference:
+            raise CheckFailed(
+                str(difference),
+                where=where,
+                hint="the firmware or the emulator is not what it was when this was recorded",
+            ) from None
+        except (ValueError, TypeError, LookupError, OverflowError, BufferError) as problem:
+            raise InvalidInput(f"no event of a recording: {problem}", where=where) from problem
     return Replayed(count, machine.clock.now, machine.cpu.instructions)
 
 
-def _read(path: Path, code: str) -> Iterator[list[Any]]:
+def _read(path: Path, code: str) -> list[Any]:
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"cannot be read: {problem}", where=str(path)) from problem
+        text = path.read_text(encoding="ascii")
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
+    except UnicodeDecodeError as problem:
+        raise InvalidInput("this is no recording", where=str(path), hint=_MAKE_ONE) from problem
     try:
         header, *events = (json.loads(line) for line in text.splitlines())
-    except ValueError as problem:
-        raise InvalidInput("this is no recording, or a damaged one", where=str(path)) from problem
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(
+            "this is no recording, or a damaged one", where=str(path), hint=_MAKE_ONE
+        ) from problem
     if not (isinstance(header, list) and header[:1] == ["towline-recording"]) or len(header) != 3:
-        raise InvalidInput("this is no recording", where=str(path), hint="make one with `--record FILE`")
+        raise InvalidInput("this is no recording", where=str(path), hint=_MAKE_ONE)
     if header[1] != SCHEMA:
         raise InvalidInput(f"recording schema {header[1]}; this version reads {SCHEMA}", where=str(path))
     if header[2] != code:
@@ -135,17 +151,23 @@ def _read(path: Path, code: str) -> Iterator[list[Any]]:
             where=str(path),
             hint="replay it with the image it was made with",
         )
-    if not events or events[-1][:1] != ["E"]:
-        raise InvalidInput("the recording has no end: the run was cut off", where=str(path))
-    return iter(events)
+    if not events or not isinstance(events[-1], list) or events[-1][:1] != ["E"]:
+        raise InvalidInput("the recording has no end: it was cut off", where=str(path), hint=_MAKE_ONE)
+    return events
+
+
+_MAKE_ONE = "make one with `towline emulate IMAGE --record FILE`"
+
+
+class _Difference(Exception):
+    """The CPU did something else than it did then."""
 
 
 class _Player:
-    def __init__(self, machine: Machine, path: Path) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._cpu: Mcs51 = machine.cpu
         self._bus: Bus = machine.bus
-        self._path = path
         self._bus.disconnect(lambda space, address: self._expected_read)
         self._cpu.attach_device(None)
         self._expected_read = 0
@@ -161,59 +183,100 @@ class _Player:
                 self._bus.store(Space(space), address, bytes.fromhex(data))
             case "L":
                 self._advance(clock)
-                self._bus.interrupt(rest[0], bool(rest[1]))
+                number, level = rest
+                if number not in (0, 1):
+                    raise ValueError(f"there is no interrupt line {number}")
+                self._bus.interrupt(number, bool(level))
             case "X":
                 self._advance(clock)
                 self._cpu.reset()
             case "E":
-                self._advance(clock)
-                found = [self._cpu.instructions, digest(self._machine)]
-                if found != rest:
-                    raise self._difference(f"after {found[0]} instructions the state is another one")
+                self._end(clock, *rest)
             case _:
                 raise ValueError(f"unknown kind {kind!r}")
 
     def _advance(self, clock: int) -> None:
-        """To exactly `clock`, with no access on the way."""
-        if self._cpu.clock > clock:
-            raise self._difference(f"the CPU is at clock {self._cpu.clock}, the recording at {clock}")
-        if self._cpu.clock < clock and (stop := self._cpu.run(clock)) is not Stop.UNTIL:
-            raise self._difference(f"the CPU stopped ({self._stopped(stop)}) where the recording has nothing")
-        self._arrive(clock)
+        """To exactly `clock`, with no access that concerns a block on the way."""
+        if self._cpu.clock <= clock and (stop := self._run(clock)) is not Stop.UNTIL:
+            raise self._unexpected(stop)
+        if self._cpu.clock != clock:
+            raise _Difference(f"the CPU is at clock {self._cpu.clock}, the recording at {clock}")
 
     def _access(self, kind: str, clock: int, pc: int, space: str, address: int, value: int) -> None:
-        stop = self._cpu.run(clock)
-        self._machine.clock.now = self._cpu.clock
-        wanted = Stop.READ if kind == "R" else Stop.WRITE
-        found = (stop, self._cpu.clock, self._cpu.stop_pc)
+        stop = self._run(clock)
+        found = (_ACCESSES.get(stop), self._cpu.clock, self._cpu.stop_pc)
         place = (PLANES[self._cpu.plane].value, self._cpu.address)
-        recorded = f"{kind} {space} {address:#06x} = {value:#04x} at clock {clock}, PC {pc:#06x}"
-        if found != (wanted, clock, pc) or place != (space, address):
-            raise self._difference(f"the CPU {self._stopped(stop)}; recorded was {recorded}")
+        if found != (kind, clock, pc) or place != (space, address):
+            raise self._otherwise(stop, kind, clock, pc, space, address, value)
         if kind == "R":
             self._expected_read = value
             read = self._bus.cpu_read(Space(space), address)
             self._cpu.finish_read(value)
             if read != value:
-                raise self._difference(f"the storage holds {read:#04x}; recorded was {recorded}")
+                raise _Difference(
+                    f"the storage at {address:#06x} holds {read:#04x}; recorded was {value:#04x}"
+                )
             return
         if self._cpu.value != value:
-            raise self._difference(f"the CPU {self._stopped(stop)}; recorded was {recorded}")
+            raise self._otherwise(stop, kind, clock, pc, space, address, value)
         self._bus.cpu_write(Space(space), address, value)
 
-    def _arrive(self, clock: int) -> None:
-        self._machine.clock.now = self._cpu.clock
+    def _end(self, clock: int, instructions: int, state: str) -> None:
+        """The run ended here, and so must this one: before an access, if that was refused, or after it."""
+        stop = self._run(clock, carry_out_last=False)
         if self._cpu.clock != clock:
-            raise self._difference(f"the CPU is at clock {self._cpu.clock}, the recording at {clock}")
+            raise self._unexpected(stop)
+        recorded = (instructions, state)
+        if recorded != (self._cpu.instructions, digest(self._machine)) and stop in _ACCESSES:
+            self._carry_out(stop)
+        if recorded != (self._cpu.instructions, digest(self._machine)):
+            raise _Difference(f"the end is at clock {clock} as it was, but with other registers or memory")
 
-    def _stopped(self, stop: Stop) -> str:
+    def _run(self, until: int, *, carry_out_last: bool = True) -> Stop:
+        """Run to a clock, or to an access that concerns a block.
+
+        Accesses of storage on the way, which somebody watches or doubts, are carried out; if not
+        `carry_out_last`, then not one that ends at just that clock.
+        """
         cpu = self._cpu
-        text = f"{stop.name.lower()} at clock {cpu.clock}, PC {cpu.stop_pc:#06x}"
-        if stop in (Stop.READ, Stop.WRITE):
-            return f"{text}, {PLANES[cpu.plane].value} {cpu.address:#06x}, value {cpu.value:#04x}"
-        return text
+        while True:
+            stop = cpu.run(min(until, cpu.clock + SLICE))
+            self._machine.clock.now = cpu.clock
+            if stop is Stop.SERIAL:
+                self._machine.serial(cpu.value)
+            elif stop in FAULTS and cpu.clock != until:
+                raise self._machine.fault(stop)
+            elif stop in _ACCESSES and not self._concerns(stop) and (carry_out_last or cpu.clock != until):
+                self._carry_out(stop)
+            elif stop is not Stop.UNTIL or cpu.clock >= until:
+                return stop
 
-    def _difference(self, what: str) -> CheckFailed:
-        return CheckFailed(
-            what, where=f"{self._path}", hint="the firmware or the emulator differs from when it was recorded"
-        )
+    def _concerns(self, stop: Stop) -> bool:
+        return self._bus.concerns(_ACCESSES[stop], PLANES[self._cpu.plane], self._cpu.address)
+
+    def _carry_out(self, stop: Stop) -> None:
+        space = PLANES[self._cpu.plane]
+        if stop is Stop.READ:
+            self._cpu.finish_read(self._bus.cpu_read(space, self._cpu.address))
+        else:
+            self._bus.cpu_write(space, self._cpu.address, self._cpu.value)
+
+    def _unexpected(self, stop: Stop) -> _Difference:
+        return _Difference(f"the CPU {self._did(stop)}, of which the recording has nothing")
+
+    def _otherwise(
+        self, stop: Stop, kind: str, clock: int, pc: int, space: str, address: int, value: int
+    ) -> _Difference:
+        where = f"clock {clock}, PC {self._machine.name_of(pc)}"
+        recorded = f"{kind} {space} {address:#06x} = {value:#04x} at {where}"
+        return _Difference(f"the CPU {self._did(stop)}; recorded was {recorded}")
+
+    def _did(self, stop: Stop) -> str:
+        cpu = self._cpu
+        where = f"clock {cpu.clock}, PC {self._machine.name_of(cpu.stop_pc)}"
+        if access := _ACCESSES.get(stop):
+            value = f" = {cpu.value:#04x}" if stop is Stop.WRITE else ""
+            return f"did {access} {PLANES[cpu.plane].value} {cpu.address:#06x}{value} at {where}"
+        if stop is Stop.UNTIL:
+            return f"ran on to clock {cpu.clock}"
+        return f"stopped ({FAULTS.get(stop, stop.name)}) at {where}"

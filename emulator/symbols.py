@@ -118,8 +118,8 @@ class Symbols:
     def line_at(self, bank: int, address: int) -> Line | None:
         """The C line that the code at an address belongs to, if its function is C.
 
-        That is the last one that begins at or before it in its function; what stands before the first one, the
-        prologue, belongs to that.
+        That is the last one that begins at or before it in its function; what stands before the first one,
+        the prologue, belongs to that.
         """
         function = self.function_at(bank, address)
         if function is None:

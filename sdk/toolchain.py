@@ -123,7 +123,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool(
             "s51",
             "TOWLINE_S51",
-            ("s51",),
+            ("s51", "ucsim_51"),
             (0, 6),
             r"uCsim (\d+(?:\.\d+)+)",
             "sdcc-ucsim",

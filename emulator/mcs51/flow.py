@@ -15,6 +15,7 @@ compiler or the vendor meant:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -40,6 +41,7 @@ _PUSH, _MOV_DIRECT_DATA, _MOV_DIRECT_A, _ADD_DATA, _MOVC_PC = 0xC0, 0x75, 0xF5, 
 _MOVC_DPTR = 0x93
 _TABLE_JUMPS = {"LJMP", "AJMP", "SJMP"}
 _MAX_TABLE = 256
+_ADDRESS = re.compile(r"(?:(?P<bank>[01]):)?0x(?P<address>[0-9a-f]{1,4})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,6 +120,15 @@ class Routine:
     blocks: tuple[Block, ...]
     calls: tuple[Place, ...]
 
+    def __contains__(self, place: Place) -> bool:
+        """Whether an instruction of it covers a place."""
+        return any(
+            block.place.bank == place.bank
+            and place.address in range(instruction.address, instruction.address + len(instruction.data))
+            for block in self.blocks
+            for instruction in block.instructions
+        )
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -137,11 +148,13 @@ class Graph:
     data: tuple[frozenset[int], frozenset[int]]
 
     def named(self, name: str) -> Routine | None:
-        """The routine of that name, or at that address (0x1234, or 1:0x8234 in bank 1)."""
+        """The routine of that name, or one with code at that address (0x1234, or 1:0x8234 in bank 1)."""
         for routine in self.routines.values():
-            if name in (routine.name, str(routine.entry)):
+            if name in (routine.name, routine.name.removeprefix("_")):
                 return routine
-        return None
+        place = _parsed(name)
+        holding = (routine for routine in self.routines.values() if place is not None and place in routine)
+        return self.routines.get(place) if place in self.routines else next(holding, None)
 
 
 def analyse(
@@ -398,6 +411,15 @@ class _Descent:
             return frozenset(a for a in addresses if self._loaded[bank][a] and a not in code[bank])
 
         return rest(0, range(0x10000)), rest(1, range(BANK_START, 0x10000))
+
+
+def _parsed(text: str) -> Place | None:
+    """The place that a user means by an address."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    address = int(match["address"], 16)
+    return Place(1 if match["bank"] == "1" and address >= BANK_START else 0, address)
 
 
 def _loaded_pointer(before: list[tuple[Place, Instruction]]) -> int | None:

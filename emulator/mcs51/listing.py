@@ -75,8 +75,12 @@ class Listing:
             yield Listed(instruction, text(instruction, names), ", ".join(filter(None, said)))
 
     def as_text(self, routines: Iterable[Routine]) -> str:
-        """Assembly with addresses, bytes, clocks and references."""
-        return "\n".join("\n".join(self._routine_lines(routine)) + "\n" for routine in routines)
+        """Assembly with addresses, bytes, clocks and references.
+
+        A block that several routines reach stands with the first of them; the others say where it is.
+        """
+        shown: dict[Place, str] = {}
+        return "\n".join("\n".join(self._routine_lines(routine, shown)) + "\n" for routine in routines)
 
     def as_data(self, routines: Iterable[Routine]) -> list[dict[str, Any]]:
         """The same for JSON."""
@@ -91,8 +95,12 @@ class Listing:
             for routine in routines
         ]
 
-    def _routine_lines(self, routine: Routine) -> Iterator[str]:
+    def _routine_lines(self, routine: Routine, shown: dict[Place, str]) -> Iterator[str]:
+        elsewhere = sorted({shown[block.place] for block in routine.blocks if block.place in shown})
         for block in routine.blocks:
+            if block.place in shown:
+                continue
+            shown[block.place] = routine.name
             label = f"{self.label(block.place)}:"
             sources = self._sources(block.place)
             yield f"{label:<31} ; from {sources}" if sources else label
@@ -100,9 +108,10 @@ class Listing:
                 instruction = line.instruction
                 place = str(Place(block.place.bank, instruction.address))
                 code = instruction.data.hex(" ").upper()
-                comment = f"; {line.comment}" if line.comment else ""
-                shown = f"  {place:>8}  {code:<8}  {instruction.opcode.clocks}  {line.text:<28}{comment}"
-                yield shown.rstrip()
+                head = f"  {place:>8}  {code:<8}  {instruction.opcode.clocks}  "
+                yield f"{head}{line.text:<28}; {line.comment}" if line.comment else head + line.text
+        if elsewhere:
+            yield f"; shares blocks that are listed with {', '.join(elsewhere)}"
 
     def _sources(self, place: Place) -> str:
         references = self._graph.references.get(place, ())

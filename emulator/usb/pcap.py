@@ -150,4 +150,8 @@ class Capture:
             log.error("%s: the capture ends here: %s", self._path, error.strerror)
 
     def _failed(self, error: OSError) -> OutputFailed:
-        return OutputFailed(f"the capture cannot be written: {error.strerror}", where=str(self._path))
+        return OutputFailed(
+            f"the capture cannot be written: {error.strerror}",
+            where=str(self._path),
+            hint="what is in the file can be read; name another file, or make room",
+        )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from types import MappingProxyType
 
 
@@ -240,16 +241,17 @@ class Map:
         self.memories = tuple(memories)
         self._names: dict[str, Register | Memory] = {}
         self._bytes: dict[tuple[Space, int], Register] = {}
-        taken: dict[tuple[Space, int], str] = {}
         entries: tuple[Register | Memory, ...] = (*self.registers, *self.memories)
         for entry in entries:
             if entry.name in self._names:
                 raise FactError(f"{entry.name}: declared twice")
             self._names[entry.name] = entry
-            for address in entry.addresses:
-                other = taken.setdefault((entry.space, address), entry.name)
-                if other != entry.name:
-                    raise FactError(f"{entry.name}: {entry.space.value} {address:#06x} is {other} already")
+        # By ranges: byte by byte, the megabyte of memory would cost every command a third of a second.
+        for one, other in pairwise(sorted(entries, key=lambda entry: (entry.space.value, entry.address))):
+            if one.space is other.space and other.address in one.addresses:
+                first, second = sorted((one, other), key=entries.index)
+                place = f"{other.space.value} {other.address:#06x}"
+                raise FactError(f"{second.name}: {place} is {first.name} already")
         for register in self.registers:
             for address in register.addresses:
                 self._bytes[register.space, address] = register

@@ -7,19 +7,25 @@ then come the control requests and the host script of the command line, and the 
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
+import io
 import logging
+import os
 import runpy
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from sdk import files
 from sdk.cli.options import require_directory
 from sdk.errors import DeviceFailed, TowlineError, UsageError
 from sdk.extras import require
-from sdk.report import Console, Result, table, write_stdout
+from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
 
 SUMMARY = "run a firmware image on the emulated USB-to-PCIe bridge"
 EXAMPLE = """towline emulate vendor --control C0:E4:9100:0:1
@@ -28,6 +34,11 @@ towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms"""
 
 IMAGES = ("vendor", "storage")
 """The test images that come with the emulator; any other word is a file."""
+BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system")
+"""What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
+FAULTS = "link-drop, nak-storm, perst-stuck, pcie-dead, pcie-late, pcie-stale, flash-flip, power-cut"
+FLUSH_SECONDS = 0.1
+"""Wall seconds after which an unfinished line of the UART is shown too."""
 
 SPEEDS = {"super-plus": "SUPER_PLUS", "super": "SUPER", "high": "HIGH"}
 GUARDS = ("stack", "erased", "interrupt", "uninit")
@@ -43,7 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         + ", ".join(IMAGES),
     )
     parser.add_argument(
-        "--for", dest="length", metavar="TIME", default="1s", help="virtual time to run (default: 1s)"
+        "--for",
+        dest="length",
+        metavar="TIME",
+        default="1s",
+        help="virtual time to run, at least: the host may need longer (default: 1s)",
     )
     host = parser.add_argument_group("the host on the other end of the cable")
     host.add_argument("--speed", choices=SPEEDS, default="super-plus", help="the fastest its port can do")
@@ -66,7 +81,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     chip.add_argument(
         "--guard",
         metavar="LIST",
-        default="",
         help=f"stop at mistakes of the firmware: all, or {', '.join(GUARDS)}",
     )
     chip.add_argument("--strap", action="store_true", help="power on with the bootloader strap set")
@@ -78,7 +92,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FAULT",
         action="append",
         default=[],
-        help="a fault, such as link-drop@5ms (see docs)",
+        help=f"a fault, such as link-drop@5ms: {FAULTS} (docs/emulator.md has their forms)",
     )
     see = parser.add_argument_group("what to see of it")
     see.add_argument(
@@ -86,7 +100,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="BLOCKS",
         nargs="?",
         const="",
-        help="register accesses on stderr: all blocks, or a list",
+        help=f"register accesses on stderr: all, or those of a list of blocks: {', '.join(BLOCKS)}",
     )
     see.add_argument("--pcap", metavar="FILE", help="write the USB traffic for Wireshark")
     see.add_argument(
@@ -101,10 +115,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults
-    from emulator.board import Board, Options
+    from emulator.board import Board, Options, PowerCut
     from emulator.usb.wire import Speed
 
-    logging.getLogger("emulator").addHandler(_Warnings(console))
     length = faults.duration(args.length)
     options = Options(
         port=None if args.no_host or args.replay else Speed[SPEEDS[args.speed]],
@@ -115,71 +128,103 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         flash=Path(args.flash) if args.flash else None,
     )
     requests = [_request(text) for text in args.control]
-    board = Board.of(args.image, options)
-    if args.replay:
-        return _replay(board, Path(args.replay))
-    console.detail(board.boot.reason)
-    uart: list[int] = []
-    answers: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(board.close)
-        board.on_uart(_terminal(uart, console))
+        stack.enter_context(_warnings(console))
+        board = Board.of(args.image, options)
+        console.detail(board.boot.reason)
         profile = board.machine.cpu.profile() if args.profile else None
+        if args.replay:
+            return _replay(args, board, profile, stack)
+        uart = _Terminal(console)
+        board.on_uart(uart.take)
+        answers: list[dict[str, Any]] = []
+        stack.callback(board.close)
+        stack.callback(uart.flush)
         _observe(args, board, stack)
-        failure = _drive(args, board, requests, answers, length, console)
+        ending = _drive(args, board, requests, answers, length, console, uart)
+        speed = board.usb.speed
+    cut = isinstance(ending, PowerCut)
     document = {
         "image": args.image,
         "clocks": board.machine.clock.now,
         "instructions": board.machine.cpu.instructions,
-        "speed": board.usb.speed.value if board.usb.speed else None,
-        "uart": bytes(uart).decode("ascii", "replace"),
+        "speed": speed.value if speed else None,
+        "power_cut": cut,
+        "uart": bytes(uart.taken).decode("utf-8", "backslashreplace"),
         "control": answers,
     }
     console.note(
-        f"{board.machine.clock.now:,} clocks, {document['instructions']:,} instructions, "
+        f"{document['clocks']:,} clocks, {document['instructions']:,} instructions, "
         f"USB {document['speed'] or 'not attached'}"
     )
-    text = ""
-    if profile is not None:
-        document["profile"] = _profile(board, profile)
-        text = table(
-            ("function", "clocks", "share %"),
-            ((row["function"], row["clocks"], row["share"]) for row in document["profile"][:TOP]),
-        )
-    return Result(document, text, failure)
+    if cut and ending is not None:
+        console.note(f"{ending}; {ending.hint}")
+    text = _add_profile(document, board, profile)
+    return Result(document, text, None if cut else ending)
 
 
-class _Warnings(logging.Handler):
-    """What the emulator logs, as the console's warnings."""
+class Stopped(TowlineError):
+    """The user pressed Ctrl-C: the run ends there, and what there is of it is reported."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
+    code = "interrupted"
+    exit_code = INTERRUPTED
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._console.warn(record.getMessage())
+
+@contextlib.contextmanager
+def _warnings(console: Console) -> Iterator[None]:
+    """Show what the emulator logs as the console's warnings meanwhile."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: console.warn(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("emulator")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
-    if args.replay and (args.record or args.host or args.control or args.pcap or args.inject or args.flash):
+    for option in ("host", "flash", "pcap", "record", "replay"):
+        if getattr(args, option) == "":
+            raise UsageError(f"--{option} was given an empty name")
+    if args.replay and (
+        args.record or args.host or args.control or args.pcap or args.inject or args.flash or args.strap
+    ):
         raise UsageError(
-            "--replay takes the world from the recording: leave out what concerns the host and faults"
+            "--replay takes the world from the recording: leave out what concerns the host, flash and faults"
         )
     if args.no_host and (args.host or args.control or args.pcap):
         raise UsageError("--no-host leaves nobody to run --host, --control or --pcap")
-    for output in (args.pcap, args.record, args.flash):
-        if output:
-            require_directory(output)
     if args.host and not Path(args.host).is_file():
         raise UsageError("no such file", where=args.host)
+    roles = {_same(name): role for name, role in ((args.image, "IMAGE"), (args.host, "--host")) if name}
+    for option in ("pcap", "record", "flash"):
+        output = getattr(args, option)
+        if not output:
+            continue
+        require_directory(output)
+        if Path(output).exists() and not Path(output).is_file():
+            continue  # /dev/null, a pipe
+        if (role := roles.setdefault(_same(output), f"--{option}")) != f"--{option}":
+            raise UsageError(f"the same file for {role} and --{option}", where=output)
 
 
-def _guards(text: str) -> frozenset[str]:
+def _same(name: str) -> str:
+    """One name for a file, whatever path leads to it."""
+    return os.path.realpath(name)
+
+
+def _guards(text: str | None) -> frozenset[str]:
+    if text is None:
+        return frozenset()
     if text == "all":
         return frozenset(GUARDS)
-    chosen = frozenset(filter(None, text.split(",")))
+    chosen = frozenset(text.split(","))
     if unknown := sorted(chosen - set(GUARDS)):
-        raise UsageError(f"there is no guard {', '.join(unknown)}", hint=f"guards: all, {', '.join(GUARDS)}")
+        raise UsageError(
+            f"there is no guard {', '.join(name or repr(name) for name in unknown)}",
+            hint=f"guards: all, {', '.join(GUARDS)}",
+        )
     return chosen
 
 
@@ -200,36 +245,69 @@ def _request(text: str) -> tuple[str, Any, bytes]:
     return text, setup, data
 
 
-def _terminal(uart: list[int], console: Console) -> Callable[[int], None]:
-    def take(value: int) -> None:
-        uart.append(value)
-        if not console.json:
-            write_stdout(bytes([value]).decode("ascii", "replace"))
+class _Terminal:
+    """Shows what the UART sends, by lines; one that goes on for long is shown as far as it has come.
 
-    return take
+    Attributes:
+        taken: all of it.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.taken = bytearray()
+        self._silent = console.json
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._pending: list[str] = []
+        self._flushed = time.monotonic()
+
+    def take(self, value: int) -> None:
+        self.taken.append(value)
+        if self._silent:
+            return
+        self._pending.append(self._decoder.decode(bytes((value,))))
+        if value == ord("\n") or time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        text, self._pending = "".join(self._pending), []
+        self._flushed = time.monotonic()
+        if text:
+            write_stdout(text)
 
 
 def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) -> None:
-    """Hang on the trace, the capture and the recorder."""
-    if args.trace is not None:
-        from emulator.trace import Trace
-        from firmware.asm2464pd.registers import BLOCKS
-
-        chosen = [name for name in args.trace.split(",") if name]
-        board.chip.tlp.notify = True
-        trace = Trace(board.machine.bus, BLOCKS, chosen, lambda line: print(line, file=sys.stderr))
-        stack.callback(trace.close)
-    if args.pcap:
-        stack.enter_context(board.capture(Path(args.pcap)))
+    """Hang on the recorder, the trace and the capture."""
     if args.record:
         stream = stack.enter_context(_text_file(args.record))
         stack.callback(board.record(stream).finish)
+    if args.trace is not None:
+        from emulator.trace import Trace
+        from firmware.asm2464pd.registers import BLOCKS as REGISTERS
+
+        chosen = [name for name in args.trace.split(",") if name]
+        board.chip.tlp.notify = True
+        trace = Trace(board.machine.bus, REGISTERS, chosen, _stderr())
+        stack.callback(trace.close)
+    if args.pcap:
+        stack.enter_context(board.capture(Path(args.pcap)))
+
+
+def _stderr() -> Callable[[str], None]:
+    """Writes lines to stderr; once that cannot be written (`2>&1 | head`), nothing more, and no error."""
+    stream = sys.stderr
+
+    def write(line: str) -> None:
+        nonlocal stream
+        if stream is not None:
+            try:
+                stream.write(line + "\n")
+            except OSError:
+                stream = None
+
+    return write
 
 
 @contextlib.contextmanager
 def _text_file(path: str) -> Iterator[IO[str]]:
-    import io
-
     with files.replacing(path) as binary:
         stream = io.TextIOWrapper(binary, encoding="ascii", write_through=True)
         try:
@@ -246,40 +324,30 @@ def _drive(
     answers: list[dict[str, Any]],
     length: int,
     console: Console,
+    uart: _Terminal,
 ) -> TowlineError | None:
-    """Be the host. What the device did wrong, if it did: the rest of the report is still wanted."""
-    from emulator.board import PowerCut
+    """Be the host. How the run ended, if not because its time was over: the rest of the report is wanted."""
     from emulator.core.clock import seconds
-    from emulator.usb.wire import Stall
 
     try:
-        if args.no_host:
-            board.machine.run(length)
-            return None
-        if board.usb.wait_attached(seconds(length)):
+        if not args.no_host and board.usb.wait_attached(seconds(length)):
             board.usb.enumerate()
-            for text, setup, data in requests:
-                try:
-                    answer = board.usb.control(setup, data, timeout=5.0)
-                except Stall:
-                    answers.append({"request": text, "stall": True})
-                    shown = "stall"
-                else:
-                    answers.append({"request": text, "data": answer.hex()})
-                    shown = answer.hex(" ") or "done"
+            for request in requests:
+                answers.append(_control(board, *request))
                 if not console.json:
-                    write_stdout(f"{text} {shown}\n")
+                    uart.flush()
+                    write_stdout(_answer(answers[-1]) + "\n")
             if args.host:
-                _host(args.host, board)
+                _host(args.host, board, console, uart)
         elif requests or args.host:
             raise DeviceFailed(
                 "the device never attached",
                 where=args.image,
-                hint="give it more time with --for, or see --trace usb",
+                hint="give it more time with --for, or see with --trace usb what the firmware does",
             )
         board.usb.clock.sleep(max(0.0, seconds(length - board.machine.clock.now)))
-    except PowerCut as cut:
-        console.note(f"{cut}; {cut.hint}")
+    except KeyboardInterrupt:
+        return Stopped(f"interrupted at clock {board.machine.clock.now:,}; outputs are whole up to there")
     except TowlineError as problem:
         return problem
     except (TimeoutError, ConnectionError) as problem:
@@ -287,41 +355,90 @@ def _drive(
     return None
 
 
-def _host(path: str, board: Any) -> None:
+def _control(board: Any, text: str, setup: Any, data: bytes) -> dict[str, Any]:
+    """Send a control request; its answer for the document."""
+    from emulator.usb.wire import Stall
+
     try:
-        runpy.run_path(path, {"backend": board.backend(), "board": board}, "__main__")
+        return {"request": text, "data": board.usb.control(setup, data, timeout=5.0).hex()}
+    except Stall:
+        return {"request": text, "stall": True}
+    except (TimeoutError, ConnectionError) as problem:
+        raise DeviceFailed(
+            str(problem), where=f"--control {text}", hint="--trace usb shows what the firmware did"
+        ) from problem
+
+
+def _answer(answer: dict[str, Any]) -> str:
+    """The same for people."""
+    data = bytes.fromhex(answer.get("data", ""))
+    return f"{answer['request']} {'stall' if 'stall' in answer else data.hex(' ') or 'done'}"
+
+
+def _host(path: str, board: Any, console: Console, uart: _Terminal) -> None:
+    """Run a program as Python would run it, with `backend` and `board` as globals."""
+    uart.flush()
+    argv, search = sys.argv, sys.path[:]
+    sys.argv = [path]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    # What it prints is for people; with --json stdout is for one document.
+    output = contextlib.redirect_stdout(sys.stderr) if console.json else contextlib.nullcontext()
+    try:
+        with output:
+            runpy.run_path(path, {"backend": board.backend(), "board": board}, "__main__")
     except TowlineError:
         raise
     except SystemExit as ended:
         if ended.code not in (None, 0):
             raise DeviceFailed(f"the host program exited with {ended.code}", where=path) from ended
     except Exception as problem:
-        trace = problem.__traceback__
-        line = 0
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == path:
-                line = trace.tb_lineno
-            trace = trace.tb_next
+        if console.verbose > 1:
+            traceback.print_exception(problem)
+        line = problem.lineno if isinstance(problem, SyntaxError) else _line(problem, path)
+        message = problem.msg if isinstance(problem, SyntaxError) else problem
         raise DeviceFailed(
-            f"{type(problem).__name__}: {problem}", where=f"{path}:{line}", hint="-vv prints the traceback"
+            f"{type(problem).__name__}: {message}",
+            where=f"{path}:{line}" if line else path,
+            hint="-vv prints the traceback",
         ) from problem
+    finally:
+        sys.argv, sys.path[:] = argv, search
 
 
-def _replay(board: Any, path: Path) -> Result:
-    replayed = board.replay(path)
+def _line(problem: Exception, path: str) -> int | None:
+    """The innermost line of a file that an exception came through."""
+    lines = [number for frame, number in traceback.walk_tb(problem.__traceback__) if _is_of(frame, path)]
+    return lines[-1] if lines else None
+
+
+def _is_of(frame: FrameType, path: str) -> bool:
+    return frame.f_code.co_filename == path
+
+
+def _replay(args: argparse.Namespace, board: Any, profile: Any, stack: contextlib.ExitStack) -> Result:
+    _observe(args, board, stack)
+    replayed = board.replay(Path(args.replay))
     document = {"events": replayed.events, "clocks": replayed.clock, "instructions": replayed.instructions}
-    return Result(
-        document,
+    text = (
         f"identical: {replayed.events:,} events, {replayed.clock:,} clocks, "
-        f"{replayed.instructions:,} instructions",
+        f"{replayed.instructions:,} instructions"
     )
+    return Result(document, f"{text}\n{_add_profile(document, board, profile)}".rstrip(), None)
 
 
-def _profile(board: Any, profile: Any) -> list[dict[str, Any]]:
-    """Clocks by function, most first."""
-    rows = board.clocks_by_function(profile)
-    total = sum(rows.values()) or 1
-    return [
+def _add_profile(document: dict[str, Any], board: Any, profile: Any) -> str:
+    """Put clocks by function, most first, into the document; the first of them as a table."""
+    if profile is None:
+        return ""
+    clocks = board.clocks_by_function(profile)
+    total = sum(clocks.values()) or 1
+    rows = [
         {"function": name, "clocks": count, "share": 100 * count / total}
-        for name, count in sorted(rows.items(), key=lambda row: -row[1])
+        for name, count in sorted(clocks.items(), key=lambda row: -row[1])
     ]
+    document["profile"] = rows
+    shown = [(row["function"], row["clocks"], row["share"]) for row in rows[:TOP]]
+    if rest := rows[TOP:]:
+        label = f"{len(rest)} others"
+        shown.append((label, sum(row["clocks"] for row in rest), sum(row["share"] for row in rest)))
+    return table(("function", "clocks", "share %"), shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from sdk.errors import InvalidInput
@@ -22,9 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         epilog="example:\n  towline firmware disasm bridge.ihx --function main",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    disasm.add_argument("image", metavar="IMAGE", type=Path, help=".ihx, .bin, wrapped image or flash dump")
     disasm.add_argument(
-        "--function", metavar="NAME", help="only this one, by name or address (0x1234, 1:0x8234)"
+        "image",
+        metavar="IMAGE",
+        help="Intel HEX, binary, wrapped image, flash dump, or a test image by name: vendor, storage",
+    )
+    disasm.add_argument(
+        "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
     # `towline` declares these for the verb; they may stand behind the inner one too.
     disasm.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -32,16 +35,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    return _disassemble(args.image, args.function)
+    return _disassemble(args.image, args.function, console)
 
 
-def _disassemble(path: Path, function: str | None) -> Result:
+def _disassemble(name: str, function: str | None, console: Console) -> Result:
     from emulator import image_file, symbols
     from emulator.mcs51 import flow, listing
     from firmware.asm2464pd.registers import ASM2464PD
 
+    path = image_file.locate(name)
     image = image_file.load(path)
-    table = symbols.beside(path)
+    try:
+        table = symbols.beside(path)
+    except InvalidInput as problem:
+        console.warn(f"no names are known: {problem}")
+        table = symbols.Symbols()
     graph = flow.analyse(image.banks, image.loaded, listing.names_of(table))
     listed = listing.Listing(graph, ASM2464PD, table)
     routines = list(graph.routines.values())
@@ -50,19 +58,19 @@ def _disassemble(path: Path, function: str | None) -> Result:
         if found is None:
             raise InvalidInput(
                 f"has no function {function!r}",
-                where=str(path),
+                where=name,
                 hint="leave out --function to see them all; without a .map or .cdb beside the image they are "
                 "named by address",
             )
         routines = [found]
     rest = [(bank, part) for bank in (0, 1) for part in listing.ranges(graph.data[bank])]
     document: dict[str, Any] = {
-        "image": str(path),
+        "image": name,
         "kind": image.kind.value,
         "code_bytes": sum(map(len, graph.code)),
-        "functions": listed.as_data(routines),
+        "functions": listed.as_data(routines) if console.json else [],
     }
-    text = listed.as_text(routines)
+    text = "" if console.json else listed.as_text(routines)
     if function is None:
         document["not_reached"] = [
             {"bank": bank, "start": part.start, "end": part.stop} for bank, part in rest

@@ -270,6 +270,7 @@ def test_the_same_input_compiles_to_the_same_bytes(target, tmp_path, monkeypatch
     assert first.plan == again.plan
 
 
+@pytest.mark.slow
 def test_sessions_leave_nothing_behind(target):
     """200 cycles of load, run, close: descriptors, children and memory end where they began."""
     b = GraphBuilder((1, 4, 5, 5))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
+import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import usb.core
 
-from emulator import images
+from emulator import faults, images
 from emulator.board import Board, Options
+from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import bot, flash_layout, image
 
@@ -128,6 +134,50 @@ def test_one_submitting_thread_is_reproducible_to_the_clock() -> None:
     assert run() == run()
 
 
+@pytest.mark.parametrize(
+    ("port", "injected"),
+    [
+        (Speed.SUPER_PLUS, ()),
+        (Speed.HIGH, ()),
+        (Speed.SUPER_PLUS, ("link-drop@200ms+5ms", "nak-storm@170ms+2ms", "pcie-late=0-ffffffff+9ms")),
+    ],
+)
+def test_a_replay_of_everything_at_once_is_identical(
+    port: Speed, injected: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Bulk, slot DMA both ways, a reset, a stall, a restart of the CPU, faults; under strict and guards."""
+    options = Options(
+        port=port, strict=True, guards=frozenset(GUARDS), faults=tuple(map(faults.parse, injected))
+    )
+    board = Board.of("vendor", options)
+    recording = tmp_path / "run.jsonl"
+    with recording.open("w") as stream:
+        recorder = board.record(stream)
+        device = connect(board)
+        device.ctrl_transfer(0x40, 0xA2, 1, 0)
+        for size in (1, 512, 333):
+            device.write(OUT, bytes(size))
+            device.read(IN, size)
+        device.ctrl_transfer(0x40, 0xA2, 0, 0)
+        device.ctrl_transfer(0x40, 0xF2, 8, 1 << 8)
+        device.write(OUT, bytes(range(256)) * 16)
+        device.ctrl_transfer(0x40, 0xF2, 0x8008, 1 << 8)
+        board.usb.pump.post(lambda: board.chip.upstream.write(0x82200C, bytes(4)))
+        assert bytes(device.read(IN, 4096)) == bytes(range(256)) * 16
+        with pytest.raises(usb.core.USBError):
+            device.ctrl_transfer(0x40, 0xA1, 0, 0)
+        device.reset()
+        with contextlib.suppress(usb.core.USBError):  # it is gone before the status stage
+            device.ctrl_transfer(0x40, 0xE5, 0xCC31, 1)
+        board.usb.clock.sleep(0.3)
+        connect(board).ctrl_transfer(0xC0, 0xE4, 0x9100, 0, 1)
+        recorder.finish()
+    kinds = {line[2] for line in recording.read_text().splitlines()[1:]}
+    assert kinds >= set("WCLXE")
+    again = Board.of("vendor", Options(port=None)).replay(recording)
+    assert (again.clock, again.instructions) == (board.machine.clock.now, board.machine.cpu.instructions)
+
+
 def test_flash_survives_between_boards_and_power_cuts(tmp_path: Path) -> None:
     kept = tmp_path / "flash.bin"
     board = Board.of("vendor", Options(flash=kept))
@@ -135,3 +185,94 @@ def test_flash_survives_between_boards_and_power_cuts(tmp_path: Path) -> None:
     again = Board(None, Options(flash=kept))
     assert again.boot.body == board.boot.body
     assert connect(again).idVendor == 0xADD1
+
+
+def test_several_threads_have_transfers_in_flight_on_the_chip() -> None:
+    board = Board.of("vendor", Options(strict=True))
+    device = connect(board)
+    device.ctrl_transfer(0x40, 0xA2, 1, 0)  # bulk OUT comes back as bulk IN
+    packets = [bytes([number]) * size for number, size in enumerate((1, 1024, 333, 512, 1000) * 4)]
+    back: list[bytes] = []
+    speeds: list[bytes] = []
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        back.extend(bytes(device.read(IN, 1024, 10_000)) for _ in packets)
+
+    def write() -> None:
+        for packet in packets:
+            device.write(OUT, packet, 10_000)
+
+    def ask() -> None:
+        speeds.extend(bytes(device.ctrl_transfer(0xC0, 0xE4, 0x9100, 0, 1, 10_000)) for _ in range(20))
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as problem:
+            failures.append(problem)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (read, write, ask, ask)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert back == packets
+    assert speeds == [b"\x03"] * 40
+
+
+def test_power_off_ends_what_other_threads_wait_for() -> None:
+    board = Board.of("vendor")
+    device = connect(board)
+    device.ctrl_transfer(0x40, 0xA2, 1, 0)
+    ended: list[int | None] = []
+
+    def read() -> None:
+        try:
+            device.read(IN, 1024, 0)
+        except usb.core.USBError as problem:
+            ended.append(problem.errno)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    board.close()
+    thread.join(60)
+    assert ended == [19]
+
+
+def leftovers(count: int) -> tuple[int, int, int]:
+    """What `count` boards that have run leave behind: KiB of memory, descriptors, threads."""
+
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4
+        return resident, len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    def run(boards: int) -> None:
+        for number in range(boards):
+            connect(Board.of("vendor")).ctrl_transfer(0xC0, 0xE4, 0x9100, 0, 1)
+            if number % 10 == 9:
+                gc.collect()  # a board is a cycle of objects
+
+    run(20)
+    before = held()
+    run(count)
+    memory, descriptors, threads = (after - was for after, was in zip(held(), before, strict=True))
+    return memory, descriptors, threads
+
+
+def test_a_board_is_garbage_once_nobody_has_it() -> None:
+    board = Board.of("vendor")
+    connect(board)
+    gone = weakref.ref(board)
+    del board
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.slow
+def test_two_hundred_boards_leave_nothing_behind() -> None:
+    memory, descriptors, threads = leftovers(200)
+    assert (descriptors, threads) == (0, 0)
+    assert memory < 40_000, "a board has 4 MB"

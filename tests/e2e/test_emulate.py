@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +179,7 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["nothing.ihx"], 1, "nothing.ihx: cannot be read"),
+        (["nothing.ihx"], 1, "nothing.ihx: no such file"),
         (["vendor", "--control", "E4"], 2, "no control request"),
         (["vendor", "--for", "long"], 2, "is not a time"),
         (["vendor", "--inject", "fire"], 2, "no fault fire"),
@@ -188,6 +190,14 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["vendor", "--replay", "x", "--record", "y"], 2, "--replay"),
         (["vendor", "--replay", "nothing.jsonl"], 1, "nothing.jsonl: cannot be read"),
         (["vendor", "--pcap", "no/such/place.pcap"], 1, "directory does not exist"),
+        (["vendor", "--replay", ""], 2, "--replay was given an empty name"),
+        (["vendor", "--guard", ""], 2, "no guard ''"),
+        (["vendor", "--inject", ""], 2, "no fault ''"),
+        (["vendor", "--trace", "cpu"], 2, "no block cpu"),
+        (["vendor", "--flash", "/dev/full"], 1, "/dev/full: is not a regular file"),
+        (["vendor", "--record", "x.jsonl", "--strap"], 2, "nothing to record"),
+        (["vendor", "--pcap", "x", "--record", "./x"], 2, "the same file for --pcap and --record"),
+        (["x.bin", "--flash", "x.bin"], 2, "the same file for IMAGE and --flash"),
     ],
 )
 def test_wrong_use(
@@ -199,6 +209,104 @@ def test_wrong_use(
     assert found == code, err
     assert complaint in err
     assert "Traceback" not in err
+
+
+CALLS_POKE = bytes.fromhex("12 00 06 80 FE 00 90 90 00 F0 22")
+"""Writes XDATA 0x9000, which nobody knows, in a subroutine at 6."""
+CDB = "M:x\nF:G$poke$0_0$0({2}DF,SV:S),C,0,0,0,0,0\nL:G$poke$0$0:6\nL:C$x.c$3$0_0$0:6\nL:XG$poke$0$0:A\n"
+
+
+def test_messages_name_function_and_line(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "x y ü.bin"
+    path.write_bytes(CALLS_POKE)
+    path.with_suffix(".cdb").write_text(CDB)
+    code, _, err = run(capfd, str(path), "--strict", "--for", "1ms")
+    assert (code, "accessed at PC 0x0009 (poke+0x3, x.c:3): nothing is known" in err) == (1, True)
+    code, _, err = run(capfd, str(path), "--for", "1ms")
+    assert (code, err.count("accessed at PC 0x0009 (poke+0x3, x.c:3)")) == (0, 1)
+    path.write_bytes(CALLS_POKE.replace(b"\x90\x90", b"\xa5\x00"))
+    code, _, err = run(capfd, str(path), "--for", "1ms")
+    assert (code, "PC 0x0006 (poke+0x0, x.c:3): the reserved opcode A5 was executed" in err) == (1, True)
+    assert "called from, innermost first: 0x0003" in err
+    path.write_bytes(CALLS_POKE.replace(b"\xf0", b"\xe0").replace(b"\x90\x00", b"\x10\x00"))
+    path.with_suffix(".cdb").write_text(CDB)
+    code, _, err = run(capfd, str(path), "--for", "1ms", "--guard", "uninit")
+    assert (code, "it was XDATA 0x1000" in err) == (1, True)
+
+
+def test_a_host_program_runs_as_python_runs_it(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "helper_of_drive.py").write_text("WORD = 'helped'\n")
+    program = tmp_path / "drive.py"
+    program.write_text("import sys, helper_of_drive as h\nprint(h.WORD, sys.argv)\n")
+    before = sys.argv, list(sys.path)
+    code, out, err = run(capfd, "vendor", "--for", BOOTED, "--host", str(program), "--json")
+    assert code == 0
+    assert json.loads(out)["ok"], "stdout is the document and nothing else"
+    assert f"helped ['{program}']" in err
+    assert (sys.argv, sys.path) == before
+    for source, complaint in (
+        ("import sys\nsys.exit(3)\n", "drive.py: the host program exited with 3"),
+        ("x = 1\ndef f(:\n", "drive.py:2: SyntaxError: invalid syntax"),
+        ("import json\njson.loads('')\n", "drive.py:2: JSONDecodeError"),
+    ):
+        program.write_text(source)
+        code, _, err = run(capfd, "vendor", "--for", BOOTED, "--host", str(program))
+        assert (code, complaint in err, "Traceback" in err) == (1, True, False), err
+    assert "Traceback" in run(capfd, "vendor", "--for", BOOTED, "--host", str(program), "-vv")[2]
+
+
+def test_ctrl_c_ends_the_run_and_keeps_what_there_is(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program, recording, capture = (tmp_path / name for name in ("drive.py", "run.jsonl", "usb.pcap"))
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhile True: pass\n")
+    code, out, _ = run(
+        capfd, "vendor", "--host", str(program), "--record", str(recording), "--pcap", str(capture),
+        "--profile", "--json",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert (code, document["error"]["code"]) == (130, "interrupted")
+    assert document["result"]["profile"]
+    assert capture.stat().st_size > 1000
+    replayed = result(capfd, "vendor", "--replay", str(recording))
+    assert replayed["clocks"] == document["result"]["clocks"]
+
+
+def test_a_replay_can_be_traced_and_profiled(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recording = tmp_path / "run.jsonl"
+    first = run(capfd, "vendor", "--for", BOOTED, "--record", str(recording), "--trace", "usb", "--profile")
+    again = run(capfd, "vendor", "--replay", str(recording), "--trace", "usb", "--profile")
+    assert (first[0], again[0]) == (0, 0)
+    trace = [
+        [line for line in err.splitlines() if not line.startswith("towline")] for _, _, err in (first, again)
+    ]
+    assert len(trace[0]) > 50
+    assert trace[0] == trace[1]
+    assert first[1][first[1].index("function ") :] == again[1][again[1].index("function ") :]
+
+
+class Closed(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stderr", [Closed(), None])
+def test_a_trace_that_nobody_reads_is_no_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stderr: Closed | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    code, out, _ = run(capfd, "vendor", "--for", "1ms", "--trace", "system")
+    assert (code, out) == (0, "towline test vendor image\n")
+
+
+def test_the_uart_shows_utf8_and_every_other_byte(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "uart.bin"
+    sent = "°C\n".encode() + b"\xff>"
+    path.write_bytes(b"\x90\xc0\x01" + b"".join(bytes((0x74, byte, 0xF0)) for byte in sent) + b"\x80\xfe")
+    assert run(capfd, str(path), "--for", "1ms")[1] == "°C\n\\xff>"
+    assert result(capfd, str(path), "--for", "1ms")["uart"] == "°C\n\\xff>"
 
 
 def test_a_damaged_image_says_which_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from emulator import faults
 from emulator.core.clock import clocks
 from emulator.faults import Fault
+from sdk.cli import emulate
 from sdk.errors import UsageError
 
 
@@ -49,6 +50,10 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         faults.parse(text)
     assert caught.value.hint or "range" in str(caught.value)
+
+
+def test_the_help_names_every_fault() -> None:
+    assert emulate.FAULTS.split(", ") == list(faults.FORMS)
 
 
 def test_durations() -> None:

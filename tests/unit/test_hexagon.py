@@ -45,7 +45,10 @@ def test_live_buffers_never_share_bytes(spans, guard):
             assert disjoint or not (guard or a.overlaps_in_time(b))
 
 
-@pytest.mark.parametrize(("size", "width"), [(224, 1.0), (96, 0.35), (160, 0.5)])
+@pytest.mark.parametrize(
+    ("size", "width"),
+    [(96, 0.35), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((224, 1.0), (160, 0.5)))],
+)
 def test_the_arena_stays_near_the_largest_live_set(size, width):
     lowered = lower(mobilenet_v2(size, width, 10))
     assert lowered.arena <= 1.3 * lowered.live_peak

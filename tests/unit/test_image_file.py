@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.image_file import Kind, load
+from emulator.image_file import Kind, load, locate
 from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.structure import Malformed
 from sdk.errors import InvalidInput
@@ -157,3 +157,44 @@ def test_a_damaged_file_says_what_is_wrong_with_it(tmp_path, content, complaint)
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
         load(tmp_path / "missing.ihx")
+
+
+@pytest.mark.parametrize("lines", [slice(None, -1), slice(None, 1), slice(None, None, -1)])
+def test_intel_hex_without_its_end_is_refused(tmp_path, lines):
+    path = tmp_path / "image.ihx"
+    text = hex_file((0, 0, BODY[:16]), (0, 16, BODY[16:32])).splitlines()
+    path.write_text("\n".join(text))
+    load(path)
+    path.write_text("\n".join(text[lines]))
+    with pytest.raises(InvalidInput, match="end-of-file record"):
+        load(path)
+
+
+def test_two_files_of_intel_hex_in_one_are_refused(tmp_path):
+    path = tmp_path / "image.ihx"
+    path.write_text(hex_file((0, 0, BODY[:16])) * 2)
+    with pytest.raises(InvalidInput, match="records follow the end-of-file record"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["void main(void)\n{\n}\n", "\u00fcberhaupt kein Programm"])
+def test_text_is_no_firmware(tmp_path, text):
+    path = tmp_path / "main.c"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match="is text"):
+        load(path)
+    path.write_text(":" + text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match="damaged Intel HEX"):
+        load(path)
+
+
+def test_a_file_without_end_is_not_read_to_its_end():
+    with pytest.raises(InvalidInput, match="has more than"):
+        load("/dev/zero")
+
+
+def test_a_name_is_a_test_image_or_a_file(tmp_path):
+    assert locate("vendor").name == "vendor.ihx"
+    assert locate(tmp_path) == tmp_path
+    with pytest.raises(InvalidInput, match="no such file, and no test image of that name"):
+        locate("venodr")
