@@ -66,7 +66,7 @@ def batch(rng: random.Random, opcodes: Sequence[Opcode]) -> tuple[bytes, bytes, 
             match opcode.operands[index]:
                 case Operand.DIRECT:
                     code[place] = rng.choice(OPERANDS)
-                    # Exception: PUSH SP. By the manual SP is incremented first, and s51 0.6 does so; 0.8 does not.
+                    # Exception: PUSH SP. The manual increments SP first, and so does s51 0.6; 0.8 does not.
                     if opcode.mnemonic == "PUSH" and code[place] == SP:
                         code[place] = ACC
                 case Operand.BIT | Operand.NOT_BIT:
