@@ -85,6 +85,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     chip.add_argument("--strap", action="store_true", help="power on with the bootloader strap set")
     chip.add_argument(
+        "--no-fallback",
+        action="store_true",
+        help="without a valid image nothing runs; by default the boot loader does (inferred)",
+    )
+    chip.add_argument(
         "--flash", metavar="FILE", help="keep the SPI flash in FILE; IMAGE is programmed into it"
     )
     chip.add_argument(
@@ -123,6 +128,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         port=None if args.no_host or args.replay else Speed[SPEEDS[args.speed]],
         strict=args.strict,
         strap=args.strap,
+        fallback=not args.no_fallback,
         guards=_guards(args.guard),
         faults=tuple(faults.parse(text) for text in args.inject),
         flash=Path(args.flash) if args.flash else None,

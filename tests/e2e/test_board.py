@@ -8,6 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +277,16 @@ def test_two_hundred_boards_leave_nothing_behind() -> None:
     memory, descriptors, threads = leftovers(200)
     assert (descriptors, threads) == (0, 0)
     assert memory < 40_000, "a board has 4 MB"
+
+
+@pytest.mark.parametrize(("spec", "product"), [("emulated", "vendor"), ("emulated:storage", "storage")])
+def test_the_device_emulated_is_an_entry_point(spec: str, product: str) -> None:
+    (entry,) = entry_points(group="towline.devices", name="emulated")
+    device = usb.core.find(backend=entry.load()(spec))
+    assert device.product == f"towline test {product}"
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_without_a_valid_image_the_boot_loader_runs_if_it_falls_back(fallback: bool) -> None:
+    board = Board(None, Options(fallback=fallback))
+    assert (usb.core.find(backend=board.backend()) is not None) is fallback
