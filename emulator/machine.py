@@ -124,7 +124,7 @@ class Machine:
             return f"it was {name}; write it first, or leave the guard uninit out"
         if stop is Stop.CLOBBERED:
             return f"{cpu.clobbered} has changed since the interrupt was taken"
-        calls = [int(word, 16) for word in cpu.backtrace().split(", ") if word != "none"]
+        calls = cpu.backtrace()
         shown = [self.name_of(address) for address in calls[:SHOWN_CALLS]]
         if len(calls) > SHOWN_CALLS:
             shown.append(f"and {len(calls) - SHOWN_CALLS} more")

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.mcs51 import opcodes
-from sdk import toolchain
-from sdk.errors import EnvironmentMissing, OutputFailed
+from sdk import cache, toolchain
+from sdk.errors import EnvironmentMissing
 from sdk.extras import require
 from sdk.files import scratch_directory, write
 
@@ -41,6 +41,9 @@ FLAGS = (
 )
 
 LINK_FLAGS = ("-shared", "--build-id=none", "-s")
+
+CACHE = "emulator"
+"""The cache's directory of the library."""
 
 GENERATED = {"opcodes.h": opcodes.c_header}
 """Headers written by Python, by the name under which C includes them."""
@@ -74,17 +77,6 @@ def library() -> tuple[Any, Any]:
         ) from None
 
 
-def cache_directory() -> Path:
-    """TOWLINE_CACHE, or the user's cache directory."""
-    override = os.environ.get("TOWLINE_CACHE")
-    root = (
-        Path(override)
-        if override
-        else Path(require("platformdirs", extra="emulator").user_cache_path("towline"))
-    )
-    return root / "emulator"
-
-
 def _headers() -> list[Path]:
     """Headers with declarations for Python."""
     return [path for path in sorted(ROOT.rglob("*.h")) if _MARKED.search(path.read_text())]
@@ -111,26 +103,15 @@ def _built() -> Path:
     """Path of the library in the cache, built if it is not there."""
     folders = sorted({path.parent for path in _headers()})
     sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
-    digest = hashlib.sha256()
     facts = [toolchain.version("clang"), toolchain.version("lld"), platform.machine(), *FLAGS, *LINK_FLAGS]
     facts += [text for name, header in GENERATED.items() for text in (name, header())]
     for folder in folders:
         for path in sorted((*folder.glob("*.c"), *folder.glob("*.h"))):
             facts += [str(path.relative_to(ROOT)), path.read_text()]
-    for fact in facts:
-        digest.update(fact.encode() + b"\0")
-    cached = cache_directory() / f"emulator-{digest.hexdigest()[:24]}.so"
+    cached = cache.directory(CACHE) / f"emulator-{cache.digest(facts)}.so"
     if not _intact(cached):
         library = _build(sources)
-        try:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write(cached, library + hashlib.sha256(library).digest())
-        except (OSError, OutputFailed) as problem:
-            raise OutputFailed(
-                f"the emulator's library cannot be kept there: {problem}",
-                where=str(cached.parent),
-                hint="set TOWLINE_CACHE to a directory that can be written",
-            ) from None
+        cache.keep(cached, library + hashlib.sha256(library).digest())
     return cached
 
 

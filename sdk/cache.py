@@ -43,10 +43,11 @@ def keep(path: Path, data: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
+        files.write(path, data)
+    except (OSError, OutputFailed) as problem:
+        reason = problem.message if isinstance(problem, OutputFailed) else problem.strerror
         raise OutputFailed(
-            f"cannot be created: {problem.strerror}",
+            f"the cache cannot be written: {reason}",
             where=str(path.parent),
             hint=f"set {VARIABLE} to a directory that can be written",
         ) from problem
-    files.write(path, data)

@@ -195,7 +195,8 @@ class ControlEndpoint:
 
     def _command(self, value: int) -> None:
         if self._bus.value(PHASE) & PHASE["SETUP"]:
-            log.warning("EP0_COMMAND = %#04x before EP0_PHASE.SETUP is acknowledged: discarded", value)
+            # Meant for the transfer that the new SETUP has ended, as happens to any firmware.
+            log.info("EP0_COMMAND = %#04x before EP0_PHASE.SETUP is acknowledged: discarded", value)
             return
         transfer = self._transfer
         if value & COMMAND["STALL"] and transfer.stage is not Stage.IDLE:

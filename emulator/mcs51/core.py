@@ -218,7 +218,7 @@ class Mcs51:
             )
         )
 
-    def backtrace(self) -> str:
+    def backtrace(self) -> list[int]:
         """Return addresses on the stack, innermost first: words there that follow a call instruction."""
         code = self._code[self._cpu.sfr[0x96 - 0x80] & 1]
         found = []
@@ -227,9 +227,9 @@ class Mcs51:
             address = self.iram[top] << 8 | self.iram[top - 1]
             called = code[address - 3] == _LCALL or code[address - 2] & _ACALL_MASK == _ACALL
             if called:
-                found.append(f"{address:#06x}")
+                found.append(address)
             top -= 2 if called else 1
-        return ", ".join(found) or "none"
+        return found
 
     # -- the last stop ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ asks again and again, which comes to the same.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ from emulator.usb.wire import Function, Outcome, Transfer
 Ended = Callable[[Transfer, Outcome], None]
 
 
-class Pipe:
+class Pipe(ABC):
     """The host's end of an endpoint. Everything runs in the pump's thread of execution.
 
     Args:
@@ -65,17 +66,17 @@ class Pipe:
             self._refused = False
             self._again(self._queue[0])
 
+    @abstractmethod
     def _begin(self, transfer: Transfer, *, idle: bool) -> None:
         """Schedule a transfer's first transaction; `idle` if nothing was queued when it was submitted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _again(self, transfer: Transfer) -> None:
         """Schedule the transaction that was refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _transact(self) -> None:
         """Carry out the transaction that is due of the transfer at the head."""
-        raise NotImplementedError
 
     def _schedule(self, delay: int) -> None:
         self._event = self._scheduler.after(delay, self._transact)

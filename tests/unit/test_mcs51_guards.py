@@ -144,7 +144,7 @@ def test_an_unknown_guard_is_refused():
 def test_backtrace_names_return_addresses():
     bench = Bench({0: "120100", 0x100: "C0E0 3111", 0x111: "C0D0 80FE"})
     bench.cpu.run(200)
-    assert bench.cpu.backtrace() == "0x0104, 0x0003"
+    assert bench.cpu.backtrace() == [0x0104, 0x0003]
 
 
 def test_instrumentation_changes_nothing():
