@@ -13,9 +13,11 @@ from pathlib import Path
 
 from firmware.asm2464pd.header import c_header
 from firmware.asm2464pd.reference import markdown
+from firmware.asm2464pd.tables import lane_table, phy_table
 
 _HERE = Path(__file__).parent
-HEADER = _HERE / "include" / "asm2464pd.h"
+INCLUDE = _HERE / "include"
+HEADER = INCLUDE / "asm2464pd.h"
 """The C header."""
 REFERENCE = _HERE.parents[1] / "docs" / "asm2464pd.md"
 """The Markdown reference, in a source tree."""
@@ -23,7 +25,12 @@ REFERENCE = _HERE.parents[1] / "docs" / "asm2464pd.md"
 
 def outputs() -> Mapping[Path, str]:
     """What every generated file has to hold."""
-    return {HEADER: c_header(), REFERENCE: markdown()}
+    return {
+        HEADER: c_header(),
+        INCLUDE / "lane_table.h": lane_table(),
+        INCLUDE / "phy_table.h": phy_table(),
+        REFERENCE: markdown(),
+    }
 
 
 def differences() -> str:

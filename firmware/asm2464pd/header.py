@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import bot, flash_layout, image, wire
+from firmware.asm2464pd import bot, commands, flash_layout, image, spi, wire
 from firmware.asm2464pd.describe import FactError, Field, Memory, Register, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.asm2464pd.requests import REQUESTS
@@ -65,6 +65,7 @@ def c_header() -> str:
         ),
         ("Memory", _memories(names, ASM2464PD.memories)),
         ("Vendor requests (bRequest)", _requests(names)),
+        ("Command lists", _lists(names)),
         ("Mass-storage vendor commands (first byte of the CDB)", _commands(names)),
         ("Structures: sizes and offsets", _structs(names)),
         ("Image and flash", _flash(names)),
@@ -158,6 +159,15 @@ def _requests(names: _Names) -> Iterator[str]:
                 yield from _field(names, f"{name}_{word}", field, 2)
 
 
+def _lists(names: _Names) -> Iterator[str]:
+    yield _define(names, "API_LEVEL", _number(commands.API_LEVEL, 2))
+    yield _define(names, "LIST_BYTES", _number(commands.LIST_BYTES, 2))
+    yield _define(names, "RESULT_BYTES", _number(commands.RESULT_BYTES, 2))
+    yield _define(names, "LIST_MICROSECONDS", _number(commands.MICROSECONDS, 4))
+    for opcode in commands.OPCODES:
+        yield _define(names, f"OPCODE_{opcode.name}", _number(opcode.code, 1))
+
+
 def _commands(names: _Names) -> Iterator[str]:
     for command in bot.COMMANDS:
         yield _define(names, command.cdb.name, _number(command.opcode, 1))
@@ -165,7 +175,14 @@ def _commands(names: _Names) -> Iterator[str]:
 
 def _structs(names: _Names) -> Iterator[str]:
     cdbs = tuple(command.cdb for command in bot.COMMANDS)
-    for struct in (*wire.STRUCTS, *cdbs, image.HEADER, image.TRAILER, *flash_layout.STRUCTS):
+    for struct in (
+        *wire.STRUCTS,
+        *commands.STRUCTS,
+        *cdbs,
+        image.HEADER,
+        image.TRAILER,
+        *flash_layout.STRUCTS,
+    ):
         yield from _struct(names, struct)
 
 
@@ -190,3 +207,6 @@ def _flash(names: _Names) -> Iterator[str]:
         yield _define(names, area.name, _number(area.address, 2))
         yield _define(names, f"{area.name}_BODY", _number(area.body.start, 4))
         yield _define(names, f"{area.name}_SIZE", _number(len(area.body), 2))
+    for command in spi.SpiCommand:
+        yield _define(names, f"SPI_{command.name}", _number(command, 1))
+    yield _define(names, "SPI_ADDRESS_BYTES", str(spi.ADDRESS_BYTES))

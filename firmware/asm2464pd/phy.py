@@ -95,30 +95,63 @@ _B_FIFTH = ((0x87, 0x10), (0x88, 0x08), (0x07, 0xEF), (0x17, 0xEF), (0x37, 0x4F)
 _A_FIFTH = ((0x26, 0xD1),)
 _B_FIFTH_LAST = ((0x2A, 0x46), (0x0D, 0x5A), (0x1D, 0x50), (0x2D, 0x50), (0x3D, 0x5A))
 # fmt: on
-_B_FIFTH_0B = (0x56, 0x56, 0x5C, 0x5C)
-"""The one value that differs between lanes: offset 0x0B of block B, by lane."""
+_B_FIFTH_0B = (0x56, 0x5C)
+"""The one value that differs between lanes: offset 0x0B of block B, in the first two and in the last two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A write to one register of a lane.
+
+    Attributes:
+        block: 0 for block A, 1 for block B.
+    """
+
+    block: int
+    offset: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A series of writes that lanes get, one lane after another.
+
+    Attributes:
+        lanes: the indices of `PCIE_LANES`.
+        steps: the writes to each, in order.
+    """
+
+    lanes: range
+    steps: tuple[Step, ...]
+
+
+def _a(writes: tuple[tuple[int, int], ...]) -> tuple[Step, ...]:
+    return tuple(Step(0, offset, value) for offset, value in writes)
+
+
+def _b(writes: tuple[tuple[int, int], ...]) -> tuple[Step, ...]:
+    return tuple(Step(1, offset, value) for offset, value in writes)
+
+
+_ALL = range(len(PCIE_LANES))
+PCIE_PASSES: tuple[Pass, ...] = (
+    Pass(_ALL, _b(_B_FIRST) + _a(_A_FIRST)),
+    Pass(_ALL, _b(_B_SECOND)),
+    Pass(_ALL, _b(_B_THIRD)),
+    Pass(_ALL, _b(_B_FOURTH) + _a(_A_FOURTH) + _b(_B_FOURTH_LAST)),
+    *(
+        Pass(lanes, _b(_B_FIFTH) + _a(_A_FIFTH) + _b(((0x0B, value), *_B_FIFTH_LAST)))
+        for lanes, value in zip((range(2), range(2, 4)), _B_FIFTH_0B, strict=True)
+    ),
+)
+"""The set-up of the PCIe lanes, in order; `PCIE_ROUTING` comes after it."""
 
 
 def _pcie_writes() -> Iterator[Write]:
-    """All the writes in order: five passes over the four lanes, then the routing."""
-
-    def block(base: int, writes: tuple[tuple[int, int], ...]) -> Iterator[Write]:
-        return (Write(base + offset, value) for offset, value in writes)
-
-    for a, b in PCIE_LANES:
-        yield from block(b, _B_FIRST)
-        yield from block(a, _A_FIRST)
-    for writes in (_B_SECOND, _B_THIRD):
-        for _, b in PCIE_LANES:
-            yield from block(b, writes)
-    for a, b in PCIE_LANES:
-        yield from block(b, _B_FOURTH)
-        yield from block(a, _A_FOURTH)
-        yield from block(b, _B_FOURTH_LAST)
-    for (a, b), value in zip(PCIE_LANES, _B_FIFTH_0B, strict=True):
-        yield from block(b, _B_FIFTH)
-        yield from block(a, _A_FIFTH)
-        yield from block(b, ((0x0B, value), *_B_FIFTH_LAST))
+    for each in PCIE_PASSES:
+        for lane in each.lanes:
+            for step in each.steps:
+                yield Write(PCIE_LANES[lane][step.block] + step.offset, step.value)
     yield PCIE_ROUTING
 
 

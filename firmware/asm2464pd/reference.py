@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import bot, flash_layout, image, phy, wire
+from firmware.asm2464pd import bot, commands, flash_layout, image, phy, wire
 from firmware.asm2464pd.describe import Evidence, Field, Register, Space
 from firmware.asm2464pd.header import REGENERATE
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
@@ -49,6 +49,7 @@ def markdown() -> str:
         *(_block(_TITLES.get(block, block), registers) for block, registers in BLOCKS.items()),
         _setup(),
         _requests(),
+        _lists(),
         _commands(),
         _structures(),
         _image(),
@@ -189,6 +190,23 @@ def _request(request: VendorRequest) -> tuple[str, ...]:
     )
 
 
+def _lists() -> str:
+    rows = (
+        (
+            f"0x{opcode.code:02X}",
+            f"`{opcode.name}`",
+            "yes" if opcode.extended else "",
+            "yes" if opcode.payload else "",
+            opcode.doc,
+        )
+        for opcode in commands.OPCODES
+    )
+    return (
+        "## Operations of command lists\n\nThe protocol is that of `firmware/asm2464pd/commands.py`.\n\n"
+        + (_table(("opcode", "name", "extension", "payload", "what"), rows))
+    )
+
+
 def _commands() -> str:
     rows = (
         (
@@ -206,7 +224,14 @@ def _commands() -> str:
 
 def _structures() -> str:
     cdbs = tuple(command.cdb for command in bot.COMMANDS)
-    structs = (*wire.STRUCTS, *cdbs, image.HEADER, image.TRAILER, *flash_layout.STRUCTS)
+    structs = (
+        *wire.STRUCTS,
+        *commands.STRUCTS,
+        *cdbs,
+        image.HEADER,
+        image.TRAILER,
+        *flash_layout.STRUCTS,
+    )
     return "## Structures\n\nIntegers are little-endian unless marked BE.\n\n" + "\n".join(
         map(_struct, structs)
     )

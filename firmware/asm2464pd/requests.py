@@ -1,13 +1,15 @@
-"""Vendor requests on EP0, as existing hosts use them and the open firmware answers them.
+"""Vendor requests on EP0: those of existing hosts, as the open firmware answers them, and our own.
 
 The chip knows nothing of them: a firmware implements them. They stand here because the host's driver, our
-firmware, the trace decoder and the documentation must agree on every bit.
+firmware, the trace decoder and the documentation must agree on every bit. LIST and INFO are ours, and tell
+our firmware from others: a firmware that does not know them stalls them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firmware.asm2464pd import commands
 from firmware.asm2464pd.describe import Evidence, FactError, Field, check_fields
 from firmware.asm2464pd.structure import Struct
 from firmware.asm2464pd.wire import TLP_REQUEST, TLP_RESULT
@@ -133,6 +135,28 @@ PCIE_POWER = VendorRequest(
     _SOURCE,
     value=(Field("ON", 0),),
 )
+LIST = VendorRequest(
+    "LIST",
+    VENDOR_OUT,
+    0xF8,
+    "Opens or closes list mode (commands.py). Either ends what the bulk endpoints were used for, a running "
+    "list included, and empties both. Any of TLP_START, TLP_STATUS, SRAM_DMA and PCIE_POWER closes it too.",
+    Evidence.HARDWARE,
+    commands.OURS,
+    value=(Field("OPEN", 0, values={0: "close", 1: "open"}),),
+    index=(Field("SEQUENCE", 0, 16, "sequence number of the first list"),),
+)
+INFO = VendorRequest(
+    "INFO",
+    VENDOR_IN,
+    0xF9,
+    "What the firmware is, how the PCIe link is, and what went wrong last. Later levels of the API may have "
+    "more to say; a host that asks for less gets the beginning.",
+    Evidence.HARDWARE,
+    commands.OURS,
+    data=commands.INFO,
+    lengths=range(1, 513),
+)
 
 REQUESTS: tuple[VendorRequest, ...] = (
     XDATA_READ,
@@ -141,6 +165,8 @@ REQUESTS: tuple[VendorRequest, ...] = (
     TLP_STATUS,
     SRAM_DMA,
     PCIE_POWER,
+    LIST,
+    INFO,
 )
 
 if len({(request.request_type, request.code) for request in REQUESTS}) != len(REQUESTS):

@@ -156,7 +156,7 @@ def test_an_update_keeps_and_puts():
     assert phy.Update(0x02, keep=0x1F, put=0xA0).apply(0xFF) == 0xBF
 
 
-def test_the_requests_of_existing_hosts():
+def test_the_requests_of_hosts():
     assert {(request.code, request.request_type) for request in REQUESTS} == {
         (0xE4, 0xC0),
         (0xE5, 0x40),
@@ -164,6 +164,8 @@ def test_the_requests_of_existing_hosts():
         (0xF0, 0xC0),
         (0xF2, 0x40),
         (0xF3, 0x40),
+        (0xF8, 0x40),  # ours
+        (0xF9, 0xC0),
     }
     assert [f"{command.opcode:02X}" for command in bot.COMMANDS] == [
         "E0", "E1", "E2", "E3", "E4", "E5", "E6", "E8",

@@ -1,0 +1,56 @@
+"""What is said to the SPI flash: its command bytes, its status register, the times it may take.
+
+The chip beside the controller may differ from board to board; these are the commands that every serial flash
+of the usual kind has, and the two of the one-time programmable page, which are Macronix's. The open firmware
+and its flash script use them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class SpiCommand(IntEnum):
+    """The first byte of a transaction; the names are the data sheets'."""
+
+    WRSR = 0x01
+    """Write status register: one byte."""
+    PP = 0x02
+    """Page program: address, data; only clears bits."""
+    READ = 0x03
+    """Read: address."""
+    RDSR = 0x05
+    """Read status register."""
+    WREN = 0x06
+    """Write enable, for one program, erase or status write."""
+    RDID = 0x9F
+    """Read identification: manufacturer, type, capacity."""
+    ENSO = 0xB1
+    """Enter secured OTP: READ and PP mean the one-time programmable page until EXSO, or until power goes."""
+    EXSO = 0xC1
+    """Exit secured OTP."""
+    BE = 0xD8
+    """Block erase: address; 64 KiB. The only erase that known tools of this chip use."""
+
+
+class SpiStatus(IntEnum):
+    """Bits of the status register."""
+
+    WIP = 0x01
+    """A program, erase or status write is under way."""
+    WEL = 0x02
+    """The write enable latch is set."""
+    BP = 0x1C
+    """Block protect: part of the memory can not be changed."""
+
+
+ADDRESS_BYTES = 3
+ID_BYTES = 3
+OTP_BYTES = 64
+"""Of the one-time programmable page; a read wraps around in it. Macronix MX25L8006E."""
+
+PROGRAM_SECONDS = 0.1
+ERASE_SECONDS = 10.0
+STATUS_SECONDS = 1.0
+"""Longest times of a page program, a block erase and a status write. Data sheets of 1 MiB parts say 5 ms, 2 s
+and 100 ms; a worn chip gets the benefit of the doubt."""
