@@ -13,7 +13,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 SERIAL = bytes.fromhex("00c0ffee")
 """Serial number in the OTP page of an emulated board."""
-DEFAULT_IMAGE = "vendor"
+DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
 
@@ -129,11 +129,11 @@ class Board:
 
     @classmethod
     def of(cls, name: str | Path, options: Options = Options()) -> Board:
-        """A board with an image file, or with a test image by its name, in its flash.
+        """A board with an image file, or with one of `emulator.images` by its name, in its flash.
 
         Raises:
             InvalidInput: there is no such file, or it is damaged.
-            BuildFailed: a test image could not be compiled.
+            BuildFailed: that image could not be compiled.
             ToolMissing: sdcc is not there.
         """
         return cls(image_file.load(image_file.locate(name)), options)
@@ -331,10 +331,39 @@ class Board:
 
 
 def emulated(spec: str) -> Any:
-    """The device `emulated`: a pyusb backend with a board that runs the default image.
+    """The device `emulated`: a pyusb backend with a board that runs an image. Arguments as `described`.
+
+    Raises:
+        UsageError: an option that there is not.
+        InvalidInput: the image is none.
+    """
+    name, options = described(spec)
+    return Board.of(name or DEFAULT_IMAGE, options).backend()
+
+
+def described(spec: str) -> tuple[str, Options]:
+    """The board that a device string describes: its image, "" for none named, and how it is set up.
 
     Args:
-        spec: `emulated`, or `emulated:IMAGE` for another image.
+        spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
+            `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
+            the boot loader's strap.
+
+    Raises:
+        UsageError: an option that there is not.
     """
-    _, _, name = spec.partition(":")
-    return Board.of(name or DEFAULT_IMAGE).backend()
+    place, _, query = spec.partition("?")
+    _, _, name = place.partition(":")
+    options = Options()
+    for option in filter(None, query.split("&")):
+        match option.split("="):
+            case "speed", ("high" | "super" | "super-plus") as speed:
+                options = replace(options, port=Speed[speed.upper().replace("-", "_")])
+            case ["strap"]:
+                options = replace(options, strap=True)
+            case _:
+                raise UsageError(
+                    f"no emulated board has the option {option!r}",
+                    hint="options: speed=high, speed=super, speed=super-plus, strap",
+                )
+    return name, options

@@ -78,20 +78,20 @@ class CodeImage:
 
 
 def locate(name: str | Path) -> Path:
-    """The file of an image: of a test image by its name, built if need be, or the file named.
+    """The file of an image: of an image by its name, built if need be, or the file named.
 
     Raises:
         InvalidInput: there is neither.
-        BuildFailed: a test image could not be compiled.
+        BuildFailed: that image could not be compiled.
         ToolMissing: sdcc is not there.
     """
     if str(name) in images.IMAGES:
         return images.build(str(name)).ihx
     if not Path(name).exists():
         raise InvalidInput(
-            "no such file, and no test image of that name",
+            "no such file, and no image of that name",
             where=str(name),
-            hint=f"test images: {', '.join(images.IMAGES)}",
+            hint=f"images: {', '.join(images.IMAGES)}",
         )
     return Path(name)
 

@@ -7,11 +7,12 @@ that a reader, a crash, Ctrl-C or a full disk never leaves half a file under the
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from sdk.errors import OutputFailed
 
@@ -72,6 +73,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def replacing_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """As `replacing`, of an ASCII text file; each line is with the system as soon as it is written.
+
+    Raises:
+        OutputFailed: as `replacing`.
+    """
+    with replacing(path) as binary:
+        stream = io.TextIOWrapper(binary, encoding="ascii", write_through=True)
+        try:
+            yield stream
+        finally:
+            stream.flush()
+            stream.detach()
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:

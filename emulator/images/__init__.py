@@ -1,9 +1,10 @@
-"""Firmware images that come with the emulator, built from source on first use.
+"""Firmware images that the emulator runs by name, built from source on first use.
 
-`vendor` is a vendor-class device in C, driven by interrupts; `storage` is a mass-storage-class device in
-assembly, polling; they share nothing but the chip. `calibration`, on the same assembly kit, moves dwords over
-PCIe in the loops that the virtual clock was fitted to. All are written for the ASM2464PD as
-`firmware/asm2464pd` describes it, and know nothing of the emulator.
+`firmware` is the product of this project (`firmware/asm2464pd/src`), a vendor-class device in C, driven by
+interrupts; `vendor` is the same with requests that test a USB host (`selftest`). `storage` is a
+mass-storage-class device in assembly, polling, that shares nothing with it but the chip. `calibration`, on
+the same assembly kit, moves dwords over PCIe in the loops that the virtual clock was fitted to. All are
+written for the ASM2464PD as `firmware/asm2464pd` describes it, and know nothing of the emulator.
 
 A built image is kept in the user's cache, under a name made of everything that determines it: the sources,
 the facts, the flags and the versions of the tools.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.images.facts import generated
+from firmware import build as product
 from sdk import cache, toolchain
 from sdk.errors import InternalError, UsageError
 from sdk.extras import require
@@ -25,21 +27,10 @@ from sdk.files import scratch_directory, write
 
 SOURCES = Path(__file__).parent
 
-COMPILE_FLAGS = (
-    "-mmcs51",
-    "--model-small",
-    "--std-sdcc11",
-    "--debug",
-    "--nooverlay",
-    "--opt-code-speed",
-    "--Werror",
-)
-"""--nooverlay: interrupt handlers call functions too, whose locals must not share memory with main's."""
+ASSEMBLE_FLAGS = ("-plosgffwy",)
 
 LINK_FLAGS = ("-mmcs51", "--model-small", "--debug", "--xram-loc", "0x0001", "--xram-size", "0x5fff")
 """XRAM is 24 KiB at address 0; its first byte stays free, so that no object has the null address."""
-
-ASSEMBLE_FLAGS = ("-plosgffwy",)
 
 CACHE = "firmware"
 """The cache's directory of images."""
@@ -77,31 +68,16 @@ class Recipe:
 
     Attributes:
         directories: below this package; all their headers and includes are in reach.
-        units: C and assembly files that are compiled and linked, in this order.
+        units: the files that are assembled and linked, in this order.
     """
 
     directories: tuple[str, ...]
     units: tuple[str, ...]
 
 
-IMAGES: Mapping[str, Recipe] = {
-    "vendor": Recipe(
-        ("vendor",),
-        (
-            "main.c",
-            "bulk.c",
-            "control.c",
-            "descriptors.c",
-            "pcie.c",
-            "selftest.c",
-            "standard.c",
-            "timer.c",
-            "tlp.c",
-            "uart.c",
-            "usb.c",
-            "vendor.c",
-        ),
-    ),
+EXTRAS: Mapping[str, Path | None] = {"firmware": None, "vendor": SOURCES / "selftest" / "selftest.c"}
+"""Images of the product by name, each with what is linked in the place of its `extra.c`."""
+RECIPES: Mapping[str, Recipe] = {
     "storage": Recipe(
         ("kit", "storage"),
         ("start.asm", "transport.asm", "scsi.asm", "descriptors.asm", "link.asm", "control.asm"),
@@ -111,7 +87,9 @@ IMAGES: Mapping[str, Recipe] = {
         ("start.asm", "stream.asm", "pcie.asm", "descriptors.asm", "link.asm", "control.asm"),
     ),
 }
-"""The images by name."""
+"""Images in assembly by name."""
+IMAGES = (*EXTRAS, *RECIPES)
+"""The names of all images."""
 
 
 def build(name: str) -> Built:
@@ -119,11 +97,14 @@ def build(name: str) -> Built:
 
     Raises:
         UsageError: there is no image of that name.
-        ToolMissing: sdcc is not there.
-        BuildFailed: it refused a source; the message is its own.
+        ToolMissing: sdcc or make is not there.
+        BuildFailed: a source was refused; the message is the compiler's own.
         OutputFailed: the cache cannot be written.
     """
-    recipe = IMAGES.get(name)
+    if name in EXTRAS:
+        made = product.build(EXTRAS[name])
+        return Built(name, made.ihx, made.bin, made.map, made.cdb)
+    recipe = RECIPES.get(name)
     if recipe is None:
         raise UsageError(f"there is no image named {name!r}", hint=f"images: {', '.join(IMAGES)}")
     sources = _sources(recipe)
@@ -144,7 +125,7 @@ def _sources(recipe: Recipe) -> dict[str, bytes]:
         path.name: path.read_bytes()
         for directory in recipe.directories
         for path in sorted((SOURCES / directory).iterdir())
-        if path.suffix in {".c", ".h", ".asm", ".inc"}
+        if path.suffix in {".asm", ".inc"}
     }
     made = {file: text.encode() for file, text in generated().items()}
     if clash := written.keys() & made.keys():
@@ -154,22 +135,18 @@ def _sources(recipe: Recipe) -> dict[str, bytes]:
 
 def _digest(recipe: Recipe, sources: Mapping[str, bytes]) -> str:
     tools = [toolchain.version(tool) for tool in ("sdcc", "sdas8051")]
-    facts: list[str | bytes] = [*tools, *COMPILE_FLAGS, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units]
+    facts: list[str | bytes] = [*tools, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units]
     for file, content in sorted(sources.items()):
         facts += [file, content]
     return cache.digest(facts)
 
 
 def _objects(units: Iterable[str], scratch: Path) -> list[str]:
-    """Compile and assemble the units side by side; the names of their objects."""
+    """Assemble the units side by side; the names of their objects."""
 
     def make(unit: str) -> str:
         target = f"{Path(unit).stem}.rel"
-        if unit.endswith(".c"):
-            args = [*COMPILE_FLAGS, "-c", unit, "-o", target]
-            toolchain.run("sdcc", args, cwd=scratch, timeout=TIMEOUT)
-        else:
-            toolchain.run("sdas8051", [*ASSEMBLE_FLAGS, target, unit], cwd=scratch, timeout=TIMEOUT)
+        toolchain.run("sdas8051", [*ASSEMBLE_FLAGS, target, unit], cwd=scratch, timeout=TIMEOUT)
         return target
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -177,7 +154,7 @@ def _objects(units: Iterable[str], scratch: Path) -> list[str]:
 
 
 def _build(recipe: Recipe, sources: Mapping[str, bytes], target: Built) -> None:
-    """Compile, link, and put the results into the cache, each whole or not at all.
+    """Assemble, link, and put the results into the cache, each whole or not at all.
 
     Several processes may do so at once: the same sources give the same bytes.
     """

@@ -1,7 +1,7 @@
-"""Sources made from the chip's facts for our images: nothing here is typed twice.
+"""Assembly made from the chip's facts for our images: nothing here is typed twice.
 
-C files get the header that the facts generate for everybody, `asm2464pd.h`. Assembly gets the same registers
-and fields as symbols, and both get the PHY set-up as tables.
+Registers and fields become symbols, the PHY set-up tables; C has its own form of the same, in
+`firmware/asm2464pd/include`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.header import c_header, macro
+from firmware.asm2464pd.header import macro
 from firmware.asm2464pd.phy import PCIE_SETUP, USB_LANE_SETUP, USB_LANES
 from firmware.asm2464pd.registers import ASM2464PD
 
@@ -19,28 +19,13 @@ _NOTICE = "Generated from the chip's facts."
 def generated() -> dict[str, str]:
     """The generated sources, by file name."""
     return {
-        "asm2464pd.h": c_header(),
-        "lane_table.h": _lane_table_c(),
-        "lane_table.inc": _lane_table_assembly(),
-        "phy_table.h": _phy_table_c(),
-        "phy_table.inc": _phy_table_assembly(),
+        "lane_table.inc": _lane_table(),
+        "phy_table.inc": _phy_table(),
         "registers.inc": "\n".join(_symbols()),
     }
 
 
-def _lane_table_c() -> str:
-    bases = ", ".join(f"{base:#06x}" for base in USB_LANES)
-    rows = "".join(f"    {{{row.offset:#04x}, {row.keep:#04x}, {row.put:#04x}}},\n" for row in USB_LANE_SETUP)
-    return (
-        f"/* {_NOTICE} Include once. */\n"
-        f"static const __code unsigned int usb_lanes[] = {{{bases}}};\n"
-        "struct lane_update { unsigned char offset, keep, put; };\n"
-        "static const __code struct lane_update lane_updates[] = {\n"
-        f"{rows}}};\n"
-    )
-
-
-def _lane_table_assembly() -> str:
+def _lane_table() -> str:
     """Rows of three bytes: offset, bits that stay, bits that are set."""
     rows = "".join(f"\t.db {row.offset:#04x}, {row.keep:#04x}, {row.put:#04x}\n" for row in USB_LANE_SETUP)
     return (
@@ -52,17 +37,7 @@ def _lane_table_assembly() -> str:
     )
 
 
-def _phy_table_c() -> str:
-    rows = "".join(f"    {{{row.address:#06x}, {row.value:#04x}}},\n" for row in PCIE_SETUP)
-    return (
-        f"/* {_NOTICE} Include once. */\n"
-        "struct phy_write { unsigned int address; unsigned char value; };\n"
-        "static const __code struct phy_write phy_writes[] = {\n"
-        f"{rows}}};\n"
-    )
-
-
-def _phy_table_assembly() -> str:
+def _phy_table() -> str:
     """Rows of three bytes: address, most significant byte first, and value."""
     rows = "".join(
         f"\t.db {row.address >> 8:#04x}, {row.address & 0xFF:#04x}, {row.value:#04x}\n" for row in PCIE_SETUP

@@ -124,10 +124,14 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
 
     Args:
         hosts: the ports; a device may come and go.
+
+    Attributes:
+        clock: the time that the devices live in, by which whoever waits for one must wait: the first port's.
     """
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         super().__init__()
+        self.clock = hosts[0].clock
         self._hosts = tuple(hosts)
         self._known: dict[Host, Device] = {}
         self._addresses = 0

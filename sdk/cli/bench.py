@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NET",
         help="a compiled network (.tow), a quantised model (.onnx), a network of the zoo by name: "
         "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
-        "emulated CPU",
+        "emulated CPU; or firmware, the clocks of the bridge's data paths",
     )
     parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
     parser.add_argument(
@@ -56,6 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     if args.subject == "mcs51":
         return _mcs51(args)
+    if args.subject == "firmware":
+        return _firmware(args)
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     if args.update_baseline:
@@ -185,8 +187,7 @@ def _empty_cache() -> Iterator[None]:
 
 def _mcs51(args: argparse.Namespace) -> Result:
     """CPU time of the emulated 8051 beside ucsim's; ratios of one run, so there is no baseline to hold."""
-    if args.target or args.device or args.baseline or args.input_shape:
-        raise UsageError("mcs51 takes no --target, --device, --input-shape or --baseline")
+    _refuse_options(args)
     require("cffi", extra="emulator")
     from emulator.benchmark import measure
 
@@ -197,6 +198,32 @@ def _mcs51(args: argparse.Namespace) -> Result:
         ("PIO stream write to a RAM BAR", found["mips_mmio"], None),
     ]
     return Result(found, table(("8051 program", "MIPS", "ratio"), rows))
+
+
+def _firmware(args: argparse.Namespace) -> Result:
+    """Clocks of the firmware's data paths on the emulated board, beside the published loops."""
+    _refuse_options(args)
+    require("cffi", extra="emulator")
+    from firmware.benchmark import measure
+
+    found = measure()
+    per_dword, published, bulk = found["clocks_per_dword"], found["published"], found["bulk_mb_per_virtual_s"]
+    paths = [
+        ("stream of request F0, write", per_dword["pio_write"], published["write"]),
+        ("stream of request F0, read", per_dword["pio_read"], published["read"]),
+        ("command list, block write", per_dword["list_write"], published["write"]),
+        ("command list, block read", per_dword["list_read"], published["read"]),
+        ("command list, single writes", found["clocks_per_list_write"], None),
+    ]
+    text = table(("data path", "clocks a dword", "published loop"), paths)
+    text += f"\n\n4.5 MB in one bulk transfer, through the SRAM to the device behind it: {bulk['out']} MB/s"
+    text += f"\n496 KiB of the SRAM to the host: {bulk['in']} MB/s"
+    return Result(found, f"{text}\ncode: {found['code_bytes']} bytes")
+
+
+def _refuse_options(args: argparse.Namespace) -> None:
+    if args.target or args.device or args.baseline or args.input_shape:
+        raise UsageError(f"{args.subject} takes no --target, --device, --input-shape or --baseline")
 
 
 # -- baselines ------------------------------------------------------------------------------------------

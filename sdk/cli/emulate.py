@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
-import io
 import logging
 import os
 import runpy
@@ -19,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 from sdk import files
 from sdk.cli.options import require_directory
@@ -28,11 +27,11 @@ from sdk.extras import require
 from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
 
 SUMMARY = "run a firmware image on the emulated USB-to-PCIe bridge"
-EXAMPLE = """towline emulate vendor --control C0:E4:9100:0:1
+EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
 towline emulate image.ihx --trace usb,tlp --pcap usb.pcap --profile
 towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms"""
 
-IMAGES = ("vendor", "storage")
+IMAGES = ("firmware", "vendor", "storage")
 """The test images that come with the emulator; any other word is a file."""
 BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
@@ -50,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image",
         metavar="IMAGE",
-        help="Intel HEX (.ihx, .hex), binary (.bin), wrapped flash image, or a test image by name: "
+        help="Intel HEX (.ihx, .hex), binary (.bin), wrapped flash image, or an image by name: "
         + ", ".join(IMAGES),
     )
     parser.add_argument(
@@ -283,7 +282,7 @@ class _Terminal:
 def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) -> None:
     """Hang on the recorder, the trace and the capture."""
     if args.record:
-        stream = stack.enter_context(_text_file(args.record))
+        stream = stack.enter_context(files.replacing_text(args.record))
         stack.callback(board.record(stream).finish)
     if args.trace is not None:
         from emulator.trace import Trace
@@ -310,17 +309,6 @@ def _stderr() -> Callable[[str], None]:
                 stream = None
 
     return write
-
-
-@contextlib.contextmanager
-def _text_file(path: str) -> Iterator[IO[str]]:
-    with files.replacing(path) as binary:
-        stream = io.TextIOWrapper(binary, encoding="ascii", write_through=True)
-        try:
-            yield stream
-        finally:
-            stream.flush()
-            stream.detach()
 
 
 def _drive(

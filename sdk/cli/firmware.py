@@ -1,41 +1,71 @@
-"""`towline firmware`: what can be done with firmware of the USB bridge."""
+"""`towline firmware`: what can be done with firmware of the USB bridge.
+
+Each verb is a module of its own that declares what `sdk.cli.Verb` asks for; `disasm` is here.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from sdk.cli import firmware_build, firmware_size
 from sdk.errors import InvalidInput
 from sdk.report import Console, Result
 
-SUMMARY = "look into firmware of the USB bridge"
-EXAMPLE = "towline firmware disasm bridge.ihx --function main"
+SUMMARY = "build, write and look into firmware of the USB bridge"
+EXAMPLE = """towline firmware build -o bridge.bin
+towline firmware disasm bridge.bin --function main"""
+
+MODULES = {"build": firmware_build, "size": firmware_size}
+"""The verbs that are modules."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="firmware_verb")
-    disasm = nouns.add_parser(
+    for name, module in MODULES.items():
+        verb = _verb(nouns, name, module.SUMMARY, module.EXAMPLE)
+        module.configure(verb)
+        _common(verb)
+    disasm = _verb(
+        nouns,
         "disasm",
-        help="list an image as labelled blocks with cross references",
-        description="list an image as labelled blocks with cross references, names of registers, and clocks",
-        epilog="example:\n  towline firmware disasm bridge.ihx --function main",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "list an image as labelled blocks with cross references, names of registers, and clocks",
+        "towline firmware disasm bridge.ihx --function main",
     )
     disasm.add_argument(
         "image",
         metavar="IMAGE",
-        help="Intel HEX, binary, wrapped image, flash dump, or a test image by name: vendor, storage",
+        help="Intel HEX, binary, wrapped image, flash dump, or an image by name: firmware, vendor, storage",
     )
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
-    # `towline` declares these for the verb; they may stand behind the inner one too.
-    disasm.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    disasm.add_argument("-v", "--verbose", action="count", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    _common(disasm)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.firmware_verb in MODULES:
+        module: Any = MODULES[args.firmware_verb]
+        result: Result = module.run(args, console)
+        return result
     return _disassemble(args.image, args.function, console)
+
+
+def _verb(nouns: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = nouns.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog="example:\n  " + example.replace("\n", "\n  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    """`towline` declares these for the verb; they may stand behind the inner one too."""
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument("-v", "--verbose", action="count", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def _disassemble(name: str, function: str | None, console: Console) -> Result:

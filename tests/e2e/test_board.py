@@ -279,11 +279,13 @@ def test_two_hundred_boards_leave_nothing_behind() -> None:
     assert memory < 40_000, "a board has 4 MB"
 
 
-@pytest.mark.parametrize(("spec", "product"), [("emulated", "vendor"), ("emulated:storage", "storage")])
+@pytest.mark.parametrize(
+    ("spec", "product"), [("emulated", "custom towline"), ("emulated:storage", "towline test storage")]
+)
 def test_the_device_emulated_is_an_entry_point(spec: str, product: str) -> None:
     (entry,) = entry_points(group="towline.devices", name="emulated")
     device = usb.core.find(backend=entry.load()(spec))
-    assert device.product == f"towline test {product}"
+    assert device.product == product
 
 
 @pytest.mark.parametrize("fallback", [True, False])

@@ -272,6 +272,7 @@ def test_bench_keys(journey, baseline, capsys):
     assert total["packets"] / 2 <= total["packets_longer_half"] <= total["packets"]
 
 
+@pytest.mark.slow
 def test_bench_worse_than_baseline(journey, baseline, capsys, tmp_path):
     document = json.loads(baseline.read_text())
     better, worse = "memory.arena", "total.packets"
@@ -294,7 +295,11 @@ def test_bench_worse_than_baseline(journey, baseline, capsys, tmp_path):
         ("{", 1),
         ("[]", 1),
         ('{"schema": 9, "target": "x", "counts": {}}', 1),
-        ('{"schema": 1, "target": "hexagon-v65", "counts": {"total.packets": 1}}', 1),
+        pytest.param(
+            '{"schema": 1, "target": "hexagon-v65", "counts": {"total.packets": 1}}',
+            1,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bench_refuses_a_strange_baseline(journey, capsys, tmp_path, text, code):

@@ -35,7 +35,7 @@ def result(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
 def test_uart_goes_to_stdout_and_requests_are_answered(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capfd, "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:1")
     assert code == 0
-    assert "usb: started" in out
+    assert "pcie: link up" in out
     assert out.rstrip().endswith("C0:E4:9100:0:1 03"), "10 Gb/s"
     assert "USB super-speed-plus" in err
 
@@ -102,7 +102,7 @@ def test_damaged_recordings_are_refused(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, damage: Any, complaint: str
 ) -> None:
     recording = tmp_path / "run.jsonl"
-    assert run(capfd, "vendor", "--for", "140ms", "--record", str(recording))[0] == 0
+    assert run(capfd, "vendor", "--for", "160ms", "--record", str(recording))[0] == 0
     recording.write_text(damage(recording.read_text()))
     code, _, err = run(capfd, "vendor", "--replay", str(recording))
     assert code == 1
@@ -161,7 +161,7 @@ def test_a_python_program_is_the_host(capfd: pytest.CaptureFixture[str], tmp_pat
 
 def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     dark = result(capfd, "vendor", "--for", "300ms", "--inject", "perst-stuck")
-    assert dark["uart"].startswith("towline test vendor image")
+    assert dark["uart"].startswith("towline firmware")
     assert "link up" not in dark["uart"]
     loader = result(
         capfd, "vendor", "--for", BOOTED, "--inject", "flash-flip=200.1", "--control", "80:6:100:0:12"
@@ -298,7 +298,7 @@ def test_a_trace_that_nobody_reads_is_no_error(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     code, out, _ = run(capfd, "vendor", "--for", "1ms", "--trace", "system")
-    assert (code, out) == (0, "towline test vendor image\n")
+    assert (code, out) == (0, "towline firmware\n")
 
 
 def test_the_uart_shows_utf8_and_every_other_byte(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

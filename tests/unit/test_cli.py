@@ -182,7 +182,7 @@ def test_doctor_lists_tools_and_packages(capsys):
 @pytest.mark.parametrize("compiles", [False, True])
 def test_doctor_requires_the_extra_only_of_an_install_that_compiles(compiles, capsys, monkeypatch):
     def distribution(name):
-        if name == "numpy":
+        if name in ("numpy", "pyusb"):
             return installed(name)
         raise PackageNotFoundError(name)
 

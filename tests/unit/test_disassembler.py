@@ -381,7 +381,7 @@ def test_the_command_finds_a_function_by_any_address_in_it(tmp_path, capsys):
 @needs_sdcc
 def test_the_command_knows_the_test_images_by_name(capsys):
     assert cli.main(["firmware", "disasm", "vendor", "--function", "main"]) == 0
-    assert "lcall usb_start" in capsys.readouterr().out
+    assert "lcall list_run" in capsys.readouterr().out
 
 
 def test_a_foreign_map_beside_an_image_only_costs_the_names(tmp_path, capsys):

@@ -194,7 +194,7 @@ def test_a_file_without_end_is_not_read_to_its_end():
 
 
 def test_a_name_is_a_test_image_or_a_file(tmp_path):
-    assert locate("vendor").name == "vendor.ihx"
+    assert locate("storage").name == "storage.ihx"
     assert locate(tmp_path) == tmp_path
-    with pytest.raises(InvalidInput, match="no such file, and no test image of that name"):
+    with pytest.raises(InvalidInput, match="no such file, and no image of that name"):
         locate("venodr")

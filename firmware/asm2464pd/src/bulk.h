@@ -1,0 +1,47 @@
+/* The bulk endpoints, a packet at a time. The handler's, but for bulk_continue_*.
+ *
+ * Whoever uses them says what is to happen when a packet has arrived (bulk_on_out) or has been taken
+ * (bulk_on_in), and arms an endpoint for each packet. An endpoint that is not armed answers NAK. Stopping one
+ * ends what it was used for: nobody is told of packets any more, and what main does is given up.
+ */
+#ifndef BULK_H
+#define BULK_H
+
+#include "chip.h"
+
+#define BULK_OUT 0x02
+#define BULK_IN 0x81
+
+/* Largest packet at this speed; anybody's. */
+u16 bulk_packet_size(void);
+
+/* Nobody is told of packets any more, and no endpoint is armed. One that is idle is left alone: clearing it
+ * may restart its packet sequence, and the host's would not know. */
+void bulk_disarm(void);
+/* That, and whoever used the endpoints is stopped. */
+void bulk_release(void);
+/* That, with both endpoints cleared and no longer halted. */
+void bulk_stop(void);
+/* bulk_release, if the endpoints are used for command lists. */
+void bulk_close_list(void);
+void bulk_on_out(void (*handler)(void));
+void bulk_on_in(void (*handler)(void));
+
+void bulk_arm_out(void);
+void bulk_arm_in(u16 length);
+/* Bytes of the packet that has arrived; anybody's. */
+u16 bulk_received(void);
+
+/* Main's: arm an endpoint, unless what main does has been given up. BULK_IN_BUFFER holds the packet; it must
+ * not be written before the last one has been taken. */
+void bulk_continue_out(void);
+void bulk_continue_in(u16 length);
+
+/* A halted endpoint is not armed until its halt is cleared, which ends what it was used for. */
+u8 bulk_halted(u8 endpoint);
+void bulk_halt(u8 endpoint);
+void bulk_clear_halt(u8 endpoint);
+
+void bulk_event(void);
+
+#endif

@@ -1,0 +1,227 @@
+#include "list.h"
+
+#include "block.h"
+#include "bulk.h"
+#include "bytes.h"
+#include "execute.h"
+#include "job.h"
+#include "result.h"
+#include "timer.h"
+
+/* A list is put behind the linker's XRAM (Makefile), at a page's start: block_copy wants that. */
+#define LIST XDATA(0x1000)
+
+__xdata struct list_failure list_failure;
+__xdata u16 list_sequence;
+
+static volatile __bit is_open;
+static volatile __bit arrived;          /* a packet waits in the bulk buffer */
+static volatile u8 generation;          /* of list mode; changes when it is opened or closed */
+static volatile __xdata u16 first_sequence;
+
+static u8 begun;                        /* the generation that main is at */
+static __bit dropping;                  /* packets, until one begins the expected list */
+static u16 expected;                    /* the next sequence number */
+static u16 rest;                        /* bytes of the list that is coming in; 0: none is */
+static u8 page;                         /* where they go */
+
+/* -- the handler ---------------------------------------------------------------------------------------- */
+
+void list_open(u16 number)
+{
+    first_sequence = number;
+    arrived = 0;
+    is_open = 1;
+    generation++;
+}
+
+void list_close(void)
+{
+    is_open = 0;
+    generation++;
+}
+
+void list_out_event(void)
+{
+    arrived = 1;
+}
+
+void list_in_event(void)
+{
+    result_taken = 1;
+}
+
+u8 list_is_open(void)
+{
+    return is_open;
+}
+
+/* -- main ----------------------------------------------------------------------------------------------- */
+
+/* Take the packet that has arrived: nobody else's, and no later one's. */
+static u8 take(void)
+{
+    u8 taken = 0;
+
+    HOLD;
+    if (arrived && !GIVEN_UP) {
+        arrived = 0;
+        taken = 1;
+    }
+    RELEASE;
+    return taken;
+}
+
+u8 list_take_packet(void)
+{
+    u8 looks = 0;
+
+    bulk_continue_out();
+    for (;;) {
+        while (!arrived && --looks)
+            ;
+        if (take())
+            return 1;
+        if (GIVEN_UP)
+            return 0;
+        result_poll();
+        timer_poll();
+    }
+}
+
+static void put(u16 word)
+{
+    *block_place++ = LOW(word);
+    *block_place++ = HIGH(word);
+}
+
+/* `done` is how many operations were, unless the list failed: list_failure has the rest then. */
+static void answer(u8 cause, u16 sequence, u16 done)
+{
+    u8 i;
+
+    dropping = cause != 0;
+    put(RESULT_TRAILER_MAGIC_FIXED);
+    put(sequence);
+    put(0);
+    put(done);
+    for (i = 0; i < 4; i++)
+        put(0);
+    if (cause)
+        copy_bytes(block_place - sizeof list_failure, (volatile __xdata u8 *)&list_failure,
+                   sizeof list_failure);
+    result_end();
+    rest = 0;
+    bulk_continue_out();
+}
+
+static void refuse(u8 cause)
+{
+    u8 i;
+
+    HOLD;
+    for (i = 0; i < sizeof list_failure; i++)
+        ((volatile __xdata u8 *)&list_failure)[i] = 0;
+    list_failure.cause = cause;
+    RELEASE;
+    answer(cause, expected, 0);
+}
+
+static u8 is_a_list(void)
+{
+    u16 size = load16(BULK_OUT_BUFFER + LIST_HEADER_LENGTH_OFFSET);
+
+    return load16(BULK_OUT_BUFFER) == LIST_HEADER_MAGIC_FIXED && !(LOW(size) & 7) &&
+           size >= LIST_HEADER_SIZE + LIST_TRAILER_SIZE && size <= LIST_BYTES;
+}
+
+static u8 is_expected(void)
+{
+    return load16(BULK_OUT_BUFFER + LIST_HEADER_SEQUENCE_OFFSET) == expected;
+}
+
+static void run(void)
+{
+    u16 sequence = load16(LIST + LIST_HEADER_SEQUENCE_OFFSET);
+    u8 cause;
+
+    if (block_first | block_second) {
+        refuse(RESULT_TRAILER_CAUSE_BAD_CHECKSUM);
+        return;
+    }
+    if (sequence != expected) {
+        refuse(RESULT_TRAILER_CAUSE_BAD_SEQUENCE);
+        return;
+    }
+    HOLD;
+    list_sequence = expected++;
+    RELEASE;
+    block_operation = LIST + LIST_HEADER_SIZE;
+    cause = execute(LIST + load16(LIST + LIST_HEADER_LENGTH_OFFSET) - LIST_TRAILER_SIZE);
+    if (!GIVEN_UP)
+        answer(cause, list_sequence, execute_index);
+}
+
+/* A packet of a list; its first one, if none is coming in. */
+static void receive(void)
+{
+    u16 part = bulk_received();
+
+    if (!rest) {
+        if (!is_a_list()) {
+            refuse(RESULT_TRAILER_CAUSE_BAD_HEADER);
+            return;
+        }
+        rest = load16(BULK_OUT_BUFFER + LIST_HEADER_LENGTH_OFFSET);
+        page = HIGH((u16)LIST);
+        block_first = block_second = 0;
+    }
+    if (part >= rest) {
+        part = rest;
+    } else if (LOW(part)) { /* not a full one, or one that block_copy cannot put behind another */
+        refuse(RESULT_TRAILER_CAUSE_BAD_HEADER);
+        return;
+    }
+    block_copy(HIGH((u16)BULK_OUT_BUFFER), page, LOW(part >> 2));
+    page += HIGH(part);
+    rest -= part;
+    if (rest)
+        bulk_continue_out();
+    else
+        run();
+}
+
+/* Not if this has been given up: a LIST that came since would be taken for begun, and nobody would arm. */
+static void begin(void)
+{
+    HOLD;
+    if (!GIVEN_UP) {
+        begun = generation;
+        expected = first_sequence;
+    }
+    RELEASE;
+    rest = 0;
+    dropping = 0;
+    result_start();
+    bulk_continue_out();
+}
+
+/* Between lists a packet waits until the last result has gone, unless it is to be dropped. An empty one ends
+ * a transfer that ends with a full one: it means nothing. */
+void list_run(void)
+{
+    if (!is_open || GIVEN_UP)
+        return;
+    if (begun != generation)
+        begin();
+    result_poll();
+    if (!arrived)
+        return;
+    if (!bulk_received() || dropping && !rest && !(is_a_list() && is_expected())) {
+        if (take())
+            bulk_continue_out();
+    } else if (rest || result_is_gone()) {
+        if (take())
+            receive();
+    }
+}

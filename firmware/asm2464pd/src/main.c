@@ -1,0 +1,43 @@
+/* Firmware for the ASM2464PD: PCIe for a USB host, by single requests, streams, slot DMA and command lists.
+ *
+ * The interrupt handler (usb.h) answers EP0 and hands packets over; it never waits. What waits for PCIe is
+ * done here, by turns: the packets of streams (pio.h), the job of a request (job.h), command lists (list.h).
+ * A reader begins with chip.h, which says who may call what.
+ */
+#include "chip.h"
+#include "job.h"
+#include "list.h"
+#include "pcie.h"
+#include "pio.h"
+#include "serial.h"
+#include "timer.h"
+#include "uart.h"
+#include "usb.h"
+
+static void start(void)
+{
+    uart_start();
+    uart_print("towline firmware\n");
+    timer_start();
+    serial_read();
+    pcie_tune();
+    /* The PCIe link first: a host that sees the device may use it at once. */
+    uart_print(pcie_power_on() ? "pcie: link up\n" : "pcie: no link\n");
+    usb_start();
+    CPU_IE_EX0_BIT = 1;
+    CPU_IE_EA_BIT = 1;
+}
+
+void main(void)
+{
+    start();
+    for (;;) {
+        job_begin();
+        pio_run();
+        job_run();
+        job_begin();
+        list_run();
+        pcie_watch();
+        timer_poll();
+    }
+}

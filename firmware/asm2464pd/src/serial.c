@@ -1,0 +1,55 @@
+#include "serial.h"
+
+/* What is sent of the address; the mode is 1 in every known use. */
+enum { NO_ADDRESS = 1 << FLASH_ADDRESS_LENGTH_MODE_SHIFT, ADDRESS = NO_ADDRESS | SPI_ADDRESS_BYTES };
+/* The least that flash tools read at once; the page has 64. */
+enum { READ_BYTES = 128 };
+enum { DIVIDER = 4, POLLS = 65535 };
+
+__xdata u8 serial[SERIAL_BYTES];
+
+static void flash_start(void)
+{
+    SYS_CPU_STATUS = SYS_CPU_STATUS_INTERRUPT;
+    FLASH_GATE |= FLASH_GATE_FLASH;
+    SYS_AUX = SYS_AUX_ENABLE;
+    FLASH_DIVIDER = DIVIDER;
+}
+
+/* A transaction that reads from address 0. */
+static void flash_read(u8 command, u8 address_length, u8 length)
+{
+    u16 polls = POLLS;
+
+    FLASH_CONTROL = 0;
+    FLASH_MODE = 0;
+    FLASH_BUFFER_OFFSET_HIGH = 0;
+    FLASH_BUFFER_OFFSET_LOW = 0;
+    FLASH_ADDRESS_LOW = 0;
+    FLASH_ADDRESS_MIDDLE = 0;
+    FLASH_ADDRESS_HIGH = 0;
+    FLASH_LENGTH_HIGH = 0;
+    FLASH_LENGTH_LOW = length;
+    FLASH_ADDRESS_LENGTH = address_length;
+    FLASH_COMMAND = command;
+    FLASH_CSR = FLASH_CSR_BUSY;
+    while (FLASH_CSR & FLASH_CSR_BUSY && --polls)
+        ;
+}
+
+/* A transaction that does not end shows at the last one, which then does not either. */
+void serial_read(void)
+{
+    u8 check = 0;
+    u8 i;
+
+    flash_start();
+    flash_read(SPI_ENSO, NO_ADDRESS, 0);
+    flash_read(SPI_READ, ADDRESS, READ_BYTES);
+    flash_read(SPI_EXSO, NO_ADDRESS, 0);
+    for (i = 0; i < OTP_SERIAL_SIZE; i++)
+        check ^= BULK_OUT_BUFFER[i];
+    check |= FLASH_CSR & FLASH_CSR_BUSY;
+    for (i = 0; i < SERIAL_BYTES; i++)
+        serial[i] = check ? 0xFF : BULK_OUT_BUFFER[i];
+}

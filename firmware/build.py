@@ -1,0 +1,187 @@
+"""The bridge's firmware, compiled: `asm2464pd/src` through its Makefile, and wrapped as the flash wants it.
+
+A build depends on the sources and the versions of the tools alone; the same ones give the same bytes. What
+has been built is kept in the user's cache, under a name made of all that determines it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmware.asm2464pd import image
+from sdk import cache, toolchain
+from sdk.errors import BuildFailed
+from sdk.files import scratch_directory, write
+
+SOURCES = Path(__file__).parent / "asm2464pd" / "src"
+INCLUDE = SOURCES.parent / "include"
+
+NAME = "firmware"
+"""Of the files that the Makefile makes."""
+CACHE = "firmware"
+"""The cache's directory of images."""
+TIMEOUT = 300.0
+"""Wall seconds after which a build that hangs is given up."""
+TOOLS = ("sdcc", "sdas8051")
+"""What the result depends on."""
+
+CODE_AREAS = frozenset(("HOME", "GSINIT", "GSFINAL", "CSEG", "CONST", "XINIT", "CABS"))
+"""The assembler's areas that take room in the image."""
+XRAM_AREAS = frozenset(("XSEG", "XISEG", "PSEG"))
+IRAM_AREAS = frozenset(("DSEG", "OSEG", "ISEG", "BIT_BANK"))
+_POINTER = re.compile(r"^\t(?:mov\t.*,#\(?|\.byte )_(\w+)", re.MULTILINE)
+"""In assembly: a name's address as a constant or in a table."""
+_AREA = re.compile(r"^A (\w+) size ([0-9A-Fa-f]+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The files of a build.
+
+    Attributes:
+        ihx: Intel HEX.
+        bin: the code from address 0 to its last byte.
+        map: the linker's map.
+        cdb: debug records of functions, variables and lines.
+        image: the code wrapped, as it stands in flash.
+        sizes: what `sizes` reads.
+        pointers: what `pointers` reads.
+    """
+
+    ihx: Path
+    bin: Path
+    map: Path
+    cdb: Path
+    image: Path
+    sizes: Path
+    pointers: Path
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return self.ihx, self.bin, self.map, self.cdb, self.image, self.sizes, self.pointers
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a module takes.
+
+    Attributes:
+        module: its name; `(library)` for the compiler's start-up code and helpers.
+        code: bytes of the image.
+        xram: bytes of external RAM.
+        iram: bytes of internal RAM, without the stack.
+    """
+
+    module: str
+    code: int
+    xram: int
+    iram: int
+
+
+def build(extra: Path | None = None) -> Built:
+    """The firmware's files, compiled if the cache does not have them.
+
+    Args:
+        extra: a C file in the place of `extra.c`, for test images.
+
+    Raises:
+        ToolMissing: make or sdcc is not there.
+        BuildFailed: sdcc refused a source; the message is its own.
+        OutputFailed: the cache cannot be written.
+    """
+    name = NAME if extra is None else extra.stem
+    built = _files(cache.directory(CACHE) / f"{name}-{_digest(extra)}")
+    if not all(path.exists() for path in built.paths):
+        with scratch_directory() as scratch:
+            made = compile_into(scratch, extra)
+            for source, kept in zip(made.paths, built.paths, strict=True):
+                cache.keep(kept, source.read_bytes())
+    return built
+
+
+def compile_into(directory: Path, extra: Path | None = None) -> Built:
+    """Compile the firmware into a directory, with all that comes about on the way.
+
+    Raises:
+        ToolMissing: make or sdcc is not there.
+        BuildFailed: sdcc refused a source.
+        OutputFailed: the directory cannot be written.
+    """
+    jobs = os.cpu_count() or 1
+    args = ["--silent", f"-j{jobs}", f"OUT={directory}", f"SDCC={toolchain.find('sdcc')}"]
+    args.append(f"SDAS={toolchain.find('sdas8051')}")
+    if extra is not None:
+        args.append(f"EXTRA={extra}")
+    toolchain.run("make", args, cwd=SOURCES, timeout=TIMEOUT)
+    built = _files(directory)
+    code = built.bin.read_bytes()
+    write(built.image, image.wrap(code))
+    rows = [*_modules(directory)]
+    rows.append(_library(rows, len(code)))
+    text = "".join(f"{row.module} {row.code} {row.xram} {row.iram}\n" for row in rows)
+    write(built.sizes, text.encode())
+    write(built.pointers, "".join(f"{module} {name}\n" for module, name in _pointers(directory)).encode())
+    return built
+
+
+def sizes(built: Built) -> list[Size]:
+    """What each module takes, in order of its name, the library last; together, the whole image."""
+    rows = (line.split() for line in built.sizes.read_text().splitlines())
+    return [Size(module, int(code), int(xram), int(iram)) for module, code, xram, iram in rows]
+
+
+def pointers(built: Built) -> set[tuple[str, str]]:
+    """What has its address taken, functions and variables: the module that takes it, and its name there."""
+    rows = (line.split() for line in built.pointers.read_text().splitlines())
+    return {(module, name) for module, name in rows}
+
+
+def _files(home: Path) -> Built:
+    suffixes = ("ihx", "bin", "map", "cdb", "image", "sizes", "pointers")
+    return Built(*(home / f"{NAME}.{suffix}" for suffix in suffixes))
+
+
+def _digest(extra: Path | None) -> str:
+    """Names everything that the compiler may see."""
+    places = [SOURCES, INCLUDE] if extra is None else [SOURCES, INCLUDE, extra.parent]
+    facts: list[str | bytes] = [toolchain.version(tool) for tool in TOOLS]
+    facts.append("" if extra is None else extra.name)
+    for place in places:
+        for path in sorted(place.iterdir()):
+            if path.suffix in {".c", ".h", ".asm"} or path.name == "Makefile":
+                facts += [path.name, path.read_bytes()]
+    return cache.digest(facts)
+
+
+def _modules(directory: Path) -> Iterator[Size]:
+    """What the object files say of themselves."""
+    for path in sorted(directory.glob("*.rel")):
+        totals = {"code": 0, "xram": 0, "iram": 0}
+        for area, size in _AREA.findall(path.read_text()):
+            for kind, areas in (("code", CODE_AREAS), ("xram", XRAM_AREAS), ("iram", IRAM_AREAS)):
+                if area in areas:
+                    totals[kind] += int(size, 16)
+        yield Size(path.stem, **totals)
+
+
+def _pointers(directory: Path) -> list[tuple[str, str]]:
+    """What the compiler's assembly says."""
+    found = {
+        (path.stem, name) for path in directory.glob("*.asm") for name in _POINTER.findall(path.read_text())
+    }
+    return sorted(found)
+
+
+def _library(rows: list[Size], whole: int) -> Size:
+    """What the image holds beyond the modules."""
+    rest = whole - sum(row.code for row in rows)
+    if rest < 0:
+        raise BuildFailed(
+            f"the image has {whole} bytes, its modules {whole - rest}", where="size of the firmware"
+        )
+    return Size("(library)", rest, 0, 0)

@@ -1,0 +1,96 @@
+"""The bound of the firmware's stack: on assembled programs whose depth is known, and on the product."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.mcs51 import flow
+from emulator.mcs51.flow import Place
+from firmware import build as product
+from firmware.stack import bound, stack
+from sdk.errors import CheckFailed
+
+SPARE = 32
+"""Bytes that the product's stack must leave; an interrupt of our own would take some of them."""
+
+
+def program(**parts: str) -> tuple[flow.Graph, dict[str, Place]]:
+    """A program of functions in hexadecimal: at 0x40, 0x80 and so on, but `reset` and `int0` at theirs."""
+    code, loaded = bytearray(0x10000), bytearray(0x10000)
+    places = {"reset": 0x00, "int0": 0x03}
+    for name, text in parts.items():
+        start = places.setdefault(name, 0x40 * len(places))
+        data = bytes.fromhex(text)
+        code[start : start + len(data)] = data
+        loaded[start : start + len(data)] = b"\1" * len(data)
+    names = {Place(0, places[name]): name for name in parts}
+    banks = (bytes(code), bytes(loaded))
+    graph = flow.analyse((banks[0],) * 2, (banks[1],) * 2, names)
+    return graph, {name: Place(0, place) for name, place in places.items()}
+
+
+START = "02 0080"  # reset: LJMP 0x80
+LEAF = "C0E0 D0E0 22"  # PUSH ACC; POP ACC; RET
+
+
+def test_calls_pushes_and_the_interrupt_add_up():
+    graph, _ = program(
+        reset=START,
+        int0="02 0100",
+        main="75 81 20  C0E0 12 00C0 D0E0 80 FE",  # MOV SP,#0x20; PUSH; LCALL leaf; POP; SJMP .
+        leaf=LEAF,
+        handler="C0E0 C0D0 D0D0 D0E0 32",
+        lost="22",
+    )
+    found = stack(graph, [])
+    assert found.start == 0x21
+    assert (found.main.bytes, found.main.path) == (4, ("reset", "main", "leaf"))
+    assert (found.interrupt.bytes, found.interrupt.path) == (4, ("int0", "handler"))
+    assert (found.bytes, found.spare) == (8, 256 - 0x21 - 8)
+    assert found.unreached == ("lost",)
+
+
+def test_the_deepest_branch_counts():
+    graph, _ = program(
+        reset=START,
+        main="60 05  12 00C0 80 FE  C0E0 12 00C0 D0E0 80 FE",  # JZ: with a byte pushed, or without
+        leaf=LEAF,
+    )
+    assert stack(graph, []).main.bytes == 4
+
+
+def test_a_call_through_a_pointer_is_to_any_target():
+    graph, places = program(
+        reset=START,
+        main="12 00C0 80 FE",
+        pointer="C082 C083 22",  # PUSH DPL; PUSH DPH; RET
+        small="22",
+        large="C0E0 C0E0 C0E0 D0E0 D0E0 D0E0 22",
+    )
+    assert stack(graph, [places["small"]]).main.bytes == 4
+    found = stack(graph, [places["small"], places["large"]]).main
+    assert (found.bytes, found.path[-1]) == (5, "large")
+
+
+@pytest.mark.parametrize(
+    ("main", "message"),
+    [
+        ("12 00C0 80 FE", "recursion: .*loop > loop"),
+        ("C0E0 80 FC", "main pushes and pops unevenly"),
+        ("85 30 81 80 FE", "main computes the stack pointer"),
+        ("05 81 80 FE", "main computes the stack pointer"),
+        ("C0E0 22", "main pushes and pops unevenly"),
+    ],
+)
+def test_what_has_no_bound_is_refused(main, message):
+    graph, _ = program(reset=START, main=main, loop="12 00C0 22")
+    with pytest.raises(CheckFailed, match=message):
+        stack(graph, [])
+
+
+def test_the_product():
+    found = bound(product.build())
+    assert found.spare >= SPARE
+    assert found.unreached == (), "nothing is there that is not used"
+    assert {"list_run", "execute"} <= set(found.main.path)
+    assert "usb_interrupt" in found.interrupt.path
