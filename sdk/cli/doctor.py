@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sdk import toolchain
 from sdk.errors import EnvironmentMissing
 from sdk.report import Console, Result, table
+
+if TYPE_CHECKING:
+    from usbgpu.transport.sysfs import Plugged
 
 SUMMARY = "check every external tool and Python package, and say how to install what is missing"
 EXAMPLE = "towline doctor"
@@ -27,12 +33,18 @@ PACKAGES = {
     "platformdirs": ("finds the cache directory", COMPILE_EXTRA),
     "rich": ("progress bars", COMPILE_EXTRA),
     "cffi": ("loads the emulated bridge's CPU", EMULATOR_EXTRA),
-    "pyusb": ("talks to the bridge, emulated or real", EMULATOR_EXTRA),
+    "pyusb": ("talks to the bridge, emulated or real", "pip install pyusb"),
     "intelhex": ("reads firmware images", EMULATOR_EXTRA),
 }
 
-SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "usb")}
+SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "intelhex")}
 """Modules of an extra: one that is there gives away that this install is meant to have the extra."""
+
+RULES = Path(__file__).parents[2] / "firmware" / "60-towline.rules"
+UDEV = (
+    f"install the udev rule: sudo cp {RULES} /etc/udev/rules.d/ && sudo udevadm control --reload "
+    "&& sudo udevadm trigger"
+)
 
 COMPILERS = ("clang", "lld")
 """Tools that an install without any extra, which only runs a `.tow`, can do without."""
@@ -59,10 +71,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     lines = [*_tools(), *(_package(name) for name in PACKAGES)]
     missing = [line for line in lines if line.problem]
+    bridges = _bridges()
     document = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "checks": [asdict(line) for line in lines],
+        "bridges": [asdict(bridge) for bridge in bridges],
     }
     text = table(
         ("", "name", "version", "path", "needed for"),
@@ -73,6 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         text += f"\n\nthis runs a .tow on arrays; to quantise, compile and read pictures: {COMPILE_EXTRA}"
     for line in missing:
         text += f"\n\n{line.name}: {line.problem}\n  install: {line.hint}"
+    text += "".join(f"\n\n{advice}" for advice in _advice(bridges))
     required = [line for line in missing if line.required]
     if not required:
         return Result(document, text)
@@ -84,6 +99,28 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             hint="; ".join(dict.fromkeys(line.hint for line in required if line.hint)),
         ),
     )
+
+
+def _bridges() -> list[Plugged]:
+    """The bridges that are plugged in; none without pyusb, which the transport needs."""
+    if importlib.util.find_spec("usb") is None:
+        return []
+    from usbgpu.transport import sysfs
+
+    return list(sysfs.bridges())
+
+
+def _advice(bridges: list[Plugged]) -> Iterator[str]:
+    """What stands in the way of the bridges that are plugged in."""
+    for bridge in bridges:
+        name = f"USB bridge {bridge.name} ({bridge.vendor:04x}:{bridge.product:04x})"
+        if not bridge.usable:
+            yield f"{name}: no permission to open {bridge.node}\n  {UDEV}"
+        elif bridge.suspends:
+            yield (
+                f"{name}: the kernel may suspend it while nothing is transferred\n  {UDEV}\n"
+                f"  or, until it is plugged in again: echo on | sudo tee {bridge.control}"
+            )
 
 
 def _tools() -> list[Line]:

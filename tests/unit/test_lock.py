@@ -1,0 +1,109 @@
+"""The lock on a device: between processes, within one, and after a holder that was killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdk.errors import DeviceFailed
+from usbgpu.transport import DeviceBusy
+from usbgpu.transport.lock import DeviceLock
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import sys, time
+from usbgpu.transport.lock import DeviceLock
+lock = DeviceLock("usb-1-1")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_another_process_holds_it_until_it_is_killed():
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(DeviceBusy) as busy:
+            DeviceLock("usb-1-1")
+        assert str(busy.value) == f"usb-1-1: process {holder.pid} is using the device"
+        DeviceLock("usb-1-2").release()
+    finally:
+        holder.kill()
+        holder.communicate()
+    DeviceLock("usb-1-1").release()
+
+
+def test_within_a_process(runtime):
+    lock = DeviceLock("usb-1-1")
+    assert lock.path == runtime / f"towline-{os.getuid()}-usb-1-1.lock"
+    assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
+    assert lock.path.read_text() == f"{os.getpid()}\n"
+    with pytest.raises(DeviceBusy, match="this process has the device open already"):
+        DeviceLock("usb-1-1")
+    lock.release()
+    lock.release()
+    assert lock.path.read_text() == "", "the file stays: removing it would let two hold it"
+    DeviceLock("usb-1-1").release()
+
+
+def test_a_forked_child_neither_keeps_the_lock_nor_gives_it_away():
+    lock = DeviceLock("usb-1-1")
+    child_may_end, end_child = os.pipe()
+    released, say_released = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(end_child)
+        lock.release()
+        os.write(say_released, b"!")
+        os._exit(0)
+    os.read(released, 1)
+    with pytest.raises(DeviceBusy, match="this process"):
+        DeviceLock("usb-1-1")
+    os.waitpid(child, 0)
+    child = os.fork()
+    if child == 0:
+        os.close(end_child)
+        os.read(child_may_end, 1)
+        os._exit(0)
+    lock.release()
+    DeviceLock("usb-1-1").release()
+    os.close(end_child)
+    os.waitpid(child, 0)
+
+
+def test_a_file_system_without_locks(monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DeviceFailed, match="cannot be taken: No locks available"):
+        DeviceLock("usb-1-1")
+
+
+def test_a_lock_that_cannot_be_made(runtime):
+    (runtime / f"towline-{os.getuid()}-usb-1-1.lock").symlink_to(runtime / "elsewhere")
+    with pytest.raises(DeviceFailed, match="the device's lock cannot be made"):
+        DeviceLock("usb-1-1")
+    assert not (runtime / "elsewhere").exists()
+
+
+def test_without_a_runtime_directory(runtime, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime / "gone"))
+    monkeypatch.setattr("tempfile.tempdir", str(runtime))
+    lock = DeviceLock("usb-9-9")
+    assert lock.path.parent == runtime
+    lock.release()

@@ -1,0 +1,1 @@
+"""The host's side of the USB bridge: so far its transport."""

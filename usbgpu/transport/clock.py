@@ -1,0 +1,34 @@
+"""The time that a device lives in, as its user sees it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds since some moment; all waits and time-outs of a device's user are measured in it."""
+
+    def now(self) -> float:
+        """Seconds so far."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many pass."""
+
+
+class WallClock:
+    """The time of a real device."""
+
+    def now(self) -> float:
+        """Seconds of a clock that nobody sets."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+def of(backend: object) -> Clock:
+    """The clock of a pyusb backend: its attribute `clock`, which an emulated one has, or the wall's."""
+    clock: Clock | None = getattr(backend, "clock", None)
+    return WallClock() if clock is None else clock

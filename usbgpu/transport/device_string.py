@@ -1,0 +1,86 @@
+"""What a device string names, and how it is found.
+
+    usb               the only bridge on the bus
+    usb:SERIAL        the one with that serial number
+    NAME, NAME:SPEC   what the entry point NAME of the group `towline.devices` makes: a pyusb backend with one
+                      device. The emulator offers `emulated` and `emulated:IMAGE`, and behind either options
+                      such as `?speed=high` (see emulator/board.py).
+
+Without a string the environment variable TOWLINE_DEVICE counts, and without that `emulated`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from sdk.errors import EnvironmentMissing, UsageError
+
+DEFAULT_VARIABLE = "TOWLINE_DEVICE"
+DEFAULT = "emulated"
+REAL = "usb"
+GROUP = "towline.devices"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceString:
+    """A device string taken apart.
+
+    Attributes:
+        text: all of it.
+        kind: what stands before the first colon or question mark.
+        rest: what stands behind a colon, "" for nothing.
+    """
+
+    text: str
+    kind: str
+    rest: str
+
+    @classmethod
+    def parse(cls, text: str | None = None) -> DeviceString:
+        """Take a device string apart; the default for None.
+
+        Raises:
+            UsageError: there is no such kind of device.
+        """
+        chosen = text if text is not None else os.environ.get(DEFAULT_VARIABLE, "") or DEFAULT
+        place, _, _ = chosen.partition("?")
+        kind, colon, rest = place.partition(":")
+        known = kinds()
+        if kind not in known or (colon and not rest):
+            raise UsageError(
+                f"{chosen!r} names no device",
+                hint=f"devices: {', '.join(known)}; usb:SERIAL, emulated:IMAGE",
+            )
+        return cls(chosen, kind, rest)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is a device on the machine's own bus."""
+        return self.kind == REAL
+
+
+def kinds() -> list[str]:
+    """What a device string can begin with."""
+    return [REAL, *sorted(entry_points(group=GROUP).names)]
+
+
+def backend(device: DeviceString) -> Any:
+    """The pyusb backend that has the device; None, pyusb's own choice, for a real one.
+
+    Raises:
+        EnvironmentMissing: what makes the device is not installed.
+        TowlineError: it could not be made; the error is its maker's.
+    """
+    if device.is_real:
+        return None
+    (entry,) = entry_points(group=GROUP, name=device.kind)
+    try:
+        make = entry.load()
+        return make(device.text)
+    except ImportError as problem:
+        raise EnvironmentMissing(
+            f"the device {device.kind!r} is not installed: {problem}", hint="pip install 'towline[emulator]'"
+        ) from problem

@@ -1,0 +1,93 @@
+"""One process at a time: a lock on a real device.
+
+Two programs that talk to one bridge would each find the other's answers, and a flasher would meet them in
+the middle of an erase. The kernel's claim of an interface does not cover control requests, so there is a lock
+file for every device, named after the port that it is plugged into, and locked with flock: the kernel lets go
+of it when its holder ends, however that ends. The file holds the holder's process id, for the message, and
+stays.
+
+The files are the user's: in XDG_RUNTIME_DIR, or in the directory for temporary files. Processes of other
+users are kept out by the permissions of the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from sdk.errors import DeviceFailed
+from usbgpu.transport.errors import DeviceBusy
+
+
+def directory() -> Path:
+    """Where this user's lock files are."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime):
+        return Path(runtime)
+    return Path(tempfile.gettempdir())
+
+
+class DeviceLock:
+    """A device that is ours until `release`.
+
+    Args:
+        name: of the device: letters, digits, dots and dashes.
+
+    Raises:
+        DeviceBusy: another process has it, or this one has it already.
+        DeviceFailed: the file cannot be made.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.path = directory() / f"towline-{os.getuid()}-{name}.lock"
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self.path, flags, 0o600)
+        except OSError as problem:
+            raise DeviceFailed(
+                f"the device's lock cannot be made: {problem.strerror}",
+                where=str(self.path),
+                hint="set XDG_RUNTIME_DIR to a directory that you may write",
+            ) from problem
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = self._read()
+            os.close(self._file)
+            raise _busy(name, holder, self.path) from None
+        except OSError as problem:
+            os.close(self._file)
+            raise DeviceFailed(
+                f"the device's lock cannot be taken: {problem.strerror}",
+                where=str(self.path),
+                hint="set XDG_RUNTIME_DIR to a directory on a local disk",
+            ) from problem
+        self.name = name
+        self._owner = os.getpid()
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Let others have it; harmless if that was done."""
+        if self._file >= 0:
+            if self._owner == os.getpid():  # else a forked child's copy, and its parent still has the device
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, 0)
+                    fcntl.flock(self._file, fcntl.LOCK_UN)  # although a forked child may have it open too
+            os.close(self._file)
+            self._file = -1
+
+    def _read(self) -> int | None:
+        """The holder's process id; None if it has not been written yet."""
+        text = os.pread(self._file, 32, 0).strip()
+        return int(text) if text.isdigit() else None
+
+
+def _busy(name: str, holder: int | None, path: Path) -> DeviceBusy:
+    if holder == os.getpid():
+        return DeviceBusy("this process has the device open already", where=name, hint="close it first")
+    who = f"process {holder}" if holder is not None else "another process"
+    return DeviceBusy(f"{who} is using the device", where=name, hint=f"end it and try again (lock: {path})")

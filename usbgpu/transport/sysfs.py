@@ -1,0 +1,85 @@
+"""What Linux knows of the bridges that are plugged in, without opening them: for advice to the user.
+
+From the attributes of USB devices in sysfs (Documentation/ABI/testing/sysfs-bus-usb). On another system
+nothing is found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from usbgpu.transport.identity import KNOWN_IDS
+
+DEVICES = Path("/sys/bus/usb/devices")
+NODES = Path("/dev/bus/usb")
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """A bridge that is plugged in.
+
+    Attributes:
+        name: the kernel's, bus and ports: `2-1.4`.
+        vendor: idVendor.
+        product: idProduct.
+        node: the device's file.
+        usable: whether this user may open it.
+        suspends: whether the kernel may suspend it while nobody looks.
+    """
+
+    name: str
+    vendor: int
+    product: int
+    node: Path
+    usable: bool
+    suspends: bool
+
+    @property
+    def control(self) -> Path:
+        """The attribute that says whether it may be suspended: `auto` or `on`."""
+        return DEVICES / self.name / "power" / "control"
+
+
+def bridges(devices: Path = DEVICES, nodes: Path = NODES) -> Iterator[Plugged]:
+    """The bridges, in order of their names.
+
+    Args:
+        devices: where sysfs has the USB devices.
+        nodes: where their files are.
+    """
+    for path in sorted(devices.glob("[0-9]*-*")):
+        try:
+            ids = int(_read(path, "idVendor"), 16), int(_read(path, "idProduct"), 16)
+            node = nodes / f"{int(_read(path, 'busnum')):03}" / f"{int(_read(path, 'devnum')):03}"
+            control = _read(path, "power/control")
+        except (OSError, ValueError):  # an interface, or a device that has just gone
+            continue
+        if ids in KNOWN_IDS:
+            yield Plugged(path.name, *ids, node, os.access(node, os.R_OK | os.W_OK), control == "auto")
+
+
+def mounted(name: str, devices: Path = DEVICES, mounts: Path = MOUNTS) -> list[str]:
+    """Where disks behind a device are mounted; a swap area or a volume on top of one is not seen.
+
+    Args:
+        name: the kernel's, as in `Plugged`.
+        devices: where sysfs has the USB devices.
+        mounts: proc_pid_mountinfo(5).
+    """
+    try:
+        disks = [path.parent for path in (devices / name).resolve().glob("**/block/**/dev")]
+        numbers = {_read(disk, "dev") for disk in disks}
+        files = {f"/dev/{disk.name}" for disk in disks}
+        lines = [line.split() for line in mounts.read_text().splitlines()] if disks else []
+    except OSError:  # it has just gone, or the system has no such files
+        return []
+    # Some file systems have a number of their own; then the source, second behind the dash, tells.
+    return [line[4] for line in lines if line[2] in numbers or line[line.index("-") + 2] in files]
+
+
+def _read(path: Path, attribute: str) -> str:
+    return (path / attribute).read_text().strip()
