@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sdk.cli import firmware_build, firmware_size
+from sdk.cli import firmware_build, firmware_conform, firmware_size
 from sdk.errors import InvalidInput
 from sdk.report import Console, Result
 
@@ -16,7 +16,7 @@ SUMMARY = "build, write and look into firmware of the USB bridge"
 EXAMPLE = """towline firmware build -o bridge.bin
 towline firmware disasm bridge.bin --function main"""
 
-MODULES = {"build": firmware_build, "size": firmware_size}
+MODULES = {"build": firmware_build, "size": firmware_size, "conform": firmware_conform}
 """The verbs that are modules."""
 
 
