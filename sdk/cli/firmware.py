@@ -8,15 +8,21 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sdk.cli import firmware_build, firmware_conform, firmware_size
+from sdk.cli import firmware_build, firmware_conform, firmware_flash, firmware_size
 from sdk.errors import InvalidInput
 from sdk.report import Console, Result
 
 SUMMARY = "build, write and look into firmware of the USB bridge"
 EXAMPLE = """towline firmware build -o bridge.bin
+towline firmware flash bridge.bin --device usb
 towline firmware disasm bridge.bin --function main"""
 
-MODULES = {"build": firmware_build, "size": firmware_size, "conform": firmware_conform}
+MODULES = {
+    "build": firmware_build,
+    "size": firmware_size,
+    "flash": firmware_flash,
+    "conform": firmware_conform,
+}
 """The verbs that are modules."""
 
 

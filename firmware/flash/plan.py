@@ -1,0 +1,137 @@
+"""What shall be in the flash, and in which order it gets there. No device is needed to think about that.
+
+Facts of the layout are those of `firmware.asm2464pd.flash_layout`; why the order is as it is, the package's
+docstring says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firmware.asm2464pd import image as images
+from firmware.asm2464pd.flash_layout import BLOCK_SIZE, CONFIG_0, CONFIG_1, IMAGE
+
+ERASED = 0xFF
+CHUNK = 0x80
+"""Bytes of one page program. Only so many are known to pass through the buffer reliably; half a page."""
+AREA = -(-(IMAGE.address + IMAGE.size) // BLOCK_SIZE) * BLOCK_SIZE
+"""Bytes from address 0 that a backup holds: all that writing the largest image can change, two blocks."""
+KEPT = ((0, IMAGE.address), (IMAGE.address + IMAGE.size, AREA))
+"""From where to where it holds what is not the image's, and is written back as it was."""
+LENGTH_FIELD = images.HEADER.size
+INVALID_LENGTH = bytes(LENGTH_FIELD)
+"""A length that no image has, and that any other can be programmed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One page program: `data` at `address`, inside one page."""
+
+    address: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.address + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What happens to one block.
+
+    Attributes:
+        address: of the block, which is erased first.
+        programs: what is programmed into it, in this order.
+        expected: what the block then holds.
+        commit: programmed when that was read back and found right: it makes the image valid.
+    """
+
+    address: int
+    programs: tuple[Program, ...]
+    expected: bytes
+    commit: Program | None = None
+
+    @property
+    def operations(self) -> int:
+        """Erases and programs."""
+        return 1 + len(self.programs) + (self.commit is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the flash shall hold.
+
+    Attributes:
+        config: the two configuration blocks, whatever is in them.
+        image: the wrapped image.
+        tail: what stands between the largest image's end and the end of its last block, to be kept; b"" if
+            that is not known.
+    """
+
+    config: tuple[bytes, bytes]
+    image: bytes
+    tail: bytes = b""
+
+    def __post_init__(self) -> None:
+        if [len(block) for block in self.config] != [CONFIG_0.size, CONFIG_1.size]:
+            raise ValueError("a configuration block of another size")
+        if len(self.image) > IMAGE.size or len(self.tail) not in (0, AREA - IMAGE.address - IMAGE.size):
+            raise ValueError("an image or a tail that does not fit its place")
+
+    @property
+    def memory(self) -> bytes:
+        """The flash from address 0 to the end of the last block that changes."""
+        whole = bytearray([ERASED]) * AREA
+        for region, data in ((CONFIG_0, self.config[0]), (CONFIG_1, self.config[1]), (IMAGE, self.image)):
+            whole[region.address : region.address + len(data)] = data
+        if self.tail:
+            whole[-len(self.tail) :] = self.tail
+        end = IMAGE.address + len(self.image)
+        return bytes(whole[: -(-end // BLOCK_SIZE) * BLOCK_SIZE])
+
+
+INVALIDATE = Program(IMAGE.address, INVALID_LENGTH)
+"""Makes whatever image is there invalid, in one operation that needs no erase."""
+
+
+def stages(contents: Contents) -> list[Stage]:
+    """Erase and program so that the flash holds `contents`: the block with the length field comes last."""
+    memory = contents.memory
+    result = []
+    for address in range(len(memory) - BLOCK_SIZE, -1, -BLOCK_SIZE):
+        block = bytearray(memory[address : address + BLOCK_SIZE])
+        commit = None
+        if address == 0:
+            field = slice(IMAGE.address, IMAGE.address + LENGTH_FIELD)
+            commit = Program(IMAGE.address, bytes(block[field]))
+            block[field] = bytes([ERASED]) * LENGTH_FIELD
+        result.append(Stage(address, tuple(_programs(address, bytes(block))), bytes(block), commit))
+    return result
+
+
+def _programs(start: int, block: bytes) -> Iterator[Program]:
+    """Program an erased block, upwards, so the configuration blocks first; what is erased stays so."""
+    for place in range(0, len(block), CHUNK):
+        chunk = block[place : place + CHUNK]
+        used = [index for index, value in enumerate(chunk) if value != ERASED]
+        if used:
+            yield Program(start + place + used[0], chunk[used[0] : used[-1] + 1])
+
+
+def image_in(memory: bytes) -> bytes | None:
+    """The wrapped image that a piece of flash from address 0 holds, if it is whole."""
+    wrapped = memory[IMAGE.address :]
+    return None if images.examine(wrapped) else wrapped[: images.size(wrapped)]
+
+
+def config_in(memory: bytes) -> tuple[bytes, bytes]:
+    """The configuration blocks in a piece of flash from address 0."""
+    first, second = (memory[part.address : part.address + part.size] for part in (CONFIG_0, CONFIG_1))
+    return first, second
+
+
+def tail_in(memory: bytes) -> bytes:
+    """What stands behind the largest image, as `Contents.tail`; b"" if the piece of flash ends before."""
+    return memory[slice(*KEPT[1])] if len(memory) >= AREA else b""
