@@ -182,13 +182,18 @@ class _Search:
         mnemonic = instruction.opcode.mnemonic
         if mnemonic == "PUSH":
             return 1
-        if mnemonic == "POP":
-            return -1
-        if (Operand.DIRECT, SP) in instruction.operands:
+        if _writes_sp(instruction):
             if mnemonic != "MOV" or instruction.opcode.operands[1] is not Operand.IMMEDIATE:
                 raise CheckFailed(f"{routine.name} computes the stack pointer", where=_WHERE)
             self.start = (instruction.values[1] or 0) + 1
-        return 0
+        return -1 if mnemonic == "POP" else 0
+
+
+def _writes_sp(instruction: Instruction) -> bool:
+    """Whether SP is where an instruction puts something: its first operand, or either one of XCH."""
+    operands = list(instruction.operands)
+    places = operands if instruction.opcode.mnemonic == "XCH" else operands[:1]
+    return (Operand.DIRECT, SP) in places
 
 
 def _bytes(depth: Depth) -> int:

@@ -533,7 +533,11 @@ def test_the_data_paths_are_as_fast_as_they_should_be():
 
 
 def test_a_late_completion_is_not_taken_for_the_next_request():
-    """The read is given up after 50 ms; its completion comes in the middle of a block."""
+    """The read is given up after 50 ms; its completion comes in the middle of a block.
+
+    Nothing wrong is read. If it comes between the right completion and the firmware's look at it, that read
+    fails, once: where the clocks fall depends on the compiler.
+    """
     dead = RAM + 0x8000
     host = host_of(faults=(fault(f"pcie-stale={dead:x}-{dead + 3:x}+60ms"),))
     host.ram[:0x4000] = noise(0x4000)
@@ -542,10 +546,18 @@ def test_a_late_completion_is_not_taken_for_the_next_request():
     result = host.run(first)
     assert result.failure is not None
     assert result.failure.cause == CAUSE["completion timeout"]
-    for _ in range(3):
+    failures = []
+    for _ in range(4):
         built = CommandList()
         built.block_read(RAM, 0x1000)
-        assert host.check(built) == (noise(0x4000),)
+        result = host.run(built)
+        if result.failure is None:
+            assert result.values == (noise(0x4000),)
+        else:
+            failures.append(result.failure.cause)
+            data = b"".join(value for value in result.values if isinstance(value, bytes))
+            assert noise(0x4000).startswith(data)
+    assert failures in ([], [CAUSE["no completion"]])
 
 
 def test_an_address_that_never_answers():

@@ -4,7 +4,8 @@
 enum { NO_ADDRESS = 1 << FLASH_ADDRESS_LENGTH_MODE_SHIFT, ADDRESS = NO_ADDRESS | SPI_ADDRESS_BYTES };
 /* The least that flash tools read at once; the page has 64. */
 enum { READ_BYTES = 128 };
-enum { DIVIDER = 4, POLLS = 65535 };
+enum { DIVIDER = 4 };
+#define POLLS 65535u
 
 __xdata u8 serial[SERIAL_BYTES];
 

@@ -6,7 +6,9 @@
  * A request that is given up may be completed later, when the next one waits: so the next one gets another
  * tag, and from then on, until the link goes down, tlp_guarded says that a completion is genuine only if it
  * carries the tag of the request; blocks are read at half the speed. That the completion's tag can be trusted
- * is itself checked, against the last one that came in time.
+ * is itself checked, against the last one that came in time. A late completion that arrives in the few clocks
+ * between the right one and our look at it takes its place: that read ends as not completed, never with the
+ * wrong data.
  *
  * Loops that launch by themselves do it like tlp_launch: TLP_CLEAR, then TLP_SEND. When TLP_STATUS shows
  * TLP_STATUS_COMPLETE, tlp_guarded is 0 and TLP_IS_GOOD, data is there. In every other case they call
