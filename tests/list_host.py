@@ -15,6 +15,8 @@ from tests.reference_host import IN, OUT, RAM, Host, power_up
 
 SECONDS = 5.0
 SRAM_PCIE = SRAM.pcie or 0
+CAUSE = {text: code for code, text in commands.RESULT_TRAILER.member("cause").values.items()}
+"""Codes of causes, by their words."""
 
 
 @dataclass

@@ -10,13 +10,13 @@ import struct
 
 import pytest
 
-from emulator.faults import parse as fault
 from emulator.usb.wire import Setup, Speed
 from firmware.asm2464pd import commands
 from firmware.asm2464pd.command_list import SYNC_PACKET, CommandList, config_address
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
 from firmware.benchmark import StreamDevice, measure, stream
 from tests.list_host import (
+    CAUSE,
     SRAM_PCIE,
     ListHost,
     host_of,
@@ -27,7 +27,6 @@ from tests.list_host import (
 from tests.reference_host import OUT, RAM, REGISTERS
 
 SPEEDS = [Speed.SUPER_PLUS, pytest.param(Speed.HIGH, marks=pytest.mark.slow)]
-CAUSE = {text: code for code, text in commands.RESULT_TRAILER.member("cause").values.items()}
 SCRATCH, DELAY, DELAYED, ABORTED = (REGISTERS + offset for offset in (0x04, 0x38, 0x40, 0x44))
 NOWHERE = RAM + 0x4000_0000
 RAM_SIZE = 16 << 20
@@ -527,76 +526,3 @@ def test_the_data_paths_are_as_fast_as_they_should_be():
     assert min(found["bulk_mb_per_virtual_s"].values()) > 500
     assert found["code_bytes"] <= 10 << 10
     assert measure() == found
-
-
-# -- doubtful completions -------------------------------------------------------------------------------
-
-
-def test_a_late_completion_is_not_taken_for_the_next_request():
-    """The read is given up after 50 ms; its completion comes in the middle of a block.
-
-    Nothing wrong is read. If it comes between the right completion and the firmware's look at it, that read
-    fails, once: where the clocks fall depends on the compiler.
-    """
-    dead = RAM + 0x8000
-    host = host_of(faults=(fault(f"pcie-stale={dead:x}-{dead + 3:x}+60ms"),))
-    host.ram[:0x4000] = noise(0x4000)
-    first = CommandList()
-    first.read(dead)
-    result = host.run(first)
-    assert result.failure is not None
-    assert result.failure.cause == CAUSE["completion timeout"]
-    failures = []
-    for _ in range(4):
-        built = CommandList()
-        built.block_read(RAM, 0x1000)
-        result = host.run(built)
-        if result.failure is None:
-            assert result.values == (noise(0x4000),)
-        else:
-            failures.append(result.failure.cause)
-            data = b"".join(value for value in result.values if isinstance(value, bytes))
-            assert noise(0x4000).startswith(data)
-    assert failures in ([], [CAUSE["no completion"]])
-
-
-def test_an_address_that_never_answers():
-    dead = RAM + 0x8000
-    host = host_of(faults=(fault(f"pcie-dead={dead:x}-{dead + 3:x}"),))
-    for opcode in (0x02, 0x09):
-        built = CommandList()
-        if opcode == 0x02:
-            built.read(dead)
-        else:
-            built.block_read(dead - 0x100, 200)
-        before = host.now
-        result = host.run(built)
-        assert host.now - before < 0.5
-        assert result.failure is not None
-        assert (result.failure.cause, result.failure.address) == (CAUSE["no completion"], dead)
-        host.works()
-
-
-def test_doubt_about_completions_ends_with_the_link():
-    """After a request that was given up blocks are read with care, until the slot's power has been off."""
-    dead = RAM + 0x8000
-    host = host_of(faults=(fault(f"pcie-dead={dead:x}-{dead + 3:x}"),))
-
-    def seconds() -> float:
-        built = CommandList()
-        built.block_read(RAM, 1000)
-        before = host.now
-        assert host.check(built) == (host.ram[:4000],)
-        return host.now - before
-
-    usual = seconds()
-    built = CommandList()
-    built.read(dead)
-    assert host.run(built).failure is not None
-    careful = seconds()
-    print(f"{1e6 * usual:.0f} us, with care {1e6 * careful:.0f} us")
-    assert usual < careful < 3 * usual
-    host.power(True)
-    host.set_up_pcie()
-    host.open()
-    assert seconds() < 1.05 * usual
