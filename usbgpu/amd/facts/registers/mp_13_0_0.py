@@ -1,0 +1,20 @@
+"""MP registers of mp_13_0_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
+
+from usbgpu.amd.facts.describe import block
+
+MP_13_0_0 = block(
+    "MP",
+    "mp_13_0_0",
+    "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/mp/mp_13_0_0_offset.h and _sh_mask.h (MIT)",
+    """
+MP0_SMN_C2PMSG_33 0 0x61 CONTENT:0:32
+MP0_SMN_C2PMSG_35 0 0x63 CONTENT:0:32
+MP0_SMN_C2PMSG_36 0 0x64 CONTENT:0:32
+MP0_SMN_C2PMSG_64 0 0x80 CONTENT:0:32
+MP0_SMN_C2PMSG_67 0 0x83 CONTENT:0:32
+MP0_SMN_C2PMSG_69 0 0x85 CONTENT:0:32
+MP0_SMN_C2PMSG_70 0 0x86 CONTENT:0:32
+MP0_SMN_C2PMSG_71 0 0x87 CONTENT:0:32
+MP0_SMN_C2PMSG_81 0 0x91 CONTENT:0:32
+""",
+)
