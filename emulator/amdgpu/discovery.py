@@ -1,0 +1,120 @@
+"""The discovery binary that the security processor leaves at the end of VRAM when the card gets its power."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from usbgpu.amd.facts import discovery as facts
+from usbgpu.amd.facts.chips import BASES, HARDWARE_IDS, Chip
+
+REGISTERS_OF: Mapping[str, str] = {"SDMA0": "GC"}
+"""Blocks whose registers stand among those of another."""
+
+_COMMON: Mapping[str, int] = {
+    "gc_num_wgp1_per_sa": 0,
+    "gc_num_rb_per_se": 4,
+    "gc_num_max_gs_thds": 32,
+    "gc_gs_table_depth": 32,
+    "gc_gsprim_buff_depth": 1792,
+    "gc_parameter_cache_depth": 1024,
+    "gc_double_offchip_lds_buffer": 1,
+    "gc_wave_size": 32,
+    "gc_max_waves_per_simd": 16,
+    "gc_max_scratch_slots_per_cu": 32,
+    "gc_lds_size": 64,
+    "gc_num_sc_per_se": 1,
+    "gc_num_packer_per_sc": 4,
+    "gc_num_gl2a": 4,
+    "gc_num_tcp_per_wpg": 2,
+    "gc_num_sqc_per_wgp": 1,
+    "gc_l1_instruction_cache_size_per_sqc": 32,
+    "gc_l1_data_cache_size_per_sqc": 16,
+    "gc_gl1c_per_sa": 4,
+    "gc_tcp_cache_line_size": 128,
+    "gc_instruction_cache_size_per_sqc": 32,
+    "gc_instruction_cache_line_size": 64,
+    "gc_scalar_data_cache_size_per_sqc": 16,
+    "gc_scalar_data_cache_line_size": 64,
+    "gc_tcc_cache_line_size": 128,
+}
+"""What both generations have in common (inferred from AMD's ISA and RDNA documents, or guess)."""
+_OWN: Mapping[int, Mapping[str, int]] = {
+    11: {"gc_num_gprs": 1536, "gc_num_gl2c": 24, "gc_tcp_l1_size": 32, "gc_gl1c_size_per_instance": 64},
+    12: {
+        "gc_num_gprs": 1536,
+        "gc_num_gl2c": 32,
+        "gc_tcp_l1_size": 32,
+        "gc_tcp_size_per_cu": 32,
+        "gc_tcc_size": 256,
+    },
+}
+"""What differs (guess)."""
+
+
+def binary(chip: Chip) -> bytes:
+    """The discovery binary of a card, with its checksums."""
+    version = facts.IP_VERSIONS[chip.generation]
+    start = facts.size_of(facts.BINARY_HEADER) + len(facts.TABLES) * facts.size_of(facts.TABLE_INFO)
+    tables = {"IP_DISCOVERY": _ip_table(chip, version, start)}
+    tables |= {"GC": _gc_table(chip), "HARVEST_INFO": _harvest_table()}
+    entries, body, place = [], b"", start
+    for name in facts.TABLES:
+        table = tables.get(name, b"")
+        entries.append((place, checksum(table), len(table), 0) if table else (0, 0, 0, 0))
+        padded = table + bytes(-len(table) % 4)
+        body += padded
+        place += len(padded)
+    listed = b"".join(struct.pack(facts.format_of(facts.TABLE_INFO), *entry) for entry in entries)
+    rest = struct.pack("<H", place) + listed + body
+    return struct.pack("<IHHH", facts.BINARY_SIGNATURE, 1, 0, checksum(rest)) + rest
+
+
+def checksum(data: bytes) -> int:
+    """The sum of bytes that the tables carry."""
+    return sum(data) & 0xFFFF
+
+
+def _ip_table(chip: Chip, version: int, start: int) -> bytes:
+    """The IP discovery table, for its place `start` in the binary."""
+    wide = version >= 4
+    blocks = [
+        struct.pack(facts.format_of(facts.IP), identity, 0, len(bases), *chip.versions[name], 0)
+        + struct.pack(f"<{len(bases)}{'Q' if wide else 'I'}", *bases)
+        for name, identity in HARDWARE_IDS.items()
+        for bases in (BASES[REGISTERS_OF.get(name, name)],)
+    ]
+    die = struct.pack(facts.format_of(facts.DIE_HEADER), 0, len(blocks)) + b"".join(blocks)
+    flags = facts.BASE_ADDRESS_64_BIT if wide else 0
+    infos = facts.MAX_DIES * facts.size_of(facts.DIE_INFO)
+    header_size = facts.size_of(facts.IP_HEADER) + infos + facts.size_of(facts.IP_FLAGS)
+    header = struct.pack(
+        facts.format_of(facts.IP_HEADER), facts.IP_SIGNATURE, version, header_size + len(die), 0, 1
+    )
+    dies = struct.pack(facts.format_of(facts.DIE_INFO), 0, start + header_size).ljust(infos, b"\0")
+    return header + dies + struct.pack(facts.format_of(facts.IP_FLAGS), flags, 0) + die
+
+
+def _gc_table(chip: Chip) -> bytes:
+    version = facts.GC_VERSIONS[chip.generation]
+    arrays, processors = chip.arrays, chip.workgroup_processors
+    values = {
+        **_COMMON,
+        **_OWN[chip.generation],
+        "gc_num_se": chip.shader_engines,
+        "gc_num_sa_per_se": arrays,
+        "gc_num_wgp0_per_sa": processors,
+        "gc_num_tcp_per_sa": 2 * processors,
+        "gc_num_tcps": chip.compute_units,
+    }
+    values["gc_gl2c_per_gpu"] = values["gc_num_sdp_interface"] = values["gc_num_gl2c"]
+    names = facts.GC_FIELDS[: facts.GC_FIELD_COUNTS[version]]
+    body = struct.pack(f"<{len(names)}I", *(values.get(name, 0) for name in names))
+    size = facts.size_of(facts.GC_HEADER) + len(body)
+    return struct.pack(facts.format_of(facts.GC_HEADER), facts.GC_TABLE_ID, *version, size) + body
+
+
+def _harvest_table() -> bytes:
+    """Nothing is harvested: the chips stated are whole ones, with what a product leaves out left out."""
+    header = struct.pack(facts.format_of(facts.HARVEST_HEADER), facts.HARVEST_SIGNATURE, 0)
+    return header + bytes(facts.HARVEST_ENTRIES * facts.size_of(facts.HARVEST_INFO))

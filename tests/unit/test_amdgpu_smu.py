@@ -1,0 +1,277 @@
+"""Power management: mailbox, levels, limits, metrics."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.amdgpu import smu
+from emulator.amdgpu.smu import AMBIENT, BOARDS, RISE, TIME_CONSTANT, Smu
+from emulator.core.clock import clocks
+from tests.unit import amdgpu_bench as bench
+from usbgpu.amd.facts import smu as facts
+from usbgpu.amd.facts.chips import CHIPS
+from usbgpu.amd.facts.smu import RESULTS
+
+BOTH = pytest.mark.parametrize("chip", CHIPS)
+TABLE = 0x9_A000
+
+
+class Bench:
+    """An SMU, and the driver's side of its mailbox."""
+
+    def __init__(self, chip: str = "gfx1100", *, alive: bool = True) -> None:
+        self.context, self.link = bench.context(chip)
+        self.major = self.context.chip.versions["SMU"][0]
+        self.alive = alive
+        self.load = 0.0
+        self.resets = 0
+        memory = bench.FlatMemory(self.context.vram)
+        self.smu = Smu(self.context, memory, lambda: self.load, lambda: self.alive, self._reset)
+
+    def _reset(self) -> None:
+        self.resets += 1
+
+    @property
+    def findings(self) -> str:
+        return " | ".join(finding.symptom for finding in self.context.diagnosis.findings)
+
+    @property
+    def steps(self) -> set[str]:
+        return self.context.diagnosis.steps
+
+    def write(self, number: int, value: int) -> None:
+        bench.write(self.context, "SMU", f"MP1_SMN_C2PMSG_{number}", value)
+
+    def read(self, number: int) -> int:
+        return bench.read(self.context, "SMU", f"MP1_SMN_C2PMSG_{number}")
+
+    def send(self, message: str | int, argument: int = 0) -> tuple[int, int]:
+        """Result and value."""
+        self.write(90, 0)
+        self.write(82, argument)
+        self.write(66, facts.MESSAGES[self.major][message] if isinstance(message, str) else message)
+        self.link.run(clocks(1e-3))
+        return self.read(90), self.read(82)
+
+    def value(self, message: str, argument: int = 0) -> int:
+        result, value = self.send(message, argument)
+        assert result == RESULTS["OK"], self.findings
+        return value
+
+    def start(self) -> None:
+        self.value("SetDriverDramAddrHigh", 0)
+        self.value("SetDriverDramAddrLow", TABLE)
+        self.value("EnableAllSmuFeatures")
+
+    def metrics(self) -> dict[str, int]:
+        self.value("TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
+        structure = facts.METRICS[self.major]
+        data = self.context.vram.read(TABLE, structure.size)
+        clock = {f"CurrClock{index}": structure.get(data, "CurrClock", index) for index in range(4)}
+        edge = {f"AvgTemperature{index}": structure.get(data, "AvgTemperature", index) for index in range(5)}
+        return structure.unpack(data) | clock | edge
+
+
+@BOTH
+def test_a_driver_reads_all_levels_and_pins_the_highest(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    assert card.value("GetSmuVersion") >> 16 != 0
+    assert card.value("GetDriverIfVersion") == facts.DRIVER_IF_VERSIONS[card.major]
+    for name, levels in BOARDS[chip].levels.items():
+        clock = facts.CLOCKS[card.major].index(name) << 16
+        count = card.value("GetDpmFreqByIndex", clock | 0xFF)
+        read = [card.value("GetDpmFreqByIndex", clock | index) for index in range(count)]
+        assert read == sorted(read) == list(levels)
+        assert count == 4
+        assert card.value("GetMinDpmFreq", clock) == levels[0]
+        assert card.value("GetMaxDpmFreq", clock) == levels[-1]
+        for wanted in (levels[-1], levels[1]):
+            card.value("SetSoftMinByFreq", clock | wanted)
+            card.value("SetSoftMaxByFreq", clock | wanted)
+            assert card.smu.clock_mhz(name) == wanted
+    metrics = card.metrics()
+    assert [metrics[f"CurrClock{index}"] for index in range(4)] == [
+        BOARDS[chip].levels[name][1] for name in facts.CLOCKS[card.major][:4]
+    ]
+    assert card.findings == ""
+
+
+@BOTH
+def test_messages_without_a_consequence_here_are_taken(chip: str) -> None:
+    """The kernel sends them; a driver that does so is not wrong."""
+    card = Bench(chip)
+    card.start()
+    for message in ("UseDefaultPPTable", "OverridePcieParameters", "SetWorkloadMask", "SetToolsDramAddrHigh"):
+        card.value(message, 1)
+    for message in ("SetHardMinByFreq", "SetHardMaxByFreq"):
+        card.value(message, BOARDS[chip].levels["GFXCLK"][1])
+    assert card.smu.clock_mhz("GFXCLK") == BOARDS[chip].levels["GFXCLK"][1]
+    assert card.value("GetDcModeMaxDpmFreq") == BOARDS[chip].levels["GFXCLK"][-1]
+    assert card.findings == ""
+
+
+def test_nothing_answers_without_firmware() -> None:
+    card = Bench(alive=False)
+    assert card.send("GetSmuVersion")[0] == 0
+    assert card.steps == {"psp-fw-smu"}
+    card.write(75, facts.DEBUG_MODE1_RESET)
+    card.link.run(clocks(1e-3))
+    assert card.read(54) == 0
+    assert card.resets == 0
+
+
+def test_clocks_are_low_until_the_features_are_enabled() -> None:
+    card = Bench()
+    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][0]
+    for message, argument in (("SetSoftMaxByFreq", 1200), ("SetPptLimit", 200), ("AllowGfxOff", 0)):
+        assert card.send(message, argument)[0] == RESULTS["CmdRejectedPrereq"]
+    assert card.steps == {"smu-features"}
+    card.value("EnableAllSmuFeatures")
+    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][-1]
+    card.value("AllowGfxOff")
+    assert card.smu.gfxoff
+    card.value("DisableAllSmuFeatures")
+    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][0]
+
+
+def test_the_table_needs_an_address() -> None:
+    card = Bench()
+    card.value("SetDriverDramAddrLow", TABLE)
+    assert card.send("TransferTableSmu2Dram", 5)[0] == RESULTS["CmdRejectedPrereq"]
+    assert card.steps == {"smu-dram-address"}
+    card.value("SetDriverDramAddrHigh", 1)  # beyond VRAM
+    assert card.send("TransferTableSmu2Dram", 5)[0] == RESULTS["Failed"]
+    assert "not mapped" in card.findings
+
+
+def test_an_old_answer_and_an_impatient_driver_are_noticed() -> None:
+    card = Bench()
+    card.send("TestMessage", 41)
+    assert (card.read(90), card.read(82)) == (RESULTS["OK"], 42)
+    card.write(66, facts.MESSAGES[13]["TestMessage"])
+    assert card.read(90) == RESULTS["OK"]  # the old one
+    assert card.steps == {"smu-clear-response"}
+    card.write(66, facts.MESSAGES[13]["GetSmuVersion"])
+    card.link.run(clocks(1e-3))
+    assert "before it has answered the last" in card.findings
+    assert card.read(82) == 43
+
+
+@BOTH
+def test_messages_are_rejected_with_the_kernels_codes(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    for message, argument, result in (
+        (0, 0, "UnknownCmd"),
+        (0x60, 0, "UnknownCmd"),
+        ("TransferTableDram2Smu", 0, "UnknownCmd"),
+        ("GetDpmFreqByIndex", 0x4, "Failed"),
+        ("GetDpmFreqByIndex", 0x7F_0000, "Failed"),
+        ("SetSoftMinByFreq", 0x8_0000 | 500, "Failed"),
+        ("SetPptLimit", 1, "Failed"),
+        ("TransferTableSmu2Dram", 0, "Failed"),
+    ):
+        before = card.findings
+        assert card.send(message, argument)[0] == RESULTS[result], message
+        assert card.findings != before, message
+    assert card.send("SetSoftMaxByFreq", 9999)[1] == BOARDS[chip].levels["GFXCLK"][-1]
+    assert "clamped" in card.findings
+
+
+def test_limits_push_each_other() -> None:
+    card = Bench()
+    card.start()
+    card.value("SetSoftMaxByFreq", 1000)
+    card.value("SetSoftMinByFreq", 1500)
+    assert card.smu.clock_mhz("GFXCLK") == 1500
+    card.value("SetSoftMaxByFreq", 800)
+    card.load = 0.0
+    assert card.metrics()["CurrClock0"] == 800
+
+
+@BOTH
+def test_power_and_temperature_follow_load(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    board = BOARDS[chip]
+    idle = card.metrics()
+    assert (idle["AverageSocketPower"], idle["AverageGfxActivity"]) == (round(board.idle), 0)
+    assert idle["CurrClock0"] == board.levels["GFXCLK"][0]
+    card.load = 1.0
+    hot = card.metrics()
+    assert hot["AverageSocketPower"] == board.limit
+    assert hot["CurrClock0"] == board.levels["GFXCLK"][-1]
+    assert (hot["AverageGfxActivity"], hot["AverageUclkActivity"]) == (100, 100)
+    assert hot["AvgTemperature0"] <= idle["AvgTemperature0"] + 1
+    assert hot["MetricsCounter"] == idle["MetricsCounter"] + 1
+    card.link.run(clocks(TIME_CONSTANT))
+    warm = card.metrics()
+    assert abs(warm["AvgTemperature0"] - (AMBIENT + 0.632 * RISE)) <= 2
+    energy = (warm["EnergyAccumulator"] - hot["EnergyAccumulator"]) % 2**32 / 65536
+    assert abs(energy - board.limit * TIME_CONSTANT) < 0.01 * board.limit * TIME_CONSTANT
+    card.link.run(clocks(10 * TIME_CONSTANT))
+    done = card.metrics()
+    assert done["AvgTemperature0"] == round(AMBIENT + RISE)
+    assert (
+        done["AvgTemperature1"] > done["AvgTemperature4"] > done["AvgTemperature0"]
+    )  # hotspot, memory, edge
+    card.value("SetPptLimit", 200)
+    assert card.value("GetPptLimit") == 200
+    assert card.metrics()["AverageSocketPower"] == 200
+    card.value("SetSoftMaxByFreq", board.levels["GFXCLK"][0])
+    assert card.metrics()["AverageSocketPower"] < 60
+    card.load = 0.0
+    card.link.run(clocks(10 * TIME_CONSTANT))
+    assert card.metrics()["AvgTemperature0"] < 30
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 100)), min_size=1, max_size=8))
+def test_temperature_stays_between_ambient_and_the_limit(pieces: list[tuple[float, float]]) -> None:
+    card = Bench()
+    card.start()
+    for load, duration in pieces:
+        card.load = load
+        card.link.run(clocks(duration))
+        card.smu.look()
+        assert AMBIENT <= card.smu.temperature <= AMBIENT + RISE
+        assert BOARDS["gfx1100"].idle <= card.smu.power <= BOARDS["gfx1100"].limit
+
+
+def test_two_ways_to_a_mode1_reset() -> None:
+    card = Bench()
+    card.value("Mode1Reset")
+    assert card.resets == 1
+    card.write(53, 0)
+    card.write(75, facts.DEBUG_MODE1_RESET)
+    card.link.run(clocks(1e-3))
+    assert (card.resets, card.read(54)) == (2, RESULTS["OK"])
+    later = Bench("gfx1201")
+    assert later.send(0x2F)[0] == RESULTS["UnknownCmd"]  # 14.0 has only the debug mailbox
+    later.write(75, facts.DEBUG_MODE1_RESET)
+    later.link.run(clocks(1e-3))
+    assert later.resets == 1
+    later.write(75, 9)
+    later.link.run(clocks(1e-3))
+    assert later.read(54) == RESULTS["UnknownCmd"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chip=st.sampled_from(list(CHIPS)),
+    messages=st.lists(st.tuples(st.integers(0, 0x80), st.integers(0, 2**32 - 1)), max_size=8),
+)
+def test_no_message_crashes_it(chip: str, messages: list[tuple[int, int]]) -> None:
+    card = Bench(chip)
+    card.start()
+    for message, argument in messages:
+        assert card.send(message, argument)[0] in RESULTS.values()
+
+
+def test_messages_have_different_numbers_and_steps_keys() -> None:
+    for names in facts.MESSAGES.values():
+        assert len(set(names.values())) == len(names)
+    assert {step.key for step in smu.STEPS} == {"smu-clear-response", "smu-dram-address", "smu-features"}
