@@ -1,0 +1,305 @@
+"""AMDGPU code objects: what clang and lld make for a kernel, taken apart as a loader must.
+
+An ELF shared object. Its segments are one image that lies anywhere in memory; each kernel has a descriptor of
+64 bytes (symbol `NAME.kd`) with the entry and the registers of a dispatch, and an entry in the metadata note
+(MessagePack) with its arguments. Source: LLVM's User Guide for the AMDGPU Backend, code object version 5,
+which also says that the loader fills in RSRC2's LDS_SIZE.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+from sdk.errors import InvalidInput
+from sdk.extras import require
+
+EM_AMDGPU = (224, "EM_AMDGPU")
+NT_AMDGPU_METADATA = (32, "NT_AMDGPU_METADATA")
+"""As releases of pyelftools have it that do not know it, and as those that do; EM_AMDGPU likewise."""
+DESCRIPTOR = struct.Struct("<IIII q 20x IIIHH 4x")
+"""Sizes of group, private and kernarg segment, reserved, entry offset, RSRC3, RSRC1, RSRC2, properties,
+preload."""
+IMAGE_LIMIT = 64 << 20
+"""Bytes of an image at most: a damaged header may ask for anything."""
+LDS_UNIT = 512
+LDS_SIZE = 15
+"""Lowest bit of RSRC2's LDS_SIZE, of 9 bits."""
+MACHINES: Mapping[int, str] = {
+    0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x48: "gfx1200", 0x4E: "gfx1201",
+}  # fmt: skip
+"""EF_AMDGPU_MACH, bits 7:0 of the ELF header's flags."""
+_USER_SGPRS = (
+    ("private segment buffer", 4),
+    ("dispatch packet", 2),
+    ("queue", 2),
+    ("kernel arguments", 2),
+    ("dispatch id", 2),
+    ("flat scratch", 2),
+    ("private segment size", 1),
+)
+"""What a kernel may find in its user SGPRs, by bit of the descriptor's properties, in order."""
+_KERNARG = 3
+_WAVE32 = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes:
+        name: as in the source; "" if the compiler left it out.
+        offset: in the kernel argument segment, bytes.
+        size: bytes.
+        kind: global_buffer, by_value, hidden_... (`.value_kind`).
+    """
+
+    name: str
+    offset: int
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of a code object.
+
+    Attributes:
+        name: as in the source.
+        entry: of its code, in the image.
+        lds: bytes of LDS of a workgroup.
+        scratch: bytes of scratch memory of a work-item.
+        kernarg_size: bytes of its arguments.
+        rsrc1: COMPUTE_PGM_RSRC1.
+        rsrc2: COMPUTE_PGM_RSRC2, with LDS_SIZE filled in.
+        rsrc3: COMPUTE_PGM_RSRC3.
+        wave32: whether waves have 32 work-items.
+        threads: work-items of a workgroup in x, y, z, if the source says.
+        arguments: in order, those of the compiler's own last.
+    """
+
+    name: str
+    entry: int
+    lds: int
+    scratch: int
+    kernarg_size: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    wave32: bool
+    threads: tuple[int, int, int] | None
+    arguments: tuple[Argument, ...]
+
+    def user_data(self, kernarg: int) -> tuple[int, int]:
+        """The user SGPRs that are set: the address of the arguments."""
+        return kernarg & 0xFFFF_FFFF, kernarg >> 32
+
+    def pack(self, values: Mapping[int, int | float] | list[int | float]) -> bytes:
+        """The argument segment.
+
+        Args:
+            values: of the arguments in order; buffers by address, numbers by value, f32 as float. What the
+                compiler added is 0.
+
+        Raises:
+            InvalidInput: there are too many or too few, or one does not fit.
+        """
+        given = list(values.values()) if isinstance(values, Mapping) else values
+        visible = [one for one in self.arguments if not one.kind.startswith("hidden_")]
+        if len(given) != len(visible):
+            raise InvalidInput(f"{len(visible)} arguments, {len(given)} given", where=self.name)
+        segment = bytearray(self.kernarg_size)
+        for one, value in zip(visible, given, strict=True):
+            try:
+                if isinstance(value, float):
+                    data = struct.pack({2: "<e", 4: "<f", 8: "<d"}[one.size], value)
+                else:
+                    data = value.to_bytes(one.size, "little", signed=value < 0)
+            except (OverflowError, KeyError, struct.error):
+                raise InvalidInput(
+                    f"{value} does not fit argument {one.name} of {one.size} bytes", where=self.name
+                ) from None
+            segment[one.offset : one.offset + one.size] = data
+        return bytes(segment)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """What is to be put into memory, and what can be launched.
+
+    Attributes:
+        chip: the target, such as `gfx1100`.
+        image: bytes, to lie at a multiple of 4 KiB.
+        kernels: by name.
+    """
+
+    chip: str
+    image: bytes
+    kernels: Mapping[str, Kernel]
+
+
+def parse(data: bytes) -> CodeObject:
+    """Take a code object apart.
+
+    Raises:
+        InvalidInput: it is none, is damaged, or wants something that launches here do not offer.
+        EnvironmentMissing: pyelftools is not there.
+    """
+    elffile = require("elftools.elf.elffile", extra="emulator")
+    try:
+        elf = elffile.ELFFile(BytesIO(data))
+        if elf["e_machine"] not in EM_AMDGPU:
+            raise InvalidInput(f"the ELF file is for {elf['e_machine']}, not for an AMD GPU")
+        image = _image(elf)
+        symbols = {symbol.name: symbol["st_value"] for symbol in _dynamic_symbols(elf)}
+        described = {str(entry[".name"]): entry for entry in _metadata(elf).get("amdhsa.kernels", ())}
+        flags = elf["e_flags"]
+    except InvalidInput:
+        raise
+    except Exception as problem:  # pyelftools lets anything out on a damaged file
+        raise InvalidInput(f"no code object: {problem or type(problem).__name__}") from None
+    kernels = {
+        name.removesuffix(".kd"): _kernel(name.removesuffix(".kd"), image, place, described)
+        for name, place in sorted(symbols.items())
+        if name.endswith(".kd")
+    }
+    if not kernels:
+        raise InvalidInput("the code object has no kernels", hint="link with -shared; a .o has none either")
+    return CodeObject(MACHINES.get(flags & 0xFF, f"machine {flags & 0xFF:#x}"), image, kernels)
+
+
+def _image(elf: Any) -> bytes:
+    segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+    if not segments:
+        raise InvalidInput("the code object is not linked", hint="link it with ld.lld -shared")
+    size = max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments)
+    if size > IMAGE_LIMIT:
+        raise InvalidInput(f"the code object asks for {size} bytes of memory")
+    image = bytearray(size)
+    for segment in segments:
+        data = segment.data()
+        image[segment["p_vaddr"] : segment["p_vaddr"] + len(data)] = data
+    return bytes(image)
+
+
+def _dynamic_symbols(elf: Any) -> Any:
+    section = elf.get_section_by_name(".dynsym")
+    return section.iter_symbols() if section else ()
+
+
+def _metadata(elf: Any) -> dict[str, Any]:
+    for segment in elf.iter_segments():
+        if segment["p_type"] == "PT_NOTE":
+            for note in segment.iter_notes():
+                if note["n_name"] == "AMDGPU" and note["n_type"] in NT_AMDGPU_METADATA:
+                    value = MessagePack(note["n_descdata"]).value()
+                    if isinstance(value, dict):
+                        return value
+    raise InvalidInput("the code object has no metadata note (version 3 or later has)")
+
+
+def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -> Kernel:
+    if not 0 <= place <= len(image) - DESCRIPTOR.size:
+        raise InvalidInput(f"the descriptor at {place:#x} is outside the image", where=name)
+    fields = DESCRIPTOR.unpack_from(image, place)
+    lds, scratch, kernarg, _, entry, rsrc3, rsrc1, rsrc2, properties, preload = fields
+    unit = (lds + LDS_UNIT - 1) // LDS_UNIT
+    wanted = [what for bit, (what, _) in enumerate(_USER_SGPRS) if properties >> bit & 1 and bit != _KERNARG]
+    if preload:
+        wanted.append("preloaded arguments")
+    if wanted:
+        raise InvalidInput(f"the kernel wants {', '.join(wanted)} in SGPRs: not offered", where=name)
+    if not 0 <= place + entry < len(image) or unit >= 1 << 9:
+        raise InvalidInput("its descriptor makes no sense", where=name)
+    if name not in described:
+        raise InvalidInput("the metadata does not describe it", where=name)
+    try:
+        arguments = tuple(
+            Argument(
+                str(one.get(".name", "")), int(one[".offset"]), int(one[".size"]), str(one[".value_kind"])
+            )
+            for one in described[name].get(".args", ())
+        )
+        threads = described[name].get(".reqd_workgroup_size")
+        size = None if threads is None else (int(threads[0]), int(threads[1]), int(threads[2]))
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        raise InvalidInput("its metadata makes no sense", where=name) from None
+    if any(not 0 <= one.offset <= kernarg - one.size for one in arguments):
+        raise InvalidInput("an argument is outside the argument segment", where=name)
+    rsrc2 |= unit << LDS_SIZE
+    wave32 = bool(properties & _WAVE32)
+    return Kernel(name, place + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, wave32, size, arguments)
+
+
+class MessagePack:
+    """A decoder for what metadata notes hold (msgpack.org; no extension types).
+
+    Args:
+        data: one value.
+    """
+
+    DEPTH = 16
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def value(self, depth: int = 0) -> Any:
+        """The next value. Raises InvalidInput."""
+        if depth > self.DEPTH:
+            raise InvalidInput("metadata nested too deeply")
+        head = self._take(1)[0]
+        if head < 0x80:
+            return head
+        if head < 0x90:
+            return self._map(head & 0xF, depth)
+        if head < 0xA0:
+            return self._array(head & 0xF, depth)
+        if head < 0xC0:
+            return self._text(head & 0x1F)
+        if head >= 0xE0:
+            return head - 0x100
+        if head in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[head]
+        if 0xC4 <= head <= 0xC6:
+            return self._take(self._number(1 << head - 0xC4))
+        if 0xCA <= head <= 0xCB:
+            size = 4 << head - 0xCA
+            return struct.unpack(">f" if size == 4 else ">d", self._take(size))[0]
+        if 0xCC <= head <= 0xCF:
+            return self._number(1 << head - 0xCC)
+        if 0xD0 <= head <= 0xD3:
+            return int.from_bytes(self._take(1 << head - 0xD0), "big", signed=True)
+        if 0xD9 <= head <= 0xDB:
+            return self._text(self._number(1 << head - 0xD9))
+        if 0xDC <= head <= 0xDD:
+            return self._array(self._number(2 << head - 0xDC), depth)
+        if 0xDE <= head <= 0xDF:
+            return self._map(self._number(2 << head - 0xDE), depth)
+        raise InvalidInput(f"metadata has a value of type {head:#x}")
+
+    def _take(self, size: int) -> bytes:
+        data = self._data[self._place : self._place + size]
+        if len(data) < size:
+            raise InvalidInput("the metadata ends too early")
+        self._place += size
+        return data
+
+    def _number(self, size: int) -> int:
+        return int.from_bytes(self._take(size), "big")
+
+    def _text(self, size: int) -> str:
+        return self._take(size).decode(errors="replace")
+
+    def _array(self, count: int, depth: int) -> list[Any]:
+        return [self.value(depth + 1) for _ in range(count)]
+
+    def _map(self, count: int, depth: int) -> dict[Any, Any]:
+        pairs = {}
+        for _ in range(count):
+            key = self.value(depth + 1)
+            pairs[key if isinstance(key, (str, int)) else str(key)] = self.value(depth + 1)
+        return pairs

@@ -1,0 +1,258 @@
+"""Code bytes to instructions, through the disassembler of the LLVM that clang came with.
+
+LLVM's text is regular: a mnemonic with its encoding as a suffix, operands between commas, modifiers between
+spaces. SOPP's immediates are not read from the text, which spells them out in words, but from the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from emulator.amdgpu.isa.operands import EXEC, M0, TTMP, VCC, Instruction, Modifier, Operand
+from sdk import toolchain
+from sdk.errors import EnvironmentMissing
+
+TRIPLE = b"amdgcn-amd-amdhsa"
+
+LONGEST = 20
+"""Bytes of the longest instruction: MIMG with all its address words."""
+
+_SUFFIXES = ("_e64_dpp", "_dpp", "_e64", "_e32")
+_SOPP = 0x17F
+"""Bits 31:23 of SOPP: RDNA3 and RDNA4 ISA manuals, "Scalar Program Flow"."""
+_NAMED = {
+    "vcc_lo": ("s", VCC, 1),
+    "vcc_hi": ("s", VCC + 1, 1),
+    "vcc": ("s", VCC, 2),
+    "m0": ("s", M0, 1),
+    "exec_lo": ("s", EXEC, 1),
+    "exec_hi": ("s", EXEC + 1, 1),
+    "exec": ("s", EXEC, 2),
+    "null": ("null", 0, 1),
+    "off": ("off", 0, 1),
+}
+_REGISTER = re.compile(r"(v|s|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?$")
+_INTEGER = re.compile(r"-?\d+$")
+_HEX = re.compile(r"-?0x[0-9a-f]+$")
+_FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?$")
+_MODIFIER = re.compile(r"([a-z_0-9]+)(?::(.+))?$")
+_LIST = re.compile(r"\[([-\d,]+)\]$")
+
+
+class Undecodable(Exception):
+    """Bytes that are no instruction of the chip.
+
+    Attributes:
+        address: from the entry of the kernel.
+    """
+
+    def __init__(self, address: int, data: bytes) -> None:
+        words = " ".join(
+            f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in range(0, len(data), 4)
+        )
+        super().__init__(f"no instruction: {words}")
+        self.address = address
+
+
+class Decoder:
+    """Disassembler of one chip.
+
+    Args:
+        chip: as LLVM calls it: gfx1100, gfx1201, ...
+
+    Raises:
+        EnvironmentMissing: there is no libLLVM with the AMDGPU target.
+        ToolMissing: there is no clang.
+    """
+
+    def __init__(self, chip: str) -> None:
+        self.chip = chip
+        self._llvm = _library()
+        self._handle = self._llvm.LLVMCreateDisasmCPU(TRIPLE, chip.encode(), None, 0, None, None)
+        if not self._handle:
+            raise EnvironmentMissing(
+                f"libLLVM does not know {chip}", hint=f"{toolchain.TOOLS['clang'].install}, complete"
+            )
+        self._text = ctypes.create_string_buffer(512)
+
+    def disassemble(self, data: bytes) -> tuple[int, str]:
+        """Size and text of the first instruction; size 0 if it is none."""
+        size = self._llvm.LLVMDisasmInstruction(self._handle, data, len(data), 0, self._text, len(self._text))
+        text = self._text.value.decode().strip() if size else ""
+        return (0, "") if "/*" in text else (size, text)  # such as /*Invalid register*/
+
+    def decode(self, data: bytes, address: int) -> Instruction:
+        """The first instruction of `data`, which is at `address`. Raises Undecodable."""
+        size, text = self.disassemble(data)
+        if not size:
+            raise Undecodable(address, data[:8])
+        return parse(text, address, data[:size])
+
+
+def parse(text: str, address: int, data: bytes) -> Instruction:
+    """An instruction from LLVM's text and its bytes."""
+    code, size = int.from_bytes(data, "little"), len(data)
+    text = text.split("//", 1)[0].strip()
+    if " :: " in text:
+        halves = tuple(_half(half.strip(), address, size, code) for half in text.split(" :: "))
+        mnemonic = " :: ".join(half.mnemonic for half in halves)
+        return Instruction(address, size, mnemonic, "vopd", (), {}, code, text, halves)
+    name, _, rest = text.partition(" ")
+    mnemonic, encoding = _split_suffix(name)
+    if code >> 23 & 0x1FF == _SOPP:
+        return Instruction(
+            address, size, mnemonic, "", (Operand("int", value=code & 0xFFFF),), {}, code, text
+        )
+    operands, modifiers = _operands(rest.strip())
+    return Instruction(address, size, mnemonic, encoding, operands, modifiers, code, text)
+
+
+def _half(text: str, address: int, size: int, code: int) -> Instruction:
+    """One half of a VOPD pair, under the mnemonic of its VOP2 or VOP1 twin."""
+    name, _, rest = text.partition(" ")
+    mnemonic = name.replace("v_dual_", "v_", 1)
+    operands, modifiers = _operands(rest)
+    if mnemonic == "v_cndmask_b32":  # VOPD has no room to name it
+        operands = (*operands, _register("vcc_lo"))
+    return Instruction(address, size, mnemonic, "vopd", operands, modifiers, code, text)
+
+
+def _split_suffix(name: str) -> tuple[str, str]:
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), suffix[1:]
+    return name, ""
+
+
+def _operands(text: str) -> tuple[tuple[Operand, ...], dict[str, Modifier]]:
+    """Operands, and the modifiers that follow the last one."""
+    operands: list[Operand] = []
+    modifiers: dict[str, Modifier] = {}
+    for part in _split(text, ","):
+        first, *words = _split(part, " ")
+        operand = _operand(first)
+        if operand.kind == "special" and ":" in first:  # no operands at all, modifiers alone
+            words.insert(0, first)
+        else:
+            operands.append(operand)
+        for word in words:
+            _add_modifier(modifiers, word)
+    return tuple(operands), modifiers
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts between separators outside of brackets, without the empty ones."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter in "[(":
+            depth += 1
+        elif letter in "])":
+            depth -= 1
+        elif letter == separator and not depth:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _operand(text: str) -> Operand:
+    """One operand with what is done to it."""
+    neg = absolute = sext = False
+    while True:
+        if text.startswith(("neg(", "sext(", "abs(")):
+            kind, _, text = text[:-1].partition("(")
+            neg, absolute, sext = neg or kind == "neg", absolute or kind == "abs", sext or kind == "sext"
+        elif text.startswith("|"):
+            text, absolute = text.strip("|"), True
+        elif text.startswith("-") and not text[1:2].isdigit():
+            text, neg = text[1:], True
+        else:
+            return _register(text, neg, absolute, sext)
+
+
+def _register(text: str, neg: bool = False, absolute: bool = False, sext: bool = False) -> Operand:
+    if found := _REGISTER.match(text):
+        kind, one, first, last, half = found.groups()
+        index = int(one or first)
+        count = int(last) - index + 1 if last else 1
+        if kind == "ttmp":
+            kind, index = "s", index + TTMP
+        return Operand(kind, index, count, 0, text, half or "", neg, absolute, sext)
+    if text in _NAMED:
+        kind, index, count = _NAMED[text]
+        return Operand(kind, index, count, 0, text, "", neg, absolute, sext)
+    if _INTEGER.match(text):
+        return Operand("int", 0, 1, int(text), text, "", neg, absolute, sext)
+    if _HEX.match(text):
+        return Operand("literal", 0, 1, int(text, 16) & 0xFFFF_FFFF, text, "", neg, absolute, sext)
+    if _FLOAT.match(text):
+        return Operand("float", 0, 1, float(text), text, "", neg, absolute, sext)
+    return Operand("special", 0, 1, 0, text, "", neg, absolute, sext)
+
+
+def _add_modifier(modifiers: dict[str, Modifier], word: str) -> None:
+    found = _MODIFIER.match(word)
+    if not found:
+        return
+    name, value = found.groups()
+    if value is None:
+        modifiers[name] = True
+    elif items := _LIST.match(value):
+        modifiers[name] = tuple(int(item, 0) for item in items[1].split(","))
+    elif _INTEGER.match(value) or _HEX.match(value):
+        modifiers[name] = int(value, 0)
+    else:
+        modifiers[name] = value
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The libLLVM of the installed clang, with the AMDGPU disassembler in it and set up."""
+    tried = []
+    for name in _candidates():
+        try:
+            llvm = ctypes.CDLL(name)
+            for part in ("TargetInfo", "TargetMC", "Disassembler"):
+                getattr(llvm, f"LLVMInitializeAMDGPU{part}")()
+        except (OSError, AttributeError):
+            tried.append(name)
+            continue
+        pointer, number, text, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+        llvm.LLVMCreateDisasmCPU.restype = pointer
+        llvm.LLVMCreateDisasmCPU.argtypes = [text, text, pointer, number, pointer, pointer]
+        llvm.LLVMDisasmInstruction.restype = size
+        llvm.LLVMDisasmInstruction.argtypes = [pointer, text, ctypes.c_uint64, ctypes.c_uint64, text, size]
+        return llvm
+    major = toolchain.version("clang").partition(".")[0]
+    raise EnvironmentMissing(
+        f"no libLLVM with the AMDGPU target was found: {', '.join(tried)}",
+        hint=f"sudo apt-get install libllvm{major}, which clang-{major} is linked against",
+    )
+
+
+def _candidates() -> Iterator[str]:
+    """Names and paths under which distributions keep clang's libLLVM, the likeliest first."""
+    major = toolchain.version("clang").partition(".")[0]
+    prefix = Path(toolchain.find("clang")).resolve().parent.parent
+    names = (
+        f"libLLVM-{major}.so",
+        f"libLLVM.so.{major}.1",
+        f"libLLVM-{major}.so.1",
+        "libLLVM.so",
+        "libLLVM.dylib",
+    )
+    yield from (str(prefix / "lib" / name) for name in names if (prefix / "lib" / name).exists())
+    yield from names[:3]
+    if found := ctypes.util.find_library(f"LLVM-{major}"):  # asks a compiler: slow
+        yield found
+
+
+@functools.cache
+def decoder(chip: str) -> Decoder:
+    """The disassembler of a chip; one for the process."""
+    return Decoder(chip)
