@@ -1,0 +1,350 @@
+"""Dispatches: from the COMPUTE registers of a queue to workgroups that run, and what becomes of them.
+
+The shaders run when the packet is executed: they see memory as it is then. What they wrote appears, and the
+work counts as ended, when the dispatch ends in virtual time. Dispatches of one queue or of several run side
+by side (`shader_array`). Those that write the same bytes, as with atomics, run one after the other: the model
+has no other way to add up both. (On silicon they overlap. Mappings of different VMIDs are not compared.)
+
+A wave that faults keeps its dispatch from ending, as without a trap handler on silicon (grade: inferred).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from emulator.amdgpu.context import Context
+from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.hqd import Hqd
+from emulator.amdgpu.scoreboard import Record
+from emulator.amdgpu.seams import (
+    AddressSpace,
+    Dispatch,
+    Interrupts,
+    Outcome,
+    PageFault,
+    Shaders,
+    WaveFault,
+)
+from emulator.amdgpu.shader_array import Running, ShaderArray, spans
+from usbgpu.amd.facts import interrupts as ih
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        "mqd-thread-mgmt",
+        "compute_static_thread_mgmt_se0.. of the MQD (or the registers of that name): bits of usable WGPs",
+        "every dispatch",
+        "no compute unit takes a wave: the dispatch never ends",
+        "inferred",
+    ),
+    Step(
+        "sh-mem-config",
+        "SH_MEM_CONFIG of the queue's VMID: ALIGNMENT_MODE = 3 (unaligned), 64-bit addresses",
+        "loads and stores of kernels that are not aligned to their size",
+        "unaligned accesses of kernels fail; the model only says so",
+        "guess",
+    ),
+    Step(
+        "sh-mem-bases",
+        "SH_MEM_BASES of the queue's VMID: SHARED_BASE, PRIVATE_BASE",
+        "FLAT accesses to LDS and scratch",
+        "both apertures lie over the lowest addresses of memory: FLAT accesses go astray",
+        "inferred",
+    ),
+    Step(
+        "dispatch-scratch",
+        "COMPUTE_DISPATCH_SCRATCH_BASE_LO, _HI and COMPUTE_TMPRING_SIZE",
+        "kernels with RSRC2.SCRATCH_EN",
+        "their spills and stack go to address 0 and fault",
+        "inferred",
+    ),
+    Step(
+        "acquire-code",
+        "ACQUIRE_MEM with GLI_INV after code in memory has changed, before the dispatch",
+        "kernels loaded where another was",
+        "waves may run instructions of the old kernel; the model runs the new one and says so",
+        "guess",
+    ),
+    Step(
+        "acquire-scalar",
+        "ACQUIRE_MEM with GLK_INV after kernel arguments in memory have changed, before the dispatch",
+        "scalar loads",
+        "waves may load old arguments from the scalar cache; the model gives the new ones and says so",
+        "guess",
+    ),
+)
+
+UNALIGNED = 3
+"""SH_MEM_CONFIG.ALIGNMENT_MODE."""
+THREADS_LIMIT = 1024
+"""Work-items of a workgroup."""
+SCRATCH_UNIT = 256
+"""Bytes that COMPUTE_TMPRING_SIZE.WAVESIZE counts (Mesa and LLVM for gfx11 on)."""
+LINE = 64
+"""Bytes of a cache line (grade: inferred): what the cache model looks at of code and of arguments."""
+USER_SGPRS = 16
+SQ_ERRORS = {"instruction": 1, "page fault": 2}
+"""Type of an SQ error interrupt by the kind of fault (the kernel's KFD: illegal instruction 1, memory
+violation 2). What a trap without a handler tells is not published: an illegal instruction here (guess)."""
+SQ_ENCODING_ERROR = 2
+"""Bits 7:6 of the second context dword (`navi10_enum.h`)."""
+
+CODE_SAMPLE = 256
+"""Bytes of a kernel that its record keeps: kernels begin at multiples of that."""
+
+
+class DispatchCosts(Protocol):
+    """How long dispatches take, in chip clocks: `emulator.amdgpu.cost`."""
+
+    def dispatch(self, outcome: Outcome, dispatch: Dispatch) -> int:
+        """From the packet until the results are in memory, if it runs alone."""
+
+    def share(self, outcome: Outcome) -> float:
+        """Of the shader array that a dispatch can fill."""
+
+
+class Caches:
+    """What the instruction and the scalar caches may hold of kernels and of their arguments.
+
+    Only what a dispatch starts with is looked at: the first line of the code, and of what the first two user
+    SGPRs point to if they look like the address of arguments; both in VRAM only. Data that waves read through
+    the vector caches and GL2 are not modelled: they never are stale here.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._diagnosis = context.diagnosis
+        self._vram = context.vram
+        self._code: dict[tuple[int, int], bytes] = {}
+        self._scalar: dict[tuple[int, int], bytes] = {}
+
+    def invalidate(self, *, code: bool, scalar: bool) -> None:
+        """An ACQUIRE_MEM, of whatever queue, or a reset."""
+        if code:
+            self._code.clear()
+        if scalar:
+            self._scalar.clear()
+
+    def check(self, dispatch: Dispatch, vmid: int, memory: AddressSpace, loads: bool) -> None:
+        """A dispatch has run without a fault; `loads`: with scalar loads."""
+        self._look(self._code, "acquire-code", "code", vmid, dispatch.code, memory)
+        if loads and len(dispatch.user_data) >= 2:
+            low, high = dispatch.user_data[:2]
+            if high and not low & 15:
+                self._look(self._scalar, "acquire-scalar", "kernel arguments", vmid, high << 32 | low, memory)
+
+    def _look(
+        self,
+        cache: dict[tuple[int, int], bytes],
+        step: str,
+        what: str,
+        vmid: int,
+        address: int,
+        memory: AddressSpace,
+    ) -> None:
+        try:
+            extent = memory.translate(address)
+        except PageFault:  # no arguments after all; the hub has told of it
+            return
+        if extent.system:
+            return
+        # Nobody's read: it is no news that neighbours of what the waves read still wait in the HDP.
+        place = extent.target + address - extent.start
+        content = self._vram.memory[place : place + min(LINE, extent.end - address)]
+        if cache.setdefault((vmid, address), content) != content:
+            self._diagnosis.missing(
+                step, f"{what} at {address:#x} changed since the caches were invalidated last"
+            )
+            cache[vmid, address] = content
+
+
+class Dispatcher:
+    """Starts dispatches and ends them.
+
+    Args:
+        context: of the card.
+        shaders: that run them.
+        cost: how long they take.
+        interrupts: told of faults of waves.
+        touched: called when memory has changed.
+        ended: called with a queue when a dispatch of it has.
+        dispatched: gets a record of each dispatch at its end, faults included.
+
+    Attributes:
+        caches: of instructions and scalars.
+        busy: dispatches under way, hung ones included.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        shaders: Shaders,
+        cost: DispatchCosts,
+        interrupts: Interrupts,
+        touched: Callable[[], None],
+        dispatched: Callable[[Record], None] | None = None,
+    ) -> None:
+        self.caches = Caches(context)
+        self._context = context
+        self._shaders = shaders
+        self._cost = cost
+        self._interrupts = interrupts
+        self._touched = touched
+        self._dispatched = dispatched
+        self._array = ShaderArray(context.link)
+
+    def start(self, hqd: Hqd) -> None:
+        """Run what the registers of a queue describe; COMPUTE_DIM and the initiator are set by the packet."""
+        initiator = hqd.value("COMPUTE_DISPATCH_INITIATOR")
+        register = self._context.chip.register("GC", "COMPUTE_DISPATCH_INITIATOR")
+        if not register.get(initiator, "COMPUTE_SHADER_EN"):
+            self._context.diagnosis.wrong(f"{hqd.name}: a dispatch without COMPUTE_SHADER_EN does nothing")
+            return
+        work = hqd.pipeline.begin()
+        dispatch = self._describe(hqd, initiator)
+        if dispatch is None:
+            hqd.stop("a dispatch that never ends", hung=True)
+            return
+        self._context.event(
+            "dispatch",
+            lambda: (
+                f"{hqd.name} code {dispatch.code:#x} groups {dispatch.groups} threads {dispatch.threads} "
+                f"user data {' '.join(f'{value:#x}' for value in dispatch.user_data)}"
+            ),
+        )
+        if not math.prod(dispatch.groups):
+            hqd.pipeline.end(work)
+            return
+        self._check_memory_set_up(hqd, dispatch)
+        self._run(hqd, work, dispatch, hqd.shader_memory, hqd.vmid)
+
+    def killed(self) -> None:
+        """What queues had under way has been killed, of one or of all."""
+        self._array.settle()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _run(self, hqd: Hqd, work: object, dispatch: Dispatch, memory: AddressSpace, vmid: int) -> None:
+        outcome = self._shaders.run(dispatch, memory)
+        epoch, written = hqd.epoch, spans(outcome.writes)
+        if (other := self._array.writer(written)) is not None:
+            other.behind.append(
+                lambda: self._run(hqd, work, dispatch, memory, vmid) if hqd.epoch == epoch else None
+            )
+            return
+        if outcome.fault is None:
+            self.caches.check(dispatch, vmid, memory, bool(outcome.instructions.get("smem")))
+        code = b"" if outcome.fault else memory.read(dispatch.code, CODE_SAMPLE)
+        record = Record(dispatch, outcome, self._context.link.now(), 0, hqd.name, code=code)
+        self._array.begin(
+            Running(
+                self._cost.dispatch(outcome, dispatch),
+                self._cost.share(outcome),
+                written,
+                lambda: hqd.epoch == epoch,
+                lambda: hqd.guard(
+                    lambda: self._end(hqd, work, record, memory, vmid), "results of a dispatch"
+                ),
+            )
+        )
+
+    def _end(self, hqd: Hqd, work: object, record: Record, memory: AddressSpace, vmid: int) -> None:
+        if self._dispatched is not None:
+            self._dispatched(replace(record, end=self._context.link.now()))
+        for address, data in record.outcome.writes:
+            memory.write(address, data)
+        if record.outcome.fault is None:
+            hqd.pipeline.end(work)
+        else:
+            self._fault(hqd, record.outcome.fault, vmid)
+        self._touched()
+
+    def _fault(self, hqd: Hqd, fault: WaveFault, vmid: int) -> None:
+        self._context.diagnosis.wrong(
+            f"{hqd.name}: {fault.kind} at {fault.pc:#x}: {fault.text}; the queue hangs"
+        )
+        hqd.stop(f"{fault.kind} at {fault.pc:#x}", hung=True)
+        if fault.kind == "watchdog":
+            return
+        kind = SQ_ERRORS.get(fault.kind, SQ_ERRORS["instruction"])
+        private = hqd.get("COMPUTE_PGM_RSRC1", "PRIV")
+        words = (kind << 21 | private << 26, SQ_ENCODING_ERROR << 6, 0, 0)
+        client, source = ih.CLIENTS["GRBM_CP"], ih.SOURCES["SQ_INTERRUPT_ID"]
+        self._interrupts.post(client, source, ring=hqd.ring_id, vmid=vmid, data=words)
+
+    def _describe(self, hqd: Hqd, initiator: int) -> Dispatch | None:
+        """The registers as a dispatch; None if it could never end, and the diagnosis has been told."""
+        if not self._has_compute_units(hqd):
+            return None
+        part = self._context.chip.register("GC", "COMPUTE_DISPATCH_INITIATOR").get
+        threads = tuple(hqd.get(f"COMPUTE_NUM_THREAD_{axis}", "NUM_THREAD_FULL") for axis in "XYZ")
+        dims = tuple(hqd.value(f"COMPUTE_DIM_{axis}") for axis in "XYZ")
+        code = hqd.pair("COMPUTE_PGM_LO", "COMPUTE_PGM_HI") << 8
+        rsrc2 = hqd.value("COMPUTE_PGM_RSRC2")
+        users = hqd.get("COMPUTE_PGM_RSRC2", "USER_SGPR")
+        problem = ""
+        if not part(initiator, "CS_W32_EN"):
+            problem = "CS_W32_EN is 0: the model has no wave64"
+        elif not code:
+            problem = "COMPUTE_PGM_LO and _HI are 0: there is no code"
+        elif not 0 < math.prod(threads) <= THREADS_LIMIT:
+            problem = f"workgroups of {' x '.join(map(str, threads))} work-items (COMPUTE_NUM_THREAD)"
+        elif users > USER_SGPRS:
+            problem = f"{users} user SGPRs (RSRC2.USER_SGPR): there are {USER_SGPRS}"
+        elif not part(initiator, "FORCE_START_AT_000") and any(
+            hqd.value(f"COMPUTE_START_{axis}") for axis in "XYZ"
+        ):
+            problem = "COMPUTE_START without FORCE_START_AT_000: the model starts at group 0 only"
+        elif any(hqd.value(f"COMPUTE_RESTART_{axis}") for axis in "XYZ"):
+            problem = "COMPUTE_RESTART is not 0: the model resumes no dispatch"
+        elif part(initiator, "USE_THREAD_DIMENSIONS"):
+            if any(dim % size for dim, size in zip(dims, threads, strict=True)):
+                problem = "dimensions in work-items that leave a workgroup partial: the model has none"
+            dims = tuple(dim // size for dim, size in zip(dims, threads, strict=True))
+        elif part(initiator, "PARTIAL_TG_EN"):
+            problem = "PARTIAL_TG_EN: the model has no partial workgroups"
+        if problem:
+            self._context.diagnosis.wrong(f"{hqd.name}: a dispatch hangs: {problem}")
+            return None
+        bases = self._context.chip.register("GC", "SH_MEM_BASES")
+        apertures = self._context.registers.value("GC", "SH_MEM_BASES", hqd.vmid)
+        base = hqd.pair("COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI") << 8
+        return Dispatch(
+            code=code,
+            groups=(dims[0], dims[1], dims[2]),
+            threads=(threads[0], threads[1], threads[2]),
+            user_data=tuple(hqd.value(f"COMPUTE_USER_DATA_{index}") for index in range(users)),
+            rsrc1=hqd.value("COMPUTE_PGM_RSRC1"),
+            rsrc2=rsrc2,
+            rsrc3=hqd.value("COMPUTE_PGM_RSRC3"),
+            scratch=base,
+            scratch_wave=hqd.get("COMPUTE_TMPRING_SIZE", "WAVESIZE") * SCRATCH_UNIT,
+            shared_aperture=bases.get(apertures, "SHARED_BASE") << 16,
+            private_aperture=bases.get(apertures, "PRIVATE_BASE") << 16,
+        )
+
+    def _has_compute_units(self, hqd: Hqd) -> bool:
+        engines = range(self._context.chip.shader_engines)
+        if any(hqd.value(f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}") for engine in engines):
+            return True
+        symptom = f"{hqd.name}: no compute unit may take a wave, a dispatch hangs"
+        if hqd.get("CP_HQD_PERSISTENT_STATE", "PRELOAD_REQ"):
+            self._context.diagnosis.missing("mqd-thread-mgmt", symptom)
+        else:
+            self._context.diagnosis.missing("hqd-persistent-state", symptom)
+        return False
+
+    def _check_memory_set_up(self, hqd: Hqd, dispatch: Dispatch) -> None:
+        """Set-up whose lack the shaders do not notice by themselves."""
+        registers, diagnosis = self._context.registers, self._context.diagnosis
+        if registers.get("GC", "SH_MEM_CONFIG", "ALIGNMENT_MODE", hqd.vmid) != UNALIGNED:
+            diagnosis.missing("sh-mem-config", f"VMID {hqd.vmid}: unaligned accesses of kernels fail")
+        if not dispatch.shared_aperture and not dispatch.private_aperture:
+            diagnosis.missing(
+                "sh-mem-bases", f"VMID {hqd.vmid}: LDS and scratch lie over the lowest addresses for FLAT"
+            )
+        if hqd.get("COMPUTE_PGM_RSRC2", "SCRATCH_EN") and not (dispatch.scratch and dispatch.scratch_wave):
+            diagnosis.missing(
+                "dispatch-scratch", f"kernel {dispatch.code:#x} uses scratch memory, and has none"
+            )

@@ -1,0 +1,128 @@
+"""The shader array in time: dispatches run side by side, and share it when together they would fill it.
+
+A dispatch alone takes the time that it is given. As long as the shares of the array that all of them can fill
+add up to no more than 1, none hinders another; beyond that all are slowed alike (model; grade: guess).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from emulator.amdgpu.context import Link
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A dispatch that is under way.
+
+    Attributes:
+        left: chip clocks that it would take yet, if it were alone.
+        share: of the array that it can fill, 0 to 1.
+        spans: what it will have written: first address and end of stretches that rise and do not touch.
+        alive: whether it has not been killed.
+        ended: called at its end.
+        behind: called when it has ended, or was killed.
+    """
+
+    left: float
+    share: float
+    spans: Sequence[tuple[int, int]]
+    alive: Callable[[], bool]
+    ended: Callable[[], None]
+    behind: list[Callable[[], None]] = field(default_factory=list)
+
+
+class ShaderArray:
+    """The array.
+
+    Args:
+        link: time.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._running: list[Running] = []
+        self._since = 0
+        self._plan = 0
+
+    def begin(self, dispatch: Running) -> None:
+        """Have a dispatch run from now on."""
+        self._pass()
+        self._running.append(dispatch)
+        self._schedule()
+
+    def settle(self) -> None:
+        """Some may have been killed: the others have the array for themselves."""
+        self._pass()
+        dead = [one for one in self._running if not one.alive()]
+        self._running = [one for one in self._running if one.alive()]
+        self._schedule()
+        for one in dead:
+            self._free(one)
+
+    def writer(self, spans: Sequence[tuple[int, int]]) -> Running | None:
+        """A dispatch under way that will have written some of these bytes too."""
+        return next((one for one in self._running if one.alive() and _touch(one.spans, spans)), None)
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    @property
+    def _speed(self) -> float:
+        return 1 / max(1.0, sum(one.share for one in self._running))
+
+    def _pass(self) -> None:
+        """Account for the time since the last change."""
+        now = self._link.now()
+        done = (now - self._since) * self._speed
+        self._since = now
+        for one in self._running:
+            one.left -= done
+
+    def _schedule(self) -> None:
+        self._plan += 1
+        plan = self._plan
+        if self._running:
+            soonest = max(min(one.left for one in self._running), 0)
+            # Rounded, so that a sum of fractions does not cost a clock.
+            wait = math.ceil(round(soonest / self._speed, 3))
+            self._link.schedule(wait, lambda: self._end() if plan == self._plan else None)
+
+    def _end(self) -> None:
+        self._pass()
+        ended = [one for one in self._running if one.left < 0.5]
+        self._running = [one for one in self._running if one.left >= 0.5]
+        self._schedule()
+        for one in ended:
+            if one.alive():
+                one.ended()
+            self._free(one)
+
+    def _free(self, one: Running) -> None:
+        for action in one.behind:
+            action()
+
+
+def spans(writes: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
+    """Where memory is written: first address and end of stretches that rise and do not touch."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted((address, address + len(data)) for address, data in writes):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _touch(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
+    """Whether two lists of stretches have a byte in common."""
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if one[i][0] < other[j][1] and other[j][0] < one[i][1]:
+            return True
+        if one[i][1] <= other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return False

@@ -1,0 +1,110 @@
+"""Dispatches: what registers make of them, which hang, and what the caches may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.amdgpu.seams import Outcome
+from tests.unit.amdgpu_queues import (
+    ARGUMENTS,
+    BUFFER,
+    CODE,
+    DATA,
+    PARTIAL_FLUSH,
+    acquire,
+    bench,
+    fence,
+    launch,
+    sh,
+)
+
+SCALAR = Outcome(1, {"smem": 1}, 8, 0)
+
+
+@pytest.fixture(name="queue")
+def _queue():
+    return bench()
+
+
+HANGS = {
+    "wave64": ({"initiator": 5}, "the model has no wave64"),
+    "no threads": ({"threads": (0, 1, 1)}, "workgroups of 0 x 1 x 1"),
+    "too many threads": ({"threads": (1024, 2, 1)}, "workgroups of 1024 x 2 x 1"),
+    "no code": ({"code": 0}, "there is no code"),
+    "too many user SGPRs": ({"users": 17}, "17 user SGPRs"),
+    "partial groups": ({"initiator": 0x8007}, "PARTIAL_TG_EN"),
+    "partial groups by work-items": ({"initiator": 0x8025}, "leave a workgroup partial"),
+}
+
+
+@pytest.mark.parametrize("what", HANGS)
+def test_a_dispatch_hangs_with(queue, what):
+    changes, words = HANGS[what]
+    queue.submit(acquire(), *launch(queue.chip, **changes), fence())
+    assert len(queue.findings) == 1
+    assert words in queue.findings[0]
+    assert queue.memory.word(DATA) == 0
+    assert queue.dispatches == []
+
+
+def test_no_groups_end_at_once(queue):
+    queue.submit(*launch(queue.chip, groups=(4, 0, 1)), PARTIAL_FLUSH, fence())
+    assert queue.memory.word(DATA) == 1
+    assert queue.dispatches == []
+
+
+def test_dimensions_in_work_items(queue):
+    queue.submit(*launch(queue.chip, groups=(256, 2, 1), initiator=0x8025))
+    assert queue.dispatches[0].groups == (4, 2, 1)
+
+
+def test_a_dispatch_that_is_not_enabled_does_nothing(queue):
+    queue.submit(*launch(queue.chip, initiator=0x8004), fence())
+    assert "without COMPUTE_SHADER_EN" in queue.findings[0]
+    assert queue.memory.word(DATA) == 1
+
+
+def test_a_resumed_dispatch_is_refused(queue):
+    packets = launch(queue.chip)
+    packets[-1:-1] = [sh("COMPUTE_RESTART_X", 1, chip=queue.chip)]
+    queue.submit(*packets)
+    assert "COMPUTE_RESTART is not 0" in queue.findings[0]
+
+
+def test_scratch_memory(queue):
+    packets = launch(queue.chip)
+    packets[1] = sh("COMPUTE_PGM_RSRC1", 0, 2 << 1 | 1, chip=queue.chip)
+    queue.submit(*packets)
+    assert queue.steps == {"dispatch-scratch"}
+    base = sh("COMPUTE_DISPATCH_SCRATCH_BASE_LO", BUFFER >> 8 & 0xFFFF_FFFF, BUFFER >> 40, chip=queue.chip)
+    size = sh("COMPUTE_TMPRING_SIZE", 3 << 12 | 64, chip=queue.chip)
+    queue.submit(base, size, *packets)
+    assert (queue.dispatches[1].scratch, queue.dispatches[1].scratch_wave) == (BUFFER, 3 * 256)
+
+
+def test_dispatches_have_the_vmid_of_their_queue():
+    made = bench(cp_hqd_vmid=6)
+    made.select(vmid=6)
+    made.write("SH_MEM_BASES", 0x7_0009)
+    made.submit(*launch(made.chip))
+    assert (made.dispatches[0].shared_aperture, made.dispatches[0].private_aperture) == (0x7_0000, 0x9_0000)
+
+
+@pytest.mark.parametrize(("place", "step"), [(CODE, "acquire-code"), (ARGUMENTS, "acquire-scalar")])
+def test_caches_are_invalidated_when_memory_has_changed(queue, place, step):
+    queue.outcomes += [SCALAR] * 4
+    queue.submit(acquire(), *launch(queue.chip), *launch(queue.chip))
+    assert queue.steps == set()
+    queue.memory.put(place + 8, 0x1234)
+    queue.submit(acquire(), *launch(queue.chip))
+    assert queue.steps == set()
+    queue.memory.put(place + 8, 0x5678)
+    queue.submit(*launch(queue.chip))
+    assert queue.steps == {step}
+
+
+def test_arguments_that_are_not_loaded_are_not_looked_at(queue):
+    queue.submit(acquire(), *launch(queue.chip))
+    queue.memory.put(ARGUMENTS, 1)
+    queue.submit(*launch(queue.chip))
+    assert queue.findings == []
