@@ -67,7 +67,9 @@ class Options:
         guards: names of `emulator.mcs51.core.GUARDS`.
         faults: to inject.
         flash: a file that keeps the flash chip's contents between runs.
-        function: what is on PCIe bus 4; a plain test endpoint if None.
+        function: what is on PCIe bus 4; what `gpu` says if None.
+        gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
+        vram: bytes of its memory; as much as the real one has if None.
     """
 
     port: Speed | None = Speed.SUPER_PLUS
@@ -78,6 +80,8 @@ class Options:
     faults: tuple[Fault, ...] = ()
     flash: Path | None = None
     function: PcieFunction | None = field(default=None, compare=False)
+    gpu: str = ""
+    vram: int | None = None
 
 
 class Board:
@@ -97,6 +101,7 @@ class Board:
 
     Raises:
         InvalidInput: the flash file is none.
+        UsageError: there is no such GPU, or it cannot have so much memory.
     """
 
     def __init__(self, code: CodeImage | None, options: Options = Options()) -> None:
@@ -107,7 +112,7 @@ class Board:
         clock = Scheduler()
         bus = Bus(ASM2464PD, clock, strict=options.strict)
         self.flash = self._flash(clock)
-        self.endpoint = options.function or TestEndpoint()
+        self.endpoint = options.function or _function(options)
         self.chip = Chip(bus, self.flash, self.endpoint, Pins(self._transmitted, self._restart))
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
@@ -330,6 +335,15 @@ class Board:
         )
 
 
+def _function(options: Options) -> PcieFunction:
+    """What is on PCIe bus 4, if nothing was given."""
+    if not options.gpu:
+        return TestEndpoint()
+    from emulator.amdgpu.card import AmdCard  # who has no GPU does not wait for its facts
+
+    return AmdCard(options.gpu, options.vram)
+
+
 def emulated(spec: str) -> Any:
     """The device `emulated`: a pyusb backend with a board that runs an image. Arguments as `described`.
 
@@ -347,7 +361,8 @@ def described(spec: str) -> tuple[str, Options]:
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
-            the boot loader's strap.
+            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4, and
+            `vram=512M` or such for the size of its memory.
 
     Raises:
         UsageError: an option that there is not.
@@ -361,9 +376,27 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, port=Speed[speed.upper().replace("-", "_")])
             case ["strap"]:
                 options = replace(options, strap=True)
+            case "gpu", gpu if gpu:
+                options = replace(options, gpu=gpu)
+            case "vram", size:
+                options = replace(options, vram=memory_size(size))
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
-                    hint="options: speed=high, speed=super, speed=super-plus, strap",
+                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE",
                 )
+    if options.vram is not None and not options.gpu:
+        raise UsageError("vram= is the size of a GPU's memory, and there is no GPU", hint="gpu=gfx1100")
     return name, options
+
+
+def memory_size(text: str) -> int:
+    """Bytes of a size with the unit M or G, as `512M`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    number, unit = text[:-1], text[-1:]
+    if unit not in ("M", "G") or not (number.isascii() and number.isdecimal()) or len(number) > 6:
+        raise UsageError(f"{text!r} is no size of memory", hint="for example 512M or 16G")
+    return int(number) << (20 if unit == "M" else 30)

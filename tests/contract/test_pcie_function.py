@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from emulator.amdgpu.card import AmdCard
 from emulator.core.clock import Scheduler
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.fabric import Fabric, Node
@@ -17,6 +18,7 @@ from tests.unit.pcie import RootRam
 
 FUNCTIONS: dict[str, Callable[[], PcieFunction]] = {
     "test-endpoint": partial(TestEndpoint, 1 << 20),
+    **{f"card-{name}": partial(AmdCard, name, 1 << 30) for name in ("gfx1100", "gfx1201")},
     **{
         f"bus-{bus}-{port.kind.replace(' ', '-')}": partial(BridgePort, port)
         for bus, port in enumerate(BRIDGES)
