@@ -13,7 +13,20 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, Protocol
 
-from sdk.cli import bench, compile, demo, devices, doctor, emulate, firmware, inspect, quantize, run, targets
+from sdk.cli import (
+    bench,
+    compile,
+    demo,
+    devices,
+    doctor,
+    emulate,
+    firmware,
+    gpu,
+    inspect,
+    quantize,
+    run,
+    targets,
+)
 from sdk.errors import InternalError, TowlineError, UsageError
 from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
 
@@ -38,6 +51,7 @@ VERBS: Mapping[str, Verb] = {
     "devices": devices,
     "emulate": emulate,
     "firmware": firmware,
+    "gpu": gpu,
     "bench": bench,
     "doctor": doctor,
     "demo": demo,

@@ -40,7 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NET",
         help="a compiled network (.tow), a quantised model (.onnx), a network of the zoo by name: "
         "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
-        "emulated CPU; or firmware, the clocks of the bridge's data paths",
+        "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
+        "the emulated GPU's shaders: speed, and results of all kernels",
     )
     parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
     parser.add_argument(
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return _mcs51(args)
     if args.subject == "firmware":
         return _firmware(args)
+    if args.subject == "gpu":
+        return _gpu(args, console)
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     if args.update_baseline:
@@ -219,6 +222,15 @@ def _firmware(args: argparse.Namespace) -> Result:
     text += f"\n\n4.5 MB in one bulk transfer, through the SRAM to the device behind it: {bulk['out']} MB/s"
     text += f"\n496 KiB of the SRAM to the host: {bulk['in']} MB/s"
     return Result(found, f"{text}\ncode: {found['code_bytes']} bytes")
+
+
+def _gpu(args: argparse.Namespace, console: Console) -> Result:
+    """Speed of the emulated GPU's shader executor, and its results beside numpy's."""
+    _refuse_options(args)
+    require("cffi", extra="emulator")
+    from sdk.cli import bench_gpu
+
+    return bench_gpu.run(console)
 
 
 def _refuse_options(args: argparse.Namespace) -> None:

@@ -29,7 +29,8 @@ from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
 SUMMARY = "run a firmware image on the emulated USB-to-PCIe bridge"
 EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
 towline emulate image.ihx --trace usb,tlp --pcap usb.pcap --profile
-towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms"""
+towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms
+towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
 IMAGES = ("firmware", "vendor", "storage")
 """The test images that come with the emulator; any other word is a file."""
@@ -40,6 +41,8 @@ FLUSH_SECONDS = 0.1
 """Wall seconds after which an unfinished line of the UART is shown too."""
 
 SPEEDS = {"super-plus": "SUPER_PLUS", "super": "SUPER", "high": "HIGH"}
+GPU = "gpu"
+"""What `--trace` calls the emulated card."""
 GUARDS = ("stack", "erased", "interrupt", "uninit")
 TOP = 20
 """Functions that `--profile` prints."""
@@ -98,13 +101,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"a fault, such as link-drop@5ms: {FAULTS} (docs/emulator.md has their forms)",
     )
+    card = parser.add_argument_group("what is on PCIe bus 4: a plain test endpoint, or")
+    card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card: gfx1100 or gfx1201")
+    card.add_argument(
+        "--vram", metavar="SIZE", help="its memory, such as 512M or 16G (default: the card's own)"
+    )
     see = parser.add_argument_group("what to see of it")
     see.add_argument(
         "--trace",
         metavar="BLOCKS",
         nargs="?",
         const="",
-        help=f"register accesses on stderr: all, or those of a list of blocks: {', '.join(BLOCKS)}",
+        help=f"register accesses on stderr: all, or those of a list of blocks: {', '.join(BLOCKS)}, "
+        f"and of the card: {GPU}",
     )
     see.add_argument("--pcap", metavar="FILE", help="write the USB traffic for Wireshark")
     see.add_argument(
@@ -119,7 +128,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults
-    from emulator.board import Board, Options, PowerCut
+    from emulator.board import Board, Options, PowerCut, memory_size
     from emulator.usb.wire import Speed
 
     length = faults.duration(args.length)
@@ -131,6 +140,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         guards=_guards(args.guard),
         faults=tuple(faults.parse(text) for text in args.inject),
         flash=Path(args.flash) if args.flash else None,
+        gpu=args.gpu or "",
+        vram=memory_size(args.vram) if args.vram is not None else None,
     )
     requests = [_request(text) for text in args.control]
     with contextlib.ExitStack() as stack:
@@ -192,11 +203,24 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     for option in ("host", "flash", "pcap", "record", "replay"):
         if getattr(args, option) == "":
             raise UsageError(f"--{option} was given an empty name")
+    if args.gpu == "":
+        raise UsageError("--gpu was given an empty name")
+    if args.vram is not None and not args.gpu:
+        raise UsageError("--vram is the size of the card's memory: give --gpu too")
+    if GPU in _chosen(args) and not args.gpu:
+        raise UsageError(f"--trace {GPU} shows the card: give --gpu too")
     if args.replay and (
-        args.record or args.host or args.control or args.pcap or args.inject or args.flash or args.strap
+        args.gpu
+        or args.record
+        or args.host
+        or args.control
+        or args.pcap
+        or args.inject
+        or args.flash
+        or args.strap
     ):
         raise UsageError(
-            "--replay takes the world from the recording: leave out what concerns the host, flash and faults"
+            "--replay takes the world from the recording: leave out host, flash, card and faults"
         )
     if args.no_host and (args.host or args.control or args.pcap):
         raise UsageError("--no-host leaves nobody to run --host, --control or --pcap")
@@ -288,12 +312,22 @@ def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) 
         from emulator.trace import Trace
         from firmware.asm2464pd.registers import BLOCKS as REGISTERS
 
-        chosen = [name for name in args.trace.split(",") if name]
-        board.chip.tlp.notify = True
-        trace = Trace(board.machine.bus, REGISTERS, chosen, _stderr())
-        stack.callback(trace.close)
+        chosen, write = _chosen(args), _stderr()
+        if args.gpu and (not chosen or GPU in chosen):
+            from emulator.amdgpu.trace import Trace as CardTrace
+
+            stack.callback(CardTrace(board.endpoint, write).close)
+        if chosen != [GPU]:
+            board.chip.tlp.notify = True
+            blocks = [name for name in chosen if name != GPU]
+            stack.callback(Trace(board.machine.bus, REGISTERS, blocks, write).close)
     if args.pcap:
         stack.enter_context(board.capture(Path(args.pcap)))
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    """The blocks that `--trace` names."""
+    return [name for name in dict.fromkeys((args.trace or "").split(",")) if name]
 
 
 def _stderr() -> Callable[[str], None]:

@@ -254,6 +254,7 @@ def baseline(journey, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_bench_keys(journey, baseline, capsys):
     code, document, _ = call(capsys, "bench", journey.network, "--baseline", baseline)
     result = document["result"]
@@ -416,7 +417,7 @@ def running(pid):
     return Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_run_interrupted_leaves_no_child(journey, sent, tmp_path):
     inputs = tmp_path / "many.npy"
     np.save(inputs, np.zeros((100_000, 1, 32, 32), np.float32))

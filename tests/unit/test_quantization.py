@@ -152,6 +152,7 @@ def test_importable(quantized):
     [{"method": "entropy"}, {"method": "percentile"}, {"activation": "int8"}, {"per_channel": False}],
     ids=str,
 )
+@pytest.mark.slow
 def test_options(model, data, tmp_path, options):
     report = quantize(model.model, data, tmp_path / "q.onnx", **options)
     assert report.outputs[0].top1 >= 0.95
@@ -300,6 +301,7 @@ def test_missing_calibration_and_senseless_options(model, data, tmp_path):
         quantize(model.model, data, tmp_path / "q.onnx", preprocessing=colour)
 
 
+@pytest.mark.slow
 def test_array_files(model, data, tmp_path):
     np.save(tmp_path / "one.npy", data)
     np.savez(tmp_path / "any.npz", anything=data)

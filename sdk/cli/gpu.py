@@ -1,0 +1,43 @@
+"""`towline gpu`: kernels of AMD GPUs and what the emulated card does with them.
+
+Each verb is a module of its own that declares what `sdk.cli.Verb` asks for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sdk.cli import gpu_capture, gpu_disasm, gpu_replay
+from sdk.report import Console, Result
+
+SUMMARY = "look into kernels of AMD GPUs, record and replay their runs on the emulated card"
+EXAMPLE = """towline gpu disasm kernel.co
+towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture
+towline gpu replay gemm.capture"""
+
+MODULES = {"disasm": gpu_disasm, "capture": gpu_capture, "replay": gpu_replay}
+"""The verbs."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="gpu_verb")
+    for name, module in MODULES.items():
+        verb = nouns.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.SUMMARY,
+            epilog="example:\n  " + module.EXAMPLE.replace("\n", "\n  "),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(verb)
+        # `towline` declares these for the verb; they may stand behind the inner one too.
+        hidden = argparse.SUPPRESS
+        verb.add_argument("--json", action="store_true", default=hidden, help=hidden)
+        verb.add_argument("-v", "--verbose", action="count", default=hidden, help=hidden)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    module: Any = MODULES[args.gpu_verb]
+    result: Result = module.run(args, console)
+    return result
