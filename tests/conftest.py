@@ -1,6 +1,7 @@
 """Shared settings of the tests."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -10,3 +11,6 @@ settings.load_profile("towline")
 
 # The tests choose their devices themselves.
 os.environ.pop("TOWLINE_DEVICE", None)
+
+# Whoever starts the tests in the background of a shell has them ignore Ctrl-C, which some of them send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
