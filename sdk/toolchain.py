@@ -18,10 +18,12 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from sdk.errors import BuildFailed, EnvironmentMissing, InternalError, ToolMissing
@@ -187,15 +189,34 @@ def start(name: str, args: Sequence[str | os.PathLike[str]], **streams: Any) -> 
     """
     argv = command(name, args)
     try:
-        return _starter(os.getpid()).submit(lambda: subprocess.Popen(argv, **streams)).result()
+        started: Future[subprocess.Popen[bytes]] = Future()
+        _starter(os.getpid()).put((lambda: subprocess.Popen(argv, **streams), started))
+        return started.result()
     except OSError as error:
         raise BuildFailed(f"it could not be started: {error.strerror}", where=name) from None
 
 
+_Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
+
+
 @functools.cache
-def _starter(pid: int) -> ThreadPoolExecutor:
-    """The thread that starts children; after a fork the new process needs one of its own."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"towline-start-{pid}")
+def _starter(pid: int) -> SimpleQueue[_Order]:
+    """Orders to the thread that starts children; after a fork the new process needs one of its own.
+
+    A daemon: an executor's thread that Ctrl-C catches at its very start is waited for in vain at exit.
+    """
+    orders: SimpleQueue[_Order] = SimpleQueue()
+    threading.Thread(target=_serve, args=(orders,), name=f"towline-start-{pid}", daemon=True).start()
+    return orders
+
+
+def _serve(orders: SimpleQueue[_Order]) -> None:
+    while True:
+        begin, started = orders.get()
+        try:
+            started.set_result(begin())
+        except BaseException as error:
+            started.set_exception(error)
 
 
 def run(

@@ -173,6 +173,28 @@ def test_tools_die_with_us(tool, monkeypatch, tmp_path, how):
         us.wait()
 
 
+INTERRUPTED = """
+import threading
+from sdk import toolchain
+
+begin = threading.Thread.start
+
+def interrupted(thread):
+    begin(thread)
+    raise KeyboardInterrupt
+
+threading.Thread.start = interrupted
+toolchain.start("clang", [])
+"""
+
+
+def test_ctrl_c_while_the_first_tool_starts(tool):
+    """Nobody may wait at exit for the thread that starts tools."""
+    env = os.environ | {"TOWLINE_CLANG": str(tool(body="cat"))}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], env=env, capture_output=True, timeout=20)
+    assert done.stderr.endswith(b"KeyboardInterrupt\n")
+
+
 def test_tools_run_from_threads(tool, monkeypatch):
     monkeypatch.setenv("TOWLINE_CLANG", str(tool(body="cat")))
     results = {}
