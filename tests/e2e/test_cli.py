@@ -183,6 +183,7 @@ def test_a_mismatch_exits_1_and_still_says_what_it_found(journey, capsys, tmp_pa
     assert document["result"]["check"]["max_abs_diff"] > 0
 
 
+@pytest.mark.slow
 def test_running_arrays_needs_numpy_alone(journey, tmp_path):
     images, labels = digits().test()
     inputs = tmp_path / "one.npy"
@@ -433,6 +434,7 @@ def test_run_interrupted_leaves_no_child(journey, sent, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["many.npy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_compile_interrupted_leaves_nothing(journey, sent, tmp_path):
     cache, work = tmp_path / "cache", tmp_path / "work"
@@ -474,6 +476,7 @@ def test_stdout_on_a_full_disk():
     assert done.stderr.startswith(b"towline: error: standard output: cannot be written: No space left")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(journey, tmp_path):
     def little_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

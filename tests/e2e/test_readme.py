@@ -20,6 +20,7 @@ def blocks(document, language):
     return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
 
 
+@pytest.mark.slow
 def test_the_example_classifies_three_digits(tmp_path):
     (example,) = blocks(ROOT / "README.md", "python")
     assert len([line for line in example.splitlines() if line]) == 10

@@ -322,6 +322,7 @@ def leaves(value, path=()):
 LEAVES = list(leaves(GRAPHS))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(LEAVES), VALUES, st.booleans())
 def test_forged_graphs_are_refused_or_sound(path, value, delete):

@@ -168,6 +168,7 @@ def test_options(model, data, tmp_path, options):
     assert zero_points == {options.get("activation", "uint8")}
 
 
+@pytest.mark.slow
 def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
     model, data, tmp_path, capfd, monkeypatch
 ):
@@ -230,6 +231,7 @@ def test_the_float_model_is_never_replaced(tmp_path):
     assert path.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written(model, data, tmp_path):
     with pytest.raises(OutputFailed, match="directory"):
         quantize(model.model, data, tmp_path / "missing" / "q.onnx")
@@ -252,6 +254,7 @@ def pictures(model, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_directory_of_pictures(model, pictures, tmp_path):
     report = quantize(model.model, pictures, tmp_path / "q.onnx")
     assert (report.samples, report.available, report.other_files) == (8, 10, 1)
@@ -362,6 +365,7 @@ def test_pipes_are_not_waited_for(model, pictures, tmp_path):
         quantize(model.model, tmp_path / "pipe.npy", tmp_path / "q.onnx")
 
 
+@pytest.mark.slow
 def test_linked_directories_are_searched_once(model, pictures, tmp_path):
     linked = tmp_path / "linked"
     linked.mkdir()
@@ -736,6 +740,7 @@ def test_damaged_metadata(quantized):
                 read_metadata(loaded)
 
 
+@pytest.mark.slow
 def test_a_larger_network_from_the_zoo(tmp_path):
     onnx.save(mobilenet_v2(0.35, 64, 10), tmp_path / "net.onnx")
     folder = tmp_path / "pictures"

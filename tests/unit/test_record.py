@@ -95,6 +95,7 @@ def test_a_boot_loader_cannot_be_recorded(tmp_path: Path) -> None:
         board.record(io.StringIO())
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(

@@ -115,6 +115,7 @@ def test_convolution(shapes, dtype, unsigned, per_channel, biased, qdq, seed):
     assert different == 0
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(st.integers(1, 4), st.integers(1, 70), st.integers(1, 20), ACTIVATIONS, st.booleans(), SEEDS)
 def test_matrices(rows, depth, columns, dtype, per_channel, seed):

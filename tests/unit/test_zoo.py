@@ -160,6 +160,7 @@ def test_digits_calibration_and_pictures(tmp_path):
         model.write_pictures(tmp_path / "missing")
 
 
+@pytest.mark.slow
 def test_digits_split_is_the_training_script_s():
     source = pytest.importorskip("sklearn.datasets").load_digits()
     from sdk.zoo.train_digits import SPLIT_SEED, split
