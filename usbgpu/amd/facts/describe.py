@@ -1,4 +1,4 @@
-"""How a register is written down, and a block of them."""
+"""How a register is written down, a block of them, and a part of a packet."""
 
 from __future__ import annotations
 
@@ -97,6 +97,26 @@ class Block:
         if name not in self.registers:
             raise FactError(f"{self.version} has no register {name}")
         return self.registers[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bits of a packet.
+
+    Attributes:
+        dword: where they begin.
+        shift: of the lowest bit.
+        width: bits; 64 for what takes two dwords, the low one first.
+    """
+
+    name: str
+    dword: int
+    shift: int
+    width: int
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.width) - 1
 
 
 def block(name: str, version: str, source: str, text: str) -> Block:

@@ -13,27 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from usbgpu.amd.facts.describe import DWORD, FactError
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Bits of a packet's body.
-
-    Attributes:
-        dword: of the body where they begin.
-        shift: of the lowest bit.
-        width: bits; 64 for what takes two dwords, the low one first.
-    """
-
-    name: str
-    dword: int
-    shift: int
-    width: int
-
-    @property
-    def mask(self) -> int:
-        return (1 << self.width) - 1
+from usbgpu.amd.facts.describe import DWORD, FactError, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +25,7 @@ class Packet:
         opcode: bits 15:8 of the header.
         size: dwords of the body, without data that may follow.
         data: whether data follows.
-        parts: by name.
+        parts: by name, of the body.
     """
 
     name: str

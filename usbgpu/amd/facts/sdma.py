@@ -11,30 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from usbgpu.amd.facts.describe import DWORD, FactError
+from usbgpu.amd.facts.describe import DWORD, FactError, Part
 
 ANY = -1
 """Sub-opcode of packets that do not look at it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Bits of a packet.
-
-    Attributes:
-        dword: where they begin, the header being 0.
-        shift: of the lowest bit.
-        width: bits; 64 for what takes two dwords, the low one first.
-    """
-
-    name: str
-    dword: int
-    shift: int
-    width: int
-
-    @property
-    def mask(self) -> int:
-        return (1 << self.width) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +26,7 @@ class Packet:
         op: bits 7:0 of the header.
         sub_op: bits 15:8, or ANY.
         size: dwords, without what a count adds.
-        parts: by name.
+        parts: by name, of the packet with its header.
     """
 
     name: str
