@@ -16,6 +16,20 @@ from usbgpu.amd.facts.chips import CHIPS
 SRAM = 0x200000
 
 
+class Noticed:
+    """What a bench has with a context: what was found wrong, and the boot steps that were missing."""
+
+    context: Context
+
+    @property
+    def findings(self) -> str:
+        return " | ".join(finding.symptom for finding in self.context.diagnosis.findings)
+
+    @property
+    def steps(self) -> set[str]:
+        return self.context.diagnosis.steps
+
+
 class Link:
     """Time, and 512 KiB of upstream memory at SRAM; implements `context.Link`."""
 

@@ -26,7 +26,7 @@ BLOBS = {name: firmware_files.blobs(chip, synthetic.directory(chip)) for name, c
 PASSES = clocks(50e-3)
 
 
-class Bench:
+class Bench(bench.Noticed):
     """A PSP and an RLC in VRAM that is mapped flat, and the driver's side of both."""
 
     def __init__(self, chip: str) -> None:
@@ -43,14 +43,6 @@ class Bench:
 
     def _reset(self) -> None:
         self.resets += 1
-
-    @property
-    def findings(self) -> str:
-        return " | ".join(finding.symptom for finding in self.context.diagnosis.findings)
-
-    @property
-    def steps(self) -> set[str]:
-        return self.context.diagnosis.steps
 
     def write(self, number: int, value: int) -> None:
         bench.write(self.context, "MP", f"{self.prefix}_SMN_C2PMSG_{number}", value)

@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("chip", CHIPS)
 TABLE = 0x9_A000
 
 
-class Bench:
+class Bench(bench.Noticed):
     """An SMU, and the driver's side of its mailbox."""
 
     def __init__(self, chip: str = "gfx1100", *, alive: bool = True) -> None:
@@ -32,14 +32,6 @@ class Bench:
 
     def _reset(self) -> None:
         self.resets += 1
-
-    @property
-    def findings(self) -> str:
-        return " | ".join(finding.symptom for finding in self.context.diagnosis.findings)
-
-    @property
-    def steps(self) -> set[str]:
-        return self.context.diagnosis.steps
 
     def write(self, number: int, value: int) -> None:
         bench.write(self.context, "SMU", f"MP1_SMN_C2PMSG_{number}", value)
