@@ -146,10 +146,22 @@ class Board:
     # -- for its user -----------------------------------------------------------------------------------
 
     def backend(self) -> Any:
-        """A pyusb backend with the board on its only port."""
+        """A pyusb backend with the board on its only port, and as its `emulation`."""
         from emulator.usb.pyusb_backend import Backend
 
-        return Backend([self.usb])
+        backend = Backend([self.usb])
+        backend.emulation = self
+        return backend
+
+    @property
+    def firmware_directory(self) -> Path | None:
+        """Firmware files that the GPU takes, made up; None if there is no GPU. Raises OutputFailed."""
+        if not self._options.gpu:
+            return None
+        from emulator.amdgpu import synthetic
+        from usbgpu.amd.facts.chips import CHIPS
+
+        return synthetic.folder(CHIPS[self._options.gpu])
 
     def on_uart(self, take: Callable[[int], None]) -> None:
         """Have every byte that the UART sends handed on."""

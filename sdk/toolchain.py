@@ -170,7 +170,12 @@ def command(name: str, args: Sequence[str | os.PathLike[str]] = ()) -> list[str]
     Raises:
         ToolMissing: as `find`.
     """
-    return [*_death_prefix(), str(find(name)), *(os.fspath(arg) for arg in args)]
+    return dying_with_us([find(name), *args])
+
+
+def dying_with_us(argv: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The argument vector that starts a program so that it dies with the thread that starts it."""
+    return [*_death_prefix(), *(os.fspath(arg) for arg in argv)]
 
 
 def start(name: str, args: Sequence[str | os.PathLike[str]], **streams: Any) -> subprocess.Popen[bytes]:

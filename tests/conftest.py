@@ -1,5 +1,6 @@
 """Shared settings of the tests."""
 
+import gc
 import os
 import signal
 
@@ -14,3 +15,9 @@ os.environ.pop("TOWLINE_DEVICE", None)
 
 # Whoever starts the tests in the background of a shell has them ignore Ctrl-C, which some of them send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay: no later collection of garbage need look at them again."""
+    gc.collect()
+    gc.freeze()

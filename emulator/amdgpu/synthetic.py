@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from pathlib import Path
 
 from emulator.amdgpu import firmware_files
+from sdk import cache
 from usbgpu.amd.facts import firmware
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.amd.facts.firmware import SIGNED_EXTRA, SIGNED_HEADER, File
@@ -20,6 +22,8 @@ SMALL = 0x600
 """Bytes of a blob in small files; the TOC always has its true size."""
 TMR_END = {11: 0x9B_0000, 12: 0x170_0000}
 """Where the published tables of contents end, by generation."""
+CACHE = "gpu-firmware"
+"""The cache's directory of them."""
 VERSION = 0x0010_0000
 """`ucode_version` of everything."""
 
@@ -70,6 +74,20 @@ def directory(chip: Chip, *, full_size: bool = False) -> dict[str, bytes]:
         full_size: blobs are as large as the published ones (1.3 and 2.4 MB together) instead of 1.5 KiB.
     """
     return {f"{file.name}.bin": _file(chip, file, full_size) for file in firmware.FILES[chip.name]}
+
+
+def folder(chip: Chip) -> Path:
+    """The files of a chip, full size, in the user's cache, where a driver can be told to look for them.
+
+    Raises:
+        OutputFailed: the cache cannot be written.
+    """
+    files = directory(chip, full_size=True)
+    home = cache.directory(CACHE) / f"{chip.name}-{cache.digest((*files, *files.values()))}"
+    for name, data in files.items():
+        if not (home / name).is_file():
+            cache.keep(home / name, data)
+    return home
 
 
 def _file(chip: Chip, file: File, full_size: bool) -> bytes:

@@ -5,7 +5,8 @@ libusb 1.0 on Linux: devices have been enumerated and configured before a progra
 from a cache, time-outs are in milliseconds with 0 for none (of virtual time), a transfer that timed out after
 some data returns that data, and errors carry libusb's codes and errno (libusb.h; pyusb's libusb1 backend).
 A device that was detached and comes back is another device, with another address; the old one answers
-"no such device". Several threads may have transfers in flight.
+"no such device". Several threads may have transfers in flight, and so may one thread, by three methods
+beyond pyusb's: `bulk_submit`, `bulk_wait` and `bulk_cancel`.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import struct
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import usb.backend
 import usb.core
 
+from emulator.core.clock import Event
+from emulator.core.clock import seconds as seconds_of
 from emulator.usb import standard
 from emulator.usb.host import FIRST_ADDRESS, Host
+from emulator.usb.pump import Waiter, ticks
 from emulator.usb.standard import ConfigurationDescriptor, InterfaceDescriptor
-from emulator.usb.wire import Outcome, Setup, Speed, Stall
+from emulator.usb.wire import Outcome, Setup, Speed, Stall, Transfer
 
 BUS = 1
 ATTACH_PATIENCE = 10.0
@@ -119,6 +124,57 @@ class Handle:
         return self.device.host
 
 
+class BulkTransfer:
+    """A bulk transfer that was submitted.
+
+    Args:
+        host: the port of its device.
+        endpoint: address with direction bit.
+        buffer: what to send, or room for what comes.
+
+    Attributes:
+        done: it has ended; only then the rest counts.
+        actual: bytes transferred.
+        error: a USBError, that of a time-out if it was cancelled; None if it went well.
+        ended: when, in seconds of virtual time.
+    """
+
+    def __init__(self, host: Host, endpoint: int, buffer: memoryview) -> None:
+        self.host = host
+        self.done = False
+        self.actual = 0
+        self.error: usb.core.USBError | None = None
+        self.ended = 0.0
+        self._buffer = buffer
+        self._waiting: list[tuple[Waiter, Event]] = []
+        given: bytes | int = len(buffer) if endpoint & 0x80 else buffer  # type: ignore[assignment]
+        self.transfer = host.submit(endpoint, given, on_done=self._over)
+
+    def wait(self, seconds: float) -> None:
+        """Let virtual time pass until it has ended, at most so much."""
+        if not self.done:
+            waiter = Waiter(bounded=True, shared=True)
+            self.host.pump.run(partial(self._expect, waiter, ticks(seconds)), waiter)
+
+    def _expect(self, waiter: Waiter, delay: int) -> None:
+        if self.done:
+            waiter.wake()
+        else:
+            self._waiting.append((waiter, self.host.pump.scheduler.after(delay, waiter.wake)))
+
+    def _over(self, transfer: Transfer) -> None:
+        if transfer.endpoint & 0x80:
+            self._buffer[: transfer.actual] = transfer.data
+        if transfer.outcome is not Outcome.DONE:
+            self.error = failure(FAILURES[transfer.outcome] if transfer.outcome else NO_DEVICE)
+        self.actual = transfer.actual
+        self.ended = seconds_of(transfer.completed)
+        self.done = True
+        for waiter, expiry in self._waiting:
+            self.host.pump.scheduler.cancel(expiry)
+            waiter.wake()
+
+
 class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
     """The devices in the ports of some hosts.
 
@@ -127,7 +183,10 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
 
     Attributes:
         clock: the time that the devices live in, by which whoever waits for one must wait: the first port's.
+        emulation: what is in the ports, for whoever wants to look behind the scenes; None if nobody says.
     """
+
+    emulation: object = None
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         super().__init__()
@@ -310,6 +369,18 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
 
     intr_write = bulk_write
     intr_read = bulk_read
+
+    def bulk_submit(self, dev_handle: Handle, ep: int, buffer: memoryview) -> BulkTransfer:
+        """Begin a bulk transfer of a buffer, which stays as it is (OUT) or is filled (IN) until the end."""
+        return BulkTransfer(dev_handle.host, ep, buffer)
+
+    def bulk_wait(self, transfer: BulkTransfer, seconds: float) -> None:
+        """Let virtual time pass until it has ended, at most so much."""
+        transfer.wait(seconds)
+
+    def bulk_cancel(self, transfer: BulkTransfer) -> None:
+        """Take it back; what has been transferred stays. Harmless if it has ended."""
+        transfer.host.cancel(transfer.transfer)
 
     # -- inside -----------------------------------------------------------------------------------------
 

@@ -1,31 +1,22 @@
-"""Traces of the transport: every call and what came of it, as JSON lines, and how they are done again.
+"""Traces of the suite, and how they are done again on another device.
 
-    {"trace": 1, "device": "...", "speed": "..."}        first of all
-    {"check": "..."}                                     what the calls below belong to
-    {"call": {...}, "outcome": "ok", "data": "..."}      a call, with the bytes that came in hexadecimal
-    {"sleep": 0.1}                                       time that was let pass
-
-A call says its kind and what differs from `Call`'s defaults. A replay performs the calls in order and
-compares outcome and data; where the device may answer differently at another time ("restless": true) it does
-not. The format is documented in docs/conformance.md.
+A trace is `usbgpu.transport.trace`'s, with the names of the checks and the pauses between the calls. A replay
+performs the calls in order and compares outcome and data; where the device may answer differently at another
+time ("restless": true) it does not.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO
 
 from firmware.conform.check import Bench
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
-from usbgpu.transport import Call, CallKind, Outcome, TimedOut, Transport
-
-SCHEMA = 1
-_DEFAULTS = Call(CallKind.CONTROL)
+from usbgpu.transport import Call, TimedOut, Transport, trace
 
 
-class Recorder:
+class Recorder(trace.Recorder):
     """Writes what a bench does.
 
     Args:
@@ -35,34 +26,26 @@ class Recorder:
 
     def __init__(self, bench: Bench, stream: IO[str]) -> None:
         self._bench = bench
-        self._stream = stream
-        device = bench.device
-        self._write({"trace": SCHEMA, "device": str(bench.identity), "speed": device.speed.value})
-        device.observers.append(self._called)
+        super().__init__(
+            bench.device,
+            stream,
+            description=str(bench.identity),
+            whole=True,
+            marks=lambda: {"restless": True} if bench.restless_depth else {},
+        )
         bench.on_sleep.append(self._slept)
 
     def check(self, name: str) -> None:
         """The calls from now on belong to this check."""
-        self._write({"check": name})
+        self.note(check=name)
 
     def close(self) -> None:
         """Watch no more."""
-        self._bench.device.observers.remove(self._called)
+        super().close()
         self._bench.on_sleep.remove(self._slept)
 
-    def _called(self, call: Call, outcome: Outcome) -> None:
-        line: dict[str, Any] = {"call": _packed(call), "outcome": outcome.code}
-        if outcome.data:
-            line["data"] = outcome.data.hex()
-        if self._bench.restless_depth:
-            line["restless"] = True
-        self._write(line)
-
     def _slept(self, seconds: float) -> None:
-        self._write({"sleep": seconds})
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self.note(sleep=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +100,30 @@ def replay(lines: Iterable[str], device: Transport, name: str = "trace") -> Repl
     """
     calls = compared = 0
     check = ""
-    for number, text in enumerate(lines, 1):
-        try:
-            line = json.loads(text)
-            if number == 1 and line.get("trace") != SCHEMA:
-                raise InvalidInput(f"is no trace of version {SCHEMA}", where=name)
-            call = _unpacked(line["call"]) if "call" in line else None
-            recorded = (line["outcome"], bytes.fromhex(line.get("data", ""))) if call is not None else None
-            pause = float(line.get("sleep", 0))
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            raise InvalidInput(f"line {number} is no line of a trace: {problem}", where=name) from problem
-        check = line.get("check", check)
+    for entry in trace.entries(lines, name):
+        check = entry.members.get("check", check)
+        pause = entry.members.get("sleep", 0)
+        if not isinstance(pause, int | float):
+            raise InvalidInput(f"line {entry.line} is no line of a trace: {pause!r} is no time", where=name)
         if pause > 0:
             device.clock.sleep(pause)
-        if call is None or recorded is None:
+        if entry.call is None:
             continue
-        found = _perform(device, call, name, number)
+        if isinstance(entry.sent, trace.Digest):
+            raise InvalidInput(
+                f"line {entry.line} is a call without its {entry.sent.size} bytes",
+                where=name,
+                hint="record with `towline firmware conform --record`",
+            )
+        call, recorded = entry.call, (entry.outcome.code, bytes(entry.outcome.data))
+        found = _perform(device, call, name, entry.line)
         calls += 1
-        if line.get("restless"):
+        if entry.members.get("restless"):
             continue
         compared += 1
         if found != recorded:
             one, other = _shown(*recorded, found[1]), _shown(*found, recorded[1])
-            return Replayed(calls, compared, Difference(number, check, str(call), one, other))
+            return Replayed(calls, compared, Difference(entry.line, check, str(call), one, other))
     if not calls:
         raise InvalidInput("holds no call", where=name)
     return Replayed(calls, compared, None)
@@ -152,24 +136,6 @@ def _perform(device: Transport, call: Call, name: str, number: int) -> tuple[str
         return problem.code, problem.data if isinstance(problem, TimedOut) else b""
     except UsageError as problem:
         raise InvalidInput(f"line {number}: {problem}", where=name) from problem
-
-
-def _packed(call: Call) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": call.kind.value}
-    for each in fields(call)[1:]:
-        value = getattr(call, each.name)
-        if value != getattr(_DEFAULTS, each.name):
-            found[each.name] = value.hex() if isinstance(value, bytes) else value
-    return found
-
-
-def _unpacked(found: dict[str, Any]) -> Call:
-    values = {name: value for name, value in found.items() if name != "kind"}
-    values["data"] = bytes.fromhex(values.get("data", ""))
-    numbers = [value for name, value in values.items() if name != "data"]
-    if not all(isinstance(value, int | float) for value in numbers):
-        raise ValueError("a member of the call is no number")
-    return Call(CallKind(found["kind"]), **values)
 
 
 def _shown(code: str, data: bytes, other: bytes) -> str:

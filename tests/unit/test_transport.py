@@ -31,9 +31,11 @@ from usbgpu.transport import (
     Speed,
     Stalled,
     TimedOut,
+    bus,
     sysfs,
 )
 from usbgpu.transport.identity import KNOWN_IDS, classify
+from usbgpu.transport.plugged import PluggedTransport
 
 ROOT = Path(__file__).parents[2]
 OUT, IN = 0x40, 0xC0
@@ -71,7 +73,10 @@ def test_device_strings(monkeypatch):
     found = DeviceString.parse()
     assert found == DeviceString("usb:00c0ffee", "usb", "00c0ffee")
     assert found.is_real
-    for wrong in ("", "usbx", "usb:", "emulated:", ":"):
+    assert DeviceString.parse("usb:fd=7").descriptor == "7"
+    assert found.descriptor is None
+    assert DeviceString.parse("replay:a:b?c.jsonl").rest == "a:b?c.jsonl"
+    for wrong in ("", "usbx", "usb:", "emulated:", ":", "replay", "replay:"):
         with pytest.raises(UsageError, match="names no device"):
             DeviceString.parse(wrong)
 
@@ -127,7 +132,7 @@ def test_transfers_and_their_errors(rig):
         ("control C0:A1:1234:5:4", "stalled", 0),
     ]
     assert ("clear halt of EP 0x81", "ok", 0) in seen
-    assert seen[-3:-1] == [("EP 0x02, 4 bytes", "ok", 0), ("EP 0x81, 1024 bytes", "ok", 4)]
+    assert seen[-2:] == [("EP 0x02, 4 bytes", "ok", 0), ("EP 0x81, 1024 bytes", "ok", 4)]
 
 
 def test_time_outs_are_virtual_and_keep_what_came(rig):
@@ -209,6 +214,7 @@ def plugged(monkeypatch, tmp_path):
     find = usb.core.find
     backends = []
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
     monkeypatch.setattr(
         usb.core, "find", lambda backend=None, **how: find(backend=backend or backends[0], **how)
     )
@@ -242,7 +248,7 @@ def test_the_only_device(plugged, rig):
 
 def test_a_neighbour_is_not_taken_for_the_device_that_left(plugged):
     rig = plugged(Rig(2))
-    device = transport.Transport(transport.device.bus.devices(None)[0], "usb:test-1", None, None)
+    device = PluggedTransport(bus.devices(None)[0], "usb:test-1", None, None)
     rig.hosts[0].unplug()
     with pytest.raises(Disconnected, match="did not come back"):
         device.reopen(0.05)
@@ -336,6 +342,38 @@ def test_the_kernels_driver_is_sent_away_and_called_back(plugged, rig, monkeypat
     assert done == [("detach", 0), ("attach", 0)]
 
 
+def test_a_device_is_kept_awake_while_it_is_open(plugged, rig, tmp_path):
+    control = tmp_path / "1-1" / "power" / "control"
+    control.parent.mkdir(parents=True)
+    plugged(rig)
+    control.write_text("auto\n")
+    with transport.open("usb") as device:
+        assert control.read_text() == "on"
+        rig.hosts[0].unplug()
+        control.write_text("auto\n")  # the kernel makes the attribute anew
+        rig.hosts[0].plug()
+        device.reopen()
+        assert control.read_text() == "on"
+    assert control.read_text() == "auto"
+    control.write_text("on\n")
+    transport.open("usb").close()
+    assert control.read_text() == "on\n", "as it was"
+
+
+def test_a_device_that_cannot_be_kept_awake(tmp_path):
+    """As without the right to write; root may write anything but a directory."""
+    (tmp_path / "1-1" / "power" / "control").mkdir(parents=True)
+    for name in ("1-1", "gone"):
+        kept = sysfs.KeptAwake(name, tmp_path)
+        kept.release()
+        kept.release()
+
+
+def test_emulated_devices_leave_the_system_alone(rig, monkeypatch):
+    monkeypatch.setattr(sysfs, "KeptAwake", lambda *args: pytest.fail("it looks into sysfs"))
+    rig.attach().close()
+
+
 # -- who is who -----------------------------------------------------------------------------------------
 
 
@@ -419,10 +457,11 @@ def test_a_real_device_needs_numpy_and_pyusb_alone():
                 if top not in OURS and top not in sys.stdlib_module_names:
                     raise ModuleNotFoundError(name)
         sys.meta_path.insert(0, Guard())
+        from sdk.errors import TowlineError
         from usbgpu import transport
         try:
             transport.open("usb")
-        except transport.device.TowlineError as error:
+        except TowlineError as error:
             print(json.dumps([error.code, error.hint]))
     """
     script = "\n".join(line[8:] for line in script.splitlines())
@@ -434,12 +473,16 @@ def test_a_real_device_needs_numpy_and_pyusb_alone():
     assert code in ("device-missing", "environment"), hint
 
 
-def test_errors_of_pyusb_without_a_class_of_their_own(rig, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "words", "code"),
+    [(errno.EIO, "Input/Output Error", "wire-failed"), (errno.EINVAL, "Invalid parameter", "device-failed")],
+)
+def test_errors_of_pyusb_with_their_words(rig, monkeypatch, number, words, code):
     def fail(*args):
-        raise usb.core.USBError("Input/Output Error", -1, errno.EIO)
+        raise usb.core.USBError(words, -1, number)
 
     with rig.attach() as device:
         monkeypatch.setattr(rig.backend, "ctrl_transfer", fail)
-        with pytest.raises(DeviceFailed, match=r"the transfer failed: .*Input/Output") as failed:
+        with pytest.raises(DeviceFailed, match=rf"the transfer failed: .*{words}") as failed:
             device.control_in(IN, ECHO, length=4)
-        assert failed.value.code == "device-failed"
+        assert failed.value.code == code

@@ -5,19 +5,28 @@
         device.control_out(0x40, 0xE5, value=0x9000, index=0x5A)
         device.bulk_out(data, timeout=2.0)
 
-A device string says what to open (`device_string`): `emulated`, `emulated:IMAGE`, `usb`, `usb:SERIAL`. The
-same code serves an emulated bridge and a real one: both are pyusb devices. What differs is the clock. Time
-of an emulated device is virtual and passes only while a transfer is pending or somebody sleeps, so every wait
-and every time-out of a caller goes through `Transport.clock`; of a real device it is the wall's.
+A device string says what to open (`device_string`): `emulated`, `emulated:IMAGE`, `usb`, `usb:SERIAL`,
+`usb:fd=N`, `replay:FILE`. The same code serves an emulated bridge and a real one: both are pyusb devices.
+What differs is the clock. Time of an emulated device is virtual and passes only while somebody waits or
+sleeps, so every wait and every time-out of a caller goes through `Transport.clock`; of a real device it is
+the wall's.
+
+Several bulk transfers can be in flight (`pipeline`), and whatever a device was asked and answered can be kept
+(`trace.record`) and served again (`replay`).
+
+    parts = [device.submit(device.out_call(part)) for part in parts_of_1_mib]
+    for part in parts:
+        part.result()
 
 A real device belongs to one process at a time (`lock`). Errors are those of `errors`, in the SDK's tree.
 """
 
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
-from usbgpu.transport.device import Speed, Transport, attach, open
+from usbgpu.transport.device import Speed, Transport
 from usbgpu.transport.device_string import DEFAULT_VARIABLE, DeviceString
 from usbgpu.transport.errors import (
+    Abandoned,
     AccessDenied,
     DeviceBusy,
     Disconnected,
@@ -25,28 +34,38 @@ from usbgpu.transport.errors import (
     Overrun,
     Stalled,
     TimedOut,
+    WireFailed,
 )
 from usbgpu.transport.identity import Identity, Running
+from usbgpu.transport.opening import attach, open
+from usbgpu.transport.pipeline import Pending
+from usbgpu.transport.replay import Differs
+from usbgpu.transport.trace import record
 
 __all__ = [
     "DEFAULT_VARIABLE",
+    "Abandoned",
     "AccessDenied",
     "Call",
     "CallKind",
     "Clock",
     "DeviceBusy",
     "DeviceString",
+    "Differs",
     "Disconnected",
     "Identity",
     "NotSent",
     "Observer",
     "Outcome",
     "Overrun",
+    "Pending",
     "Running",
     "Speed",
     "Stalled",
     "TimedOut",
     "Transport",
+    "WireFailed",
     "attach",
     "open",
+    "record",
 ]

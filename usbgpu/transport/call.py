@@ -7,11 +7,14 @@ trace that can be kept, compared, counted and done again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from sdk.errors import TowlineError
-from usbgpu.transport.errors import TimedOut
+from usbgpu.transport.errors import Abandoned, TimedOut
+
+Data = bytes | bytearray | memoryview
+"""Bytes in somebody's memory; a memoryview is one of single bytes."""
 
 
 class CallKind(Enum):
@@ -25,6 +28,11 @@ class CallKind(Enum):
     RESET = "reset"
     """A bus reset; the device is configured again afterwards."""
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether several of its calls may be in flight: `Transport.submit`."""
+        return self in (CallKind.BULK_OUT, CallKind.BULK_IN)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -34,9 +42,11 @@ class Call:
         kind: what.
         request_type: bmRequestType of a control transfer; so are the next three bRequest, wValue, wIndex.
         endpoint: address with direction bit; 0 for control transfers and resets.
-        data: bytes towards the device.
+        data: bytes towards the device. They are not copied: they must not change until the call is over.
         length: bytes wanted from the device.
-        timeout: in seconds of the device's clock.
+        timeout: in seconds of the device's clock. Of a bulk transfer behind others of its endpoint, they
+            count from the end of the one before it.
+        into: where the bytes of a bulk IN transfer go; None for a buffer of their own.
     """
 
     kind: CallKind
@@ -45,9 +55,10 @@ class Call:
     value: int = 0
     index: int = 0
     endpoint: int = 0
-    data: bytes = b""
+    data: Data = b""
     length: int = 0
     timeout: float = 0.0
+    into: memoryview | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         match self.kind:
@@ -67,22 +78,32 @@ class Outcome:
 
     Attributes:
         code: "ok", or the code of the error that was raised.
-        data: bytes from the device.
-        began: seconds of the device's clock; so is `ended`.
+        data: bytes from the device; of a call with `into`, that part of it, which may change afterwards.
+        began: when it was submitted, in seconds of the device's clock; so is `ended`.
+        number: how many calls of this device were submitted before it. Outcomes are told in the order of
+            their ends.
+        message: of the error.
+        transferred: bytes that had passed when it failed, if that is known.
     """
 
     code: str
-    data: bytes
+    data: Data
     began: float
     ended: float
+    number: int = 0
+    message: str = ""
+    transferred: int = 0
 
     @classmethod
-    def of(cls, result: bytes | TowlineError, began: float, ended: float) -> Outcome:
-        """Of what `Transport.perform` returned or raised."""
-        if isinstance(result, TowlineError):
-            return cls(result.code, result.data if isinstance(result, TimedOut) else b"", began, ended)
-        return cls("ok", result, began, ended)
+    def of(cls, result: Data | TowlineError, began: float, ended: float, number: int = 0) -> Outcome:
+        """Of what a call returned or raised."""
+        if not isinstance(result, TowlineError):
+            return cls("ok", result, began, ended, number)
+        data = result.data if isinstance(result, TimedOut) else b""
+        transferred = result.transferred if isinstance(result, TimedOut | Abandoned) else 0
+        return cls(result.code, data, began, ended, number, result.message, transferred)
 
 
 Observer = Callable[[Call, Outcome], None]
-"""Someone who wants to know of every call, once it is over."""
+"""Someone who wants to know of every call, once it is over. One call at a time, in any thread; an observer
+must not use the device."""

@@ -1,42 +1,34 @@
 """`Transport`: a device that is open, and what can be done with it.
 
-A thin layer over pyusb, on purpose: it adds a clock, seconds instead of milliseconds, the SDK's errors, a
-lock, and an observer of every call; and it decides the few things on which pyusb leaves a caller in doubt:
-
-* pyusb returns what came when a bulk transfer times out after some data; here that is always `TimedOut`,
-  with the data in it. (A read of whole packets only that ended at its time-out counts as timed out.)
-* A mass-storage device is taken from the kernel's driver while it is open, and given back on `close`; not
-  while a disk behind it is mounted.
-* A device that leaves the bus and comes back is another one to libusb; `reopen` finds it by its port, or by
-  its serial number, and never takes one for it that was there before.
-
-Several threads may have transfers in flight; `reset`, `reopen` and `close` want the others to have ended.
+What is on the other end is up to its implementations: `plugged` has a device of pyusb, real or emulated, and
+`replay` a recording. All of them have a clock, seconds instead of milliseconds, the SDK's errors, and
+observers of every call.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+import itertools
+from abc import ABC, abstractmethod
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sdk.errors import DeviceFailed, DeviceMissing, TowlineError, UsageError
-from usbgpu.transport import bus, device_string, identity, sysfs
+from sdk.errors import DeviceFailed, TowlineError, UsageError
+from usbgpu.transport import bus, identity
 from usbgpu.transport import clock as clocks
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
-from usbgpu.transport.device_string import DeviceString
-from usbgpu.transport.errors import DeviceBusy, Disconnected, NotSent, TimedOut
-from usbgpu.transport.lock import DeviceLock
+from usbgpu.transport.errors import Disconnected, WireFailed
+from usbgpu.transport.pipeline import Pending, Pipeline
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 TIMEOUT = 5.0
 """Seconds that a call may take if its caller does not say."""
 RETURN_PATIENCE = 10.0
 """Seconds that a device may take to leave the bus and come back."""
-SEARCH_INTERVAL = 0.1
 IN_BIT = 0x80
-TRANSFER_TYPE, BULK = 0x03, 0x02
 
 
 class Speed(Enum):
@@ -54,86 +46,30 @@ class Speed(Enum):
         return self in (Speed.SUPER, Speed.SUPER_PLUS)
 
 
-SPEEDS = dict(enumerate(Speed, 1))
-"""By libusb's numbers (enum libusb_speed)."""
+class Transport(ABC):
+    """An open device; a context manager that closes it. Made by `transport.open` and `transport.attach`.
 
-
-def open(device: str | None = None) -> Transport:
-    """Open a device.
-
-    Args:
-        device: a device string; None for TOWLINE_DEVICE, or `emulated`.
-
-    Raises:
-        UsageError: the string names no device, or more than one.
-        DeviceMissing: no such device is there, it is in use, or it may not be opened.
-        EnvironmentMissing: pyusb or libusb is not there.
-        DeviceFailed: it does not answer as a USB device must.
-    """
-    named = DeviceString.parse(device)
-    if not named.is_real:
-        return attach(device_string.backend(named), named.text)
-    found = bus.the_one(named)
-    return Transport(found, named.text, None, DeviceLock(bus.place(found)))
-
-
-def attach(backend: Any, name: str = "emulated") -> Transport:
-    """Open the first device of a pyusb backend; nobody else can have it.
-
-    Args:
-        backend: with an attribute `clock` if its time is not the wall's.
-        name: for messages.
-
-    Raises:
-        DeviceMissing: the backend has no device.
-        DeviceFailed: it does not answer as a USB device must.
-    """
-    found = bus.devices(backend)
-    if not found:
-        raise DeviceMissing("nothing is attached", where=name)
-    return Transport(found[0], name, backend, None)
-
-
-class Transport:
-    """An open device; a context manager that closes it. Made by `open` and `attach`.
+    Several threads may use it; `reset`, `reopen` and `close` take back what is in flight.
 
     Attributes:
         name: the device string.
         clock: the time that it lives in.
-        observers: called after every call, in the caller's thread.
+        observers: called after every call, one at a time, in the order in which the calls ended, by whichever
+            thread notices; they must not use the device.
         out_endpoint: address of its first bulk OUT endpoint; so is `in_endpoint`.
         packet_size: largest packet of its bulk endpoints, in bytes.
         interface_class: bInterfaceClass of its first interface.
     """
 
-    def __init__(self, found: Any, name: str, backend: Any, lock: DeviceLock | None) -> None:
+    def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
-        self.clock: Clock = clocks.of(backend)
+        self.clock = clock
         self.observers: list[Observer] = []
         self.out_endpoint, self.in_endpoint = 0x02, 0x81
         self.packet_size = 0
         self.interface_class = 0
-        self._backend = backend
-        self._lock = lock
-        self._device = found
-        self._serial = ""
-        self._seen: set[tuple[int, int]] = set()
-        self._driver_sent_away = False
-        self._actions: dict[CallKind, Callable[[Call], bytes]] = {
-            CallKind.CONTROL: self._control,
-            CallKind.BULK_OUT: self._bulk_out,
-            CallKind.BULK_IN: self._bulk_in,
-            CallKind.CLEAR_HALT: self._clear_halt,
-            CallKind.RESET: self._reset,
-        }
-        try:  # what `reopen` must know
-            self._seen |= {(each.bus, each.address) for each in bus.devices(backend)}
-            if backend is None:  # an emulated one never leaves its port
-                self._serial = bus.serial(found)
-            self._claim()
-        except BaseException:
-            self.close()
-            raise
+        self._pipeline = Pipeline(clock, self._tell)
+        self._numbers = itertools.count()
 
     def __enter__(self) -> Transport:
         return self
@@ -154,36 +90,47 @@ class Transport:
         return not isinstance(self.clock, clocks.WallClock)
 
     @property
+    def emulation(self) -> object:
+        """What is emulated, for whoever wants to look behind the scenes: an `emulator.board.Board`.
+
+        None for a real device, or if its maker does not say.
+        """
+        return None
+
+    @property
+    @abstractmethod
     def speed(self) -> Speed:
         """Of the link.
 
         Raises:
-            DeviceFailed: libusb does not know.
+            DeviceFailed: it is not known.
         """
-        found = SPEEDS.get(self._device.speed)
-        if found is None:
-            raise DeviceFailed("the speed of the link is not known", where=self.name)
-        return found
 
     @property
+    @abstractmethod
     def place(self) -> str:
         """Where it is plugged in: bus and ports on the way, as in `usb-2-1.4`."""
-        return bus.place(self._device)
 
     def identify(self) -> identity.Identity:
         """What runs on it: `identity.identify`."""
         return identity.identify(self)
 
     def descriptor(self, kind: int, index: int, length: int, language: int = 0) -> bytes:
-        """GET_DESCRIPTOR from the device itself, past all caches. Raises as `perform`."""
+        """bus.GET_DESCRIPTOR from the device itself, past all caches. Raises as `perform`."""
         return self.control_in(bus.STANDARD_IN, bus.GET_DESCRIPTOR, kind << 8 | index, language, length)
 
     def string(self, index: int) -> str | None:
-        """A string of the device; None for index 0, and if it has no such string."""
+        """A string of the device; None for index 0, and if it has no such string.
+
+        Raises:
+            Disconnected, WireFailed: nobody knows, for nothing came.
+        """
         if not index:
             return None
         try:
             raw = self.descriptor(bus.STRING, index, bus.LONGEST_STRING, bus.LANGUAGE)
+        except (Disconnected, WireFailed):
+            raise
         except DeviceFailed:
             return None
         return raw[2 : raw[0]].decode("utf-16-le", "replace") if len(raw) >= 2 else None
@@ -218,10 +165,17 @@ class Transport:
         """A control transfer towards the device. Raises as `perform`."""
         self.perform(Call(CallKind.CONTROL, request_type, request, value, index, data=data, timeout=timeout))
 
-    def bulk_out(self, data: bytes, *, timeout: float = TIMEOUT, endpoint: int | None = None) -> None:
-        """Send all of `data`, and no empty packet after one of whole packets. Raises as `perform`."""
-        address = self.out_endpoint if endpoint is None else endpoint
-        self.perform(Call(CallKind.BULK_OUT, endpoint=address, data=data, timeout=timeout))
+    def bulk_out(
+        self, data: ReadableBuffer, *, timeout: float = TIMEOUT, endpoint: int | None = None
+    ) -> None:
+        """Send all of `data`, and no empty packet after one of whole packets. Raises as `perform`.
+
+        Args:
+            data: bytes, or any contiguous buffer, such as an array of numpy; it is not copied.
+            timeout: in seconds.
+            endpoint: address; None for the first.
+        """
+        self.perform(self.out_call(data, timeout=timeout, endpoint=endpoint))
 
     def bulk_in(self, length: int, *, timeout: float = TIMEOUT, endpoint: int | None = None) -> bytes:
         """Receive up to `length` bytes, or up to a short packet. Raises as `perform`.
@@ -230,6 +184,35 @@ class Transport:
         """
         address = self.in_endpoint if endpoint is None else endpoint
         return self.perform(Call(CallKind.BULK_IN, endpoint=address, length=length, timeout=timeout))
+
+    def bulk_in_into(
+        self, buffer: WriteableBuffer, *, timeout: float = TIMEOUT, endpoint: int | None = None
+    ) -> int:
+        """Receive into a contiguous buffer, up to its end or a short packet: bytes received.
+
+        Raises as `perform`; what came before a failure is in the buffer.
+        """
+        pending = self.submit(self.in_call(buffer, timeout=timeout, endpoint=endpoint))
+        self._result(pending)
+        return pending.received
+
+    def out_call(
+        self, data: ReadableBuffer, *, timeout: float = TIMEOUT, endpoint: int | None = None
+    ) -> Call:
+        """The call of `bulk_out`, for `submit`. `data` must not change until it is over."""
+        address = self.out_endpoint if endpoint is None else endpoint
+        given = data if isinstance(data, bytes) else _flat(data)
+        return Call(CallKind.BULK_OUT, endpoint=address, data=given, timeout=timeout)
+
+    def in_call(
+        self, buffer: WriteableBuffer, *, timeout: float = TIMEOUT, endpoint: int | None = None
+    ) -> Call:
+        """The call of `bulk_in_into`, for `submit`."""
+        into = _flat(buffer)
+        if into.readonly:
+            raise UsageError("this buffer cannot be written")
+        address = self.in_endpoint if endpoint is None else endpoint
+        return Call(CallKind.BULK_IN, endpoint=address, length=len(into), timeout=timeout, into=into)
 
     def clear_halt(self, endpoint: int) -> None:
         """CLEAR_FEATURE(ENDPOINT_HALT), and forget the host's side of the halt. Raises as `perform`."""
@@ -246,27 +229,54 @@ class Transport:
         """Do what a call says; the bytes that came from the device, if any.
 
         Raises:
-            UsageError: the call makes no sense.
+            UsageError: the call makes no sense, or the device was closed.
             Stalled: the device refused it.
             NotSent: there is no such interface or endpoint.
             TimedOut: it did not end in time.
             Disconnected: the device has gone.
             Overrun: the device sent too much.
+            Abandoned: one that was submitted before it on its endpoint failed, and nobody has seen that yet.
             DeviceFailed: another failure of the transfer.
         """
-        if call.timeout <= 0:
-            raise UsageError(f"a time-out of {call.timeout:g} s", where=str(call))
-        began = self.clock.now()
+        if call.kind.is_bulk:
+            return self._result(self.submit(call))
+        self._check(call)
+        number, began = next(self._numbers), self.clock.now()
         try:
-            result = self._actions[call.kind](call)
+            result = self._act(call)
         except TowlineError as problem:
-            self._tell(call, Outcome.of(problem, began, self.clock.now()))
+            self._over(call, problem, began, number)
             raise
-        self._tell(call, Outcome.of(result, began, self.clock.now()))
+        self._over(call, result, began, number)
         return result
+
+    def submit(self, call: Call) -> Pending:
+        """Begin a bulk transfer, behind those that were submitted before on its endpoint.
+
+        Waits for room if more than `pipeline.WINDOW` bytes are in flight there: what is long should be cut
+        into calls of 1 MiB or so. Virtual time of an emulated device does not pass otherwise, but only when
+        somebody waits: for a result, a control transfer, or the clock.
+
+        Returns:
+            the transfer, whose `result` is what `perform` returns or raises.
+
+        Raises:
+            UsageError: the call makes no sense, or is no bulk transfer; or the device was closed.
+            NotSent: there is no such endpoint.
+        """
+        if not call.kind.is_bulk:
+            raise UsageError("only bulk transfers can be submitted", where=str(call))
+        self._check(call)
+        incoming = call.kind is CallKind.BULK_IN
+        if incoming is not bool(call.endpoint & IN_BIT):
+            raise UsageError("the endpoint has the other direction", where=str(call))
+        if incoming and call.length < 1:
+            raise UsageError(f"a read of {call.length} bytes", where=str(call))
+        return self._pipeline.submit(call, next(self._numbers))
 
     # -- coming and going -------------------------------------------------------------------------------
 
+    @abstractmethod
     def reopen(self, timeout: float = RETURN_PATIENCE) -> None:
         """Wait until the device has left the bus and come back, and go on with that one.
 
@@ -278,151 +288,48 @@ class Transport:
             DeviceMissing: it came back, but may not be opened, or another process was faster.
             DeviceFailed: it came back, and does not answer as a USB device must.
         """
-        place = self.place
-        self._let_go()
-        end = self.clock.now() + timeout
-        while True:
-            last = self.clock.now() >= end
-            try:
-                found = bus.again(self._backend, self._seen, place, self._serial)
-                if found is not None:
-                    self._go_on_with(found)
-                    return
-            except (DeviceFailed, DeviceMissing):  # udev or a driver may not be through with it yet
-                if last:
-                    raise
-            if last:
-                raise Disconnected(
-                    f"the device did not come back within {timeout:g} s",
-                    where=self.name,
-                    hint="unplug it, plug it in again, and look at `dmesg`",
-                )
-            self.clock.sleep(SEARCH_INTERVAL)
 
+    @abstractmethod
     def close(self) -> None:
-        """Let the device go; harmless if that was done."""
-        self._let_go()
-        if self._driver_sent_away:
-            self._driver_sent_away = False
-            with contextlib.suppress(bus.pyusb().core.USBError):
-                self._device.attach_kernel_driver(0)
-            self._let_go()
-        if self._lock is not None:
-            self._lock.release()
+        """Take back what is in flight, and let the device go; harmless if that was done."""
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _check(self, call: Call) -> None:
+        """Refuse a call that cannot be made: raises UsageError or NotSent."""
+        if call.timeout <= 0:
+            raise UsageError(f"a time-out of {call.timeout:g} s", where=str(call))
+
+    @abstractmethod
+    def _act(self, call: Call) -> bytes:
+        """Do what a call other than a bulk transfer says."""
+
+    @staticmethod
+    def _result(pending: Pending) -> bytes:
+        """Wait for it; a wait that is cut short, as by Ctrl-C, leaves nothing in flight."""
+        try:
+            return pending.result()
+        except BaseException:
+            pending.cancel()
+            raise
+
+    def _over(self, call: Call, result: bytes | TowlineError, began: float, number: int) -> None:
+        with self._pipeline.lock:
+            self._pipeline.settle()  # what ended before it is told first
+            self._tell(call, Outcome.of(result, began, self.clock.now(), number))
+
     def _tell(self, call: Call, outcome: Outcome) -> None:
-        for observer in self.observers:
+        for observer in tuple(self.observers):
             observer(call, outcome)
 
-    def _go_on_with(self, found: Any) -> None:
-        """Take the device that came back in place of the one that left."""
-        if self._lock is not None and bus.place(found) != self._lock.name:
-            lock = DeviceLock(bus.place(found))
-            self._lock.release()
-            self._lock = lock
-        self._device = found
-        try:
-            self._claim()
-        except BaseException:
-            self._let_go()
-            raise
-        self._seen.add((found.bus, found.address))
 
-    def _claim(self) -> None:
-        """Configure the device if nobody has, take its first interface, and look at its endpoints."""
-        device = self._device
-        with bus.translating(self.name):
-            try:
-                configuration = device.get_active_configuration()
-            except bus.pyusb().core.USBError as problem:
-                if problem.errno is not None:  # without one, it is pyusb that says that none is set
-                    raise
-                device.set_configuration()
-                configuration = device.get_active_configuration()
-            interface = next(iter(configuration), None)
-            if interface is None:
-                raise DeviceFailed("the device has no interface", where=self.name)
-            with contextlib.suppress(NotImplementedError):  # systems without kernel drivers to detach
-                if device.is_kernel_driver_active(0):
-                    if places := sysfs.mounted(self.place.removeprefix("usb-")):
-                        raise DeviceBusy(
-                            f"a disk behind it is mounted: {', '.join(places)}",
-                            where=self.name,
-                            hint="unmount it first",
-                        )
-                    device.detach_kernel_driver(0)
-                    self._driver_sent_away = True
-            bus.pyusb().util.claim_interface(device, 0)
-        self.interface_class = interface.bInterfaceClass
-        self.packet_size = 512
-        bulk = [endpoint for endpoint in interface if endpoint.bmAttributes & TRANSFER_TYPE == BULK]
-        for endpoint in reversed(bulk):
-            self.packet_size = endpoint.wMaxPacketSize
-            if endpoint.bEndpointAddress & IN_BIT:
-                self.in_endpoint = endpoint.bEndpointAddress
-            else:
-                self.out_endpoint = endpoint.bEndpointAddress
+def _flat(buffer: ReadableBuffer) -> memoryview:
+    """The bytes of a buffer, where they are.
 
-    def _let_go(self) -> None:
-        with contextlib.suppress(bus.pyusb().core.USBError):
-            bus.pyusb().util.dispose_resources(self._device)
-
-    def _control(self, call: Call) -> bytes:
-        incoming = bool(call.request_type & IN_BIT)
-        with bus.translating(str(call), call.timeout):
-            answer = self._device.ctrl_transfer(
-                call.request_type,
-                call.request,
-                call.value,
-                call.index,
-                call.length if incoming else call.data,
-                bus.milliseconds(call.timeout),
-            )
-        if incoming:
-            return bytes(answer)
-        if answer != len(call.data):
-            raise DeviceFailed(f"the device took {answer} bytes of {len(call.data)}", where=str(call))
-        return b""
-
-    def _bulk_out(self, call: Call) -> bytes:
-        with bus.translating(str(call), call.timeout):
-            sent: int = self._device.write(call.endpoint, call.data, bus.milliseconds(call.timeout))
-        if sent < len(call.data):
-            raise TimedOut(
-                f"the device took {sent} bytes of {len(call.data)} in {call.timeout:g} s",
-                where=str(call),
-                transferred=sent,
-            )
-        return b""
-
-    def _bulk_in(self, call: Call) -> bytes:
-        if call.length < 1:
-            raise UsageError(f"a read of {call.length} bytes", where=str(call))
-        began = self.clock.now()
-        with bus.translating(str(call), call.timeout):
-            data = bytes(self._device.read(call.endpoint, call.length, bus.milliseconds(call.timeout)))
-        whole = len(data) < call.length and len(data) % self.packet_size == 0
-        if whole and self.clock.now() - began >= call.timeout:
-            raise TimedOut(
-                f"the device sent {len(data)} bytes of {call.length} in {call.timeout:g} s",
-                where=str(call),
-                transferred=len(data),
-                data=data,
-            )
-        return data
-
-    def _clear_halt(self, call: Call) -> bytes:
-        with bus.translating(str(call), call.timeout):
-            self._device.clear_halt(call.endpoint)
-        return b""
-
-    def _reset(self, call: Call) -> bytes:
-        try:
-            with bus.translating(str(call), call.timeout):
-                self._device.reset()
-        except NotSent as problem:  # libusb found other descriptors than before
-            raise Disconnected("the device came back as another", where=str(call)) from problem
-        self._claim()
-        return b""
+    Raises:
+        UsageError: they do not lie one behind the other.
+    """
+    try:
+        return memoryview(buffer).cast("B")
+    except TypeError as problem:
+        raise UsageError(f"no contiguous bytes: {problem}", hint="numpy.ascontiguousarray(...)") from problem

@@ -2,6 +2,8 @@
 
     usb               the only bridge on the bus
     usb:SERIAL        the one with that serial number
+    usb:fd=N          the one whose file is open already as descriptor N, as Android hands it out
+    replay:FILE       a recording (`trace`): answers the same calls in the same order as the device did
     NAME, NAME:SPEC   what the entry point NAME of the group `towline.devices` makes: a pyusb backend with one
                       device. The emulator offers `emulated` and `emulated:IMAGE`, and behind either options
                       such as `?speed=high` (see emulator/board.py).
@@ -21,6 +23,8 @@ from sdk.errors import EnvironmentMissing, UsageError
 DEFAULT_VARIABLE = "TOWLINE_DEVICE"
 DEFAULT = "emulated"
 REAL = "usb"
+REPLAY = "replay"
+DESCRIPTOR = "fd="
 GROUP = "towline.devices"
 
 
@@ -49,10 +53,12 @@ class DeviceString:
         place, _, _ = chosen.partition("?")
         kind, colon, rest = place.partition(":")
         known = kinds()
-        if kind not in known or (colon and not rest):
+        if kind == REPLAY:  # a file's name may hold anything
+            place, rest = chosen, chosen.partition(":")[2]
+        if kind not in known or (colon and not rest) or (kind == REPLAY and not rest):
             raise UsageError(
                 f"{chosen!r} names no device",
-                hint=f"devices: {', '.join(known)}; usb:SERIAL, emulated:IMAGE",
+                hint=f"devices: {', '.join(known)}; usb:SERIAL, usb:fd=N, emulated:IMAGE, replay:FILE",
             )
         return cls(chosen, kind, rest)
 
@@ -61,10 +67,16 @@ class DeviceString:
         """Whether it is a device on the machine's own bus."""
         return self.kind == REAL
 
+    @property
+    def descriptor(self) -> str | None:
+        """The file descriptor that a real device was given as, as it was written; None for others."""
+        given = self.is_real and self.rest.startswith(DESCRIPTOR)
+        return self.rest.removeprefix(DESCRIPTOR) if given else None
+
 
 def kinds() -> list[str]:
     """What a device string can begin with."""
-    return [REAL, *sorted(entry_points(group=GROUP).names)]
+    return [REAL, REPLAY, *sorted(entry_points(group=GROUP).names)]
 
 
 def backend(device: DeviceString) -> Any:

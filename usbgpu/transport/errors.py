@@ -46,6 +46,32 @@ class TimedOut(DeviceFailed):
         self.data = data
 
 
+class Abandoned(DeviceFailed):
+    """A transfer was taken back because one before it on its endpoint failed, or its device was let go.
+
+    Attributes:
+        cause: what befell the one before; None if there was none.
+        transferred: bytes that had passed all the same. An emulated device gets none behind a failure. A
+            real controller goes on to the next transfer if it met a transaction error (cable, power) before
+            anybody can stop it: then this may not be 0, and the endpoint wants a reset.
+    """
+
+    code = "abandoned"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        cause: TowlineError | None = None,
+        transferred: int = 0,
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.cause = cause
+        self.transferred = transferred
+
+
 class NotSent(DeviceFailed):
     """The host's system knows no such interface or endpoint, and kept the request to itself."""
 
@@ -62,6 +88,12 @@ class Overrun(DeviceFailed):
     """The device sent more than was asked for."""
 
     code = "overrun"
+
+
+class WireFailed(DeviceFailed):
+    """A packet did not get through, however often the host's controller repeated it."""
+
+    code = "wire-failed"
 
 
 class AccessDenied(DeviceMissing):
@@ -107,5 +139,17 @@ def translated(problem: Any, where: str, timeout: float | None = None) -> Towlin
                 "the device is in use",
                 where=where,
                 hint="end the other program, or detach the kernel's driver",
+            )
+        case errno.ENOMEM:
+            return DeviceFailed(
+                "the system has no memory for the transfer",
+                where=where,
+                hint="send less at a time; /sys/module/usbcore/parameters/usbfs_memory_mb is Linux's limit",
+            )
+        case errno.EIO:
+            return WireFailed(
+                f"the transfer failed: {problem}",
+                where=where,
+                hint="try another cable or port",
             )
     return DeviceFailed(f"the transfer failed: {problem}", where=where)

@@ -1,4 +1,4 @@
-"""What Linux knows of the bridges that are plugged in, without opening them: for advice to the user.
+"""What Linux knows of the bridges that are plugged in, without opening them, and whether it suspends them.
 
 From the attributes of USB devices in sysfs (Documentation/ABI/testing/sysfs-bus-usb). On another system
 nothing is found.
@@ -6,6 +6,7 @@ nothing is found.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,6 +80,33 @@ def mounted(name: str, devices: Path = DEVICES, mounts: Path = MOUNTS) -> list[s
         return []
     # Some file systems have a number of their own; then the source, second behind the dash, tells.
     return [line[4] for line in lines if line[2] in numbers or line[line.index("-") + 2] in files]
+
+
+class KeptAwake:
+    """Keeps the kernel from suspending a device until `release`, if the user may say so.
+
+    A suspended bridge loses its PCIe link. Without the right to write, `towline doctor` says what to do.
+
+    Args:
+        name: the kernel's, as in `Plugged`.
+        devices: where sysfs has the USB devices.
+    """
+
+    def __init__(self, name: str, devices: Path | None = None) -> None:
+        self._path = (devices or DEVICES) / name / "power" / "control"
+        self._before = ""
+        with contextlib.suppress(OSError):
+            before = self._path.read_text().strip()
+            if before == "auto":
+                self._path.write_text("on")
+                self._before = before
+
+    def release(self) -> None:
+        """As it was before; harmless if that was done, or the device has gone."""
+        before, self._before = self._before, ""
+        if before:
+            with contextlib.suppress(OSError):
+                self._path.write_text(before)
 
 
 def _read(path: Path, attribute: str) -> str:

@@ -1,0 +1,65 @@
+"""Opening a device by its device string."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdk.errors import DeviceMissing
+from usbgpu.transport import bus, device_string, libusb
+from usbgpu.transport.device import Transport
+from usbgpu.transport.device_string import DeviceString
+from usbgpu.transport.lock import DeviceLock
+from usbgpu.transport.plugged import PluggedTransport
+from usbgpu.transport.replay import ReplayedTransport
+
+
+def open(device: str | None = None) -> Transport:
+    """Open a device.
+
+    Args:
+        device: a device string; None for TOWLINE_DEVICE, or `emulated`.
+
+    Raises:
+        UsageError: the string names no device, or more than one.
+        InvalidInput: the file to replay is no trace.
+        DeviceMissing: no such device is there, it is in use, or it may not be opened.
+        EnvironmentMissing: pyusb or libusb is not there.
+        DeviceFailed: it does not answer as a USB device must.
+    """
+    named = DeviceString.parse(device)
+    if named.kind == device_string.REPLAY:
+        return ReplayedTransport(named.rest, named.text)
+    if not named.is_real:
+        return attach(device_string.backend(named), named.text)
+    if named.descriptor is not None:
+        return _given(named.descriptor, named.text)
+    found = bus.the_one(named)
+    return PluggedTransport(found, named.text, None, DeviceLock(bus.place(found)))
+
+
+def attach(backend: Any, name: str = "emulated") -> Transport:
+    """Open the first device of a pyusb backend; nobody else can have it.
+
+    Args:
+        backend: with an attribute `clock` if its time is not the wall's.
+        name: for messages.
+
+    Raises:
+        DeviceMissing: the backend has no device.
+        DeviceFailed: it does not answer as a USB device must.
+    """
+    found = bus.devices(backend)
+    if not found:
+        raise DeviceMissing("nothing is attached", where=name)
+    return PluggedTransport(found[0], name, backend, None)
+
+
+def _given(number: str, name: str) -> Transport:
+    """The device of a file descriptor."""
+    backend = libusb.wrapped(number)
+    try:
+        (found,) = bus.devices(backend)
+        return PluggedTransport(found, name, backend, DeviceLock(bus.place(found)))
+    except BaseException:
+        backend.close()
+        raise
