@@ -17,7 +17,7 @@ list that is packed is one that the firmware does not refuse.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,6 +50,9 @@ CAUSES = RESULT_TRAILER.member("cause").values
 REFUSED = 0x20
 """Causes from here on, without an opcode, are of a list that was refused."""
 
+Data = bytes | bytearray | memoryview
+"""Bytes in somebody's memory; a memoryview is one of single bytes."""
+
 _BY_NAME = {opcode.name: opcode for opcode in commands.OPCODES}
 _BY_CODE = {opcode.code: opcode for opcode in commands.OPCODES}
 _PHY = 1 << 16
@@ -57,6 +60,25 @@ _PHY = 1 << 16
 
 class ListError(ValueError):
     """A list that cannot be, or a result that is none."""
+
+
+class Parts:
+    """Payload in pieces of somebody's memory, which must not change until the list has run.
+
+    Args:
+        rounds: of each round of the loop, or of the only one, its pieces in order; all rounds have one size.
+    """
+
+    def __init__(self, rounds: Sequence[Sequence[Data]]) -> None:
+        self.rounds = rounds
+        sizes = {sum(map(len, pieces)) for pieces in rounds}
+        if len(sizes) != 1:
+            raise ListError(f"payload of {len(sizes)} different sizes in the rounds of a loop")
+        self._size = sizes.pop() * len(rounds)
+
+    def __len__(self) -> int:
+        """Bytes of all rounds."""
+        return self._size
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +96,14 @@ class Operation:
     value: int = 0
     mask: int = 0
     timeout: int = 0
-    payload: bytes = b""
+    payload: bytes | Parts = b""
+
+    def round(self, number: int, rounds: int) -> Sequence[Data]:
+        """The pieces of its payload in one round of a loop."""
+        if isinstance(self.payload, Parts):
+            return self.payload.rounds[number]
+        size = len(self.payload) // rounds
+        return (memoryview(self.payload)[number * size : (number + 1) * size],)
 
     @property
     def size(self) -> int:
@@ -165,7 +194,7 @@ class CommandList:
     @property
     def result_size(self) -> int:
         """Bytes of its result, if it does not fail."""
-        return sum(operation.result_size for operation, _, _ in self._run()) + RESULT_TRAILER.size
+        return sum(operation.result_size for operation, _, _ in self.steps()) + RESULT_TRAILER.size
 
     @property
     def waits_for_host(self) -> bool:
@@ -248,7 +277,7 @@ class CommandList:
             raise ListError(f"{count} bytes of XDATA from {address:#06x}")
         self._add("XDATA_READ", count=_word(count), address=_word(address) | phy * _PHY)
 
-    def slot_out(self, slot: int, slots: int, data: bytes) -> None:
+    def slot_out(self, slot: int, slots: int, data: bytes | Parts) -> None:
         """Have the next payload go to SRAM slots, past the CPU. In a loop, `data` is that of all rounds."""
         sectors = self._count(data, SECTOR)
         self._add("SLOT_OUT", count=slots, address=slot, value=_sectors(slot, slots, sectors), payload=data)
@@ -256,15 +285,14 @@ class CommandList:
     def slot_in(self, slot: int, slots: int, sectors: int) -> None:
         """Have the host read SRAM slots from EP 0x81, once a device has written the completion entry.
 
-        The list must go on to `sync`, and the host must send its packet only when it has read the sectors.
+        The next `slot_in`, and after the last one `sync`, waits until the host has sent SYNC_PACKET; it must
+        not do so before it has read the sectors.
         """
-        if self._unread:
-            raise ListError("two slot transfers towards the host without a sync between them")
         self._add("SLOT_IN", count=slots, address=slot, value=_sectors(slot, slots, sectors))
         self._unread = True
 
     def sync(self) -> None:
-        """Wait until the host says that it has read what `slot_in` gave: a packet of payload, SYNC_PACKET."""
+        """Wait until the host says that it has read what the last `slot_in` gave: by SYNC_PACKET."""
         self._add("SYNC")
         self._unread = False
 
@@ -296,19 +324,34 @@ class CommandList:
         self._in_loop, self._rounds = False, 1
         self._add("END")
 
+    def steps(self) -> Iterator[tuple[Operation, int, int]]:
+        """Each operation as it will run, in a loop again and again; with its round and how many there are."""
+        operations = iter(self.operations)
+        for operation in operations:
+            if operation.opcode.name != "LOOP":
+                yield operation, 0, 1
+                continue
+            body = list(itertools.takewhile(lambda inner: inner.opcode.name != "END", operations))
+            for number in range(operation.count):
+                yield from ((inner, number, operation.count) for inner in body)
+
     # -- the wire ---------------------------------------------------------------------------------------
 
     def pack(self, sequence: int, packet: int) -> tuple[bytes, bytes]:
-        """The list and its payload, for the bulk OUT endpoint.
+        """The list and its payload, for the bulk OUT endpoint: `head` and all of `payload`."""
+        return self.head(sequence, packet), b"".join(self.payload(packet))
 
-        A list that has payload is padded to whole packets, so that both can be one transfer.
+    def head(self, sequence: int, packet: int) -> bytes:
+        """The list, for the bulk OUT endpoint.
+
+        One that has payload is padded to whole packets, so that both can be one transfer.
 
         Args:
             sequence: its sequence number.
             packet: bytes of the endpoint's largest packet, one of `commands.PACKETS`.
 
         Raises:
-            ListError: it is too long, a loop is open, or payload does not fit packets of that size.
+            ListError: it is too long, or not complete.
         """
         if packet not in commands.PACKETS:
             raise ListError(f"packets of {packet} bytes; they have {commands.PACKETS}")
@@ -323,10 +366,39 @@ class CommandList:
             data += operation.pack()
         data += bytes(LIST_TRAILER.size)
         _seal(data, len(data) - 2)
-        payload = self._payload(packet)
-        if payload:
+        if any(len(operation.payload) for operation in self.operations):
             data += bytes(-len(data) % packet)
-        return bytes(data), payload
+        return bytes(data)
+
+    def payload(self, packet: int) -> Iterator[Data]:
+        """The payload of its operations, piece by piece.
+
+        Args:
+            packet: as in `pack`.
+
+        Raises:
+            ListError: it does not fit packets of that size, or comes too late.
+        """
+        size = 0
+        bare = synced = False  # the payload so far ends with that of a slot transfer; a sync has come
+        for operation, number, rounds in self.steps():
+            synced |= operation.opcode.name in ("SLOT_IN", "SYNC")
+            if not len(operation.payload):
+                continue
+            if synced:
+                raise ListError("payload after a SLOT_IN: put it into another list")
+            if bare and size % packet:
+                raise ListError(
+                    f"payload of a slot transfer, before other, must be whole packets of {packet} bytes"
+                )
+            if padding := -size % packet:
+                yield bytes(padding)
+                size += padding
+            bare = operation.opcode.name == "SLOT_OUT"
+            for piece in operation.round(number, rounds):
+                part = piece if bare else payload_packets(bytes(piece), packet)
+                yield part
+                size += len(part)
 
     def parse(self, data: bytes, sequence: int) -> Result:
         """What a transfer on EP 0x81 says of this list.
@@ -344,7 +416,7 @@ class CommandList:
             raise ListError(f"the result of list {fields['sequence']}, not of list {sequence}")
         values: list[int | bytes] = []
         place = 0
-        for operation, _, _ in self._run():
+        for operation, _, _ in self.steps():
             if place + operation.result_size > len(given):
                 break
             if operation.opcode.result:
@@ -373,50 +445,22 @@ class CommandList:
         value: int = 0,
         mask: int = 0,
         timeout: int = 0,
-        payload: bytes = b"",
+        payload: bytes | Parts = b"",
     ) -> None:
+        given = payload if isinstance(payload, Parts) else bytes(payload)
         self.operations.append(
-            Operation(_BY_NAME[name], enables, count, address, value, mask, timeout, bytes(payload))
+            Operation(_BY_NAME[name], enables, count, address, value, mask, timeout, given)
         )
 
-    def _count(self, data: bytes, unit: int) -> int:
+    def _count(self, data: bytes | Parts, unit: int) -> int:
         """Units of `data` in each round."""
+        if isinstance(data, Parts) and len(data.rounds) != self._rounds:
+            raise ListError(f"payload of {len(data.rounds)} rounds in a loop of {self._rounds}")
         count, rest = divmod(len(data), unit * self._rounds)
         if rest:
             each = f" in each of {self._rounds} rounds" if self._rounds > 1 else ""
             raise ListError(f"{len(data)} bytes are not whole units of {unit} bytes{each}")
         return _word(count)
-
-    def _run(self) -> Iterator[tuple[Operation, int, int]]:
-        """Each operation as it will run, in a loop again and again; with its round and how many there are."""
-        operations = iter(self.operations)
-        for operation in operations:
-            if operation.opcode.name != "LOOP":
-                yield operation, 0, 1
-                continue
-            body = list(itertools.takewhile(lambda inner: inner.opcode.name != "END", operations))
-            for number in range(operation.count):
-                yield from ((inner, number, operation.count) for inner in body)
-
-    def _payload(self, packet: int) -> bytes:
-        data = bytearray()
-        bare = synced = False  # the payload so far ends with that of a slot transfer; a sync has come
-        for operation, number, rounds in self._run():
-            synced |= operation.opcode.name == "SYNC"
-            size = len(operation.payload) // rounds
-            if not size:
-                continue
-            if synced:
-                raise ListError("payload after a sync: put it into another list")
-            if bare and len(data) % packet:
-                raise ListError(
-                    f"payload of a slot transfer, before other, must be whole packets of {packet} bytes"
-                )
-            data += bytes(-len(data) % packet)
-            part = operation.payload[number * size : (number + 1) * size]
-            bare = operation.opcode.name == "SLOT_OUT"
-            data += part if bare else payload_packets(part, packet)
-        return bytes(data)
 
 
 def config_address(bus: int, device: int, function: int, register: int) -> int:

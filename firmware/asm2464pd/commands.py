@@ -36,9 +36,9 @@ trailer; longer results must be read meanwhile.
 
 Nothing tells the firmware that a slot transfer is over. Towards the SRAM the device says so, by a fence that
 the list waits for before it goes on with other payload or ends: EP 0x02 may carry nothing else until then.
-Towards the host, the host says so, by a packet of payload without dwords that SYNC waits for: EP 0x81 may
-carry nothing else until then. If a list fails between SLOT_IN and SYNC, INFO tells why, and a bus reset frees
-the endpoint: nothing else disarms the engine.
+Towards the host, the host says so, by a packet of payload without dwords that SYNC waits for, or the next
+SLOT_IN: EP 0x81 may carry nothing else until then. If a list fails between SLOT_IN and SYNC, INFO tells why,
+and a bus reset frees the endpoint: nothing else disarms the engine.
 
 Checksums are Fletcher's with two sums modulo 256, over the whole list or the packet without its padding; the
 two check bytes in it are such that both sums come out as 0.
@@ -221,7 +221,8 @@ OPCODES: tuple[Opcode, ...] = (
         "SLOT_IN",
         0x10,
         "Arms the slot DMA the other way: the host reads the sectors from EP 0x81, before the result, once a "
-        "device has written the completion entry. It does not wait.",
+        "device has written the completion entry. It does not wait for that. For the sectors of a SLOT_IN "
+        "before it, it waits as SYNC does.",
     ),
     Opcode(
         "FENCE",
@@ -235,8 +236,8 @@ OPCODES: tuple[Opcode, ...] = (
     Opcode(
         "SYNC",
         0x14,
-        "Waits for a packet of payload with no dwords. The host sends it when it has read the sectors of a "
-        "SLOT_IN.",
+        "Waits for a packet of payload with no dwords. The host sends one when it has read the sectors of a "
+        "SLOT_IN; of the last one, a list must wait for it.",
         payload=True,
     ),
 )

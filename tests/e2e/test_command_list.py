@@ -10,6 +10,7 @@ import struct
 
 import pytest
 
+from emulator.pcie.endpoint import OFFSETS
 from emulator.usb.wire import Setup, Speed
 from firmware.asm2464pd import commands
 from firmware.asm2464pd.command_list import SYNC_PACKET, CommandList, config_address
@@ -495,6 +496,56 @@ def test_slots_towards_the_host(host):
     host.works()
 
 
+def test_each_transfer_towards_the_host_waits_for_the_one_before(host):
+    """The WRITE behind a SLOT_IN is done when it is armed, and not before."""
+    data = noise(4 * SLOT_SIZE, 8)
+    device = host.board.endpoint
+    host.board.usb.pump.post(lambda: device.upstream.dma_write(SRAM_PCIE + 4 * SLOT_SIZE, data))
+    built = CommandList()
+    built.write(REGISTERS + OFFSETS["FENCE"], 0x82_200C)
+    with built.loop(2):
+        for number in range(2):
+            built.slot_in(4 + number, 1, SLOT_SIZE // 512)
+            built.write(SCRATCH, 1 + number)
+            built.write(REGISTERS + OFFSETS["SIGNAL"], 0)
+    built.slot_in(6, 2, 2 * SLOT_SIZE // 512)
+    built.write(REGISTERS + OFFSETS["SIGNAL"], 0)
+    built.sync()
+    built.read(SCRATCH)
+    host.wait(host.send(built))
+    host.sleep(1e-3)
+    for number in range(5):
+        assert device.read(2, OFFSETS["SCRATCH"], 4)[0] == (2 if number == 4 else 1 + number % 2)
+        start, size = (number % 2 * SLOT_SIZE, SLOT_SIZE) if number < 4 else (2 * SLOT_SIZE, 2 * SLOT_SIZE)
+        assert host.wait(host.receive(size)) == data[start : start + size]
+        host.sleep(1e-3)
+        answer = host.receive() if number == 4 else None
+        host.wait(host.board.usb.submit(OUT, SYNC_PACKET))
+        host.sleep(1e-3)
+    assert built.parse(host.wait(answer), host.sequence).values == (2,)
+    host.sequence += 1
+    host.works()
+
+
+@pytest.mark.parametrize(("enables", "address"), [(0x1F, 0), (0x0F, 2)])
+def test_a_write_behind_a_slot_transfer_that_cannot_be_is_named(enables, address):
+    host = host_of()
+    built = CommandList()
+    built.slot_in(4, 1, 1)
+    built.write(RAM, 1)
+    built.sync()
+    out, _ = built.pack(host.sequence, host.packet)
+    damaged = bytearray(out[: built.size])
+    write = 8 + 16
+    damaged[write + 1] = enables
+    damaged[write + 4] |= address
+    damaged[-2:] = bytes(2)
+    damaged[-2:] = commands.check_bytes(bytes(damaged), len(damaged) - 2)
+    host.wait(host.board.usb.submit(OUT, bytes(damaged)))
+    host.sleep(1e-3)
+    assert (host.info()["cause"], host.info()["opcode"], host.info()["index"]) == (CAUSE["bad operand"], 1, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("speed", [Speed.SUPER_PLUS, Speed.HIGH], ids=["superspeed", "highspeed"])
 def test_a_stream_longer_than_the_sram(speed):
@@ -515,6 +566,7 @@ def test_a_stream_longer_than_the_sram(speed):
     assert rate >= 0.9 * link
 
 
+@pytest.mark.slow
 def test_the_data_paths_are_as_fast_as_they_should_be():
     """The bounds, beside the published loops of the same run. Clocks are exact: a second run is the same."""
     found = measure()

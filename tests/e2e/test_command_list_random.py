@@ -20,10 +20,11 @@ AREA = 64
 
 
 class Model:
-    """What a list should do to AREA dwords of memory at RAM, and give."""
+    """What a list should do to AREA dwords of memory at an address, and give."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, ram: int = RAM) -> None:
         self.rng = rng
+        self.ram = ram
         self.memory = [rng.getrandbits(32) for _ in range(AREA)]
         self.built = CommandList()
         self.values: list[int | bytes] = []
@@ -32,7 +33,7 @@ class Model:
         rng, memory, built = self.rng, self.memory, self.built
         place, value, mask = rng.randrange(AREA), rng.getrandbits(32), rng.getrandbits(32)
         dwords = rng.randrange(AREA - place + 1)
-        address = RAM + 4 * place
+        address = self.ram + 4 * place
         match rng.randrange(8):
             case 0:
                 enables = rng.randrange(16)

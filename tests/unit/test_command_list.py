@@ -10,6 +10,7 @@ from firmware.asm2464pd import commands
 from firmware.asm2464pd.command_list import (
     CommandList,
     ListError,
+    Parts,
     config_address,
     payload_packets,
     unpack,
@@ -232,8 +233,29 @@ def test_lists_that_cannot_be():
         built.pack(0, 1024)
     built.sync()
     built.block_write(0, bytes(4))
-    with pytest.raises(ListError, match="after a sync"):
+    with pytest.raises(ListError, match="after a SLOT_IN"):
         built.pack(0, 1024)
     built = CommandList()
     with pytest.raises(ListError, match="do not nest"), built.loop(2), built.loop(2):
         pass
+
+
+def test_payload_may_come_in_pieces_of_somebodys_memory():
+    data = bytes(range(256)) * 8
+    view = memoryview(data)
+    whole, pieces = CommandList(), CommandList()
+    for built, payload in (
+        (whole, data),
+        (pieces, Parts([[view[:300], view[300:1024]], [view[1024:1025], view[1025:]]])),
+    ):
+        with built.loop(2):
+            built.slot_out(1, 1, payload)
+    assert pieces.pack(3, 1024) == whole.pack(3, 1024)
+    assert [len(piece) for piece in pieces.payload(1024)] == [300, 724, 1, 1023]
+    built = CommandList()
+    with pytest.raises(ListError, match="1 rounds in a loop of 2"), built.loop(2):
+        built.slot_out(1, 1, Parts([[view[:1024]]]))
+    with pytest.raises(ListError, match="2 different sizes"):
+        Parts([[view[:512]], [view[:1024]]])
+    with pytest.raises(ListError, match="not whole units"):
+        CommandList().slot_out(1, 1, Parts([[view[:100]]]))

@@ -37,6 +37,7 @@ static __xdata u8 packet[8];    /* the same as an address; its upper bytes are n
 static u16 end;                 /* where the list's trailer is */
 static volatile __xdata u8 *loop_operation;
 static u16 loop_rounds, loop_index;
+static __bit unread;            /* the sectors of a SLOT_IN, as far as the host has said */
 
 #define VALUE (operation + OPERATION_VALUE_OFFSET)
 #define MASK (OPERATION_SIZE + EXTENSION_MASK_OFFSET - OPERATION_VALUE_OFFSET) /* from VALUE */
@@ -226,6 +227,7 @@ static u8 fifo_out(void)
 /* A packet of payload with number 0, no dwords, and so with a checksum of 0. */
 static u8 sync(void)
 {
+    unread = 0;
     number = 0;
     if (!list_take_packet())
         return NO_COMPLETION;
@@ -330,18 +332,24 @@ static u8 xdata_read(void)
 }
 
 /* slots_arm takes the lowest byte of slot and count, and of the sectors 15 bits. */
-static u8 arm_slots(u16 direction)
+static u8 is_beyond_slots(void)
 {
     u8 beyond = HIGH(left);
-    u8 cause = BAD_OPERAND;
 
     beyond |= PLANE;
     beyond |= TLP_ADDRESS_1;
     beyond |= TLP_DATA_1 & HIGH(SLOTS_TO_HOST);
     beyond |= TLP_DATA_2;
     beyond |= TLP_DATA_3;
+    return beyond;
+}
+
+static u8 arm_slots(u8 first, u16 sectors)
+{
+    u8 cause = BAD_OPERAND;
+
     HOLD;
-    if (!beyond && !GIVEN_UP && slots_arm(TLP_ADDRESS_0, (u8)left, load16(VALUE) | direction))
+    if (!GIVEN_UP && slots_arm(first, (u8)left, sectors))
         cause = DONE;
     RELEASE;
     return cause;
@@ -349,12 +357,38 @@ static u8 arm_slots(u16 direction)
 
 static u8 slot_out(void)
 {
-    return arm_slots(0);
+    return is_beyond_slots() ? BAD_OPERAND : arm_slots(TLP_ADDRESS_0, load16(VALUE));
 }
 
+/* The link is idle from when the host has read the sectors of the SLOT_IN before until the device hears that
+ * this one is armed. So a WRITE behind it, which says so, is made ready first, unless a completion that comes
+ * late may take the place of its value. */
 static u8 slot_in(void)
 {
-    return arm_slots(SLOTS_TO_HOST);
+    volatile __xdata u8 *next = block_operation;
+    u8 first = TLP_ADDRESS_0;
+    u16 sectors = load16(VALUE) | SLOTS_TO_HOST;
+    u8 cause = DONE;
+    u8 tells = 0;
+
+    if (is_beyond_slots())
+        return BAD_OPERAND;
+    if (*next == OPCODE_WRITE && end - (u16)next >= OPERATION_SIZE && !tlp_guarded) {
+        TLP_FMT_TYPE = MEMORY_WRITE | block_load();
+        tells = !block_misfit;
+    }
+    if (unread)
+        cause = sync();
+    unread = 1;
+    if (cause == DONE)
+        cause = arm_slots(first, sectors);
+    if (cause == DONE && tells && LINK_IS_UP) {
+        tlp_launch();
+        execute_index++;
+    } else {
+        block_operation = next;
+    }
+    return cause;
 }
 
 /* In a loop, the value is higher the next time: the mask stands behind it. */
@@ -489,6 +523,7 @@ u8 execute(volatile __xdata u8 *after)
     end = (u16)after;
     execute_index = 0;
     loop_rounds = 0;
+    unread = 0;
     while ((u16)block_operation != end) {
         if (GIVEN_UP)
             return NO_COMPLETION;
