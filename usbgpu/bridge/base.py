@@ -1,0 +1,169 @@
+"""What both bridge drivers have in common: power, closing, how long a list may take, how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from firmware.asm2464pd import requests
+from firmware.asm2464pd.command_list import DWORD, SECTOR, CommandList, Data, Failure
+from firmware.asm2464pd.commands import RESULT_TRAILER
+from firmware.asm2464pd.registers.link import PCIE_LTSSM
+from sdk.errors import DeviceFailed
+from usbgpu.bridge.seam import ListFailed
+from usbgpu.transport import Pending, Transport
+
+CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
+"""Why a list ended: codes by words."""
+LINK_UP = 0x78
+"""PCIE_LTSSM in L0."""
+POWER_PATIENCE = 10.0
+"""Seconds that a power request may take; the firmware watches the link for 2."""
+
+PIECE = 1 << 20
+"""Bytes of a bulk transfer at most. A multiple of every packet's size, so that only the last one of several
+may end with a short packet."""
+
+MARGIN = 2.0
+"""Seconds that a list may take beyond what it says itself."""
+OPERATION_TIME = 1e-4
+"""Seconds that an operation may take on average. A card may take 50 ms over one, but not over each."""
+SLOW_RATE = 1e6
+"""Bytes a second that data travels at least: half of what reads by the bridge's CPU were measured at."""
+
+DAMAGED = "data was damaged on its way: try another cable or port"
+HINTS = {
+    "link down": "is the card in its slot, and does it have power? `towline gpu info` says what is there",
+    "unsupported request": "nothing answers at this address: was the card reset behind the driver's back?",
+    "completion timeout": "the card has stopped answering: take its power away and open it again",
+    "no completion": "the card has stopped answering: take its power away and open it again",
+    **dict.fromkeys(("bad header", "bad checksum", "bad payload"), DAMAGED),
+}
+"""What to do, by the words of a cause."""
+
+
+class BaseBridge:
+    """A bridge behind a transport, which `close` closes.
+
+    Attributes:
+        name: of the device, for messages.
+        clock: the time it lives in.
+        transport: to it.
+    """
+
+    _armed: bool
+    """The slot DMA may be armed, and would take what is not meant for it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.name = transport.name
+        self.clock = transport.clock
+        self.transport = transport
+        self._armed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """See `seam.Bridge`."""
+        self.transport.close()
+
+    def power(self, on: bool) -> None:
+        """See `seam.Bridge`."""
+        power = requests.PCIE_POWER
+        self.transport.control_out(power.request_type, power.code, value=int(on), timeout=POWER_PATIENCE)
+        if on and (state := self.xdata(PCIE_LTSSM.address, 1)[0]) != LINK_UP:
+            raise DeviceFailed(
+                f"the PCIe link does not come up: it is in LTSSM state {state:#04x}",
+                where=self.name,
+                hint="is a card in the slot, and is its own power connected?",
+            )
+
+    def xdata(self, address: int, length: int, *, phy: bool = False) -> bytes:
+        """Read the bridge's XDATA, or its PHY plane; at most 64 bytes at High Speed, 512 above."""
+        read = requests.XDATA_READ
+        return self.transport.control_in(
+            read.request_type, read.code, value=address, index=phy << 8, length=length
+        )
+
+    def send(self, pieces: Iterable[Data], timeout: float) -> None:
+        """Send on the bulk endpoint, in transfers of at most PIECE bytes, several of them in flight.
+
+        Args:
+            pieces: of data, one behind the other; they must not change meanwhile.
+            timeout: of each transfer, in seconds.
+        """
+        sent: list[Pending] = []
+        try:
+            for part in _transfers(pieces):
+                sent.append(self.transport.submit(self.transport.out_call(part, timeout=timeout)))
+            for transfer in sent:
+                transfer.result()
+        finally:
+            for transfer in reversed(sent):
+                transfer.cancel()
+
+    def restart(self) -> None:
+        """Bring both bulk endpoints into a known state, whatever was going on there.
+
+        A firmware that gives something up empties the endpoints that it had armed, which may restart their
+        packet sequence on its side (nobody has seen what silicon does then). Clearing a halt restarts it on
+        both sides. The slot DMA is only disarmed by a bus reset, which does the rest too.
+        """
+        if self._armed:
+            self.transport.reset()
+            self._armed = False
+        else:
+            self.transport.clear_halt(self.transport.out_endpoint)
+            self.transport.clear_halt(self.transport.in_endpoint)
+
+    def failed(self, failure: Failure, values: tuple[int | bytes, ...]) -> ListFailed:
+        """The error that says so."""
+        words = RESULT_TRAILER.member("cause").values.get(failure.cause, "")
+        return ListFailed(failure, values, where=self.name, hint=HINTS.get(words))
+
+
+def _transfers(pieces: Iterable[Data]) -> Iterator[Data]:
+    """Pieces cut and put together into transfers of PIECE bytes; what is long enough is not copied."""
+    gathered = bytearray()
+    for piece in pieces:
+        rest = memoryview(piece)
+        while len(gathered) + len(rest) >= PIECE:
+            room = PIECE - len(gathered)
+            if gathered:
+                gathered += rest[:room]
+                yield gathered
+                gathered = bytearray()
+            else:
+                yield rest[:room]
+            rest = rest[room:]
+        gathered += rest
+    if gathered:
+        yield gathered
+
+
+def patience(commands: CommandList) -> float:
+    """Seconds after which a list must be over: all it may wait for, its data at a slow rate, and a margin."""
+    seconds = MARGIN
+    size = 0
+    rounds = 1
+    for operation in commands.operations:
+        match operation.opcode.name:
+            case "LOOP":
+                rounds = operation.count
+            case "END":
+                rounds = 1
+            case "DELAY":
+                seconds += rounds * operation.value / 1e6
+            case "FILL":
+                size += rounds * operation.count * DWORD
+            case "SLOT_IN":
+                size += rounds * operation.value * SECTOR
+        seconds += rounds * (OPERATION_TIME + operation.timeout / 1e6)
+        size += len(operation.payload) + rounds * operation.result_size
+    return seconds + size / SLOW_RATE

@@ -1,0 +1,142 @@
+"""From a device string to a bridge: what runs there, how it is driven, and what to do if it cannot be.
+
+Opening takes four transfers: the device descriptor, the product string, a bus reset, and list mode. The reset
+is for what an earlier program may have left: it disarms the slot DMA, which would swallow the first list, and
+restarts the endpoints' packet sequences on both sides. PCIe does not notice it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from firmware.asm2464pd.commands import API_LEVEL
+from firmware.asm2464pd.registers.link import PCIE_LTSSM
+from sdk.errors import DeviceFailed
+from usbgpu import transport as transports
+from usbgpu.bridge.base import LINK_UP
+from usbgpu.bridge.compatible import CompatibleBridge
+from usbgpu.bridge.lists import ListBridge
+from usbgpu.bridge.seam import Bridge
+from usbgpu.transport import Disconnected, Identity, Running, Transport
+from usbgpu.transport.identity import MASS_STORAGE, OPEN_FIRMWARE, OUR_MANUFACTURER, OUR_PRODUCT, classify
+
+FLASH = "`towline firmware build -o bridge.bin`, then `towline firmware flash bridge.bin --device usb`"
+"""What puts our firmware onto a bridge."""
+DRIVEN = (Running.OURS, Running.COMPATIBLE)
+
+_REFUSALS = {
+    Running.MAKERS: "it runs the maker's firmware, which shows a disk and no PCIe bus",
+    Running.LOADER: "the mask ROM's boot loader runs: no firmware in its flash boots, or a strap is held",
+    Running.UNKNOWN: "what runs on it is neither our firmware nor a compatible one",
+}
+
+
+class FirmwareUnsuitable(DeviceFailed):
+    """What runs on the bridge gives no access to PCIe, or not as we know it."""
+
+    code = "firmware-unsuitable"
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeReport:
+    """What is plugged in, for a user.
+
+    Attributes:
+        identity: of the device.
+        has_lists: command lists work: it runs our firmware, at an API level that we know.
+        link_up: the PCIe link is up; None of a firmware that cannot be asked.
+        problem: why no card can be driven through it; "" if one can.
+        advice: what to do next; "" for nothing.
+    """
+
+    identity: Identity
+    has_lists: bool
+    link_up: bool | None
+    problem: str
+    advice: str
+
+
+def open(device: str | None = None, *, lists: bool = True) -> Bridge:
+    """Open a bridge.
+
+    Args:
+        device: a device string; None for TOWLINE_DEVICE, or `emulated`.
+        lists: as in `attach`.
+
+    Raises:
+        FirmwareUnsuitable: no card can be driven through what runs there.
+        UsageError, DeviceMissing, EnvironmentMissing, DeviceFailed: as `usbgpu.transport.open`.
+    """
+    transport = transports.open(device)
+    try:
+        return attach(transport, lists=lists)
+    except BaseException:
+        transport.close()
+        raise
+
+
+def attach(transport: Transport, *, lists: bool = True) -> Bridge:
+    """The bridge at the other end of a transport, which closes with it.
+
+    Args:
+        transport: just opened.
+        lists: use command lists if the firmware has them; otherwise only the requests that all have.
+
+    Raises:
+        FirmwareUnsuitable: no card can be driven through what runs there.
+        DeviceFailed: it does not answer as a USB device must.
+    """
+    running, level = _recognised(transport)
+    uses_lists = lists and running is Running.OURS
+    if problem := _problem(running, level if uses_lists else None):
+        raise FirmwareUnsuitable(problem, where=transport.name, hint=FLASH)
+    try:
+        transport.reset()
+    except Disconnected:  # it came back at another speed, and is another device to the system
+        transport.reopen()
+    return ListBridge(transport) if uses_lists else CompatibleBridge(transport)
+
+
+def describe(transport: Transport) -> BridgeReport:
+    """Ask a device what it is, and change nothing.
+
+    Raises:
+        DeviceFailed: it does not answer as a USB device must.
+    """
+    found = transport.identify()
+    problem = _problem(found.running, found.release if found.running is Running.OURS else None)
+    link_up = None
+    if found.running in DRIVEN:
+        link_up = CompatibleBridge(transport).xdata(PCIE_LTSSM.address, 1)[0] == LINK_UP
+    advice = ""
+    if problem or found.running is Running.COMPATIBLE:
+        advice = FLASH
+    elif not found.speed.is_super:
+        advice = "plug it into a USB 3 port, with a cable for that: it is ten times as fast there"
+    return BridgeReport(found, found.running is Running.OURS and not problem, link_up, problem, advice)
+
+
+def _recognised(transport: Transport) -> tuple[Running, int]:
+    """What runs on a device, and its bcdDevice; as `identity.identify`, but asking for less."""
+    raw = transport.descriptor(1, 0, 18)
+    if len(raw) == 18 and raw[1] == 1 and transport.interface_class != MASS_STORAGE:
+        vendor, product_id, release, _, product_index, _ = struct.unpack_from("<HHHBBB", raw, 8)
+        if (vendor, product_id) == OPEN_FIRMWARE:
+            product = transport.string(product_index) or ""
+            manufacturer = OUR_MANUFACTURER if product == OUR_PRODUCT else ""  # nobody else has that product
+            return classify(vendor, product_id, manufacturer, product, "", transport.interface_class), release
+    found = transport.identify()
+    return found.running, found.release
+
+
+def _problem(running: Running, level: int | None) -> str:
+    """Why what runs on a bridge will not do; `level` is the API's, None if that does not matter."""
+    if running not in DRIVEN:
+        return _REFUSALS[running]
+    if level is None or level >> 8 == API_LEVEL >> 8:
+        return ""
+    return (
+        f"its firmware has API level {level >> 8}.{level & 0xFF}; "
+        f"this program speaks {API_LEVEL >> 8}.{API_LEVEL & 0xFF}"
+    )

@@ -1,0 +1,93 @@
+"""What the driver of a card sees of a bridge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from firmware.asm2464pd.command_list import CommandList, Failure
+from firmware.asm2464pd.registers.memory import SRAM, SRAM_WINDOW
+from sdk.errors import DeviceFailed
+from usbgpu.transport.clock import Clock
+
+SRAM_ADDRESS = SRAM.pcie or 0
+"""PCIe address of the bridge's SRAM, as a card's DMA sees it."""
+SRAM_SIZE = SRAM.size
+FENCES = SRAM_WINDOW.size
+"""Bytes of its slot 0 in which a FENCE operation may wait for a dword."""
+
+
+class ListFailed(DeviceFailed):
+    """An operation of a list failed; those behind it have not run.
+
+    Attributes:
+        failure: which, why, at what address.
+        values: what the operations before it gave.
+    """
+
+    code = "list-failed"
+
+    def __init__(
+        self, failure: Failure, values: tuple[int | bytes, ...], *, where: str, hint: str | None = None
+    ) -> None:
+        super().__init__(str(failure), where=where, hint=hint)
+        self.failure = failure
+        self.values = values
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a list gave.
+
+    Attributes:
+        values: of each operation that gives something, once a round: a dword, or the bytes of a block.
+        data: what its SLOT_INs brought, in their order.
+    """
+
+    values: tuple[int | bytes, ...]
+    data: bytes = b""
+
+
+class Bridge(Protocol):
+    """The PCIe bus behind a bridge. A context manager; one thread at a time.
+
+    Attributes:
+        name: of the device, for messages.
+        clock: the time it lives in; all waits of a driver go through it.
+        has_lists: whether a list is one round trip; otherwise each of its operations is at least one.
+    """
+
+    name: str
+    clock: Clock
+    has_lists: bool
+
+    def __enter__(self) -> Self:
+        """Nothing more."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+
+    def power(self, on: bool) -> None:
+        """Power the slot and wait for the link, or take both away; everything behind the bridge is reset.
+
+        Raises:
+            DeviceFailed: the link does not come up.
+        """
+
+    def run(self, commands: CommandList) -> Reply:
+        """Run a list, operation by operation, to its end or to the first that fails.
+
+        A list with a SLOT_IN goes on once the host has read it, so `run` reads and answers meanwhile. What a
+        list may hold beyond `CommandList`'s own limits: results of any size that RESULT_BYTES allows at once,
+        any amount of payload.
+
+        Raises:
+            ListFailed: an operation failed: a card that refuses, a condition that does not come true.
+            DeviceFailed, DeviceMissing: the transport's errors, of a bridge that stalls or is gone.
+        """
+
+    def close(self) -> None:
+        """Let the device go; what runs behind the bridge runs on."""
