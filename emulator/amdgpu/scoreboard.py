@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -69,46 +70,53 @@ class Score:
         return sum(self.instructions.values())
 
 
+LATEST = 4096
+"""Dispatches that are kept one by one: enough for inferences, and no program fills memory in days."""
+
+
 class Scoreboard:
     """Adds up dispatches by the address and the hash of their code.
 
     Attributes:
         names: of kernels by the address of their code; whoever loads code may fill it.
-        records: the dispatches, in the order in which they ended.
+        records: the latest dispatches, in the order in which they ended.
     """
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
-        self.records: list[Record] = []
+        self.records: deque[Record] = deque(maxlen=LATEST)
+        self._scores: dict[tuple[int, str, int | None], Score] = {}
 
     def dispatched(self, record: Record) -> None:
         """Take a dispatch in. What it wrote is not kept."""
-        outcome = record.outcome
-        slim = replace(outcome, instructions=dict(outcome.instructions), writes=())
-        self.records.append(replace(record, outcome=slim))
+        outcome = replace(record.outcome, instructions=dict(record.outcome.instructions), writes=())
+        record = replace(record, outcome=outcome)
+        self.records.append(record)
+        code = record.dispatch.code
+        which = zlib.crc32(record.code) if record.code and not record.name else None
+        score = self._scores.setdefault((code, record.name, which), Score(code, record.name))
+        score.launches += 1
+        score.waves += outcome.waves
+        for kind, count in outcome.instructions.items():
+            score.instructions[kind] = score.instructions.get(kind, 0) + count
+        score.read += outcome.read
+        score.written += outcome.written
+        score.clocks += record.end - record.start
+        score.faults += outcome.fault is not None
 
     def clear(self) -> None:
         """Forget the dispatches."""
         self.records.clear()
+        self._scores.clear()
 
     def scores(self) -> list[Score]:
         """A score a kernel, the one that took most time first."""
-        found: dict[tuple[int, str], Score] = {}
-        for record in self.records:
-            code, outcome = record.dispatch.code, record.outcome
-            name = record.name or self.names.get(code) or f"{code:#x}"
-            if record.code and not record.name:
-                name += f"#{zlib.crc32(record.code):08x}"
-            score = found.setdefault((code, name), Score(code, name))
-            score.launches += 1
-            score.waves += outcome.waves
-            for kind, count in outcome.instructions.items():
-                score.instructions[kind] = score.instructions.get(kind, 0) + count
-            score.read += outcome.read
-            score.written += outcome.written
-            score.clocks += record.end - record.start
-            score.faults += outcome.fault is not None
-        return sorted(found.values(), key=lambda score: (-score.clocks, score.code))
+        found = []
+        for (code, name, which), score in self._scores.items():
+            shown = name or self.names.get(code) or f"{code:#x}"
+            shown += "" if which is None else f"#{which:08x}"
+            found.append(replace(score, name=shown, instructions=dict(score.instructions)))
+        return sorted(found, key=lambda score: (-score.clocks, score.code))
 
     def instructions(self) -> dict[str, int]:
         """Wave-instructions of all kernels, by class."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.amdgpu.cost import CONSTANTS, Cost
-from emulator.amdgpu.scoreboard import Record, Scoreboard
+from emulator.amdgpu.scoreboard import LATEST, Record, Scoreboard
 from emulator.amdgpu.seams import Dispatch, Outcome, WaveFault
 from emulator.core.clock import clocks, seconds
 from usbgpu.amd.facts.chips import GFX1100, GFX1201
@@ -129,3 +129,11 @@ def test_what_a_dispatch_wrote_is_not_kept():
     board = Scoreboard()
     board.dispatched(Record(DISPATCH, replace(outcome(1), writes=[(0, b"x" * 100)]), 0, 1))
     assert board.records[0].outcome.writes == ()
+
+
+def test_a_card_that_runs_for_days_keeps_sums_and_the_latest_dispatches():
+    board = Scoreboard()
+    for number in range(LATEST + 10):
+        board.dispatched(Record(DISPATCH, outcome(1), number, number + 1))
+    assert board.scores()[0].launches == LATEST + 10
+    assert [record.start for record in board.records] == list(range(10, LATEST + 10))

@@ -10,7 +10,7 @@ are inferred.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from usbgpu.amd.facts.describe import Block, FactError, Register
@@ -168,3 +168,25 @@ GFX1201 = Chip(
 """RX 9070 XT: Navi 48."""
 CHIPS: Mapping[str, Chip] = {chip.name: chip for chip in (GFX1100, GFX1201)}
 """By name."""
+
+GFX1102 = replace(
+    GFX1100,
+    name="gfx1102",
+    device=0x7480,
+    versions={**GFX1100.versions, "GC": (11, 0, 2), "SDMA0": (6, 0, 2), "MP": (13, 0, 7), "SMU": (13, 0, 7)},
+    shader_engines=2,
+    vram=8176 << 20,
+)
+"""RX 7600: Navi 33. Untested: registers are taken to be those of Navi 31 (inferred: the kernel uses one set
+of headers for both), VRAM to be less by the same 16 MiB (guess)."""
+GFX1200 = replace(
+    GFX1201,
+    name="gfx1200",
+    device=0x7590,
+    versions={**GFX1201.versions, "GC": (12, 0, 0), "SDMA0": (7, 0, 0), "MP": (14, 0, 2), "SMU": (14, 0, 2)},
+    shader_engines=2,
+    vram=16304 << 20,
+)
+"""RX 9060 XT: Navi 44. Untested, as GFX1102; some have half of that VRAM."""
+UNTESTED: Mapping[str, Chip] = {chip.name: chip for chip in (GFX1102, GFX1200)}
+"""Chips that a driver may try, by name: nothing here has been held against their silicon or a model of it."""

@@ -280,6 +280,28 @@ FILES: Mapping[str, tuple[File, ...]] = {
     ),
 }
 """By chip: what a compute-only driver needs; no display, video, TA or MES firmware."""
+UNTESTED_FILES: Mapping[str, tuple[File, ...]] = {
+    "gfx1102": (
+        File("psp_13_0_7_sos", ("psp", 2, 0), {}),
+        File("smu_13_0_7", ("smu", 2, 1), {}),
+        File("sdma_6_0_2", ("sdma", 2, 0), {}),
+        File("gc_11_0_2_mec", ("gfx", 2, 0), {}, "MEC"),
+        File("gc_11_0_2_imu", ("imu", 1, 0), {}),
+        File("gc_11_0_2_rlc", ("rlc", 2, 3), {}),
+    ),
+    "gfx1200": (
+        File("psp_14_0_2_sos", ("psp", 2, 0), {}),
+        File("smu_14_0_2", ("smu", 2, 0), {}),
+        File("sdma_7_0_0", ("sdma", 3, 0), {}),
+        File("gc_12_0_0_pfp", ("gfx", 2, 0), {}, "PFP"),
+        File("gc_12_0_0_me", ("gfx", 2, 0), {}, "ME"),
+        File("gc_12_0_0_mec", ("gfx", 2, 0), {}, "MEC"),
+        File("gc_12_0_0_imu", ("imu", 1, 0), {}),
+        File("gc_12_0_0_rlc", ("rlc", 2, 2), {}),
+    ),
+}
+"""The same of chips that are untested: names as Debian has them; sizes unknown, header versions inferred from
+their siblings."""
 RS64_START = 0x0007_0000_0000_3000
 """`ucode_start_addr` of the PFP, ME and MEC files: where the processor starts. PRGRM_CNTR_START takes a
 quarter."""

@@ -1,0 +1,365 @@
+"""Launches on a compute queue: how they become submissions, how their end is waited for, who is to blame.
+
+Waiting is done by the bridge, in the same command list. What takes longer is looked at every now and then,
+and the card is asked whether something has gone wrong, so that a kernel that stops is not waited for to the
+end of the time-out. A page fault need not stop a kernel: its accesses go to a page that nobody reads. So the
+status of faults is read whenever launches have ended, too.
+
+When it is a launch's turn, the command processor leaves that status as a mark in memory. From the marks and
+the signal follows which launch did not end, and which one faulted.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from firmware.asm2464pd.command_list import CAUSES
+from sdk.errors import DeviceFailed, InternalError
+from usbgpu.amd import hub, layout, pm4
+from usbgpu.amd.batch import ALL, RESULT_ROOM, Batch, GpuFailed
+from usbgpu.amd.card import Card
+from usbgpu.amd.memory import Buffer, Memory
+from usbgpu.amd.queues import ComputeQueue
+from usbgpu.amd.recover import CardLost
+from usbgpu.bridge.seam import ListFailed
+from usbgpu.target.seam import Launch
+
+log = logging.getLogger(__name__)
+
+PATIENCE, GLANCE = 0.05, 0.001
+"""Seconds of device time that a command list waits for the end of launches: the first one, and later ones."""
+PAUSE = 1 / 8
+"""Between these, of the time that has passed."""
+TIMEOUT = 10.0
+"""Seconds of device time that launches may take if their caller does not say."""
+KERNARG_ALIGNMENT = 16
+SCRATCH_WAVES = 32
+"""Waves of a shader engine that have scratch memory at a time: a compromise of speed and VRAM."""
+TIMED_OUT = next(code for code, words in CAUSES.items() if words == "condition timeout")
+MARKS = layout.QUEUES + 16 * layout.KIB
+"""A dword for each launch of the submission that is being executed."""
+MARK_LIMIT = 4096
+"""Launches that have one of their own."""
+NOT_YET = 0xFFFF_FFFF
+"""A mark before it is the launch's turn."""
+IB_ALIGNMENT = 8
+"""Dwords that indirect buffers are multiples of (Linux, `ib_size_alignment`)."""
+
+
+class KernelFailed(GpuFailed):
+    """A kernel did not end, or went wrong.
+
+    Attributes:
+        kernel: its name.
+    """
+
+    code = "kernel-failed"
+
+    def __init__(self, message: str, *, kernel: str, where: str, hint: str | None = None) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.kernel = kernel
+
+
+class Doctor(Protocol):
+    """Who knows what is wrong with a card, and what to do about it."""
+
+    def complaint(self) -> str | None:
+        """What has gone wrong, in words: a page fault, an illegal instruction; None if nothing has.
+
+        Raises:
+            CardLost: the card has been reset.
+            DeviceFailed: it does not answer.
+        """
+
+    def restore(self) -> None:
+        """Have the engines run again with empty queues. Raises DeviceFailed if that cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A launch with what has to be so before it begins, and what is to be measured.
+
+    Attributes:
+        launch: what.
+        after: a dword of VRAM, by GPU address, and the value that it must have at least.
+        clock: GPU address for the times of beginning and end, 64 bits each.
+    """
+
+    launch: Launch
+    after: tuple[int, int] | None = None
+    clock: int | None = None
+
+
+class Compute:
+    """Runs launches, in order.
+
+    Args:
+        card: whose.
+        queue: that has been set up.
+        memory: for scratch memory.
+        doctor: asked when something takes long.
+
+    Attributes:
+        busy: whether something has been submitted whose end nobody has waited for.
+    """
+
+    def __init__(self, card: Card, queue: ComputeQueue, memory: Memory, doctor: Doctor) -> None:
+        self.card = card
+        self.queue = queue
+        self._memory = memory
+        self._doctor = doctor
+        self._programs = pm4.Programs(card)
+        self._fault_status = hub.fault_status(card, "GC")
+        self._scratch: list[Buffer] = []  # grown; the old ones serve what has been prepared before
+        self._flight: dict[int, tuple[str, ...]] = {}  # names of the launches by submission
+        self._lost = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._flight)
+
+    # -- building ---------------------------------------------------------------------------------------
+
+    def program(self, steps: Sequence[Step], address: int) -> bytes:
+        """Arguments and packets of launches, as they are to lie at a GPU address, a multiple of 16.
+
+        A NOP packet is around the arguments, so that all of it can be executed from its first dword on.
+        """
+        scratch = self._scratch_for([step.launch for step in steps])
+        arguments = bytearray()
+        places = []
+        for step in steps:
+            arguments += bytes(-len(arguments) % KERNARG_ALIGNMENT)
+            places.append(address + KERNARG_ALIGNMENT + len(arguments))
+            arguments += step.launch.kernarg
+        arguments += bytes(-len(arguments) % 4)
+        dwords = [*pm4.nop((KERNARG_ALIGNMENT + len(arguments)) // 4), *[0] * (KERNARG_ALIGNMENT // 4 - 1)]
+        marks, status = layout.address(MARKS), self.card.index("GC", self._fault_status)
+        packets = self._programs.begin()
+        packets += pm4.write(marks, *[NOT_YET] * min(max(len(steps), 1), MARK_LIMIT))
+        for number, (step, place) in enumerate(zip(steps, places, strict=True)):
+            before = pm4.keep(status, marks + 4 * min(number, MARK_LIMIT - 1))
+            if step.after is not None:
+                before += [*pm4.wait_memory(*step.after), *pm4.acquire()]
+            if step.clock is not None:
+                before += pm4.clock(step.clock)
+            packets += self._programs.dispatch(step.launch, place, scratch, before)
+            if step.clock is not None:
+                packets += pm4.release(step.clock + 8, select=pm4.GPU_CLOCK)
+        if padding := -(len(dwords) + len(arguments) // 4 + len(packets)) % IB_ALIGNMENT:
+            packets += [*pm4.nop(padding), *[0] * (padding - 1)]
+        return _packed(dwords) + arguments + _packed(packets)
+
+    # -- submitting and waiting -------------------------------------------------------------------------
+
+    def batch(self) -> Batch:
+        """One to which a submission will be added; recovers the card first if it has been lost."""
+        if self._lost:
+            self.recover()
+        return self.card.batch("compute")
+
+    def submit(self, batch: Batch, steps: Sequence[Step]) -> bool:
+        """Add launches to a batch, arguments and all, if the ring takes so many at a time."""
+        # The alignment of what is reserved is made by the dwords before it, so there may be some more.
+        size = len(self.program(steps, 0)) // 4 + KERNARG_ALIGNMENT // 4
+        if size > self.queue.room:
+            return False
+        place = self.queue.reserve(batch, size)
+        lead = -place % KERNARG_ALIGNMENT // 4
+        packets = [*pm4.nop(lead), *[0] * (lead - 1)] if lead else []
+        program = self.program(steps, place + 4 * lead)
+        self._submit(batch, [*packets, *_unpacked(program)], tuple(step.launch.name for step in steps))
+        return True
+
+    def call(
+        self,
+        batch: Batch,
+        address: int,
+        dwords: int,
+        names: Sequence[str],
+        after: tuple[int, int] | None = None,
+    ) -> None:
+        """Add launches to a batch whose program is in memory, or will be once a dword has a value or more."""
+        wait = [] if after is None else pm4.wait_memory(*after)
+        self._submit(batch, [*wait, *pm4.indirect(address, dwords)], tuple(names))
+
+    def _submit(self, batch: Batch, packets: Sequence[int], names: tuple[str, ...]) -> None:
+        self._flight[self.queue.submit(batch, packets)] = names
+
+    def make_room(self, dwords: int, timeout: float) -> None:
+        """Wait until the ring has room for a submission."""
+        if not self.queue.fits(dwords):
+            self.finish(self.batch(), timeout)
+
+    @contextmanager
+    def at_risk(self) -> Iterator[None]:
+        """If what is done meanwhile is broken off, the card is recovered before the next batch.
+
+        That begins with the first submission that is added to a batch: the queue counts it, and the card
+        does not know of it until the batch has run.
+        """
+        try:
+            yield
+        except KernelFailed:  # whoever has found that out has recovered the card, if it can be
+            raise
+        except BaseException:
+            self._lost = True
+            raise
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """The same for streams, whose errors are the bridge's: the card is asked what is behind them."""
+        try:
+            with self.at_risk():
+                yield
+        except DeviceFailed as problem:
+            self._explain(problem)
+
+    def run(self, batch: Batch) -> None:
+        """Run a batch whose submissions are not waited for."""
+        with self.at_risk():
+            batch.run()
+
+    def finish(
+        self, batch: Batch, timeout: float, reads: Callable[[Batch], None] = lambda batch: None
+    ) -> None:
+        """Run a batch, wait for the end of all launches, then read.
+
+        Args:
+            batch: with submissions.
+            timeout: seconds of device time that the launches may take.
+            reads: adds what is to be read when they have ended.
+
+        Raises:
+            KernelFailed: a launch did not end, or went wrong; the queue is empty again.
+            DeviceFailed: other errors of the bridge.
+        """
+        clock = self.card.bridge.clock
+        start = None  # of the waiting: what is in the batch before has its own time
+        patience = min(PATIENCE, timeout)
+        while True:
+            self.queue.wait(batch, patience)
+            status = batch.read("GC", self._fault_status)
+            reads(batch)
+            try:
+                self.run(batch)
+            except GpuFailed as problem:
+                if not self._timed_out(problem):
+                    self._explain(problem)
+                self._lost = False
+            else:
+                if status.value:
+                    with self.at_risk():
+                        complaint = self._doctor.complaint()
+                    self._give_up(complaint or f"a page fault ({status.value:#x})", timeout)
+                self._flight.clear()
+                return
+            with self.at_risk():
+                complaint = self._doctor.complaint()
+            now = clock.now()
+            start = now - patience if start is None else start
+            left = start + timeout - now
+            if complaint is not None or left <= 0:
+                self._give_up(complaint, timeout)
+            patience = min(GLANCE, left)
+            clock.sleep(min((now - start) * PAUSE, left - patience))
+            batch = self.card.batch("compute")
+
+    def recover(self) -> None:
+        """Have the queue empty and working again, whatever has become of it. Raises DeviceFailed."""
+        self._doctor.restore()
+        self._flight.clear()
+        self._lost = False
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _explain(self, problem: DeviceFailed) -> NoReturn:
+        """Raise an error with what the card says about it; the same if it does not say anything."""
+        complaint = None
+        try:
+            complaint = self._doctor.complaint()
+        except CardLost as reason:
+            raise reason from problem
+        except DeviceFailed as silence:
+            log.info("the card cannot be asked: %s", silence)
+        if complaint is None:
+            raise problem
+        raise GpuFailed(
+            f"{problem.message}: {complaint}", where=problem.where or "", hint=problem.hint
+        ) from problem
+
+    def _timed_out(self, problem: GpuFailed) -> bool:
+        """Whether what failed is the wait for the signal."""
+        cause = problem.__cause__
+        signal = self.card.bars[0] + self.queue.place.signal
+        return (
+            isinstance(cause, ListFailed)
+            and cause.failure.address == signal
+            and cause.failure.cause == TIMED_OUT
+        )
+
+    def _give_up(self, complaint: str | None, timeout: float) -> None:
+        """Find out whose fault it is, have the queue restored, and say so."""
+        self._lost = True
+        name = self._blame(complaint is not None)
+        device = self.card.bridge.name
+        hint = None
+        try:
+            self.recover()
+        except DeviceFailed as problem:
+            hint = f"the card could not be recovered ({problem}): take its power away and open it again"
+        if complaint is not None:
+            raise KernelFailed(f"{name}: {complaint}", kernel=name, where=device, hint=hint)
+        raise KernelFailed(
+            f"{name} has not ended after {timeout:g} s",
+            kernel=name,
+            where=device,
+            hint=hint or "a kernel that needs longer wants a larger timeout",
+        )
+
+    def _blame(self, faulted: bool) -> str:
+        """The launch that faulted, or that the queue is at."""
+        batch = self.card.batch("diagnosis")
+        signal = batch.load(self.queue.place.signal, 4)
+        flight = sorted(self._flight.items())
+        most = min(max((len(names) for _, names in flight), default=0), MARK_LIMIT)
+        kept = [
+            batch.load(MARKS + at, min(4 * most - at, RESULT_ROOM)) for at in range(0, 4 * most, RESULT_ROOM)
+        ]
+        batch.run()
+        ended = int.from_bytes(signal.value, "little")
+        marks = _unpacked(b"".join(part.value for part in kept))
+        # The marks are those of the submission that does not end, or of the last one.
+        left = (names for value, names in flight if 0 < value - ended & ALL < 1 << 31)
+        names = next(left, flight[-1][1] if flight else ())
+        turns = [mark for mark in marks[: len(names)] if mark != NOT_YET]
+        if faulted:
+            # What faulted had had its turn before: the mark behind it is the first that tells of it.
+            turns = turns[: next((at for at, mark in enumerate(turns) if mark), len(turns))]
+        if turns:
+            return names[len(turns) - 1]
+        return "a launch before " + names[0] if names else "the compute queue"
+
+    def _scratch_for(self, launches: Sequence[Launch]) -> pm4.Scratch | None:
+        wave = max((pm4.scratch_wave(launch) for launch in launches), default=0)
+        if not wave:
+            return None
+        size = wave * SCRATCH_WAVES * self.card.chip.shader_engines
+        if not self._scratch or self._scratch[-1].size < size:
+            self._scratch.append(self._memory.allocate(size))
+        return pm4.Scratch(self._scratch[-1].address, self._scratch[-1].size)
+
+
+def _packed(dwords: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(dwords)}I", *dwords)
+
+
+def _unpacked(data: bytes) -> tuple[int, ...]:
+    if len(data) % 4:
+        raise InternalError("a program that is not whole dwords")
+    return struct.unpack(f"<{len(data) // 4}I", data)

@@ -1,0 +1,38 @@
+"""A started card with its queues: what is wrong with it, and how they are had back."""
+
+from __future__ import annotations
+
+from usbgpu.amd import recover
+from usbgpu.amd.batch import Batch
+from usbgpu.amd.card import Card
+from usbgpu.amd.queues import ComputeQueue, SdmaQueue
+from usbgpu.amd.record import Record
+
+
+class Doctor:
+    """Implements `compute.Doctor`.
+
+    Args:
+        card: whose engines run.
+        record: of its boot.
+        compute, sdma: its queues.
+    """
+
+    def __init__(self, card: Card, record: Record, compute: ComputeQueue, sdma: SdmaQueue) -> None:
+        self._card = card
+        self._record = record
+        self._compute = compute
+        self._sdma = sdma
+
+    def complaint(self) -> str | None:
+        """See `compute.Doctor`. What it tells of is forgotten."""
+        return recover.examine(self._card).complaint
+
+    def restore(self) -> None:
+        """See `compute.Doctor`."""
+        recover.examine(self._card)
+        recover.restart(self._card, self._record, self._set_up)
+
+    def _set_up(self, card: Card, batch: Batch) -> None:
+        self._compute.set_up(batch)
+        self._sdma.set_up(batch)

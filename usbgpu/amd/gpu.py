@@ -1,0 +1,571 @@
+"""A GPU for those who have work for it: memory, transfers, kernels.
+
+    with usbgpu.amd.gpu.open("emulated:firmware?gpu=gfx1100") as gpu:
+        module = gpu.load(Path("kernels.co").read_bytes())
+        numbers = gpu.allocate(4096)
+        gpu.upload(numbers, data)
+        gpu.launch(module["scan"], 4, numbers, numbers)
+        gpu.download(numbers, 4096)
+
+All waits are bounded, in the device's time. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sdk.errors import DeviceFailed, UsageError
+from usbgpu import bridge as bridges
+from usbgpu import emulation, pcie
+from usbgpu.amd import compute as computing
+from usbgpu.amd import kernels, layout
+from usbgpu.amd import start as starting
+from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
+from usbgpu.amd.card import Card
+from usbgpu.amd.compute import TIMEOUT, Compute, Step
+from usbgpu.amd.doctor import Doctor
+from usbgpu.amd.kernels import Loaded, Module
+from usbgpu.amd.memory import Buffer, Memory
+from usbgpu.amd.monitor import INTERVAL, Monitor
+from usbgpu.amd.queues import ComputeQueue, SdmaQueue
+from usbgpu.amd.record import BOOTED, MAGIC
+from usbgpu.amd.start import Function
+from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
+from usbgpu.bridge.seam import Bridge
+from usbgpu.target.seam import Launch, Read, Write
+
+log = logging.getLogger(__name__)
+
+CODE_ALIGNMENT = kernels.PAGE
+CLOCK_RATE = 100e6
+"""Hertz of the GPU's clock (`facts.pm4`)."""
+ROOM_FOR_CALL = 64
+"""Dwords of the ring that the call of a program takes, at most."""
+SMALL_READ, FETCHES = 64, 8
+"""Bytes that are read through BAR 0 over a bridge with lists, at 2 us a dword: a stream takes 30 us and more;
+and pieces of memory that are read at once."""
+FENCE = layout.QUEUES + 15 * layout.KIB
+"""Offset in VRAM of the dword that says how far a stream is."""
+
+
+class Prepared:
+    """Launches whose packets and arguments go to VRAM with the first run: later ones are one submission."""
+
+    def __init__(self, gpu: Gpu, launches: Sequence[Launch]) -> None:
+        self._gpu = gpu
+        self._names = tuple(launch.name for launch in launches)
+        self._buffer, program = gpu.place_program([Step(launch) for launch in launches])
+        self._unsent = [Write(self._buffer, 0, program)]
+
+    def run(
+        self, inputs: Sequence[Write] = (), outputs: Sequence[Read] = (), timeout: float = TIMEOUT
+    ) -> list[bytes]:
+        """Write the inputs, run all launches in order, read the outputs.
+
+        Raises:
+            KernelFailed: a launch did not end, or went wrong.
+            DeviceFailed: other errors of card and bridge.
+            UsageError: something has been freed.
+        """
+        writes = [*self._unsent, *inputs]
+        results = self._gpu.run_program(self._buffer, self._names, writes, outputs, timeout)
+        self._unsent = []
+        return results
+
+    def free(self) -> None:
+        """Give back what it holds on the GPU. Idempotent."""
+        self._buffer.free()
+
+
+def open(
+    device: str | None = None, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+) -> Gpu:
+    """Open the GPU behind a bridge, and boot it if nobody has.
+
+    Args:
+        device: as `usbgpu.transport.open` takes it.
+        firmware: directory of its firmware files; None for that of the system, or for what the emulator has
+            if the device is emulated.
+        report: gets a line for each step, at most 12 if it is booted, 3 if it is up.
+
+    Raises:
+        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are not there, or do not do
+            what they should.
+    """
+    return attach(bridges.open(device), firmware, report)
+
+
+def attach(
+    bridge: Bridge, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+) -> Gpu:
+    """Open the GPU behind a bridge, which closes with it, also if that fails. Otherwise as `open`."""
+    try:
+        return on_bridge(bridge, pcie.find(bridge), firmware or emulation.firmware_directory(bridge), report)
+    except BaseException:
+        bridge.close()
+        raise
+
+
+def on_bridge(
+    bridge: Bridge,
+    function: Function,
+    firmware: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Gpu:
+    """Open the GPU that is a PCIe function behind a bridge, which it closes. Raises as `open` does."""
+    queues: list[tuple[ComputeQueue, SdmaQueue]] = []
+
+    def set_up(card: Card, batch: Batch) -> None:
+        queues.append((ComputeQueue(card), SdmaQueue(card)))
+        for queue in queues[-1]:
+            queue.set_up(batch)
+
+    started = starting.start(bridge, function, directory=firmware, finish=set_up, report=report)
+    compute, sdma = queues[-1]
+
+    def close() -> None:
+        try:
+            starting.close(started.card, started.record)
+        except DeviceFailed as problem:  # whoever opens it next resets it
+            log.info("%s is not left clean: %s", started.card.chip.name, problem)
+        finally:
+            bridge.close()
+
+    return Gpu(started.card, compute, sdma, Doctor(started.card, started.record, compute, sdma), close)
+
+
+class Gpu:
+    """A card that is up, with its queues.
+
+    Args:
+        card: whose engines run.
+        compute, sdma: queues that have been set up.
+        doctor: who knows what is wrong with it.
+        close: called at the end.
+
+    Attributes:
+        card: as given.
+        memory: of its VRAM.
+        streams: between host and VRAM.
+        monitor: asked from time to time before work is submitted.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        compute: ComputeQueue,
+        sdma: SdmaQueue,
+        doctor: computing.Doctor,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.card = card
+        self.memory = Memory.of(card.vram, card.window)
+        self._compute = Compute(card, compute, self.memory, doctor)
+        # What fails is recovered before the next batch (`Compute.at_risk`) or stream.
+        self.streams = Streams(card, sdma, self._compute.recover)
+        self.monitor = Monitor(card)
+        self._opened = card.bridge.clock.now()
+        self._close: Callable[[], None] | None = close
+
+    @property
+    def chip(self) -> str:
+        """Its name, such as gfx1100."""
+        return self.card.chip.name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the card; it stays up for whoever opens it next. Idempotent.
+
+        A card that does not answer any more is no error here: it is reset when it is opened again.
+        """
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+    # -- memory -----------------------------------------------------------------------------------------
+
+    def allocate(self, size: int, alignment: int = 256) -> Buffer:
+        """VRAM with any content. Raises Unsupported if there is not enough, with the sizes; UsageError."""
+        return self.memory.allocate(size, alignment)
+
+    def upload(self, buffer: Buffer, data: bytes | memoryview, offset: int = 0) -> None:
+        """Write a buffer, once everything that was launched has ended. What is launched afterwards sees it.
+
+        Raises:
+            UsageError: it is freed, or has no such bytes.
+            KernelFailed, DeviceFailed: as `wait`; errors of card and bridge.
+        """
+        address = layout.address(buffer.place(offset, len(data)))
+        self.wait()
+        if data:
+            self._send([Piece(address, data)])
+
+    def download(self, buffer: Buffer, size: int, offset: int = 0) -> bytes:
+        """Read a buffer, once everything that was launched has ended. Raises as `upload` and `wait` do."""
+        place = buffer.place(offset, size)
+        self.wait()
+        return self._receive([(place, size)])[0]
+
+    # -- kernels ----------------------------------------------------------------------------------------
+
+    def load(self, code: bytes) -> Module:
+        """Put a code object into VRAM.
+
+        Raises:
+            InvalidInput: it is damaged, for another chip, or wants what launches do not offer.
+            Unsupported: there is not enough VRAM.
+            DeviceFailed: errors of card and bridge.
+        """
+        parsed = kernels.parse(code, self.chip)
+        return Module(parsed, self._keep(parsed.image, CODE_ALIGNMENT))
+
+    def launch(
+        self,
+        kernel: Loaded,
+        groups: int | Sequence[int],
+        *arguments: int | float | bytes | Buffer,
+        threads: Sequence[int] | None = None,
+        wait: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        """Run a kernel after all that was launched before.
+
+        Args:
+            kernel: of a module.
+            groups: workgroups in x, or in x, y, z.
+            arguments: in order: buffers, numbers, structures as bytes.
+            threads: work-items of a workgroup, if the source does not fix them.
+            wait: for its end.
+            timeout: seconds of device time that it may take.
+
+        Raises:
+            UsageError: arguments or sizes that the kernel does not take.
+            KernelFailed: it did not end, or went wrong; what else was under way is given up with it.
+            TooHot: the card is.
+            DeviceFailed: other errors of card and bridge; the same.
+        """
+        self.run([kernel.launch(groups, *arguments, threads=threads)], wait=wait, timeout=timeout)
+
+    def run(self, launches: Sequence[Launch], *, wait: bool = True, timeout: float = TIMEOUT) -> None:
+        """Run launches in order, each seeing what those before it wrote. Raises as `launch` does."""
+        steps = [Step(launch) for launch in launches]
+        program = self._compute.program(steps, 0)
+        self._look()
+        self._compute.make_room(len(program) // 4 + ROOM_FOR_CALL, timeout)
+        batch = self._batch()
+        buffer = None
+        try:
+            with self._compute.at_risk():
+                if not self._compute.submit(batch, steps):
+                    buffer = self.put_program(steps)
+                    names = [step.launch.name for step in steps]
+                    self._compute.call(batch, buffer.address, buffer.size // 4, names)
+                if wait or buffer is not None:
+                    self._compute.finish(batch, timeout)
+                else:
+                    self._compute.run(batch)
+        finally:
+            if buffer is not None:
+                buffer.free()
+
+    def wait(self, timeout: float = TIMEOUT) -> None:
+        """Wait for the end of everything that was launched. Raises KernelFailed, DeviceFailed."""
+        if self._compute.busy:
+            self._compute.finish(self._batch(), timeout)
+
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Put launches into VRAM, to be run again and again. Raises Unsupported, DeviceFailed."""
+        return Prepared(self, launches)
+
+    def stream(
+        self,
+        load: Sequence[Write],
+        launches: Sequence[tuple[Launch, int]],
+        outputs: Sequence[Read],
+        timeout: float = TIMEOUT,
+    ) -> list[bytes]:
+        """Upload while launches run: each starts when what it needs is there.
+
+        Args:
+            load: what to write, in that order.
+            launches: in order, each with how many bytes of `load` must be in memory first, counted from its
+                start over all its pieces; the counts do not decrease.
+            outputs: read when all is done.
+            timeout: seconds of device time that the launches may take after the last byte is there.
+
+        Raises:
+            as `upload` and `launch` do.
+        """
+        reads = [_place(read.buffer, read.offset, read.size) for read in outputs]
+        needs = sorted({need for _, need in launches if need})
+        if launches and [need for _, need in launches] != sorted(need for _, need in launches):
+            raise UsageError("launches of a stream need ever more of it")
+        pieces = _cut(load, needs)
+        if needs and needs[-1] > sum(len(piece.data) for piece in pieces):
+            raise UsageError(f"a launch needs {needs[-1]} bytes of a stream that has fewer")
+        fence = layout.address(FENCE)
+        # The program is the first piece, with the value 1.
+        steps = [Step(launch, (fence, 2 + needs.index(need)) if need else None) for launch, need in launches]
+        buffer = self.allocate(len(self._compute.program(steps, 0)))
+        try:
+            program = self._compute.program(steps, buffer.address)
+            batch = self._batch_for_call(timeout)
+            batch.store(FENCE, bytes(4))
+            names = [launch.name for launch, _ in launches]
+            pieces.insert(0, Piece(buffer.address, program, 1))
+            with self._compute.at_risk():
+                self._compute.call(batch, buffer.address, buffer.size // 4, names, (fence, 1))
+                fetch = self._fetch(reads, self._compute.queue.value, timeout)
+                if self._in_one_list(pieces):
+                    self.streams.add_upload(batch, pieces, fence, fetch)
+                else:
+                    self._compute.run(batch)
+                    self._send(pieces, fence)
+                    batch = self._batch()
+                    if fetch is not None:
+                        self.streams.add_fetch(batch, fetch)
+                return self._finish(batch, reads, fetch, timeout)
+        finally:
+            buffer.free()
+
+    def profile(self, launches: Sequence[Launch], timeout: float = TIMEOUT) -> list[dict[str, int | float]]:
+        """Run launches in order, one at a time.
+
+        Returns:
+            Of each: `virtual_us`, microseconds by the GPU's clock from the dispatch until its results are in
+            memory; `waves`, of 32 work-items; `wave_instructions` if the device is emulated.
+        """
+        times = self.allocate(16 * max(len(launches), 1))
+        try:
+            steps = [
+                Step(launch, clock=times.address + 16 * number) for number, launch in enumerate(launches)
+            ]
+            buffer = self.put_program(steps)
+            try:
+                self.run_program(buffer, [launch.name for launch in launches], timeout=timeout)
+            finally:
+                buffer.free()
+            data = self.download(times, 16 * len(launches))
+        finally:
+            times.free()
+        told: list[dict[str, int | float]] = [
+            {
+                "virtual_us": _between(data, 16 * number) / CLOCK_RATE * 1e6,
+                "waves": _product(launch.groups) * -(-_product(launch.threads) // 32),
+            }
+            for number, launch in enumerate(launches)
+        ]
+        counted = emulation.wave_instructions(self.card.bridge, len(launches))
+        for each, count in zip(told, counted or (), strict=False):
+            each["wave_instructions"] = count
+        return told
+
+    # -- programs in memory -----------------------------------------------------------------------------
+
+    def put_program(self, steps: Sequence[Step]) -> Buffer:
+        """Arguments and packets of launches, in VRAM; freed by the caller."""
+        buffer, program = self.place_program(steps)
+        try:
+            self.upload(buffer, program)
+        except BaseException:
+            buffer.free()
+            raise
+        return buffer
+
+    def place_program(self, steps: Sequence[Step]) -> tuple[Buffer, bytes]:
+        """Room for arguments and packets of launches, and what is to be there."""
+        buffer = self.allocate(len(self._compute.program(steps, 0)))
+        try:
+            return buffer, self._compute.program(steps, buffer.address)
+        except BaseException:
+            buffer.free()
+            raise
+
+    def run_program(
+        self,
+        program: Buffer,
+        names: Sequence[str],
+        inputs: Sequence[Write] = (),
+        outputs: Sequence[Read] = (),
+        timeout: float = TIMEOUT,
+    ) -> list[bytes]:
+        """Write, run a program that is in memory, read: what `Prepared.run` does."""
+        pieces = [
+            Piece(layout.address(_place(each.buffer, each.offset, len(each.data))[0]), each.data)
+            for each in inputs
+            if each.data
+        ]
+        reads = [_place(each.buffer, each.offset, each.size) for each in outputs]
+        address, dwords = program.address, program.size // 4
+        batch = self._batch_for_call(timeout)
+        fetch = self._fetch(reads, self._compute.queue.value + 1, timeout)
+        with self._compute.at_risk():
+            if self._in_one_list(pieces):
+                self.streams.add_upload(batch, pieces, fetch=fetch)
+            else:
+                if pieces:
+                    self._send(pieces)
+                if fetch is not None:
+                    self.streams.add_fetch(batch, fetch)
+            self._compute.call(batch, address, dwords, names)
+            return self._finish(batch, reads, fetch, timeout)
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _batch(self) -> Batch:
+        if self._close is None:
+            raise UsageError("the GPU has been closed")
+        return self._compute.batch()
+
+    def _look(self) -> None:
+        """Before work is submitted: is the GPU open, and not too hot? A look costs two transfers."""
+        self._batch()
+        if self.card.bridge.clock.now() >= self._opened + INTERVAL:
+            self.monitor.check()
+
+    def _keep(self, data: bytes, alignment: int) -> Buffer:
+        buffer = self.allocate(len(data), alignment)
+        try:
+            self.upload(buffer, data)
+        except BaseException:
+            buffer.free()
+            raise
+        return buffer
+
+    def _batch_for_call(self, timeout: float) -> Batch:
+        """A batch for the call of a program and its inputs, once everything that was launched has ended."""
+        self._look()
+        self.wait(timeout)
+        return self._batch()
+
+    def _in_one_list(self, pieces: Sequence[Piece]) -> bool:
+        """Whether an upload may go with other operations, and is worth a stream."""
+        size = sum(len(piece.data) for piece in pieces)
+        return self.card.bridge.has_lists and SMALL < size <= STREAM and len(pieces) <= PIECES
+
+    def _send(self, pieces: Sequence[Piece], fence: int = 0) -> None:
+        self._batch()
+        with self._compute.streaming():
+            self.streams.upload(pieces, fence)
+
+    def _fetch(self, reads: Sequence[tuple[int, int]], submission: int, timeout: float) -> Fetch | None:
+        """Plan to read when a submission has ended; None if that is too much for one, or too little.
+
+        SDMA waits for it, which its watchdog reports after TIMEOUT (`sdma_engine.WATCHDOG`).
+        """
+        size, room = sum(size for _, size in reads), FETCH - 4 * len(reads)
+        fits = SMALL_READ < size <= room and len(reads) <= FETCHES and timeout <= TIMEOUT
+        if not (fits and self.card.bridge.has_lists):
+            return None
+        after = self._compute.queue.signal, submission
+        return self.streams.fetch([(layout.address(place), size) for place, size in reads], after)
+
+    def _finish(
+        self, batch: Batch, reads: Sequence[tuple[int, int]], fetch: Fetch | None, timeout: float
+    ) -> list[bytes]:
+        """Run a batch, wait for everything that was launched, read."""
+        if fetch is not None:
+            self._compute.finish(batch, timeout, lambda batch: self.streams.take(batch, fetch))
+            return fetch.values
+        if sum(size for _, size in reads) > RESULT_ROOM - 8 * len(reads):
+            self._compute.finish(batch, timeout)
+            return self._receive(reads)
+        parts: list[_Asked] = []
+
+        def ask(batch: Batch) -> None:
+            parts[:] = [_load(batch, *read) for read in reads]
+
+        self._compute.finish(batch, timeout, ask)
+        return [part.value for part in parts]
+
+    def _receive(self, reads: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Read VRAM: what is little through BAR 0, the rest as streams."""
+        batch = self._batch()
+        asked = {read: _load(batch, *read) for read in reads if self._little(read[1])}
+        if asked:  # what a card that has been reset reads as is no error by itself; a stream would stop
+            batch.wait("GC", BOOTED, MAGIC, seconds=0, what="the card has not been reset")
+        with self._compute.streaming():
+            batch.run()
+            return [
+                asked[read].value
+                if read in asked
+                else bytes(self.streams.download(layout.address(read[0]), read[1]))
+                for read in reads
+            ]
+
+    def _little(self, size: int) -> bool:
+        """Whether bytes are rather read through BAR 0: without lists, a stream is dozens of transfers."""
+        return size <= (SMALL_READ if self.card.bridge.has_lists else RESULT_ROOM - 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Bytes within what a batch reads."""
+
+    whole: Later[bytes]
+    start: int
+    size: int
+
+    @property
+    def value(self) -> bytes:
+        return self.whole.value[self.start : self.start + self.size]
+
+
+def _load(batch: Batch, place: int, size: int) -> _Asked:
+    """Read the dwords that bytes are in."""
+    first, end = place // 4 * 4, max(-(-(place + size) // 4) * 4, place // 4 * 4 + 4)
+    return _Asked(batch.load(first, end - first), place - first, size)
+
+
+def _place(buffer: object, offset: int, size: int) -> tuple[int, int]:
+    """Where bytes of a buffer are in VRAM, and how many."""
+    return _own(buffer).place(offset, size), size
+
+
+def _cut(load: Sequence[Write], needs: Sequence[int]) -> list[Piece]:
+    """Pieces of a stream that end wherever somebody waits: the first of these places gets the value 2."""
+    pieces = []
+    start, left = 0, list(needs)
+    for write in load:
+        data, address = (
+            memoryview(write.data).cast("B"),
+            _place(write.buffer, write.offset, len(write.data))[0],
+        )
+        end = start + len(data)
+        while left and left[0] <= end:
+            size = left.pop(0) - start
+            value = 1 + len(needs) - len(left)
+            pieces.append(Piece(layout.address(address), data[:size], value))
+            data, address, start = data[size:], address + size, start + size
+        if data:
+            pieces.append(Piece(layout.address(address), data))
+        start = end
+    return pieces
+
+
+def _own(buffer: object) -> Buffer:
+    if not isinstance(buffer, Buffer):
+        raise UsageError(f"{buffer!r} is no buffer of this GPU")
+    return buffer
+
+
+def _between(data: bytes, place: int) -> int:
+    begin, end = (int.from_bytes(data[at : at + 8], "little") for at in (place, place + 8))
+    return end - begin
+
+
+def _product(values: Sequence[int]) -> int:
+    x, y, z = values
+    return x * y * z

@@ -1,0 +1,134 @@
+"""Power, temperatures and clocks of a card; and a limit above which no work is given to it.
+
+The card protects itself: its power management lowers clocks and switches off, whatever a driver does, and
+this one asks for none of that to be changed (`smu.MAY_SEND`). The check here is to stop before, with an error
+that says why things would be slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sdk.errors import DeviceFailed
+from usbgpu.amd import layout, smu
+from usbgpu.amd.card import Card
+from usbgpu.amd.facts import smu as facts
+
+LIMITS: Mapping[str, int] = {"EDGE": 100, "HOTSPOT": 110, "MEM": 108}
+"""Degrees Celsius above which no work is submitted: `crit` of Linux' hwmon for an RX 7900 XTX, as users have
+published it (grade: hardware; for the other cards inferred). The card's own table of limits is not read."""
+INTERVAL = 1.0
+"""Seconds of the device's time between two looks of `Monitor.check`."""
+
+
+class TooHot(DeviceFailed):
+    """The card is hotter than it should be given work."""
+
+    code = "gpu-too-hot"
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the power management says.
+
+    Attributes:
+        power: of the board, in watts.
+        temperatures: in degrees Celsius, by sensor: EDGE, HOTSPOT, MEM and others.
+        clocks: in MHz, by clock: GFXCLK, UCLK, FCLK, SOCCLK and others.
+        activity: of the shaders, in per cent.
+        fan: revolutions a minute.
+        throttled: whether something holds the clocks down.
+    """
+
+    power: int
+    temperatures: Mapping[str, int]
+    clocks: Mapping[str, int]
+    activity: int
+    fan: int
+    throttled: bool
+
+    def document(self) -> dict[str, object]:
+        """The same as plain values, for JSON."""
+        return {
+            "power_watts": self.power,
+            "temperatures_celsius": dict(self.temperatures),
+            "clocks_mhz": dict(self.clocks),
+            "activity_percent": self.activity,
+            "fan_rpm": self.fan,
+            "throttled": self.throttled,
+        }
+
+
+def measure(card: Card) -> Metrics:
+    """Ask a card that is up. One list.
+
+    Raises:
+        GpuFailed: the power management does not answer.
+        DeviceFailed, DeviceMissing: the bridge's errors.
+    """
+    major = card.chip.versions["SMU"][0]
+    table = facts.METRICS[major]
+    batch = card.batch("metrics")
+    smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
+    found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
+    batch.run()
+    data = found.value
+    sensors = facts.TEMPERATURES[major]
+    return Metrics(
+        power=table.get(data, "AverageTotalBoardPower") or table.get(data, "AverageSocketPower"),
+        temperatures={name: table.get(data, "AvgTemperature", place) for place, name in enumerate(sensors)},
+        clocks={name: table.get(data, "CurrClock", place) for place, name in enumerate(facts.CLOCKS[major])},
+        activity=table.get(data, "AverageGfxActivity"),
+        fan=table.get(data, "AvgFanRpm"),
+        throttled=any(table.get(data, "ThrottlingPercentage", place) for place in range(THROTTLERS[major])),
+    )
+
+
+THROTTLERS: Mapping[int, int] = {13: 22, 14: 21}
+"""Elements of `ThrottlingPercentage`, by major version of the power management."""
+
+
+class Monitor:
+    """Watches a card for whoever submits work to it.
+
+    Args:
+        card: that is up.
+        limits: degrees Celsius by sensor.
+
+    Attributes:
+        metrics: of the last look; None before the first.
+    """
+
+    def __init__(self, card: Card, limits: Mapping[str, int] = LIMITS) -> None:
+        self.metrics: Metrics | None = None
+        self._card = card
+        self._limits = limits
+        self._looked = 0.0
+
+    def check(self, interval: float = INTERVAL) -> None:
+        """Look at the card, if the last look is as old as that, in seconds; called before work is submitted.
+
+        Raises:
+            TooHot: a sensor is above its limit. As long as it is, every call looks.
+            GpuFailed, DeviceFailed, DeviceMissing: as `measure`.
+        """
+        now = self._card.bridge.clock.now()
+        if self.metrics is not None and now < self._looked + interval:
+            return
+        self.metrics = metrics = measure(self._card)
+        hot = {
+            name: metrics.temperatures[name]
+            for name, limit in self._limits.items()
+            if metrics.temperatures.get(name, 0) > limit
+        }
+        self._looked = now if not hot else -interval
+        if hot:
+            said = ", ".join(
+                f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in hot.items()
+            )
+            raise TooHot(
+                f"the card is too hot for more work: {said} degrees Celsius",
+                where=self._card.bridge.name,
+                hint="let it cool down, and look whether its fans turn and its air is free",
+            )

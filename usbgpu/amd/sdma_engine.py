@@ -1,0 +1,46 @@
+"""The copy engine SDMA0, without its queues: started, and reset.
+
+What is written is what Linux' `sdma_v6_0.c` and `sdma_v7_0.c` write, and the published boot traces show.
+"""
+
+from __future__ import annotations
+
+from usbgpu.amd import gfx
+from usbgpu.amd.batch import Batch
+from usbgpu.amd.facts import doorbells
+
+DOORBELL, DOORBELLS = 0x200, 4
+"""Dwords in BAR 2: where SDMA's doorbells begin, and how many dwords are routed to it."""
+WATCHDOG = 100
+"""In units of 100 ms: after so long a queue that waits is reported by an interrupt."""
+SETTLE = 10e-3
+"""Seconds that published drivers give the engine in a reset."""
+
+
+def start(batch: Batch) -> None:
+    """Have the engine run."""
+    batch.set("GC", "SDMA0_WATCHDOG_CNTL", QUEUE_HANG_COUNT=WATCHDOG)
+    batch.set("GC", "SDMA0_UTCL1_CNTL", RESP_MODE=3, REDO_DELAY=9)
+    policy = {"RD_L2_POLICY": 2, "WR_L2_POLICY": 3}
+    if not batch.card.gfx12:
+        policy["LLC_NOALLOC"] = 1
+    batch.set("GC", "SDMA0_UTCL1_PAGE", **policy)
+    batch.set("GC", "SDMA0_MCU_CNTL" if batch.card.gfx12 else "SDMA0_F32_CNTL", HALT=0)
+    batch.set("GC", "SDMA0_CNTL", TRAP_ENABLE=1)
+
+
+def route(batch: Batch) -> None:
+    """Have its doorbells reach it."""
+    gfx.route(
+        batch, doorbells.SDMA_PORT,
+        AWID=0xE, AWADDR_31_28_VALUE=3, RANGE_OFFSET=DOORBELL, RANGE_SIZE=DOORBELLS,
+    )  # fmt: skip
+
+
+def reset(batch: Batch) -> None:
+    """Take its queue away, and whatever it does. It is to be started anew."""
+    batch.set("GC", "SDMA0_QUEUE0_RB_CNTL", RB_ENABLE=0)
+    batch.set("GC", "GRBM_SOFT_RESET", SOFT_RESET_SDMA0=1)
+    batch.pause(SETTLE)
+    batch.set("GC", "GRBM_SOFT_RESET", SOFT_RESET_SDMA0=0)
+    batch.pause(SETTLE)

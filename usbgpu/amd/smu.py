@@ -1,0 +1,98 @@
+"""The power management processor: messages to it, and the clocks.
+
+The driver raises clocks for work and lowers them afterwards, within what the processor's firmware allows; it
+reads tables. `MAY_SEND` has every message there is to it: none changes limits of power, temperature or fans.
+Facts: `usbgpu.amd.facts.smu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sdk.errors import InternalError
+from usbgpu.amd import layout
+from usbgpu.amd.batch import Batch, Later
+from usbgpu.amd.facts import smu as facts
+
+MAY_SEND = frozenset(
+    (
+        "GetSmuVersion", "EnableAllSmuFeatures", "SetDriverDramAddrHigh", "SetDriverDramAddrLow",
+        "TransferTableSmu2Dram", "SetSoftMinByFreq", "SetSoftMaxByFreq", "GetMinDpmFreq", "GetMaxDpmFreq",
+    )
+)  # fmt: skip
+PINNED = ("UCLK", "FCLK", "SOCCLK", "GFXCLK")
+"""Clocks that are raised for work, in the order of the published drivers."""
+MESSAGE_TIME = 2.0
+"""Seconds that a message may take (`smu_cmn.c`)."""
+
+Ranges = Mapping[str, tuple[int, int]]
+"""Lowest and highest frequency of each pinned clock, in MHz."""
+
+
+def send(batch: Batch, message: str, argument: int = 0) -> None:
+    """Send a message, and wait until it has been carried out.
+
+    Raises:
+        InternalError: it is not one of MAY_SEND.
+    """
+    if message not in MAY_SEND:
+        raise InternalError(f"the driver does not send {message}")
+    number = facts.MESSAGES[batch.card.chip.versions["SMU"][0]][message]
+    batch.write("SMU", "MP1_SMN_C2PMSG_90", 0)
+    batch.write("SMU", "MP1_SMN_C2PMSG_82", argument)
+    batch.write("SMU", "MP1_SMN_C2PMSG_66", number)
+    batch.wait(
+        "SMU", "MP1_SMN_C2PMSG_90", facts.RESULTS["OK"], seconds=MESSAGE_TIME, what=f"SMU answer to {message}"
+    )
+
+
+def ask(batch: Batch, message: str, argument: int = 0) -> Later[int]:
+    """The same, of a message that is answered with a number."""
+    send(batch, message, argument)
+    return batch.read("SMU", "MP1_SMN_C2PMSG_82")
+
+
+def set_up(batch: Batch, vram: int) -> None:
+    """Tell it where its table is, and have it scale clocks.
+
+    Args:
+        batch: takes the operations.
+        vram: address of VRAM for the memory controller.
+    """
+    table = vram + layout.SMU_TABLE
+    send(batch, "SetDriverDramAddrHigh", table >> 32)
+    send(batch, "SetDriverDramAddrLow", table & 0xFFFF_FFFF)
+    send(batch, "EnableAllSmuFeatures")
+
+
+def ask_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
+    """The frequencies between which each clock can be set; `ranges` makes sense of them."""
+    clocks = {name: _clock(batch, name) for name in PINNED}
+    return {
+        name: (ask(batch, "GetMinDpmFreq", number), ask(batch, "GetMaxDpmFreq", number))
+        for name, number in clocks.items()
+    }
+
+
+def ranges(asked: Mapping[str, tuple[Later[int], Later[int]]]) -> Ranges:
+    """What was answered, in MHz."""
+    return {name: (low.value & 0xFFFF, high.value & 0xFFFF) for name, (low, high) in asked.items()}
+
+
+def raise_clocks(batch: Batch, known: Ranges) -> None:
+    """Have all clocks at their highest. The processor still lowers them when power or heat require it."""
+    for name, (_, high) in known.items():
+        send(batch, "SetSoftMinByFreq", _clock(batch, name) | high)
+        send(batch, "SetSoftMaxByFreq", _clock(batch, name) | high)
+
+
+def lower_clocks(batch: Batch, known: Ranges) -> None:
+    """Have all clocks at their lowest."""
+    for name, (low, _) in known.items():
+        send(batch, "SetSoftMinByFreq", _clock(batch, name) | low)
+        send(batch, "SetSoftMaxByFreq", _clock(batch, name) | low)
+
+
+def _clock(batch: Batch, name: str) -> int:
+    """The number of a clock, as arguments have it."""
+    return facts.CLOCKS[batch.card.chip.versions["SMU"][0]].index(name) << 16

@@ -1,0 +1,197 @@
+"""How a stream is cut into parts: which bytes go through which slots of the bridge's SRAM to where.
+
+A part ends with its number, which is the last of its bytes to arrive. Blocks of it may begin with the number
+too, so that whoever copies them can see afterwards that they had not been overwritten meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from firmware.asm2464pd.command_list import DWORD, Data
+from firmware.asm2464pd.registers.memory import SLOT_SIZE
+
+FIRST = 0x4000_0000
+"""Number of the first part; the one before says that SDMA is ready. Fences are compared modulo 2^32: with
+their highest bytes cleared, whatever they held is behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes for the card.
+
+    Attributes:
+        address: of the GPU.
+        data: must not change until the stream is over.
+        value: what the stream's fence becomes when they are there; None to leave it as it is.
+    """
+
+    address: int
+    data: Data
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """From an offset in the part to an address."""
+
+    source: int
+    target: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The fence of the stream becomes this."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The dword at an offset of the part is to be its number still."""
+
+    offset: int
+
+
+@dataclass
+class Part:
+    """A part of a stream while it is filled.
+
+    Attributes:
+        slot: its first; so is `slots` how many it has.
+        number: of the part.
+        blocks: offsets at which blocks begin that are checked; a dword behind the first one stays 0 then.
+        buffers: what it consists of, in order.
+        steps: for SDMA.
+        size: bytes so far.
+    """
+
+    slot: int
+    slots: int
+    number: int
+    blocks: Sequence[int]
+    buffers: list[Data] = field(default_factory=list)
+    steps: list[Copy | Value | Check] = field(default_factory=list)
+    size: int = 0
+    block: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Offset in the SRAM behind its last byte."""
+        return (self.slot + self.slots) * SLOT_SIZE
+
+    @property
+    def tail(self) -> int:
+        """Offset in the SRAM of its last dword."""
+        return self.end - DWORD
+
+    def take(self, address: int, data: memoryview) -> int:
+        """Put data into it; how many bytes there was room for."""
+        while True:
+            if self.size in self.blocks and self.block != self.size:
+                self.block = self.size
+                head = self.number.to_bytes(DWORD, "little")
+                self._put(head if self.size else head + bytes(DWORD))
+            limit = min(
+                (block for block in self.blocks if block > self.size), default=self.slots * SLOT_SIZE - DWORD
+            )
+            padding = (address - self.size) % DWORD
+            size = min(limit - self.size - padding, len(data))
+            if size > 0:
+                break
+            if limit not in self.blocks:
+                return 0
+            self._put(bytes(limit - self.size))
+            self._close_block()
+        self._put(bytes(padding))
+        self.steps.append(Copy(self.size, address, size))
+        self._put(data[:size])
+        if self.size in self.blocks:
+            self._close_block()
+        return size
+
+    def shorten(self) -> int:
+        """Do with as few slots as possible; how many it had more."""
+        spare = self.slots - -(-(self.size + DWORD) // SLOT_SIZE)
+        self.slots -= spare
+        return spare
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._close_block()
+        self._put(bytes(self.slots * SLOT_SIZE - DWORD - self.size))
+        self._put(self.number.to_bytes(DWORD, "little"))
+
+    def _close_block(self) -> None:
+        if self.block is not None:
+            self.steps.append(Check(self.block))
+            self.block = None
+
+    def _put(self, data: Data) -> None:
+        if data:
+            self.buffers.append(data)
+            self.size += len(data)
+
+
+def fill(
+    pieces: Sequence[Piece], windows: Sequence[tuple[int, int]], blocks: Sequence[int] = ()
+) -> list[Part]:
+    """Parts with pieces one behind the other, in windows of slots by turns."""
+    parts: list[Part] = []
+
+    def new() -> Part:
+        slot, slots = windows[len(parts) % len(windows)]
+        parts.append(Part(slot, slots, FIRST + len(parts), blocks))
+        return parts[-1]
+
+    part = new()
+    for piece in pieces:
+        view, address = memoryview(piece.data).cast("B"), piece.address
+        while view:
+            taken = part.take(address, view)
+            if not taken:
+                part.close()
+                part = new()
+            view, address = view[taken:], address + taken
+        if piece.value is not None:
+            part.steps.append(Value(piece.value))
+    if not blocks:
+        part.slot += part.shorten()  # its last dword stays where it is
+    elif len(parts) == 1:
+        part.shorten()  # of several, each has to overwrite the one before from its first byte on
+    part.close()
+    return parts
+
+
+def windows_of(size: int, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """First slot and bytes of each transfer towards the host."""
+    number = 0
+    while size > 0:
+        slot, slots = windows[number % len(windows)]
+        part = min(size, slots * SLOT_SIZE)
+        yield slot, part
+        size -= part
+        number += 1
+
+
+def cut(pieces: Sequence[Piece], size: int, count: int) -> Iterator[list[Piece]]:
+    """Streams of at most so many bytes and pieces."""
+    some: list[Piece] = []
+    room = size
+    for piece in pieces:
+        view, address = memoryview(piece.data).cast("B"), piece.address
+        while True:
+            if len(some) == count or not room:
+                yield some
+                some, room = [], size
+            taken = min(room, len(view))
+            whole = taken == len(view)
+            some.append(Piece(address, view[:taken], piece.value if whole else None))
+            room -= taken
+            if whole:
+                break
+            view, address = view[taken:], address + taken
+    if some:
+        yield some

@@ -1,0 +1,133 @@
+"""What a compiled network needs of a GPU that is up: buffers, transfers, launches, and the streamed start.
+
+The session is written against these protocols; `usbgpu.amd` implements them on a card behind a bridge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One dispatch, with every address in it final.
+
+    Attributes:
+        name: of the layer, for errors and tables.
+        code: GPU virtual address of the kernel's first instruction, a multiple of 256.
+        rsrc1, rsrc2, rsrc3: COMPUTE_PGM_RSRC1 to 3; LDS_SIZE is filled in.
+        scratch: bytes of scratch memory of a work-item.
+        kernarg: the kernel argument segment.
+        groups: workgroups in x, y, z.
+        threads: work-items of a workgroup in x, y, z. Waves have 32.
+    """
+
+    name: str
+    code: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    scratch: int
+    kernarg: bytes
+    groups: tuple[int, int, int]
+    threads: tuple[int, int, int]
+
+
+class Buffer(Protocol):
+    """Memory of the GPU.
+
+    Attributes:
+        address: GPU virtual address.
+        size: bytes.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def free(self) -> None:
+        """Give it back. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes for `offset` of a buffer on."""
+
+    buffer: Buffer
+    offset: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`size` bytes of a buffer from `offset` on."""
+
+    buffer: Buffer
+    offset: int
+    size: int
+
+
+class Prepared(Protocol):
+    """Launches that the GPU has already; each sees what those before it wrote."""
+
+    def run(self, inputs: Sequence[Write], outputs: Sequence[Read]) -> list[bytes]:
+        """Write the inputs, run all launches in order, read the outputs.
+
+        Raises:
+            DeviceFailed: a launch did not come to its end; the error names it.
+        """
+
+    def free(self) -> None:
+        """Give back what it holds on the GPU. Idempotent."""
+
+
+class Gpu(Protocol):
+    """A GPU that is up. Waits are bounded, in the device's time.
+
+    All methods raise DeviceFailed where the device does not do what it should.
+
+    Attributes:
+        chip: its name, such as gfx1100.
+    """
+
+    @property
+    def chip(self) -> str: ...
+
+    def allocate(self, size: int, alignment: int = 256) -> Buffer:
+        """Memory with any content. Raises Unsupported if there is not enough, with the sizes."""
+
+    def upload(self, buffer: Buffer, data: bytes | memoryview, offset: int = 0) -> None:
+        """Write to a buffer. What is launched afterwards sees it, as data and as code."""
+
+    def download(self, buffer: Buffer, size: int, offset: int = 0) -> bytes:
+        """Read from a buffer, once everything that was launched has ended."""
+
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Bring launches to the GPU, to be run again and again. Raises Unsupported if there is no room."""
+
+    def stream(
+        self,
+        load: Sequence[Write],
+        launches: Sequence[tuple[Launch, int]],
+        outputs: Sequence[Read],
+    ) -> list[bytes]:
+        """Upload while launches run: each starts when so many bytes of `load` are there, and it is its turn.
+
+        Args:
+            load: in the order in which it is uploaded.
+            launches: in order, each with how many bytes of `load`, counted from its start over all its
+                pieces, must be in memory first; the counts do not decrease.
+            outputs: read when all is done.
+        """
+
+    def profile(self, launches: Sequence[Launch]) -> Sequence[Mapping[str, int | float]]:
+        """Run launches in order, one at a time; what the device tells of each: `virtual_us`, and where it can
+        count them `waves` and `wave_instructions`.
+        """
+
+    def close(self) -> None:
+        """Let go of the GPU. Idempotent."""
