@@ -1,0 +1,54 @@
+"""A GPU of the runtime on the emulated card, with no bridge between: what tests of it stand on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.amdgpu.kernels.cases import Array, Case
+from tests.gpu_host import Bench, firmware
+from usbgpu.amd.gpu import Gpu, Module, on_bridge
+
+BORDER = 256
+"""Bytes on both sides of a case's buffers that nobody may write."""
+
+
+def opened(chip: str) -> tuple[Gpu, Bench]:
+    """A GPU that our driver has booted, and what stands for the bridge, which knows the emulated card."""
+    bench = Bench(chip)
+    return on_bridge(bench, bench, firmware(chip)), bench
+
+
+class Placed:
+    """A case of the emulator's kernels in a GPU's memory.
+
+    Attributes:
+        launch: it.
+    """
+
+    def __init__(self, gpu: Gpu, module: Module, case: Case) -> None:
+        self._gpu, self._case = gpu, case
+        self._buffers = {}
+        arguments = []
+        for name, value in case.arguments.items():
+            if isinstance(value, np.ndarray):
+                whole = gpu.allocate(value.nbytes + 2 * BORDER)
+                gpu.upload(whole, b"\x5a" * BORDER + value.tobytes() + b"\x5a" * BORDER)
+                self._buffers[name] = whole
+                arguments.append(whole.view(BORDER, value.nbytes))
+            else:
+                arguments.append(value)
+        self.launch = module[case.kernel].launch(case.groups, *arguments, threads=case.threads)
+
+    def mismatches(self) -> int:
+        """Elements that are not as they have to be; also one for each border that was written."""
+        results: dict[str, Array] = {}
+        wrong = 0
+        for name, before in self._case.buffers.items():
+            data = self._gpu.download(self._buffers[name], before.nbytes + 2 * BORDER)
+            wrong += {data[:BORDER], data[-BORDER:]} != {b"\x5a" * BORDER}
+            results[name] = np.frombuffer(data[BORDER:-BORDER], before.dtype).reshape(before.shape)
+        return wrong + self._case.mismatches(results)
+
+    def free(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.free()
