@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sdk.errors import InternalError, InvalidModel, Unsupported
 from sdk.graph import (
@@ -334,7 +335,7 @@ def unsigned_activations(graph: Graph) -> Graph:
     """Rewrite a graph so that every int8 activation is uint8, its zero-point and clamps raised by 128.
 
     Each activation then holds exactly the old value plus 128, inputs and outputs included: at the boundary
-    the caller flips the top bit (``XOR 0x80``). Weights keep their dtype.
+    the caller flips the top bit (`flip_sign`). Weights keep their dtype.
     """
     tensors = dict(graph.tensors)
     raised = {tensor.name for tensor in graph.activations() if tensor.dtype == "int8"}
@@ -350,3 +351,8 @@ def unsigned_activations(graph: Graph) -> Graph:
         for node in graph.nodes
     )
     return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
+
+
+def flip_sign(data: NDArray[np.uint8], tensor: Tensor) -> NDArray[np.uint8]:
+    """The bytes of a tensor as they become, or were before, `unsigned_activations`: its own inverse."""
+    return data ^ np.uint8(0x80) if tensor.dtype == "int8" else data

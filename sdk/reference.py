@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arithmetic import q31, q31_add, scale_ratio
-from sdk.errors import InternalError, InvalidInput
+from sdk.errors import InternalError
 from sdk.graph import (
     Add,
     Array,
@@ -55,7 +55,7 @@ from sdk.graph import (
     Tensor,
 )
 from sdk.shapes import window_counts, window_positions
-from sdk.target import Arithmetic
+from sdk.target import Arithmetic, check_inputs
 
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
@@ -79,30 +79,6 @@ def run(graph: Graph, inputs: Mapping[str, Array], arithmetic: Arithmetic = "f32
     for node in graph.nodes:
         values[node.output] = evaluate(graph, node, values, arithmetic)
     return values
-
-
-def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs by name, once they are known to be what the graph takes.
-
-    Raises:
-        InvalidInput: a wrong name, shape or dtype, or a NaN.
-    """
-    for name in inputs:
-        if name not in graph.inputs:
-            hint = f"the inputs are: {', '.join(graph.inputs)}"
-            raise InvalidInput(f"the network has no input named {name!r}", where=graph.name, hint=hint)
-    for name in graph.inputs:
-        where, tensor = f"input {name}", graph.tensor(name)
-        if name not in inputs:
-            raise InvalidInput("no array was given for it", where=where)
-        array = np.asarray(inputs[name])
-        if array.shape != tensor.shape:
-            raise InvalidInput(f"shape {list(array.shape)}, expected {list(tensor.shape)}", where=where)
-        if array.dtype != np.dtype(tensor.dtype):
-            raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where)
-        if tensor.dtype == "float32" and np.isnan(array).any():
-            raise InvalidInput("it holds NaN", where=where)
-    return {name: np.asarray(inputs[name]) for name in graph.inputs}
 
 
 def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: Arithmetic) -> Array:

@@ -23,7 +23,7 @@ from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
 from sdk.graph import Array, Dequantize, Graph, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.passes import split
 from sdk.preprocess import InputStatistics, Preprocessing
-from sdk.target import Profile, get_target
+from sdk.target import Profile, check_inputs, get_target
 from sdk.target import Session as DeviceSession
 
 DEVICE_VARIABLE = "TOWLINE_DEVICE"
@@ -258,7 +258,7 @@ class Session:
             if node.output in inputs
         }
         names = [name for given in self._graph.inputs for name in replaced.get(given, [given])]
-        values = reference.check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
+        values = check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
         for node in self._split.head:
             if node.output not in values:
                 values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)

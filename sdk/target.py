@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from sdk.errors import Unsupported, UsageError
-from sdk.graph import Array, Graph, Node
+import numpy as np
+
+from sdk.errors import InvalidInput, Unsupported, UsageError
+from sdk.graph import Array, Graph, Node, Reshape
 
 Arithmetic = Literal["f32", "q31"]
 
@@ -66,12 +68,16 @@ class Program:
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """Counters of one executed layer; `counters` are exact and named by the target (packets, ...)."""
+    """Counters of one executed layer.
+
+    Attributes:
+        counters: named by the target; counts (packets, waves, ...) are exact, times are its device's.
+    """
 
     name: str
     op: str
     macs: int
-    counters: Mapping[str, int]
+    counters: Mapping[str, int | float]
     note: str = ""
 
 
@@ -138,6 +144,55 @@ class Target(Protocol):
     def devices(self) -> Sequence[tuple[str, str]]:
         """(device string, description) of what `open` takes here and now."""
 
+
+# -- what every target and its sessions owe -------------------------------------------------------------
+
+
+def batch_verdict(graph: Graph, node: Node) -> Verdict:
+    """Refuse a batch: targets run one sample at a time. A Reshape may make one of several, or none."""
+    for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
+        if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
+            return Verdict(
+                False,
+                f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
+                "fix the batch at 1 (--input-shape) and run the samples one after the other",
+            )
+    return SUPPORTED
+
+
+def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs by name, in the graph's order, once they are known to be what the graph takes.
+
+    Raises:
+        InvalidInput: a wrong name, shape or dtype, or a NaN.
+    """
+    for name in inputs:
+        if name not in graph.inputs:
+            hint = f"the inputs are: {', '.join(graph.inputs)}"
+            raise InvalidInput(f"the network has no input named {name!r}", where=graph.name, hint=hint)
+    arrays = {}
+    for name in graph.inputs:
+        where, tensor = f"input {name}", graph.tensor(name)
+        if name not in inputs:
+            raise InvalidInput("no array was given for it", where=where)
+        array = np.asarray(inputs[name])
+        if array.shape != tensor.shape:
+            raise InvalidInput(f"shape {list(array.shape)}, expected {list(tensor.shape)}", where=where)
+        if array.dtype != np.dtype(tensor.dtype):
+            raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where)
+        if tensor.dtype == "float32" and np.isnan(array).any():
+            raise InvalidInput("it holds NaN", where=where)
+        arrays[name] = array
+    return arrays
+
+
+def zero_point_inputs(graph: Graph) -> dict[str, Array]:
+    """Inputs of an integer body, all of whose elements are their tensors' zero-points."""
+    tensors = (graph.tensor(name) for name in graph.inputs)
+    return {tensor.name: np.full(tensor.shape, tensor.zero_point, tensor.dtype) for tensor in tensors}
+
+
+# -- the registry ---------------------------------------------------------------------------------------
 
 GROUP = "towline.targets"
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from dsp.hexagon.calls import At, Call, Fields, Kernel, Layer, Lowered
 from dsp.hexagon.layout import MAX_STRIDE
-from dsp.hexagon.memory import align
 from sdk import cache, toolchain
+from sdk.arena import align
 from sdk.errors import BuildFailed, InternalError
 from sdk.files import scratch_directory, write
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsp.hexagon.layout import Planes
-from dsp.hexagon.memory import Buffer
+from sdk.arena import Buffer
 from sdk.graph import Clamp, Tensor
 
 MACS_PER_PACKET = 256  # two vrmpy of 128 multiply-accumulates each

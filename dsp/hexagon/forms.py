@@ -21,7 +21,7 @@ from dsp.hexagon.layout import (
     plain_planes,
     reads_in_place,
 )
-from dsp.hexagon.memory import ALIGNMENT, Buffer, align
+from sdk.arena import ALIGNMENT, Buffer, align
 from sdk.graph import Array, Clamp, Graph, Node, Tensor
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp.hexagon.memory import Buffer, align
+from sdk.arena import Buffer, align
 from sdk.graph import Add, AveragePool, Conv, Graph, MaxPool, Node, Requantize, Tensor
 
 MAX_STRIDE = 16

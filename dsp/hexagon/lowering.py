@@ -16,9 +16,7 @@ import numpy as np
 from dsp.hexagon.calls import At, Call, Fields, Kernel, Layer, Lowered, range_fields, variant
 from dsp.hexagon.forms import Forms, pixel_bounds, pixel_mask
 from dsp.hexagon.layout import VECTOR_PIXELS, Planes, Window, is_planar, phase_planes, window_of
-from dsp.hexagon.memory import ALIGNMENT, align, plan
 from dsp.hexagon.packing import (
-    Blob,
     Requantization,
     conv_weights,
     depthwise_weights,
@@ -28,6 +26,7 @@ from dsp.hexagon.packing import (
     requantization,
     round_up,
 )
+from sdk.arena import ALIGNMENT, Blob, align, plan
 from sdk.arithmetic import q31, q31_add, scale_ratio
 from sdk.errors import InternalError
 from sdk.graph import (

@@ -12,31 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp.hexagon.memory import ALIGNMENT
+from sdk.arena import Blob
 from sdk.arithmetic import q31
 from sdk.graph import Array
 
 Int = NDArray[np.int64]
-
-
-class Blob:
-    """An append-only byte string; every piece starts at a multiple of a vector."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[bytes, int] = {}
-        self._size = 0
-
-    def add(self, array: Array) -> int:
-        """Append an array's bytes (little-endian), once; the offset at which they start."""
-        data = np.ascontiguousarray(array).tobytes()
-        data += bytes(-len(data) % ALIGNMENT)
-        if data not in self._pieces:
-            self._pieces[data] = self._size
-            self._size += len(data)
-        return self._pieces[data]
-
-    def __bytes__(self) -> bytes:
-        return b"".join(self._pieces)
 
 
 @dataclass(frozen=True)

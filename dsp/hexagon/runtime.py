@@ -17,9 +17,10 @@ import numpy as np
 from dsp.hexagon.layout import element_index
 from dsp.hexagon.plan import LayerPlan, Plan
 from sdk import files, toolchain
-from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput
+from sdk.errors import DeviceFailed, InvalidArtifact
 from sdk.graph import Array, Tensor
-from sdk.target import LayerProfile, Profile, Program
+from sdk.passes import flip_sign
+from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
 
 COUNTERS = ("packets", "instructions", "hvx_instructions")
 
@@ -90,11 +91,7 @@ class EmulatedSession:
             return values | self._outputs()
 
     def profile(self) -> Profile:
-        zeros = {
-            name: np.full(self._tensor(name).shape, self._tensor(name).zero_point, self._tensor(name).dtype)
-            for name in self._graph.inputs
-        }
-        data = self._encode(zeros)
+        data = self._encode(zero_point_inputs(self._graph))
         with self._exchange("R", data):
             total = self._counters()
             self._outputs()
@@ -152,17 +149,10 @@ class EmulatedSession:
         return self._graph.tensor(name)
 
     def _encode(self, inputs: Mapping[str, Array]) -> bytes:
-        if set(inputs) != set(self._graph.inputs):
-            raise InvalidInput(f"inputs are {sorted(self._graph.inputs)}, not {sorted(inputs)}")
-        pieces = []
-        for name in self._graph.inputs:
-            tensor, array = self._tensor(name), inputs[name]
-            if array.shape != tensor.shape or array.dtype != tensor.dtype:
-                raise InvalidInput(
-                    f"must be {tensor.dtype} {list(tensor.shape)}, not {array.dtype} {list(array.shape)}",
-                    where=f"input {name}",
-                )
-            pieces.append(_flip_sign(np.ascontiguousarray(array).view(np.uint8), tensor).tobytes())
+        pieces = (
+            flip_sign(np.ascontiguousarray(array).view(np.uint8), self._tensor(name)).tobytes()
+            for name, array in check_inputs(self._graph, inputs).items()
+        )
         return b"".join(pieces)
 
     def _decode(self, layer: LayerPlan, raw: bytes) -> Array:
@@ -172,14 +162,14 @@ class EmulatedSession:
             data = data[: tensor.size]
         else:
             data = data[element_index(tensor.shape, layer.geometry)]
-        return _flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
+        return flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
 
     def _outputs(self) -> dict[str, Array]:
         result = {}
         for name in self._graph.outputs:
             tensor = self._tensor(name)
             data = np.frombuffer(self._receive(tensor.size), np.uint8)
-            result[name] = _flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
+            result[name] = flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
         return result
 
     def _counters(self) -> dict[str, int]:
@@ -242,8 +232,3 @@ def _stream(stream: IO[bytes] | None) -> IO[bytes]:
     if stream is None:
         raise DeviceFailed("the process has no pipe")
     return stream
-
-
-def _flip_sign(data: Array, tensor: Tensor) -> Array:
-    """The device computes in uint8; int8 is the same bytes with the top bit turned."""
-    return data ^ 0x80 if tensor.dtype == "int8" else data

@@ -12,10 +12,10 @@ from dsp.hexagon.build import build, trace_span
 from dsp.hexagon.calls import Lowered
 from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
 from dsp.hexagon.lowering import channel_scales, lower, signed_weights
-from dsp.hexagon.memory import align
 from dsp.hexagon.plan import BufferPlan, LayerPlan, Plan
 from dsp.hexagon.runtime import EmulatedDevice
 from sdk import toolchain
+from sdk.arena import align
 from sdk.arithmetic import q31, q31_add, scale_ratio
 from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import (
@@ -33,7 +33,7 @@ from sdk.graph import (
 )
 from sdk.passes import unsigned_activations
 from sdk.shapes import window_counts
-from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict
+from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict, batch_verdict
 
 OPERATORS = (Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Requantize, Reshape)
 
@@ -58,13 +58,9 @@ class HexagonTarget:
         if not isinstance(node, OPERATORS):
             return Verdict(False, "the operator has no kernel")
         x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
-        for tensor in (x, y):
-            if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
-                return Verdict(
-                    False,
-                    f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
-                    "fix the batch at 1 (--input-shape) and run the samples one after the other",
-                )
+        verdict = batch_verdict(graph, node)
+        if not verdict.supported:
+            return verdict
         if isinstance(node, Conv | Gemm):
             verdict = _weights_verdict(graph.tensor(node.inputs[1]))
             if not verdict.supported:

@@ -15,10 +15,10 @@ from dsp.hexagon.calls import At
 from dsp.hexagon.forms import pixel_bounds, pixel_mask
 from dsp.hexagon.layout import Pitches, Window, element_index, phase_planes, plain_planes
 from dsp.hexagon.lowering import dense_groups, lower
-from dsp.hexagon.memory import ALIGNMENT, Buffer, plan
 from dsp.hexagon.packing import Blob, conv_weights, depthwise_weights, gemm_weights
 from dsp.hexagon.plan import Plan
 from sdk import cache
+from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Quantization, Tensor
 from sdk.target import Options, get_target
@@ -45,6 +45,7 @@ def test_live_buffers_never_share_bytes(spans, guard):
             assert disjoint or not (guard or a.overlaps_in_time(b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "width"),
     [(96, 0.35), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((224, 1.0), (160, 0.5)))],
@@ -159,6 +160,7 @@ def graph():
     return b.graph()
 
 
+@pytest.mark.slow
 def test_kernels_come_from_the_cache_the_second_time(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     target = get_target("hexagon-v65")
@@ -169,6 +171,7 @@ def test_kernels_come_from_the_cache_the_second_time(graph, tmp_path, monkeypatc
     assert objects == {path: path.stat().st_mtime_ns for path in cache.directory(build.CACHE).iterdir()}
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_entry_is_replaced(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     target = get_target("hexagon-v65")
@@ -178,6 +181,7 @@ def test_a_damaged_cache_entry_is_replaced(graph, tmp_path, monkeypatch):
     assert target.compile(graph, Options()).code == whole.code
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_made_is_an_output_error(graph, tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("")
@@ -187,7 +191,7 @@ def test_a_cache_that_cannot_be_made_is_an_output_error(graph, tmp_path, monkeyp
     assert "TOWLINE_CACHE" in caught.value.hint
 
 
-@pytest.mark.parametrize("variable", ["TOWLINE_CLANG", "TOWLINE_LLD"])
+@pytest.mark.parametrize("variable", ["TOWLINE_CLANG", pytest.param("TOWLINE_LLD", marks=pytest.mark.slow)])
 def test_a_missing_tool_names_its_package(graph, variable, tmp_path, monkeypatch):
     monkeypatch.setenv(variable, str(tmp_path / "absent"))
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
@@ -221,6 +225,7 @@ def test_the_live_peak_counts_what_a_fused_add_reads():
     assert lower(b.graph()).live_peak == 3 * 32 * 32 * 32  # both operands' sources and the sum
 
 
+@pytest.mark.slow
 def test_no_kernel_reads_beyond_the_margin():
     """Every vector load of every call, from the descriptors: within the arena and its margins."""
     big = GraphBuilder((1, 3, 40, 23))
@@ -264,6 +269,7 @@ def reads(lowered, call):
             yield first, first + max(count - 1, 0) * step + width + planes
 
 
+@pytest.mark.slow
 def test_both_contexts_get_their_share():
     target = get_target("hexagon-v65")
     program = target.compile(mobilenet_v2(32, 0.25, 10), Options())

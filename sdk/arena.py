@@ -1,7 +1,7 @@
-"""One static arena for all activations: where each buffer lies, from when it lives.
+"""The static memory of a network: one arena for all its activations, one blob of its constants.
 
-Offsets come from greedy first fit, largest buffer first and then by birth; the better of a few orders is
-kept. All of it is deterministic.
+Targets lower to steps (layers, launches) and plan their buffers with it, from when each lives. Offsets come
+from greedy first fit in a few orders, of which the best is kept. All of it is deterministic.
 """
 
 from __future__ import annotations
@@ -9,11 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-ALIGNMENT = 128  # bytes of an HVX vector
+import numpy as np
+
+from sdk.graph import Array
+
+ALIGNMENT = 128  # bytes of an HVX vector, and of a cache line of RDNA
 
 
 def align(value: int, to: int = ALIGNMENT) -> int:
     return -(-value // to) * to
+
+
+class Blob:
+    """An append-only byte string; every piece starts at a multiple of ALIGNMENT.
+
+    Attributes:
+        size: bytes so far.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[bytes, int] = {}
+        self.size = 0
+
+    def add(self, array: Array) -> int:
+        """Append an array's bytes (little-endian), once; the offset at which they start."""
+        data = np.ascontiguousarray(array).tobytes()
+        data += bytes(-len(data) % ALIGNMENT)
+        if data not in self._pieces:
+            self._pieces[data] = self.size
+            self.size += len(data)
+        return self._pieces[data]
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._pieces)
 
 
 @dataclass(eq=False)
