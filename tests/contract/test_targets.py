@@ -1,11 +1,15 @@
 """What every target owes: bit-identity with the reference, clean borders, no leaks, equal bytes twice.
 
 The same assertions run over every registered target on its emulated device, whose session offers `poison`
-and `dump` for them, and `trace_halves` where two contexts share the work.
+and `dump` for them, and `trace_halves` where two contexts share the work. Those of the AMD targets run on the
+shader executor alone, without a card to boot; on the whole emulated card they are slow tests, and
+tests/e2e/test_gpu_*.py has more.
 """
 
 import dataclasses
 import gc
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -24,13 +28,39 @@ from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
 from sdk.graph import Conv, Graph, Quantization
 from sdk.passes import verify
 from sdk.target import Options, get_target, require_supported, target_names
+from tests import shader_gpu
 from tests.graph_builder import RANGES, GraphBuilder, mobilenet_v2
+from usbgpu.amd.facts.chips import CHIPS
 
 TARGETS = target_names()
+PROCESSES = [name for name in TARGETS if name.startswith("hexagon")]
+"""Targets whose emulated device is a process."""
+LONG = [name if name in PROCESSES else pytest.param(name, marks=pytest.mark.slow) for name in TARGETS]
+"""For the tests that take long; tests/unit/test_amd_target.py has quick ones like them."""
+CARDS = {f"amd-{chip}": chip for chip in CHIPS if f"amd-{chip}" in TARGETS}
 
 
-@pytest.fixture(params=TARGETS)
+def quick(name):
+    """A target with an emulated device that is open at once."""
+    return shader_gpu.target(CARDS[name]) if name in CARDS else get_target(name)
+
+
+SIBLING = "amd-gfx1201"
+"""It has kernels of its own for matrices alone, which tests/unit/test_amd_kernels.py goes through."""
+
+
+@pytest.fixture(params=[pytest.param(n, marks=pytest.mark.slow) if n == SIBLING else n for n in TARGETS])
 def target(request):
+    return quick(request.param)
+
+
+@pytest.fixture(params=PROCESSES)
+def with_process(request):
+    return get_target(request.param)
+
+
+@pytest.fixture(params=[*PROCESSES, *(pytest.param(name, marks=pytest.mark.slow) for name in CARDS)])
+def whole(request):
     return get_target(request.param)
 
 
@@ -81,6 +111,20 @@ def assert_borders(program, session, poison: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_every_operator_once(target, dtype):
+    every_operator(target, dtype)
+
+
+def test_every_operator_on_the_whole_device(whole):
+    every_operator(whole, "uint8")
+
+
+def every_operator(target, dtype):
+    graph = operators(dtype)
+    assert_identical(target, graph)
+    assert_identical(target, graph, guard=256)
+
+
+def operators(dtype) -> Graph:
     b = GraphBuilder((1, 3, 17, 19), dtype=dtype, seed=2)
     x = b.conv("x", 12, 3, strides=2, pads=1, relu=True)
     y = b.conv(x, 40, relu=True)
@@ -90,12 +134,11 @@ def test_every_operator_once(target, dtype):
     y = b.conv(x, 36, relu=True)
     y = b.depthwise(y, strides=2, pads=1)
     y = b.requantize(b.conv(y, 22, 3, pads=1, per_channel=False), relu=True)
-    y = b.max_pool(y, 2)
+    y = b.average_pool(b.max_pool(y, 2), 2, pads=(1, 0, 0, 1))
     y = b.global_average_pool(y)
     y = b.gemm(b.reshape(y), 35, relu=True)
-    y = b.gemm(y, 10, per_channel=False)
-    assert_identical(target, b.graph())
-    assert_identical(target, b.graph(), guard=256)
+    b.gemm(y, 10, per_channel=False)
+    return b.graph()
 
 
 GEOMETRY = st.fixed_dictionaries(
@@ -120,14 +163,16 @@ def fits(g, kernel, dilations=(1, 1)) -> bool:
     )
 
 
-@settings(max_examples=25)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+@settings(max_examples=20)
 @given(
     g=GEOMETRY,
     kind=st.sampled_from(["full", "grouped", "depthwise", "pointwise-strided"]),
     relu=st.booleans(),
 )
-def test_any_convolution(g, kind, relu):
-    target = get_target("hexagon-v65")
+def test_any_convolution(name, g, kind, relu):
+    target = quick(name)
     if not fits(g, g["kernel"], g["dilations"]):
         g = g | {"pads": (5, 5, 5, 5)}
     group = {"grouped": 2, "depthwise": g["channels"]}.get(kind, 1)
@@ -156,11 +201,12 @@ def test_any_convolution(g, kind, relu):
         assert b.tensors["x"].shape[2:] == (1, 1)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
 @settings(max_examples=15)
 @given(g=GEOMETRY, kind=st.sampled_from(["max", "average", "average-padded", "global"]))
 def test_any_pool(name, g, kind):
-    target = get_target(name)
+    target = quick(name)
     kernel = g["kernel"]
     pads = tuple(min(pad, kernel[i % 2] - 1) for i, pad in enumerate(g["pads"]))
     if not fits(g | {"pads": pads}, kernel):
@@ -260,27 +306,58 @@ def test_scales_of_one_and_more_shift_first(target):
     assert_identical(target, graph)
 
 
-def test_the_same_input_compiles_to_the_same_bytes(target, tmp_path, monkeypatch):
-    graph = mobilenet_v2(32, 0.25, 10)
-    first = target.compile(graph, Options())
-    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))  # an empty cache, another directory
-    again = target.compile(mobilenet_v2(32, 0.25, 10), Options())
-    assert first.code == again.code
-    assert first.weights == again.weights
-    assert first.plan == again.plan
+FINGERPRINT = """
+import sys
+from sdk.target import get_target
+from tests.contract.test_targets import fingerprint
+print(fingerprint(get_target(sys.argv[1])))
+"""
+
+
+def fingerprint(target) -> str:
+    """A hash of all that a target makes of a network, in its order."""
+    b = GraphBuilder((1, 3, 9, 9), seed=3)
+    x = b.conv("x", 20, 3, pads=1, relu=True)
+    x = b.add(b.conv(b.depthwise(x, pads=1), 20), x)
+    b.gemm(b.reshape(b.global_average_pool(x)), 10)
+    program = target.compile(b.graph(), Options())
+    plan = json.dumps(program.plan).encode()
+    parts = [plan, program.weights, *(part for file in program.code.items() for part in map(repr, file))]
+    return hashlib.sha256(
+        b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)
+    ).hexdigest()
 
 
 @pytest.mark.slow
-def test_sessions_leave_nothing_behind(target):
-    """200 cycles of load, run, close: descriptors, children and memory end where they began."""
+@pytest.mark.parametrize("name", LONG)
+def test_the_same_input_compiles_to_the_same_bytes(name, tmp_path):
+    """In another process, whose sets have another order, with an empty cache, in another directory."""
+    again = subprocess.run(
+        [sys.executable, "-c", FINGERPRINT, name],
+        env=os.environ
+        | {"PYTHONHASHSEED": "7", "TOWLINE_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert again.stdout.strip() == fingerprint(get_target(name))
+
+
+@pytest.mark.slow
+def test_sessions_leave_nothing_behind(with_process):
+    """200 cycles of load, run, close: descriptors, children, objects and memory end where they began.
+
+    tests/e2e/test_gpu_faults_network.py has the same of the cards.
+    """
     b = GraphBuilder((1, 4, 5, 5))
     b.conv("x", 4)
     graph = b.graph()
-    program = target.compile(graph, Options())
+    program = with_process.compile(graph, Options())
     inputs = random_input(graph)
 
     def cycle():
-        with target.open(None).load(program) as session:
+        with with_process.open(None).load(program) as session:
             session.run(inputs)
 
     for _ in range(20):
@@ -291,6 +368,7 @@ def test_sessions_leave_nothing_behind(target):
     after = footprint()
     assert after["descriptors"] == before["descriptors"]
     assert after["children"] == before["children"]
+    assert after["objects"] - before["objects"] < 200
     assert after["kilobytes"] - before["kilobytes"] < 2048
 
 
@@ -302,6 +380,7 @@ def footprint() -> dict[str, int]:
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "children": children,
+        "objects": len(gc.get_objects()),
         "kilobytes": int(resident.split()[1]),
     }
 
@@ -318,11 +397,15 @@ def test_a_session_refuses_what_does_not_fit(target):
             {"y": x},
             {"x": x, "y": x},
             {"x": x[0]},
+            {"x": x.tolist()},
+            {"x": "x"},
             {"x": x.astype(np.int8)},
             {"x": x.astype(np.float32)},
         ):
             with pytest.raises(InvalidInput):
                 session.run(wrong)
+            with pytest.raises(InvalidInput):
+                session.trace(wrong)
         session.run({"x": x})  # and is none the worse for it
         session.run({"x": np.asfortranarray(x)})
     with pytest.raises(DeviceFailed):
@@ -330,9 +413,10 @@ def test_a_session_refuses_what_does_not_fit(target):
     session.close()
 
 
-def test_an_unknown_device_is_a_usage_error(target):
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_unknown_device_is_a_usage_error(name):
     with pytest.raises(UsageError, match="nonsense"):
-        target.open("nonsense")
+        get_target(name).open("nonsense")
 
 
 def test_a_batch_is_refused_by_name(target):
@@ -343,11 +427,11 @@ def test_a_batch_is_refused_by_name(target):
     assert "batch" in verdict.reason
 
 
-def test_a_killed_device_is_an_error_not_a_hang(target):
+def test_a_killed_device_is_an_error_not_a_hang(with_process):
     b = GraphBuilder((1, 4, 5, 5))
     b.conv("x", 4)
     graph = b.graph()
-    with target.open(None).load(target.compile(graph, Options())) as session:
+    with with_process.open(None).load(with_process.compile(graph, Options())) as session:
         session._process.kill()
         with pytest.raises(DeviceFailed, match="qemu-hexagon stopped"):
             session.run(random_input(graph))
@@ -356,6 +440,7 @@ def test_a_killed_device_is_an_error_not_a_hang(target):
 ORPHAN = """
 import sys, time
 from sdk.target import Options, get_target
+from tests import shader_gpu
 from tests.graph_builder import GraphBuilder
 b = GraphBuilder((1, 4, 5, 5)); b.conv("x", 4)
 target = get_target(sys.argv[1])
@@ -369,6 +454,7 @@ BUSY_ORPHAN = """
 import sys
 import numpy as np
 from sdk.target import Options, get_target
+from tests import shader_gpu
 from tests.graph_builder import mobilenet_v2
 target = get_target(sys.argv[1])
 graph = mobilenet_v2(96, 0.35, 10)
@@ -380,9 +466,13 @@ while True:
 """
 
 
-@pytest.mark.parametrize("script", [ORPHAN, BUSY_ORPHAN], ids=["idle", "busy"])
-def test_no_device_process_outlives_a_killed_parent(target, script):
-    parent = subprocess.Popen([sys.executable, "-c", script, target.name], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    "script", [ORPHAN, pytest.param(BUSY_ORPHAN, marks=pytest.mark.slow)], ids=["idle", "busy"]
+)
+def test_no_device_process_outlives_a_killed_parent(with_process, script):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, with_process.name], stdout=subprocess.PIPE, text=True
+    )
     try:
         child = int(parent.stdout.readline())
         assert alive(child)
@@ -404,13 +494,13 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_broken_off_exchange_closes_the_session(target, monkeypatch):
+def test_a_broken_off_exchange_closes_the_session(with_process, monkeypatch):
     """What is left in the pipe must never be taken for the next answer."""
     b = GraphBuilder((1, 4, 5, 5))
     b.conv(b.conv("x", 4), 4)
     graph = b.graph()
     inputs = random_input(graph)
-    with target.open(None).load(target.compile(graph, Options())) as session:
+    with with_process.open(None).load(with_process.compile(graph, Options())) as session:
 
         def interrupted(*_):
             raise KeyboardInterrupt

@@ -1,10 +1,12 @@
-"""Who may import whom, and what the core may need: numpy and nothing else."""
+"""Who may import whom, and what the core may need: numpy and pyusb, and nothing else."""
 
+import pkgutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import usbgpu
 from sdk import artifact
 from sdk.passes import split
 from sdk.target import Options
@@ -35,18 +37,18 @@ CORE = [
 ]
 
 
-def run_with_numpy_alone(script):
-    """Run a script in an interpreter to which every third-party package but numpy is missing."""
-    guard = """
+def run_with_numpy_alone(script, *others):
+    """Run a script in an interpreter to which every third-party package but numpy and `others` is missing."""
+    guard = f"""
         import sys
 
-        OURS = {"sdk", "dsp", "towline", "tests", "numpy"}
+        OURS = {{"sdk", "dsp", "usbgpu", "firmware", "towline", "tests", "numpy", *{others!r}}}
 
         class NumpyAlone:
             def find_spec(self, name, path=None, target=None):
                 top = name.partition(".")[0]
                 if top not in OURS and top not in sys.stdlib_module_names:
-                    raise ModuleNotFoundError(f"No module named {name!r} in the core", name=name)
+                    raise ModuleNotFoundError(f"No module named {{name!r}} in the core", name=name)
 
         sys.meta_path.insert(0, NumpyAlone())
     """
@@ -65,6 +67,13 @@ def test_import_contracts():
 
 def test_core_imports_with_numpy_alone():
     done = run_with_numpy_alone("\n".join(f"import {name}" for name in CORE))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_gpu_runtime_imports_with_pyusb():
+    modules = [module.name for module in pkgutil.walk_packages(usbgpu.__path__, "usbgpu.")]
+    assert len(modules) > 60
+    done = run_with_numpy_alone("\n".join(f"import {name}" for name in modules), "usb")
     assert done.returncode == 0, done.stderr
 
 

@@ -1,0 +1,166 @@
+"""The AMD targets' plans: in order, and read back with nothing in them believed."""
+
+import copy
+import json
+
+import pytest
+
+from sdk.errors import InvalidArtifact
+from sdk.target import Options
+from tests.graph_builder import mobilenet_v2
+from tests.shader_gpu import target
+from tests.unit.test_amd_target import amd, small
+from usbgpu.target.plan import Plan
+
+__all__ = ["amd"]
+
+
+def test_a_plan_is_json_and_reads_back(amd):
+    program = amd.compile(small(), Options())
+    assert json.loads(json.dumps(program.plan)) == program.plan
+    plan = Plan.from_json(program.plan, program.graph, program.code)
+    assert plan.to_json() == program.plan
+    assert {kernel.scratch for kernel in plan.kernels} == {0}
+    for before, after in zip(plan.launches, plan.launches[1:], strict=False):
+        assert before.weights <= after.weights or not after.weights
+    assert plan.launches[-1].weights == plan.memory["weights"] == len(program.weights)
+
+
+@pytest.mark.slow
+def test_weights_come_in_the_order_of_launches():
+    graph = mobilenet_v2(32, 0.25, 10)
+    plan = target("gfx1100").compile(graph, Options()).plan
+    ends = [launch["weights"] for launch in plan["launches"] if launch["weights"]]
+    assert ends == sorted(ends)
+    assert ends[0] < plan["memory"]["weights"] / 20  # the first layer does not wait for the last weight
+
+
+DAMAGE = {
+    "a kernel outside of the image": (
+        "not in the image",
+        lambda plan: plan["kernels"][0].update(entry=1 << 20),
+    ),
+    "a crooked entry": ("starts at 4", lambda plan: plan["kernels"][0].update(entry=4)),
+    "a kernel that is none": ("IndexError", lambda plan: plan["launches"][0].update(kernel=99)),
+    "an address in nowhere": (
+        "address in host",
+        lambda plan: plan["launches"][0]["relocations"][0].__setitem__(1, "host"),
+    ),
+    "an address beyond the arena": (
+        "beyond the arena",
+        lambda plan: plan["launches"][0]["relocations"][0].__setitem__(2, 1 << 30),
+    ),
+    "an address outside of the arguments": (
+        "an address at 8192",
+        lambda plan: plan["launches"][0]["relocations"][0].__setitem__(0, 8192),
+    ),
+    "weights that are not there": ("more weights", lambda plan: plan["launches"][0].update(weights=1 << 30)),
+    "no workgroups": ("workgroups", lambda plan: plan["launches"][0].update(groups=[0, 1, 1])),
+    "negative": ("-1 is no number", lambda plan: plan["launches"][0].update(groups=[-1, 1, 1])),
+    "a code file that is missing": ("KeyError", lambda plan: plan["image"][0].update(file="other.co")),
+    "a code file that is too short": ("too short", lambda plan: plan["image"][-1].update(size=1 << 20)),
+    "an output elsewhere": ("gemm5 is outside", lambda plan: plan["outputs"].update({"gemm5": 1 << 30})),
+    "no output": ("places of", lambda plan: plan.update(outputs={})),
+    "a tensor that is none": (
+        "no activation",
+        lambda plan: plan["tensors"].update({"conv0.w": plan["tensors"]["conv0"]}),
+    ),
+    "a tensor of another size": ("another size", lambda plan: plan["tensors"]["conv0"].update(channels=21)),
+    "a tensor outside of the arena": (
+        "conv0 is outside",
+        lambda plan: plan["tensors"]["conv0"].update(offset=1 << 30),
+    ),
+    "hexadecimal that is none": ("hexadecimal", lambda plan: plan["launches"][0].update(kernarg="zz")),
+    "no launches": ("KeyError: 'launches'", lambda plan: plan.pop("launches")),
+    "text for a number": ("'1' is no number", lambda plan: plan["memory"].update(arena="1")),
+    "nothing": ("KeyError", lambda plan: plan.clear()),
+    "more workgroups than bytes": (
+        "workgroups",
+        lambda plan: plan["launches"][0].update(groups=[1 << 10] * 3),
+    ),
+    "another margin": ("a margin of", lambda plan: plan["memory"].update(margin=1 << 30)),
+    "an image of nothing": ("an image of", lambda plan: plan["memory"].update(code=1 << 30)),
+    "code over code": ("not next to", lambda plan: plan["image"][1].update(at=0)),
+    "an entry behind the code": (
+        "not in the image",
+        lambda plan: plan["kernels"][0].update(entry=plan["memory"]["code"] - 512),
+    ),
+    "LDS that RSRC2 does not ask for": (
+        "512 bytes of LDS in 0 units",
+        lambda plan: plan["kernels"][0].update(lds=512),
+    ),
+    "more LDS than there is": (
+        "131072 bytes of LDS",
+        lambda plan: plan["kernels"][0].update(lds=1 << 17, rsrc2=plan["kernels"][0]["rsrc2"] | 256 << 15),
+    ),
+    "a gigabyte of scratch memory": ("scratch", lambda plan: plan["kernels"][0].update(scratch=1 << 30)),
+    "a thousand and more work-items": (
+        "1025 work-items",
+        lambda plan: plan["kernels"][0].update(threads=1025),
+    ),
+    "a pitch beyond everything": (
+        "gemm5 is outside",
+        lambda plan: plan["tensors"]["gemm5"].update(pitch=1 << 30),
+    ),
+    "one pixel of many channels": (
+        "1 pixels",
+        lambda plan: plan["tensors"]["conv0"].update(pixels=1, channels=1620, pitch=1620),
+    ),
+    "an address right behind the arena": (
+        "beyond the arena",
+        lambda plan: plan["launches"][0]["relocations"][0].__setitem__(2, plan["memory"]["arena"]),
+    ),
+    "arguments for another kernel": (
+        "too many arguments",
+        lambda plan: plan["launches"][0].update(kernarg="00" * 512),
+    ),
+    "a launch for no tensor": (
+        "nothing is nowhere",
+        lambda plan: plan["launches"][0].update(tensor="nothing"),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_plan_is_refused(damage):
+    amd = target("gfx1100")
+    program = amd.compile(small(), Options())
+    program.plan = copy.deepcopy(program.plan)
+    message, change = DAMAGE[damage]
+    change(program.plan)
+    with pytest.raises(InvalidArtifact, match=message):
+        amd.open(None).load(program)
+
+
+def leaves(document):
+    """(container, key) of each value that is no container."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in list(items):
+        if isinstance(value, dict | list):
+            yield from leaves(value)
+        else:
+            yield document, key
+
+
+def test_no_value_of_a_plan_is_believed():
+    program = target("gfx1100").compile(small(), Options())
+    plan = copy.deepcopy(program.plan)
+    for container, key in leaves(plan):
+        good = container[key]
+        for bad in (-1, 1 << 64, 1.5, True, [], {}, [{}], None, 5 if isinstance(good, str) else "5"):
+            if bad is None and key == "tensor":
+                continue  # none is complete
+            container[key] = bad
+            with pytest.raises(InvalidArtifact):
+                Plan.from_json(plan, program.graph, program.code)
+        container[key] = good
+    assert Plan.from_json(plan, program.graph, program.code).to_json() == program.plan
+
+
+def test_a_program_for_another_chip_or_without_its_weights_is_refused():
+    program = target("gfx1100").compile(small(), Options())
+    with pytest.raises(InvalidArtifact, match="gfx1201"):
+        target("gfx1201").open(None).load(program)
+    program.weights = program.weights[:-1]
+    with pytest.raises(InvalidArtifact, match="incomplete"):
+        target("gfx1100").open(None).load(program)
