@@ -18,6 +18,7 @@ from typing import Any
 from sdk import artifact, compiler, files
 from sdk.artifact import Artifact
 from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_directory, require_suffix
+from sdk.cli.runtime import add_device, runtime
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
@@ -32,6 +33,7 @@ PEAK = 256
 """MACs per packet that HVX can do at most: two `vrmpy` of 128 products each (Hexagon v65 HVX reference)."""
 
 BASELINE_SCHEMA = 1
+USB = "usb"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,12 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a compiled network (.tow), a quantised model (.onnx), a network of the zoo by name: "
         "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
         "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
-        "the emulated GPU's shaders: speed, and results of all kernels",
+        "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
+        "its host",
     )
     parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
-    parser.add_argument(
-        "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
-    )
+    add_device(parser)
     parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
     parser.add_argument(
         "--update-baseline", action="store_true", help="write the counts to the --baseline file instead"
@@ -61,26 +62,49 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return _firmware(args)
     if args.subject == "gpu":
         return _gpu(args, console)
-    if args.update_baseline and not args.baseline:
-        raise UsageError("--update-baseline needs --baseline FILE")
-    if args.update_baseline:
-        require_directory(args.baseline)
-    baseline = None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
+    if args.subject == USB:
+        return _usb(args, console)
+    baseline = _baseline(args)
     network, compile_seconds = _subject(args, console)
-    with Session(network, args.device) as session:
+    with runtime(args, console), Session(network, args.device) as session:
         profile = session.profile()
     document = summary(profile)
     document["compile_seconds"] = compile_seconds
     text = _text(network.program.target, profile, document)
+    return _compared(args, baseline, document, text, _counts(network, document))
+
+
+def _baseline(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The baseline to compare with, read before anything is measured; None for none.
+
+    Raises:
+        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is none.
+    """
+    if args.update_baseline and not args.baseline:
+        raise UsageError("--update-baseline needs --baseline FILE")
     if args.update_baseline:
-        files.write(args.baseline, (dumps(_counts(network, document)) + "\n").encode())
+        require_directory(args.baseline)
+    return None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
+
+
+def _compared(
+    args: argparse.Namespace,
+    baseline: Mapping[str, Any] | None,
+    document: dict[str, Any],
+    text: str,
+    counts: dict[str, Any],
+) -> Result:
+    """What was measured, beside the baseline; or written as one."""
+    if args.update_baseline:
+        files.write(args.baseline, (dumps({"schema": BASELINE_SCHEMA, **counts}) + "\n").encode())
         return Result(document, f"{text}\n\nbaseline written: {args.baseline}")
     if baseline is None:
         return Result(document, text)
-    worse, better = _compare(_counts(network, document), baseline, args.baseline)
-    document["baseline"] = {"file": args.baseline, "worse": worse, "better": better}
+    worse, better = _compare(counts, baseline, args.baseline)
+    if args.subject != USB:
+        document["baseline"] = {"file": args.baseline, "worse": worse, "better": better}
     toolchain = baseline.get("toolchain")
-    if toolchain != network.program.plan.get("toolchain"):
+    if toolchain != counts["toolchain"]:
         text += f"\n\nthe baseline was compiled by {toolchain}: counts may differ for that alone"
     text += f"\n\nagainst {args.baseline}: {len(worse)} counts worse, {len(better)} better"
     if worse or better:
@@ -126,10 +150,12 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, float]:
-    packets = counters.get("packets")
-    if not packets:
-        return {}
-    return {"macs_per_packet": macs / packets, percent: 100 * macs / packets / PEAK}
+    """What follows from a target's counters: of DSPs by packets, of GPUs by instructions of 32 lanes."""
+    if packets := counters.get("packets"):
+        return {"macs_per_packet": macs / packets, percent: 100 * macs / packets / PEAK}
+    if instructions := counters.get("wave_instructions"):
+        return {"macs_per_wave_instruction": macs / instructions}
+    return {}
 
 
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
@@ -139,15 +165,18 @@ def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, floa
     if (named or args.subject.lower().endswith(".onnx")) and not args.target:
         raise UsageError("a network to compile needs a target", hint="add --target hexagon-v65")
     if args.target:
-        _require_device(args.target, args.device)
+        _require_device(args.target, args, console)
     with files.scratch_directory() as directory:
         built = quantized_benchmark(args.subject, directory)
         return _compiled(built or Path(args.subject), args, console)
 
 
-def _require_device(target: str, device: str | None) -> None:
+def _require_device(target: str, args: argparse.Namespace, console: Console) -> None:
     """Refuse a wrong target or device before minutes of work."""
-    get_target(target).open(device or os.environ.get(DEVICE_VARIABLE) or None)
+    with runtime(args, console):
+        opened: Any = get_target(target).open(args.device or os.environ.get(DEVICE_VARIABLE) or None)
+        if hasattr(opened, "close"):  # what is a real device may be opened once
+            opened.close()
 
 
 def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
@@ -161,7 +190,7 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     if args.target or shapes:
         raise UsageError("--target and --input-shape are for an .onnx; a .tow is compiled already")
     network = artifact.load(subject)
-    _require_device(network.program.target, args.device)
+    _require_device(network.program.target, args, console)
     console.detail(f"compiling for {network.program.target} once more, to time it")
     target = get_target(network.program.target)
     with _empty_cache():
@@ -233,6 +262,17 @@ def _gpu(args: argparse.Namespace, console: Console) -> Result:
     return bench_gpu.run(console)
 
 
+def _usb(args: argparse.Namespace, console: Console) -> Result:
+    """Transfers and times of a GPU over USB, on both emulated cards; its exact counts make a baseline."""
+    if args.target or args.device or args.input_shape:
+        raise UsageError("usb takes no --target, --device or --input-shape: it measures both emulated cards")
+    baseline = _baseline(args)
+    from sdk.cli import bench_usb
+
+    document, text, counts = bench_usb.run(console)
+    return _compared(args, baseline, document, text, counts)
+
+
 def _refuse_options(args: argparse.Namespace) -> None:
     if args.target or args.device or args.baseline or args.input_shape:
         raise UsageError(f"{args.subject} takes no --target, --device, --input-shape or --baseline")
@@ -252,7 +292,6 @@ def _counts(network: Artifact, document: Mapping[str, Any]) -> dict[str, Any]:
     }
     program = network.program
     return {
-        "schema": BASELINE_SCHEMA,
         "target": program.target,
         "toolchain": program.plan.get("toolchain"),
         "counts": exact,
@@ -307,20 +346,14 @@ def _compare(
 def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
     total, memory = document["total"], document["memory"]
     counters = sorted({name for layer in profile.layers for name in layer.counters}, key=_order)
-    rows = [_row(layer, counters) for layer in profile.layers]
-    rows.append(
-        (
-            "total",
-            "",
-            total["macs"],
-            *(total.get(name) for name in counters),
-            total.get("macs_per_packet"),
-            total.get("percent_of_bound"),
-            "",
-        )
-    )
-    headers = ("layer", "operator", "MACs", *(name.replace("_", " ") for name in counters))
-    lines = [table((*headers, "MAC/packet", "% of peak", "where the packets go"), rows), ""]
+    rates = [name for name in _RATES if name in total]
+    rows = [_row(layer, counters, rates) for layer in profile.layers]
+    rows.append(("total", "", total["macs"], *(total.get(name) for name in (*counters, *rates)), ""))
+    headers = ["layer", "operator", "MACs", *(name.replace("_", " ") for name in counters)]
+    headers += [*(_RATES[name] for name in rates), "where the packets go"]
+    if not any(layer.note for layer in profile.layers):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    lines = [table(headers, rows), ""]
     if "percent_of_bound" in total:
         lines.append(
             f"{total['packets']:,} packets, {total['macs_per_packet']:.1f} MAC/packet: "
@@ -331,21 +364,27 @@ def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(layer: LayerProfile, counters: list[str]) -> tuple[str | int | float | None, ...]:
-    rates = _rates(layer.counters, layer.macs, "percent")
-    shown = rates if layer.macs else {}
+def _row(layer: LayerProfile, counters: list[str], rates: list[str]) -> tuple[str | int | float | None, ...]:
+    shown = _rates(layer.counters, layer.macs, "percent_of_bound") if layer.macs else {}
     return (
         layer.name,
         layer.op,
         layer.macs,
         *(layer.counters.get(name) for name in counters),
-        shown.get("macs_per_packet"),
-        shown.get("percent"),
+        *(shown.get(name) for name in rates),
         layer.note,
     )
 
 
-_COLUMNS = ("packets", "packets_longer_half", "instructions", "hvx_instructions")
+_RATES = {
+    "macs_per_packet": "MAC/packet",
+    "percent_of_bound": "% of peak",
+    "macs_per_wave_instruction": "MAC/wave instruction",
+}
+_COLUMNS = (
+    *("packets", "packets_longer_half", "instructions", "hvx_instructions"),
+    *("waves", "wave_instructions", "virtual_us"),
+)
 
 
 def _order(counter: str) -> tuple[int, str]:

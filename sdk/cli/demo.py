@@ -1,7 +1,9 @@
 """`towline demo`: the whole way with the digits model, from float ONNX to a measured, checked DSP program.
 
 Accuracy is that of the held-out split, which neither training nor calibration has seen, and all of it runs.
-The device's outputs are compared with the reference on every picture, its layers on the first few.
+The device's outputs are compared with the reference on every picture, its layers on the first few. Beside the
+DSP, the same quantised model is compiled for the GPUs that one plugs in over USB, emulated here; they get the
+first pictures of the split.
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.cli.bench import summary
 from sdk.compiler import DEFAULT_TARGET, compile
-from sdk.errors import CheckFailed, OutputFailed
+from sdk.errors import CheckFailed, EnvironmentMissing, OutputFailed
 from sdk.importers import read_onnx
 from sdk.quantization import quantize
 from sdk.report import Console, Result, seconds, size, table
 from sdk.session import Session
+from sdk.target import target_names
 from sdk.zoo import digits
 
-SUMMARY = "quantise, compile and run a digit classifier on the emulated DSP, and check every step"
+SUMMARY = "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step"
 EXAMPLE = "towline demo"
 
 LAYER_CHECKS = 16
 """Pictures whose every layer is compared; the outputs are compared on all."""
+GPUS = "amd-"
+"""How the names of targets begin that run beside the DSP."""
+EMULATED = "emulated"
+GPU_PICTURES, GPU_LAYER_CHECKS = 90, 4
+"""The same of those."""
 
 Inputs = NDArray[np.float32]
 
@@ -54,7 +62,9 @@ class Stages:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", default=DEFAULT_TARGET, metavar="NAME", help=f"default: {DEFAULT_TARGET}")
+    parser.add_argument(
+        "--target", metavar="NAME", help=f"this one alone (default: {DEFAULT_TARGET}, and GPUs beside it)"
+    )
     parser.add_argument(
         "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
     )
@@ -79,6 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
     model = digits()
+    target = args.target or DEFAULT_TARGET
     quantized, compiled = directory / "digits.onnx", directory / "digits.tow"
     images, labels = model.test()
     inputs = model.inputs(images)
@@ -91,8 +102,8 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
             preprocessing=model.preprocessing,
             progress=console.progress,
         )
-    with stages.stage(f"compile for {args.target}"):
-        network = compile(quantized, args.target, compiled)
+    with stages.stage(f"compile for {target}"):
+        network = compile(quantized, target, compiled)
     with stages.stage("float, onnxruntime"):
         float_classes = _float(model.model, inputs)
     with stages.stage(f"int8 reference, {network.arithmetic}"):
@@ -119,7 +130,54 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
         "memory": profile["memory"],
         "seconds": stages.seconds,
     }
-    return Result(document, _text(document), _failure(wrong, layers))
+    failure = _failure(wrong, layers)
+    if args.target is None and args.device is None:
+        document["gpus"], failed = _gpus(quantized, inputs[:GPU_PICTURES], labels[:GPU_PICTURES], stages)
+        failure = failure or failed
+    return Result(document, _text(document), failure)
+
+
+def _gpus(
+    quantized: Path, inputs: Inputs, labels: NDArray[np.int64], stages: Stages
+) -> tuple[list[dict[str, Any]], CheckFailed | None]:
+    """The quantised model on the emulated card of each GPU target; and what is wrong, if anything is."""
+    expected: dict[str, NDArray[np.float32]] = {}
+    found: list[dict[str, Any]] = []
+    failure = None
+    for name in (name for name in target_names() if name.startswith(GPUS)):
+        try:
+            with stages.stage(f"compile for {name}"):
+                network = compile(quantized, name)
+            arithmetic = network.arithmetic
+            if arithmetic not in expected:
+                with stages.stage(f"int8 reference, {arithmetic}, {len(inputs)} pictures"):
+                    expected[arithmetic] = _reference(network, inputs, stages.console)
+            with stages.stage(f"run and check {name}"), Session(network, EMULATED) as session:
+                actual = _device(session, inputs, stages.console)
+                layers = _layers(network, session, inputs[:GPU_LAYER_CHECKS])
+                profile = session.profile()
+        except EnvironmentMissing as problem:
+            stages.console.warn(f"{name} is left out: {problem}")
+            found.append({"target": name, "skipped": str(problem)})
+            continue
+        wrong = int(np.count_nonzero(actual != expected[arithmetic]))
+        failure = failure or _failure(wrong, layers)
+        found.append(
+            {
+                "target": name,
+                "device": EMULATED,
+                "pictures": len(labels),
+                "accuracy": {
+                    "reference": _accuracy(expected[arithmetic].argmax(axis=1), labels),
+                    "device": _accuracy(actual.argmax(axis=1), labels),
+                },
+                "outputs": {"elements": actual.size, "mismatches": wrong},
+                "check": layers.to_json(),
+                "total": dict(profile.total),
+                "memory": dict(profile.memory),
+            }
+        )
+    return found, failure
 
 
 def _float(model: Path, inputs: Inputs) -> NDArray[np.int64]:
@@ -195,4 +253,17 @@ def _text(document: dict[str, Any]) -> str:
             ("MACs per packet", f"{total['macs_per_packet']:.1f} ({total['macs']:,} MACs)"),
         ]
     rows += [(f"memory, {name.replace('_', ' ')}", size(count)) for name, count in memory.items()]
+    rows += [_gpu_row(found) for found in document.get("gpus", ())]
     return table(("handwritten digits, held-out split", ""), rows) + "\n\n" + seconds(document["seconds"])
+
+
+def _gpu_row(found: dict[str, Any]) -> tuple[str, str]:
+    if "skipped" in found:
+        return (f"{found['target']}: left out", found["skipped"])
+    outputs, layers, pictures = found["outputs"], found["check"], found["pictures"]
+    right = round(found["accuracy"]["device"] * pictures)
+    return (
+        f"{found['target']} on {found['device']}",
+        f"{right} of {pictures} right; mismatches: {outputs['mismatches']} of {outputs['elements']:,} in "
+        f"outputs, {layers['mismatches']} of {layers['elements']:,} in every layer ({GPU_LAYER_CHECKS})",
+    )

@@ -35,6 +35,8 @@ PACKAGES = {
     "cffi": ("loads the emulated bridge's CPU", EMULATOR_EXTRA),
     "pyusb": ("talks to the bridge, emulated or real", "pip install pyusb"),
     "intelhex": ("reads firmware images", EMULATOR_EXTRA),
+    "llvmlite": ("runs the emulated GPU's kernels", EMULATOR_EXTRA),
+    "pyelftools": ("reads kernels for AMD GPUs", COMPILE_EXTRA),
 }
 
 SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "intelhex")}

@@ -1,4 +1,4 @@
-"""`towline gpu`: kernels of AMD GPUs and what the emulated card does with them.
+"""`towline gpu`: the AMD GPU behind a bridge, its kernels, and what the emulated card does with them.
 
 Each verb is a module of its own that declares what `sdk.cli.Verb` asks for.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sdk.cli import gpu_capture, gpu_disasm, gpu_replay
+from sdk.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay
 from sdk.report import Console, Result
 
-SUMMARY = "look into kernels of AMD GPUs, record and replay their runs on the emulated card"
-EXAMPLE = """towline gpu disasm kernel.co
+SUMMARY = "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into"
+EXAMPLE = """towline gpu info
+towline gpu disasm kernel.co
 towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture
 towline gpu replay gemm.capture"""
 
-MODULES = {"disasm": gpu_disasm, "capture": gpu_capture, "replay": gpu_replay}
+MODULES = {
+    "info": gpu_info,
+    "doctor": gpu_doctor,
+    "disasm": gpu_disasm,
+    "capture": gpu_capture,
+    "replay": gpu_replay,
+}
 """The verbs."""
 
 

@@ -14,6 +14,7 @@ from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.cli.inputs import class_count, read_labels, require_inputs, samples
 from sdk.cli.options import TOW, positive, require_suffix
+from sdk.cli.runtime import add_device, runtime
 from sdk.errors import CheckFailed
 from sdk.graph import Array
 from sdk.report import Console, Result, table
@@ -36,9 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
-    parser.add_argument(
-        "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
-    )
+    add_device(parser)
     parser.add_argument("--output", metavar="FILE.npz", help="keep the raw outputs, stacked by name")
 
 
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
-    with Session(network, args.device) as session:
+    with runtime(args, console), Session(network, args.device) as session:
         for sample in samples(session, args.input):
             if (warning := session.unlike_calibration(sample.feeds)) is not None:
                 console.warn(f"{sample.name}: {warning}")

@@ -8,7 +8,8 @@ import pytest
 from sdk import toolchain
 from sdk.cli import main
 
-BASELINES = sorted((Path(__file__).parents[2] / "bench").glob("*.json"))
+BASELINES = sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
+"""NETWORK.TARGET.json; that of `towline bench usb` is tests/e2e/test_bench_usb.py's."""
 
 
 @pytest.mark.slow
