@@ -131,6 +131,7 @@ def test_labels_top_and_output(journey, capsys, tmp_path):
     assert list(logits.argmax(axis=1)) == [o["top"][0]["index"] for o in document["result"]["outputs"]]
 
 
+@pytest.mark.slow
 def test_arrays_give_what_pictures_give(journey, capsys, tmp_path):
     images, _ = digits().test()
     stacked, named = tmp_path / "three.npy", tmp_path / "one.npz"
@@ -418,7 +419,8 @@ def running(pid):
     return Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
 
 
-@pytest.mark.parametrize("sent", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_run_interrupted_leaves_no_child(journey, sent, tmp_path):
     inputs = tmp_path / "many.npy"
     np.save(inputs, np.zeros((100_000, 1, 32, 32), np.float32))
@@ -557,7 +559,12 @@ def test_a_missing_last_input_is_found_before_the_first_runs(journey, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "verb", [("inspect", "f.onnx"), ("inspect", "f.tow"), ("run", "f.tow", "--input", "x.npy")]
+    "verb",
+    [
+        ("inspect", "f.onnx"),
+        pytest.param(("inspect", "f.tow"), marks=pytest.mark.slow),
+        pytest.param(("run", "f.tow", "--input", "x.npy"), marks=pytest.mark.slow),
+    ],
 )
 def test_pipes_are_refused_rather_than_waited_for(verb, tmp_path):
     os.mkfifo(tmp_path / verb[1])
@@ -567,6 +574,7 @@ def test_pipes_are_refused_rather_than_waited_for(verb, tmp_path):
     assert "regular file" in err
 
 
+@pytest.mark.slow
 def test_names_that_no_encoding_holds(tmp_path):
     odd = os.fsencode(tmp_path) + b"/no\xff.onnx"
     command = [sys.executable.encode(), b"-m", b"sdk", b"inspect", odd, b"--json"]
@@ -577,6 +585,7 @@ def test_names_that_no_encoding_holds(tmp_path):
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_whose_name_is_no_text_compiles(journey, tmp_path):
     model = tmp_path / os.fsdecode(b"no\xff.onnx")
     shutil.copy(journey.quantized, model)
@@ -585,6 +594,7 @@ def test_a_model_whose_name_is_no_text_compiles(journey, tmp_path):
     assert artifact.load(network).source.name == "no?.onnx"
 
 
+@pytest.mark.slow
 def test_labels_in_a_locale_without_their_letters(journey, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("\n".join(f"\u00fc{i}" for i in range(10)), encoding="utf-8")
@@ -606,6 +616,7 @@ def test_labels_in_a_locale_without_their_letters(journey, tmp_path):
     assert "\\xfc" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_no_bug_of_ours():
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m sdk targets >&-"], capture_output=True, timeout=60, text=True

@@ -59,6 +59,7 @@ def test_what_may_be_written():
     assert all(LETHAL)
 
 
+@pytest.mark.slow
 def test_a_few_cases_are_the_same_ones_again():
     report, again = campaign(range(20)), campaign(range(20))
     assert [str(failure) for failure in report.failures] == []

@@ -423,6 +423,7 @@ def test_a_board_whose_power_nobody_took_is_not_asked(bench: Bench) -> None:
 # -- the SPI controller -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_flash_through_the_spi_controller(tmp_path: Path) -> None:
     board = Bench(tmp_path, saved(running())).power()
     device = transport.attach(board.backend())
@@ -438,6 +439,7 @@ def test_the_flash_through_the_spi_controller(tmp_path: Path) -> None:
     assert board.flash.contents[0x20010:0x20019] == b"some data"
 
 
+@pytest.mark.slow
 def test_a_job_knows_its_board_although_the_backup_does_not(tmp_path: Path) -> None:
     """Restored from a backup that was made in the boot loader, and written through E4 and E5."""
     bench = Bench(tmp_path, saved(running()))

@@ -114,6 +114,7 @@ def test_a_full_disk_is_told_at_the_end_and_stops_nothing(host):
         capture.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_tshark_decodes_it(host, tmp_path):
     path = tmp_path / "usb.pcap"

@@ -353,6 +353,7 @@ def test_arrays_that_are_no_whole_batches(tmp_path):
         quantize(path, samples(5), tmp_path / "q.onnx")
 
 
+@pytest.mark.slow
 def test_pipes_are_not_waited_for(model, pictures, tmp_path):
     os.mkfifo(pictures / "pipe.png")
     report = quantize(model.model, pictures, tmp_path / "q.onnx")
