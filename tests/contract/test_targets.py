@@ -572,7 +572,8 @@ def test_refused_nodes_say_why():
 
 
 @pytest.mark.slow
-def test_mobilenet_v2_whole(target):
+def test_mobilenet_v2_whole(with_process):
+    """On the cards: tests/unit/test_amd_target.py."""
     graph = mobilenet_v2(224, zero_point=114)
     assert sum(isinstance(node, Conv) for node in graph.nodes) == 52
-    assert_identical(target, graph)
+    assert_identical(with_process, graph)

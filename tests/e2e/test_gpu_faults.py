@@ -389,7 +389,7 @@ def test_high_speed(chip, lists):
 
 @SLOW
 @pytest.mark.parametrize("what", ["unplug", "interrupt", "kill", "lose_power", "reset_card"])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", ["upload", "launch", "download"])
 def test_without_lists(name, what):
     desk = Desk(lists=False)
     silent = what in ("lose_power", "reset_card")
