@@ -11,6 +11,7 @@ Set-up is that of published drivers, register by register: there is no scheduler
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ DWORDS = RING_SIZE // 4
 """Of a ring."""
 
 
-class Queue:
+class Queue(ABC):
     """What both kinds have in common.
 
     Args:
@@ -182,13 +183,13 @@ class Queue:
         batch.store(place, struct.pack(f"<{len(words)}I", *words))
         self._put += dwords
 
+    @abstractmethod
     def _end(self) -> list[int]:
         """The packets that end a submission."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _padding(self, dwords: int) -> list[int]:
         """What makes the engine skip so many dwords; those behind it may have any content."""
-        raise NotImplementedError
 
 
 class ComputeQueue(Queue):
