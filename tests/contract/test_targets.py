@@ -524,6 +524,7 @@ def test_a_session_outlives_the_thread_that_opened_it(target):
         assert session.run(random_input(graph))
 
 
+@pytest.mark.slow
 def test_a_node_may_have_any_name(target):
     b = GraphBuilder((1, 4, 5, 5))
     b.conv("x", 4)

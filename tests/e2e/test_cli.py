@@ -146,6 +146,7 @@ def test_arrays_give_what_pictures_give(journey, capsys, tmp_path):
     assert arrays["result"]["outputs"][1]["input"] == f"{stacked}[1]"
 
 
+@pytest.mark.slow
 def test_labels_travel_with_the_network(journey, capsys, tmp_path):
     names, network = tmp_path / "names.txt", tmp_path / "net.tow"
     names.write_text("".join(f"digit {n}\n" for n in range(10)))
@@ -457,6 +458,7 @@ def test_compile_interrupted_leaves_nothing(journey, sent, tmp_path):
         assert {path.name for path in tmp_path.iterdir()} == {"cache", "work"}
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(journey):
     read, write = os.pipe()
     os.close(read)
@@ -468,6 +470,7 @@ def test_a_reader_that_leaves_is_no_error(journey):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_stdout_on_a_full_disk():
     with open("/dev/full", "w") as full:

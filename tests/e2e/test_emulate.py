@@ -110,6 +110,7 @@ def test_damaged_recordings_are_refused(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_tshark_reads_the_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     capture = tmp_path / "usb.pcap"

@@ -241,7 +241,7 @@ class Lines:
 # -- the card goes away ------------------------------------------------------------------------------------
 
 
-@during("launch")
+@during()
 @pytest.mark.parametrize("how", ["lose_power", pytest.param("lose_link", marks=SLOW)])
 def test_the_card_loses_its_power_or_its_link(desk, costs, name, every, how):
     for number in numbers(costs[name], every):

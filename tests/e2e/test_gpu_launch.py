@@ -279,6 +279,7 @@ def works(gpu) -> bool:
     return dwords(gpu, buffer, 32) == [77] * 32
 
 
+@pytest.mark.slow
 def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     gpu, bridge = fresh
     module = load(gpu, "misuse")

@@ -66,7 +66,7 @@ def opened(chip: str, lists: bool = True, speed: Speed = Speed.SUPER_PLUS) -> Wa
 
 WAYS = [
     pytest.param("gfx1100", True, Speed.SUPER_PLUS, id="gfx1100"),
-    pytest.param("gfx1201", False, Speed.SUPER_PLUS, id="gfx1201-compatible"),
+    pytest.param("gfx1201", False, Speed.SUPER_PLUS, id="gfx1201-compatible", marks=pytest.mark.slow),
     *(
         pytest.param(chip, lists, speed, id=f"{chip}-{lists}-{speed.name}", marks=pytest.mark.slow)
         for chip, lists, speed in (

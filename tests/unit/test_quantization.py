@@ -197,6 +197,7 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
     assert all(0 <= done <= steps == 10 for _, done, steps in stages)
 
 
+@pytest.mark.slow
 def test_interrupted(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

@@ -16,7 +16,7 @@ from sdk.passes import optimize, verify
 from tests.onnx_models import CONTRIB, RANGES, SAFE_WEIGHTS, OnnxBuilder, imported, integers, oracle
 
 PROPERTY = settings(
-    derandomize=True, max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    derandomize=True, max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 ACTIVATIONS = st.sampled_from(["uint8", "int8"])
 SEEDS = st.integers(0, 2**32 - 1)
