@@ -1,9 +1,12 @@
 """Shared settings of the tests."""
 
 import gc
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # Deterministic, and without a clock: the same examples on every machine, however slow.
@@ -21,3 +24,12 @@ def pytest_collection_finish() -> None:
     """Modules and collected tests stay: no later collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def quiet_card() -> Iterator[None]:
+    """What the emulated card says about wrong programs is looked at, where it is wanted, and not logged."""
+    logger = logging.getLogger("emulator.amdgpu")
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(logging.NOTSET)

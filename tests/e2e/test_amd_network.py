@@ -1,7 +1,6 @@
 """Networks compiled for AMD GPUs, on the whole emulated card: every layer equals the reference."""
 
 import json
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -25,11 +24,7 @@ CHIPS = ("gfx1100", "gfx1201")
 DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 def assert_network(chip, graph, inputs, gpu):

@@ -4,7 +4,6 @@
 """
 
 import itertools
-import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -76,12 +75,7 @@ def attempt(chip: str, skip: Collection[str] = ()) -> Attempt:
     return done
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quiet():
-    """Findings are what is looked at here, not the log."""
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 @pytest.fixture(scope="module", params=CHIP_NAMES)

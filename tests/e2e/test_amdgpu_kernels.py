@@ -1,6 +1,5 @@
 """Kernels on the whole card: through page tables, queues and caches, right ones and wrong ones."""
 
-import logging
 import struct
 
 import numpy as np
@@ -24,11 +23,7 @@ PAGE = 7
 """Of PAGED_VA, for tests of mappings."""
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 def booted(chip: str, skip: tuple[str, ...] = ()) -> tuple[AmdCard, Session]:

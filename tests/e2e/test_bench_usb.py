@@ -1,7 +1,6 @@
 """`towline bench usb`: it measures what it says, and the figures are reached."""
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,7 @@ BASELINE = Path(__file__).parents[2] / "bench" / "usb.json"
 DEVICE = "emulated?gpu=gfx1100&vram=512M"
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 def network() -> Network:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import random
 import re
 import struct
@@ -36,12 +35,7 @@ OTHER_LISTS = 7
 """The first look, the table, two for the state, sOS, the last upload's loading, the engines'."""
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    """Findings are looked at here, not logged."""
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 # -- cold and warm ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,11 +31,7 @@ BLOB = 16 << 10
 """Bytes of a transfer from which on its payload is firmware: command lists are shorter."""
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 class Killed(Exception):

@@ -5,7 +5,6 @@ By default a transfer of an operation is tried; slow, every transfer of every op
 
 from __future__ import annotations
 
-import logging
 import random
 import signal
 import sys
@@ -37,14 +36,7 @@ MOMENTS = range(1, 38)
 """Transfers of a boot, and some more."""
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    """What the emulated card says about broken programs is not wanted; Ctrl-C is, also in the background."""
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +263,6 @@ def test_the_card_resets_itself(desk, costs, name, every):
         works(desk)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("idle", [0.5, pytest.param(0.0, marks=SLOW)])
 def test_a_card_that_was_reset_while_idle_gives_no_data(desk, idle):
     """Little is read through BAR 0, where a card that has been reset answers too."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import signal
 import struct
 import subprocess
 import sys
@@ -42,13 +40,7 @@ EXPECTED: dict[str, type[BaseException]] = {
 BROKEN = tuple(EXPECTED.values())
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 def graph() -> Graph:

@@ -1,7 +1,6 @@
 """`towline gpu info` and `gpu doctor`: what they recognise, and what they tell of it."""
 
 import json
-import logging
 
 import pytest
 
@@ -15,12 +14,9 @@ VRAM = 512 << 20
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
+def no_defaults(monkeypatch, quiet_card):
     monkeypatch.delenv("TOWLINE_DEVICE", raising=False)
     monkeypatch.delenv("TOWLINE_FIRMWARE", raising=False)
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
 
 
 def call(capsys, *argv):

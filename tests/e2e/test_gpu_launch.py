@@ -1,6 +1,5 @@
 """Kernels on a GPU that the runtime has booted: right ones, many of them, and wrong ones."""
 
-import logging
 import random
 from dataclasses import replace
 
@@ -26,11 +25,7 @@ SLOW = ("gemm_dot4", "gemm_wmma", "histogram", "pointwise", "depthwise", "averag
 NOWHERE = 0x1234_5678_9000
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 @pytest.fixture(scope="module", params=CHIPS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import struct
 
 import pytest
@@ -23,12 +22,7 @@ BOTH = pytest.mark.parametrize("chip", CHIPS)
 EITHER = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    """Findings are looked at here, not logged."""
-    logging.getLogger("emulator.amdgpu").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("emulator.amdgpu").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 # -- hangs and faults ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
 import sys
 import tempfile
 from collections import Counter
@@ -135,20 +134,10 @@ def soak(chip: str, inferences: int, seed: int = 1) -> Counter[str]:
     return it.counts
 
 
-@pytest.fixture
-def quiet():
-    for name in ("emulator.amdgpu", "usbgpu"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-    for name in ("emulator.amdgpu", "usbgpu"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("quiet_card")
 @pytest.mark.parametrize("chip", CHIPS)
-def test_a_hundred_inferences(chip, quiet):
+def test_a_hundred_inferences(chip):
     counts = soak(chip, 100)
     assert set(FAULTS) <= set(counts), "each of them at least once"
 
