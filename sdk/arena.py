@@ -63,6 +63,21 @@ class Buffer:
         return self.first <= other.last and other.first <= self.last
 
 
+@dataclass(frozen=True)
+class BufferPlan:
+    """A buffer as a plan keeps it: live from step (layer, launch) `first` to step `last`."""
+
+    name: str
+    offset: int
+    size: int
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, buffer: Buffer) -> BufferPlan:
+        return cls(buffer.name, buffer.offset, buffer.size, buffer.first, buffer.last)
+
+
 def plan(buffers: Sequence[Buffer], guard: int = 0) -> int:
     """Give every buffer its offset; the arena's size in bytes.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsp.hexagon.layout import Geometry, element_index
+from sdk.arena import BufferPlan
 from sdk.errors import InvalidArtifact
 from sdk.graph import Graph
 
@@ -37,17 +38,6 @@ class LayerPlan:
     costs: Mapping[str, int]
     trace_bytes: int
     geometry: Geometry | None
-
-
-@dataclass(frozen=True)
-class BufferPlan:
-    """A buffer of the arena, live from layer `first` to layer `last`."""
-
-    name: str
-    offset: int
-    size: int
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)

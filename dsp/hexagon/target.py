@@ -12,10 +12,10 @@ from dsp.hexagon.build import build, trace_span
 from dsp.hexagon.calls import Lowered
 from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
 from dsp.hexagon.lowering import channel_scales, lower, signed_weights
-from dsp.hexagon.plan import BufferPlan, LayerPlan, Plan
+from dsp.hexagon.plan import LayerPlan, Plan
 from dsp.hexagon.runtime import EmulatedDevice
 from sdk import toolchain
-from sdk.arena import align
+from sdk.arena import BufferPlan, align
 from sdk.arithmetic import q31, q31_add, scale_ratio
 from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import (
@@ -126,7 +126,7 @@ def _plan(lowered: Lowered) -> Plan:
             "laid_out_peak": lowered.laid_out_peak,
             "margin": lowered.margin,
         },
-        buffers=[BufferPlan(b.name, b.offset, b.size, b.first, b.last) for b in lowered.buffers],
+        buffers=[BufferPlan.of(buffer) for buffer in lowered.buffers],
     )
 
 

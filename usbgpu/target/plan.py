@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sdk.arena import align
+from sdk.arena import BufferPlan, align
 from sdk.errors import InvalidArtifact
 from sdk.graph import Graph
 
@@ -105,17 +105,6 @@ class TensorPlan:
     def size(self) -> int:
         """Bytes."""
         return self.pixels * self.pitch
-
-
-@dataclass(frozen=True)
-class BufferPlan:
-    """A buffer of the arena, live from launch `first` to launch `last`."""
-
-    name: str
-    offset: int
-    size: int
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from sdk import toolchain
+from sdk.arena import BufferPlan
 from sdk.arithmetic import scale_ratio
 from sdk.errors import Unsupported
 from sdk.graph import (
@@ -36,7 +37,7 @@ from usbgpu.target.build import Image, build
 from usbgpu.target.calls import Lowered, Picture
 from usbgpu.target.lowering import extent, lower
 from usbgpu.target.packing import centred_weights, channel_scales, fits_signed_bytes, round_up
-from usbgpu.target.plan import LIMIT, MARGIN, BufferPlan, KernelPlan, LaunchPlan, Plan, TensorPlan
+from usbgpu.target.plan import LIMIT, MARGIN, KernelPlan, LaunchPlan, Plan, TensorPlan
 from usbgpu.target.seam import Gpu
 from usbgpu.target.session import CardDevice
 
@@ -161,7 +162,7 @@ def _plan(chip: str, lowered: Lowered, image: Image) -> Plan:
             "live_peak": lowered.live_peak,
             "margin": MARGIN,
         },
-        buffers=[BufferPlan(b.name, b.offset, b.size, b.first, b.last) for b in lowered.buffers],
+        buffers=[BufferPlan.of(buffer) for buffer in lowered.buffers],
         inputs={tensor.name: at.offset for tensor, at in lowered.inputs},
         outputs={tensor.name: at.offset for tensor, at in lowered.outputs},
         tensors={name: _tensor(picture) for name, picture in lowered.tensors.items()},
