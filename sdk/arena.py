@@ -21,20 +21,21 @@ def align(value: int, to: int = ALIGNMENT) -> int:
 
 
 class Blob:
-    """An append-only byte string; every piece starts at a multiple of ALIGNMENT.
+    """An append-only byte string; every piece starts at a multiple of `alignment`.
 
     Attributes:
         size: bytes so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alignment: int = ALIGNMENT) -> None:
+        self._alignment = alignment
         self._pieces: dict[bytes, int] = {}
         self.size = 0
 
     def add(self, array: Array) -> int:
         """Append an array's bytes (little-endian), once; the offset at which they start."""
         data = np.ascontiguousarray(array).tobytes()
-        data += bytes(-len(data) % ALIGNMENT)
+        data += bytes(-len(data) % self._alignment)
         if data not in self._pieces:
             self._pieces[data] = self.size
             self.size += len(data)
@@ -49,7 +50,7 @@ class Buffer:
     """A range of the arena that is live from layer `first` to layer `last`, both included.
 
     Attributes:
-        size: bytes, a multiple of ALIGNMENT.
+        size: bytes; a multiple of what the target aligns its buffers to.
         offset: bytes from the arena's start, once planned.
     """
 

@@ -13,17 +13,19 @@ from pathlib import Path
 
 from sdk import files
 from sdk.errors import OutputFailed
-from sdk.extras import require
 
 VARIABLE = "TOWLINE_CACHE"
 """Environment variable that names another directory than the user's cache directory."""
 
 
 def directory(kind: str) -> Path:
-    """Where one kind of thing is kept; it need not exist yet."""
+    """Where one kind of thing is kept; it need not exist yet.
+
+    Without VARIABLE it is where the XDG Base Directory Specification has it.
+    """
     override = os.environ.get(VARIABLE)
-    root = Path(override) if override else Path(require("platformdirs").user_cache_path("towline"))
-    return root / kind
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return (Path(override) if override else Path(user, "towline")) / kind
 
 
 def digest(facts: Iterable[str | bytes]) -> str:

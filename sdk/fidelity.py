@@ -124,7 +124,7 @@ def agreement(
                 top1=float(same.mean()) if classes else None,
                 max_abs_diff=float(difference.max()),
                 mean_abs_diff=float(difference.mean()),
-                sqnr_db=_decibels(float((reference**2).sum()), float((difference**2).sum())),
+                sqnr_db=decibels(float((reference**2).sum()), float((difference**2).sum())),
             )
         )
     return tuple(agreements)
@@ -164,7 +164,7 @@ def tensor_errors(prepared: Any, quantized: Any, samples: Sequence[Feeds]) -> tu
             name=name,
             node=producers[name].name if name in producers else "",
             op=producers[name].op_type if name in producers else "",
-            sqnr_db=_decibels(signal[name], noise[name]),
+            sqnr_db=decibels(signal[name], noise[name]),
             scale=float(to_array(constants[pairs[name][1].input[1]])),
             zero_point=int(to_array(constants[pairs[name][1].input[2]])),
         )
@@ -172,7 +172,7 @@ def tensor_errors(prepared: Any, quantized: Any, samples: Sequence[Feeds]) -> tu
     )
 
 
-def _decibels(signal: float, noise: float) -> float:
+def decibels(signal: float, noise: float) -> float:
     """10 log10(signal / noise), within +-EXACT_DB, so that it is always a JSON number."""
     if noise == 0:
         return EXACT_DB

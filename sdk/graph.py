@@ -26,6 +26,9 @@ Array = NDArray[Any]
 
 DTYPES: Mapping[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("uint8", "int8", "int32", "float32")}
 
+LARGEST_TENSOR = 2**28
+"""Elements of one tensor. No embedded network has one of 256 MiB; a damaged file easily has."""
+
 
 @dataclass(frozen=True)
 class Quantization:
@@ -152,10 +155,26 @@ class Add(Node):
 
 
 @dataclass(frozen=True)
+class Mul(Node):
+    """Elementwise product; every extent of the second tensor is the first's, or 1 (squeeze-and-excite)."""
+
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
 class Requantize(Node):
     """A change of scale, zero-point or range alone: Relu, Clip, or QuantizeLinear of a quantised value."""
 
     clamp: Clamp
+
+
+@dataclass(frozen=True)
+class Lookup(Node):
+    """An elementwise function as a table: Sigmoid, HardSwish and their like.
+
+    Inputs x and a constant of shape [256], with the output's dtype and quantisation: the values for the
+    smallest x of its dtype, the next, and so on.
+    """
 
 
 @dataclass(frozen=True)
@@ -184,6 +203,38 @@ class MaxPool(Node):
     strides: tuple[int, int]
     pads: tuple[int, int, int, int]
     dilations: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Concat(Node):
+    """Two tensors or more, one behind the other along `axis`; all share their quantisation."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Resize(Node):
+    """[N,C,H,W] by the nearest neighbour: where each output row and column comes from.
+
+    Input and output share their quantisation, as with Transpose and Pad.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Transpose(Node):
+    """Axis i of the output is axis `perm[i]` of the input."""
+
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pad(Node):
+    """[N,C,H,W] with a border of (top, left, bottom, right) elements of real value 0, its zero-point."""
+
+    pads: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)

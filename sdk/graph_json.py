@@ -17,6 +17,7 @@ import numpy as np
 from sdk.errors import InvalidModel
 from sdk.graph import (
     DTYPES,
+    LARGEST_TENSOR,
     OPERATORS,
     Array,
     Graph,
@@ -28,7 +29,6 @@ from sdk.graph import (
 )
 
 ALIGNMENT = 64
-LARGEST_TENSOR = 2**28
 LARGEST_ATTRIBUTE = 2**16
 
 

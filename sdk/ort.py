@@ -27,16 +27,12 @@ def session(model: Any, *, optimize: bool = True, exact: bool = False) -> Any:
 
 
 def with_outputs(model: Any, names: Sequence[str]) -> Any:
-    """A copy that also returns `names` (float32)."""
+    """A copy that also returns `names`, of whatever types they are."""
     onnx = require("onnx")
     result = onnx.ModelProto()
     result.CopyFrom(model)
     present = {value.name for value in model.graph.output}
-    result.graph.output.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-        for name in names
-        if name not in present
-    )
+    result.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in present)
     return result
 
 

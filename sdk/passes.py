@@ -7,8 +7,10 @@ arithmetics of `sdk.reference`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +18,46 @@ from numpy.typing import NDArray
 from sdk.errors import InternalError, InvalidModel, Unsupported
 from sdk.graph import (
     DTYPES,
+    LARGEST_TENSOR,
     Add,
+    Array,
     AveragePool,
     Clamp,
+    Concat,
     Conv,
     Dequantize,
     Gemm,
     GlobalAveragePool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pad,
     Quantization,
     Quantize,
     Requantize,
     Reshape,
+    Resize,
     Softmax,
     Tensor,
+    Transpose,
 )
-from sdk.shapes import output_shape
+from sdk.shapes import output_shape, window_counts
 
-Clamped = Conv | Gemm | Add | Requantize | AveragePool | GlobalAveragePool
+Clamped = Conv | Gemm | Add | Mul | Requantize | AveragePool | GlobalAveragePool
+Moved = MaxPool | Concat | Resize | Transpose | Pad
+"""What gives its output the quantisation of its inputs, as a Reshape of integers does."""
+
 INTEGER_RANGE = {"uint8": (0, 255), "int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
-OPERANDS: Mapping[type[Node], tuple[int, ...]] = {Conv: (2, 3), Gemm: (2, 3), Add: (2,)}
+OPERANDS: Mapping[type[Node], Container[int]] = {
+    Conv: (2, 3),
+    Gemm: (2, 3),
+    Add: (2,),
+    Mul: (2,),
+    Lookup: (2,),
+    Concat: range(2, 1 << 16),
+}
 """How many inputs an operator may have, where it is not one."""
 
 
@@ -84,6 +104,8 @@ def _verify_tensor(tensor: Tensor) -> None:
         raise InvalidModel(f"its dtype is {tensor.dtype}", where=where)
     if any(extent < 1 for extent in tensor.shape):
         raise InvalidModel(f"its shape is {list(tensor.shape)}", where=where)
+    if math.prod(tensor.shape) > LARGEST_TENSOR:
+        raise Unsupported(f"its shape {list(tensor.shape)} is out of all proportion", where=where)
     if tensor.data is not None and (
         tensor.data.dtype != np.dtype(tensor.dtype) or tensor.data.shape != tensor.shape
     ):
@@ -142,20 +164,25 @@ def _verify_node(graph: Graph, node: Node) -> None:
         per_tensor = tensor.quantization is None or tensor.quantization.axis is None
         require(per_tensor, f"the activation {tensor.name} is quantised per channel")
 
-    if isinstance(node, MaxPool) or (isinstance(node, Reshape) and not takes_float):
-        same = x.dtype == out.dtype and x.quantization is not None and out.quantization is not None
-        same = same and x.quantization.equals(out.quantization)  # type: ignore[union-attr, arg-type]
-        require(same, f"{node.op} changes the quantisation")
+    if isinstance(node, Moved) or (isinstance(node, Reshape) and not takes_float):
+        for name in node.inputs:
+            require(_same_quantization(graph.tensor(name), out), f"{node.op} changes the quantisation")
+    if isinstance(node, Lookup):
+        table = graph.tensor(node.inputs[1])
+        require(table.data is not None and table.shape == (256,), "its table is not a constant of 256 values")
+        require(_same_quantization(table, out), "its table is not of the output's dtype and quantisation")
     if isinstance(node, Softmax):
         require(0 <= node.axis < len(x.shape), f"Softmax over axis {node.axis}")
     if isinstance(node, Clamped):
         low, high = INTEGER_RANGE[out.dtype]
         require(low <= node.clamp[0] <= node.clamp[1] <= high, f"clamp {node.clamp} of {out.dtype}")
-    if isinstance(node, Add):
-        other = graph.tensor(node.inputs[1])
-        require(other.dtype in ("uint8", "int8"), f"Add with {other.dtype} at {other.name}")
-        require(other.quantization is not None and other.quantization.axis is None, "Add per channel")
-        require(x.data is None and other.data is None, "Add of a constant")
+    if isinstance(node, Add | Mul | Concat):
+        for name in node.inputs[1:]:
+            other = graph.tensor(name)
+            require(other.dtype in ("uint8", "int8"), f"{node.op} with {other.dtype} at {name}")
+            per_tensor = other.quantization is not None and other.quantization.axis is None
+            require(per_tensor, f"{node.op} per channel")
+            require(other.data is None, f"{node.op} of a constant")
     if isinstance(node, Conv | Gemm):
         weight = graph.tensor(node.inputs[1])
         require(weight.data is not None, "its weight is not a constant")
@@ -300,6 +327,97 @@ def fuse_requantize(graph: Graph) -> Graph:
     return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
 
 
+def compose_lookups(graph: Graph) -> Graph:
+    """Make one table of a Lookup and the Lookup, Relu or Clip (with the same quantisation) beside it.
+
+    The first of the two stays where others read it as well.
+    """
+    tensors = dict(graph.tensors)
+    nodes: dict[str, Node] = {}  # by output
+    for node in graph.nodes:
+        first = nodes.get(node.inputs[0])
+        if first is not None and (isinstance(node, Lookup) or isinstance(first, Lookup)):
+            inner, outer = _table(first, tensors), _table(node, tensors)
+            if inner is not None and outer is not None:
+                middle, out = tensors[first.output], tensors[node.output]
+                data = outer[inner.astype(np.int32) - INTEGER_RANGE[middle.dtype][0]]
+                name = f"{node.output}_table"
+                while name in tensors:
+                    name += "_"
+                tensors[name] = Tensor(name, data.shape, out.dtype, out.quantization, data)
+                node = Lookup(node.name, (first.inputs[0], name), node.output)
+        nodes[node.output] = node
+    return eliminate_dead(dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes.values())))
+
+
+def _table(node: Node, tensors: Mapping[str, Tensor]) -> NDArray[Any] | None:
+    """The values of a Lookup, or of a Requantize that only clamps; else None."""
+    if isinstance(node, Lookup):
+        return tensors[node.inputs[1]].data
+    out = tensors[node.output]
+    if not isinstance(node, Requantize) or not _same_quantization(tensors[node.inputs[0]], out):
+        return None
+    low, high = INTEGER_RANGE[out.dtype]
+    return np.arange(low, high + 1).clip(*node.clamp).astype(out.dtype)
+
+
+def fold_pads(graph: Graph) -> Graph:
+    """Make a Pad the padding of the window behind it, where that has the same meaning.
+
+    A Conv pads with real zeros as Pad does, and so does an AveragePool that counts its padding; a MaxPool
+    does as good as that where no value is below zero.
+    """
+    nodes: dict[str, Node] = {}  # by output
+    for node in graph.nodes:
+        first = nodes.get(node.inputs[0])
+        if isinstance(first, Pad):
+            node = _padded(node, first, graph.tensor(first.inputs[0])) or node
+        nodes[node.output] = node
+    return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
+
+
+def _padded(node: Node, pad: Pad, x: Tensor) -> Node | None:
+    """`node` over `x`, doing `pad` itself; None where it cannot."""
+    if not isinstance(node, Conv | AveragePool | MaxPool | Pad):
+        return None
+    top, left, bottom, right = (a + b for a, b in zip(node.pads, pad.pads, strict=True))
+    pads = (top, left, bottom, right)
+    inputs = (x.name, *node.inputs[1:])
+    if isinstance(node, Conv | Pad):
+        return dataclasses.replace(node, inputs=inputs, pads=pads)
+    dilations = node.dilations if isinstance(node, MaxPool) else (1, 1)
+    if window_counts(x.shape[2:], node.kernel, node.strides, pads, dilations).min() == 0:
+        return None
+    if isinstance(node, MaxPool):
+        lowest = x.zero_point == INTEGER_RANGE[x.dtype][0]
+        return dataclasses.replace(node, inputs=inputs, pads=pads) if lowest else None
+    if any(node.pads) and not node.count_include_pad:
+        return None
+    return dataclasses.replace(node, inputs=inputs, pads=pads, count_include_pad=True)
+
+
+def simplify_transposes(graph: Graph) -> Graph:
+    """Compose adjacent Transposes and drop what changes nothing; moving extents of 1 alone is a Reshape."""
+    same: dict[str, str] = {}  # what equals an earlier tensor: which
+    nodes: dict[str, Node] = {}  # by output
+    for node in graph.nodes:
+        node = dataclasses.replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
+        if isinstance(node, Transpose):
+            first = nodes.get(node.inputs[0])
+            if isinstance(first, Transpose):
+                perm = tuple(first.perm[axis] for axis in node.perm)
+                node = dataclasses.replace(node, inputs=first.inputs, perm=perm)
+            shape = graph.tensor(node.inputs[0]).shape
+            moved = [axis for axis in node.perm if shape[axis] > 1]
+            if node.perm == tuple(range(len(shape))) and node.output not in graph.outputs:
+                same[node.output] = node.inputs[0]
+                continue
+            if moved == sorted(moved):
+                node = Reshape(node.name, node.inputs, node.output)
+        nodes[node.output] = node
+    return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
+
+
 def _use_counts(graph: Graph) -> dict[str, int]:
     counts = dict.fromkeys(graph.tensors, 0)
     for name in [*graph.outputs, *(name for node in graph.nodes for name in node.inputs)]:
@@ -319,7 +437,13 @@ def _narrow(first: Clamp, second: Clamp) -> Clamp:
     return low, high
 
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (eliminate_dead, fuse_requantize)
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    eliminate_dead,
+    fuse_requantize,
+    compose_lookups,
+    fold_pads,
+    simplify_transposes,
+)
 
 
 def optimize(graph: Graph, *, check: bool = False) -> Graph:
@@ -335,15 +459,20 @@ def unsigned_activations(graph: Graph) -> Graph:
     """Rewrite a graph so that every int8 activation is uint8, its zero-point and clamps raised by 128.
 
     Each activation then holds exactly the old value plus 128, inputs and outputs included: at the boundary
-    the caller flips the top bit (`flip_sign`). Weights keep their dtype.
+    the caller flips the top bit (`to_unsigned`, `from_unsigned`). So do the values of tables; their order
+    stays what it was. Weights keep their dtype.
     """
     tensors = dict(graph.tensors)
     raised = {tensor.name for tensor in graph.activations() if tensor.dtype == "int8"}
-    for name in raised:
-        quantization = tensors[name].quantization
+    tables = {node.inputs[1] for node in graph.nodes if isinstance(node, Lookup) and node.output in raised}
+    for name in raised | tables:
+        tensor = tensors[name]
+        quantization, data = tensor.quantization, tensor.data
         assert quantization is not None  # verified
         moved = dataclasses.replace(quantization, zero_point=quantization.zero_point + np.int32(128))
-        tensors[name] = dataclasses.replace(tensors[name], dtype="uint8", quantization=moved)
+        if data is not None:
+            data = flip_sign(data.view(np.uint8), tensor)
+        tensors[name] = dataclasses.replace(tensor, dtype="uint8", quantization=moved, data=data)
     nodes = tuple(
         dataclasses.replace(node, clamp=(node.clamp[0] + 128, node.clamp[1] + 128))
         if isinstance(node, Clamped) and node.output in raised
@@ -356,3 +485,13 @@ def unsigned_activations(graph: Graph) -> Graph:
 def flip_sign(data: NDArray[np.uint8], tensor: Tensor) -> NDArray[np.uint8]:
     """The bytes of a tensor as they become, or were before, `unsigned_activations`: its own inverse."""
     return data ^ np.uint8(0x80) if tensor.dtype == "int8" else data
+
+
+def to_unsigned(array: Array, tensor: Tensor) -> bytes:
+    """The elements of `tensor` as they cross to a target that has `unsigned_activations`, in NCHW."""
+    return flip_sign(np.ascontiguousarray(array).view(np.uint8), tensor).tobytes()
+
+
+def from_unsigned(data: bytes, tensor: Tensor) -> Array:
+    """The way back: the array of such a target's elements."""
+    return flip_sign(np.frombuffer(data, np.uint8), tensor).view(tensor.dtype).reshape(tensor.shape)

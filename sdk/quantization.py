@@ -2,7 +2,8 @@
 
 What is chosen here: unsigned activations per tensor, symmetric int8 weights per output channel, int32
 biases; batch normalisation folded and ReLU6 absorbed into the quantised range; opset 13 or newer. Softmax
-stays float, for the host. The calibration inputs are run through the float model first, with a probe on
+stays float, for the host, and so does what is between the operators of a function of one tensor
+(`sdk.islands`). The calibration inputs are run through the float model first, with a probe on
 every tensor, so that a NaN is named rather than averaged away; the same inputs then measure what
 quantisation changed.
 
@@ -26,12 +27,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from sdk import calibration, files
+from sdk import calibration, files, islands
 from sdk.calibration import Calibration, Feeds, Progress, Shape, Skipped, Source
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.extras import require
 from sdk.fidelity import OutputAgreement, TensorError, agreement, run_float, tensor_errors
 from sdk.importers import check_float, is_quantized, read_onnx
+from sdk.importers.functions import ARITHMETIC, FUNCTIONS
+from sdk.islands import Islands
 from sdk.ort import first_line, onnxruntime_errors, quiet
 from sdk.preprocess import InputStatistics, Preprocessing
 
@@ -40,6 +43,7 @@ Method = Literal["minmax", "entropy", "percentile"]
 samples cut nothing); or all but the outermost 0.001 %."""
 
 Activation = Literal["uint8", "int8"]
+Weight = Literal["int8", "uint8"]
 
 PREPROCESSING_KEY = "towline.preprocessing"
 STATISTICS_KEY = "towline.input_statistics"
@@ -54,20 +58,9 @@ HISTOGRAM_STRIDE = 4
 """Samples whose activations the histogram methods hold at once; a 224 x 224 network has ~30 MB of them."""
 
 OPERATORS = (
-    "Add",
-    "AveragePool",
-    "Clip",
-    "Conv",
-    "Flatten",
-    "Gemm",
-    "GlobalAveragePool",
-    "MatMul",
-    "MaxPool",
-    "ReduceMean",
-    "Relu",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
+    *("Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MatMul"),
+    *("MaxPool", "Pad", "ReduceMean", "Relu", "Reshape", "Resize", "Squeeze", "Transpose", "Unsqueeze"),
+    *sorted({*FUNCTIONS, *ARITHMETIC} - {"Add"}),
 )
 
 SMALLEST_CHANNEL = 1e-3
@@ -95,6 +88,7 @@ class QuantizationReport:
     method: Method
     per_channel: bool
     activation: Activation
+    weight: Weight
     samples: int
     available: int
     other_files: int
@@ -128,6 +122,7 @@ def quantize(
     method: Method = "minmax",
     per_channel: bool = True,
     activation: Activation = "uint8",
+    weight: Weight = "int8",
     limit: int | None = LIMIT,
     input_shapes: Mapping[str, Shape] | None = None,
     progress: Progress | None = None,
@@ -144,6 +139,7 @@ def quantize(
         method: how ranges are found; see Method.
         per_channel: weights with a scale per output channel.
         activation: the activations' type.
+        weight: the weights' type; uint8 ones have the zero-point 128.
         limit: the most calibration samples to use, None for all.
         input_shapes: static shapes for inputs whose shape is dynamic.
         progress: called with (stage, steps done, steps).
@@ -161,6 +157,13 @@ def quantize(
         raise UsageError(f"no calibration method {method!r}", hint=f"choose {', '.join(get_args(Method))}")
     if activation not in get_args(Activation):
         raise UsageError(f"no activation type {activation!r}", hint="choose uint8 or int8")
+    if weight not in get_args(Weight):
+        raise UsageError(f"no weight type {weight!r}", hint="choose int8 or uint8")
+    if weight == "uint8" and activation == "int8":
+        raise UsageError(
+            "onnxruntime has no kernels for int8 activations with uint8 weights",
+            hint="choose uint8 activations or int8 weights",
+        )
     if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
         raise UsageError(
             f"preprocessing is a {type(preprocessing).__name__}, not a Preprocessing",
@@ -181,13 +184,14 @@ def quantize(
     watch.lap("calibration data")
 
     with files.scratch_directory() as directory, quiet():
-        prepared = _prepare(source, directory, where)
+        prepared, functions = _prepare(source, directory, where)
         watch.lap("prepare")
         expected = run_float(prepared, data, report, where)
         watch.lap("float model")
         quantized = _quantize_static(
-            prepared, data, directory, method, per_channel, activation, report, where
+            prepared, data, directory, method, per_channel, activation, weight, report, where
         )
+        islands.keep_float(quantized, functions)
         if not is_quantized(quantized):
             raise Unsupported(
                 "nothing in the model is computed in integers once quantised",
@@ -209,6 +213,7 @@ def quantize(
         method=method,
         per_channel=per_channel,
         activation=activation,
+        weight=weight,
         samples=len(data.samples),
         available=data.available,
         other_files=data.other_files,
@@ -322,9 +327,9 @@ def _inputs(model: Any, where: str) -> dict[str, Shape]:
     return inputs
 
 
-def _prepare(model: Any, directory: Path, where: str) -> Any:
+def _prepare(model: Any, directory: Path, where: str) -> tuple[Any, Islands]:
     """Batch normalisation folded, constants folded, shapes inferred, biases joined to what they belong to:
-    the float model to quantise.
+    the float model to quantise; and the functions in it that are to be kept whole.
     """
     onnx = require("onnx")
     preprocess = require("onnxruntime.quantization.shape_inference").quant_pre_process
@@ -335,8 +340,9 @@ def _prepare(model: Any, directory: Path, where: str) -> Any:
         result = onnx.load(prepared)
         _join_biases(result.graph)
         _separate_constants(result.graph)
+        functions = islands.find(result)
         onnx.save(result, prepared)
-        return result
+        return result, functions
 
 
 def _join_biases(graph: Any) -> None:
@@ -419,6 +425,7 @@ def _quantize_static(
     method: Method,
     per_channel: bool,
     activation: Activation,
+    weight: Weight,
     progress: Progress,
     where: str,
 ) -> Any:
@@ -429,8 +436,8 @@ def _quantize_static(
         options["CalibStridedMinMax"] = HISTOGRAM_STRIDE
     if per_channel:
         options["TensorQuantOverrides"] = _small_channels(prepared)
-    if _clips_away_from_zero(prepared):
-        options["QDQKeepRemovableActivations"] = True
+    if weight == "uint8":  # one zero-point, 128, for all channels, which onnxruntime's kernels demand
+        options["WeightSymmetric"] = True
     with onnxruntime_errors("quantise the model", where):
         tool.quantize_static(
             str(directory / "prepared.onnx"),
@@ -440,7 +447,7 @@ def _quantize_static(
             op_types_to_quantize=list(OPERATORS),
             per_channel=per_channel,
             activation_type=tool.QuantType.QUInt8 if activation == "uint8" else tool.QuantType.QInt8,
-            weight_type=tool.QuantType.QInt8,
+            weight_type=tool.QuantType.QInt8 if weight == "int8" else tool.QuantType.QUInt8,
             calibrate_method={
                 "minmax": tool.CalibrationMethod.MinMax,
                 "entropy": tool.CalibrationMethod.Entropy,
@@ -468,18 +475,6 @@ def _small_channels(model: Any) -> dict[str, list[dict[str, Any]]]:
             channels[0]["axis"] = 0  # onnxruntime would take the overrides as per tensor without it
             overrides[node.input[1]] = channels
     return overrides
-
-
-def _clips_away_from_zero(model: Any) -> bool:
-    """Whether a Clip's range lacks 0. No quantised range does, so that none can stand for such a Clip."""
-    to_array = require("onnx.numpy_helper").to_array
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Clip":
-            low, high, *_ = [to_array(constants[name]) if name else 0 for name in node.input[1:]] + [0, 0]
-            if low > 0 or high < 0:
-                return True
-    return False
 
 
 def _finish(model: Any, preprocessing: Preprocessing | None, statistics: InputStatistics | None) -> None:

@@ -14,6 +14,7 @@ The scale is float32 in both, computed in this order (sx, sw, so: scales of inpu
 operator             accumulator             scale
 ==================== ======================= ==========================================================
 Conv, Gemm           sum (x-zx)(w-zw) + bias (sx * sw) / so, per output channel where sw is
+Mul                  (a-za) (b-zb)           (sa * sb) / so
 Requantize           x - zx                  sx / so
 GlobalAveragePool    sum (x-zx)              sx / (so * count)
 AveragePool          sum (x-zx)              sx / (so * count), count per position without padding
@@ -23,8 +24,8 @@ Add in `f32` is ``rint((a-za) * (sa/so) + (b-zb) * (sb/so))`` in float32, each o
 (onnxruntime folds the zero-points into one constant, so about 1 element in 10^5 differs by one); in `q31`
 it is `sdk.arithmetic.q31_add`, which fits int32. AveragePool is a sum of integers here and of dequantised
 floats in onnxruntime: where sx / (so * count) makes exact ties common (equal scales), its noise decides
-them. MaxPool and Reshape are exact. Quantize divides in float32 and rounds half to even; Dequantize and
-Softmax are float32.
+them. Lookup reads its table; MaxPool, Reshape, Concat, Resize, Transpose and Pad are exact. Quantize divides
+in float32 and rounds half to even; Dequantize and Softmax are float32.
 """
 
 from __future__ import annotations
@@ -41,18 +42,24 @@ from sdk.graph import (
     Array,
     AveragePool,
     Clamp,
+    Concat,
     Conv,
     Dequantize,
     Gemm,
     GlobalAveragePool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pad,
     Quantize,
     Requantize,
     Reshape,
+    Resize,
     Softmax,
     Tensor,
+    Transpose,
 )
 from sdk.shapes import window_counts, window_positions
 from sdk.target import Arithmetic, check_inputs
@@ -94,10 +101,17 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         The output, of its tensor's shape and dtype.
     """
     x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
-    value = values[node.inputs[0]] if x.data is None else x.data
+
+    def at(index: int) -> Array:
+        data = graph.tensor(node.inputs[index]).data
+        return values[node.inputs[index]] if data is None else data
+
+    value = at(0)
     match node:
         case Quantize():
-            return _saturate(np.rint(value / np.float32(out.scale)), out, dtype_range(out.dtype))
+            with np.errstate(over="ignore"):  # infinity saturates like any large value
+                quotient = value / np.float32(out.scale)
+            return _saturate(np.rint(quotient), out, dtype_range(out.dtype))
         case Dequantize():
             return _centred(x, value).astype(np.float32) * np.float32(x.scale)
         case Softmax():
@@ -119,9 +133,22 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
             acc = _add_bias(graph, node, product.astype(np.int32), (-1,))
             return _requantize(acc, _weighted_scale(x, weight, out), out, node.clamp, arithmetic)
         case Add():
+            return _add(node, x, value, graph.tensor(node.inputs[1]), at(1), out, arithmetic)
+        case Mul():
             other = graph.tensor(node.inputs[1])
-            b = values[other.name] if other.data is None else other.data
-            return _add(node, x, value, other, b, out, arithmetic)
+            acc = _centred(x, value) * _centred(other, at(1))
+            ratio = np.asarray(scale_ratio(x.scale, other.scale, over=out.scale))
+            return _requantize(acc, ratio, out, node.clamp, arithmetic)
+        case Lookup():
+            return at(1)[value.astype(np.int32) - dtype_range(x.dtype)[0]]
+        case Concat():
+            return np.concatenate([at(index) for index in range(len(node.inputs))], axis=node.axis)
+        case Resize():
+            return value[:, :, node.rows][:, :, :, node.columns]
+        case Transpose():
+            return value.transpose(node.perm)
+        case Pad():
+            return _pad(value, node.pads, x.zero_point)
         case Requantize():
             ratio = np.asarray(scale_ratio(x.scale, over=out.scale))
             return _requantize(_centred(x, value), ratio, out, node.clamp, arithmetic)

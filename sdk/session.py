@@ -149,8 +149,8 @@ class Session:
         """
         return self._open().profile()
 
-    def prepare(self, picture: Any) -> dict[str, NDArray[np.float32]]:
-        """A picture as the network's input, preprocessed as the calibration's were.
+    def prepare(self, picture: Any) -> dict[str, Array]:
+        """A picture as the network's input, of its dtype, preprocessed as the calibration's were.
 
         Args:
             picture: the path of a picture file, or a PIL.Image.
@@ -171,7 +171,7 @@ class Session:
                 where=self._graph.name,
                 hint="quantise the model with pictures or --preprocess, or give arrays",
             )
-        return {self._graph.inputs[0]: self._preprocessing.apply(picture)}
+        return {self._graph.inputs[0]: self._as_input(self._preprocessing.apply(picture))}
 
     def unlike_calibration(self, inputs: Mapping[str, Array]) -> str | None:
         """A warning if a float input is nothing like the calibration's inputs, else None."""
@@ -249,6 +249,17 @@ class Session:
         if self._closed:
             raise UsageError("the session is closed")
         return self._session
+
+    def _as_input(self, real: NDArray[np.float32]) -> Array:
+        """Real values as the first input's integers, if that is not float."""
+        tensor = self._graph.tensor(self._graph.inputs[0])
+        if tensor.quantization is None:
+            return real
+        values = {"real": real}
+        quantize = Quantize("", ("real",), tensor.name)
+        known = {"real": Tensor("real", real.shape, "float32"), tensor.name: tensor}
+        graph = dataclasses.replace(self._graph, tensors=known)
+        return reference.evaluate(graph, quantize, values, self.artifact.arithmetic)
 
     def _head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The given arrays, checked, and what the head makes of them."""

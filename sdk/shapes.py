@@ -13,7 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.errors import InvalidModel
-from sdk.graph import Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Node, Reshape, Tensor
+from sdk.graph import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAveragePool,
+    MaxPool,
+    Mul,
+    Node,
+    Pad,
+    Reshape,
+    Resize,
+    Tensor,
+    Transpose,
+)
 
 Shape = tuple[int, ...]
 Fail = Callable[[str], InvalidModel]
@@ -80,6 +95,33 @@ def output_shape(node: Node, tensors: Mapping[str, Tensor]) -> Shape | None:
             if x != other:
                 raise fail(f"Add takes two tensors of equal shape, not {list(x)} and {list(other)}")
             return x
+        case Mul():
+            other = tensors[node.inputs[1]].shape
+            if len(x) != len(other) or any(b not in (a, 1) for a, b in zip(x, other, strict=True)):
+                raise fail(f"Mul of {list(x)} by {list(other)}: along each axis the second is equal, or 1")
+            return x
+        case Concat():
+            others = [tensors[name].shape for name in node.inputs]
+            if not 0 <= node.axis < len(x):
+                raise fail(f"Concat along axis {node.axis} of tensors of rank {len(x)}")
+            rest = {shape[: node.axis] + shape[node.axis + 1 :] for shape in others if len(shape) == len(x)}
+            if len(rest) != 1 or any(len(shape) != len(x) for shape in others):
+                raise fail(f"Concat of {', '.join(str(list(shape)) for shape in others)}")
+            return (*x[: node.axis], sum(shape[node.axis] for shape in others), *x[node.axis + 1 :])
+        case Transpose():
+            if sorted(node.perm) != list(range(len(x))):
+                raise fail(f"perm {list(node.perm)} of a tensor of rank {len(x)}")
+            return tuple(x[axis] for axis in node.perm)
+        case Resize() | Pad():
+            if len(x) != 4:
+                raise fail(f"{node.op} takes [N,C,H,W], not {list(x)}")
+            if isinstance(node, Resize):
+                _check_sources(node, x, fail)
+                return (x[0], x[1], len(node.rows), len(node.columns))
+            top, left, bottom, right = node.pads
+            if min(node.pads) < 0:
+                raise fail(f"pads {list(node.pads)}: none may be negative")
+            return (x[0], x[1], top + x[2] + bottom, left + x[3] + right)
         case AveragePool() | MaxPool():
             if len(x) != 4:
                 raise fail(f"{node.op} takes [N,C,H,W], not {list(x)}")
@@ -94,6 +136,12 @@ def output_shape(node: Node, tensors: Mapping[str, Tensor]) -> Shape | None:
             return (x[0], x[1], 1, 1)
         case _:
             return x
+
+
+def _check_sources(node: Resize, x: Shape, fail: Fail) -> None:
+    for sources, extent in ((node.rows, x[2]), (node.columns, x[3])):
+        if not sources or not all(0 <= source < extent for source in sources):
+            raise fail(f"Resize reads {list(sources)} of {extent} rows or columns")
 
 
 def _windows(x: Shape, kernel: Shape, strides: Shape, pads: Shape, dilations: Shape, fail: Fail) -> Shape:

@@ -94,6 +94,16 @@ TOOLS: Mapping[str, Tool] = {
             "links the DSP's program and the emulated bridge's core",
         ),
         Tool(
+            "cc",
+            "TOWLINE_CC",
+            (*_llvm("clang"), "gcc", "cc"),
+            (4, 9),
+            r"(?i)(?:clang|cc|compiler)\b.*?(\d+(?:\.\d+)+)",
+            "gcc",
+            "compiles the target c's networks for this machine",
+            optional=True,
+        ),
+        Tool(
             "qemu-hexagon",
             "TOWLINE_QEMU_HEXAGON",
             ("qemu-hexagon", "qemu-hexagon-static"),
@@ -192,13 +202,22 @@ def start(name: str, args: Sequence[str | os.PathLike[str]], **streams: Any) -> 
         ToolMissing: as `find`.
         BuildFailed: it could not be started.
     """
-    argv = command(name, args)
+    return launch([find(name), *args], **streams)
+
+
+def launch(argv: Sequence[str | os.PathLike[str]], **streams: Any) -> subprocess.Popen[bytes]:
+    """As `start`, of any program: `argv` begins with its path.
+
+    Raises:
+        BuildFailed: it could not be started.
+    """
+    whole = dying_with_us(argv)
     try:
         started: Future[subprocess.Popen[bytes]] = Future()
-        _starter(os.getpid()).put((lambda: subprocess.Popen(argv, **streams), started))
+        _starter(os.getpid()).put((lambda: subprocess.Popen(whole, **streams), started))
         return started.result()
     except OSError as error:
-        raise BuildFailed(f"it could not be started: {error.strerror}", where=name) from None
+        raise BuildFailed(f"it could not be started: {error.strerror}", where=str(argv[0])) from None
 
 
 _Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]

@@ -15,16 +15,22 @@ from sdk import reference
 from sdk.graph import (
     Add,
     AveragePool,
+    Concat,
     Conv,
     Gemm,
     GlobalAveragePool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pad,
     Quantization,
     Requantize,
     Reshape,
+    Resize,
     Tensor,
+    Transpose,
 )
 from sdk.shapes import output_shape
 
@@ -46,13 +52,25 @@ class GraphBuilder:
         self.values["x"] = self.random.integers(low, high, shape, dtype, endpoint=True)
 
     def conv(
-        self, x, outputs, kernel=1, *, strides=1, pads=0, dilations=1, group=1, relu=False, per_channel=True
+        self,
+        x,
+        outputs,
+        kernel=1,
+        *,
+        strides=1,
+        pads=0,
+        dilations=1,
+        group=1,
+        relu=False,
+        per_channel=True,
+        weight_zero_point=None,
     ):
+        """With a `weight_zero_point` weights cover their dtype: uint8, or int8 if it is negative."""
         kernel, strides, dilations = _pair(kernel), _pair(strides), _pair(dilations)
         pads = (pads,) * 4 if isinstance(pads, int) else tuple(pads)
         name = f"conv{len(self.nodes)}"
         shape = (outputs, self.tensors[x].shape[1] // group, *kernel)
-        names = self._weights(name, x, shape, per_channel)
+        names = self._weights(name, x, shape, per_channel, weight_zero_point)
         make = lambda clamp: Conv(name, (x, *names), name, strides, pads, dilations, group, clamp)  # noqa: E731
         return self._requantised(make, relu)
 
@@ -60,14 +78,19 @@ class GraphBuilder:
         channels = self.tensors[x].shape[1]
         return self.conv(x, channels, kernel, group=channels, **options)
 
-    def gemm(self, x, outputs, *, relu=False, per_channel=True):
+    def gemm(self, x, outputs, *, relu=False, per_channel=True, weight_zero_point=None):
         name = f"gemm{len(self.nodes)}"
-        names = self._weights(name, x, (outputs, self.tensors[x].shape[1]), per_channel)
+        shape = (outputs, self.tensors[x].shape[1])
+        names = self._weights(name, x, shape, per_channel, weight_zero_point)
         return self._requantised(lambda clamp: Gemm(name, (x, *names), name, clamp), relu)
 
     def add(self, a, b, *, relu=False):
         name = f"add{len(self.nodes)}"
         return self._requantised(lambda clamp: Add(name, (a, b), name, clamp), relu)
+
+    def mul(self, a, b, *, relu=False):
+        name = f"mul{len(self.nodes)}"
+        return self._requantised(lambda clamp: Mul(name, (a, b), name, clamp), relu)
 
     def requantize(self, x, *, relu=False):
         name = f"requantize{len(self.nodes)}"
@@ -93,6 +116,46 @@ class GraphBuilder:
         shape = output_shape(node, self.tensors)
         return self._append(node, Tensor(name, shape, source.dtype, source.quantization))
 
+    def lookup(self, x, function, *, dtype=None):
+        """`function` of real values as a table that uses the whole range of `dtype` (the builder's)."""
+        name = f"lookup{len(self.nodes)}"
+        source = self.tensors[x]
+        dtype = dtype or self.dtype
+        low, high = RANGES[dtype]
+        first, last = RANGES[source.dtype]
+        real = function((np.arange(first, last + 1) - source.zero_point) * source.scale)
+        scale = (max(real.max(), 0) - min(real.min(), 0)) / 255
+        quantization = Quantization.per_tensor(scale, round(low - min(real.min(), 0) / scale))
+        table = np.clip(np.rint(real / scale) + quantization.zero_point, low, high).astype(dtype)
+        self.tensors[f"{name}.t"] = Tensor(f"{name}.t", (256,), dtype, quantization, table)
+        output = Tensor(name, source.shape, dtype, quantization)
+        return self._append(Lookup(name, (x, f"{name}.t"), name), output)
+
+    def concat(self, *parts, axis=1):
+        """The parts share their quantisation; `alike` sees to that."""
+        name = f"concat{len(self.nodes)}"
+        return self._moved(Concat(name, parts, name, axis))
+
+    def alike(self, x, other):
+        """x in the dtype and quantisation of `other`."""
+        name = f"alike{len(self.nodes)}"
+        target = self.tensors[other]
+        node = Requantize(name, (x,), name, RANGES[target.dtype])
+        tensor = Tensor(name, self.tensors[x].shape, target.dtype, target.quantization)
+        return self._append(node, tensor)
+
+    def resize(self, x, rows, columns):
+        name = f"resize{len(self.nodes)}"
+        return self._moved(Resize(name, (x,), name, tuple(rows), tuple(columns)))
+
+    def transpose(self, x, perm):
+        name = f"transpose{len(self.nodes)}"
+        return self._moved(Transpose(name, (x,), name, tuple(perm)))
+
+    def pad(self, x, pads):
+        name = f"pad{len(self.nodes)}"
+        return self._moved(Pad(name, (x,), name, tuple(pads)))
+
     def reshape(self, x, shape=None):
         name = f"reshape{len(self.nodes)}"
         source = self.tensors[x]
@@ -102,9 +165,17 @@ class GraphBuilder:
     def graph(self, *outputs: str) -> Graph:
         return Graph("test", ("x",), outputs or (self.nodes[-1].output,), self.tensors, tuple(self.nodes))
 
-    def _weights(self, name, x, shape, per_channel):
+    def _moved(self, node):
+        source = self.tensors[node.inputs[0]]
+        shape = output_shape(node, self.tensors)
+        return self._append(node, Tensor(node.output, shape, source.dtype, source.quantization))
+
+    def _weights(self, name, x, shape, per_channel, zero_point=None):
         channels = shape[0]
-        weight = self.random.integers(-127, 128, shape, "int8")
+        dtype, bounds = "int8", (-127, 128)
+        if zero_point is not None:
+            dtype, bounds = ("uint8", (0, 256)) if zero_point >= 0 else ("int8", (-128, 128))
+        weight = self.random.integers(*bounds, shape, dtype)
         scale = self.random.uniform(0.002, 0.01, channels if per_channel else ()).astype(np.float32)
         source_scale = np.float32(self.tensors[x].scale)
         fan_in = math.prod(shape[1:])
@@ -112,7 +183,7 @@ class GraphBuilder:
         axis = 0 if per_channel else None
         zeros = np.zeros(scale.shape, np.int32)
         self.tensors[f"{name}.w"] = Tensor(
-            f"{name}.w", shape, "int8", Quantization(scale, zeros, axis), weight
+            f"{name}.w", shape, dtype, Quantization(scale, zeros + np.int32(zero_point or 0), axis), weight
         )
         self.tensors[f"{name}.b"] = Tensor(
             f"{name}.b",

@@ -24,7 +24,7 @@ WORST = 8
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    from sdk.quantization import LIMIT, Activation, Method
+    from sdk.quantization import LIMIT, Activation, Method, Weight
 
     parser.add_argument("model", metavar="NET.onnx", help="the float model")
     parser.add_argument(
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activation", choices=get_args(Activation), default="uint8", help="type of activations"
     )
+    parser.add_argument("--weight", choices=get_args(Weight), default="int8", help="type of weights")
     parser.add_argument(
         "--per-tensor", action="store_true", help="one scale a weight tensor, rather than one a channel"
     )
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         method=args.method,
         per_channel=not args.per_tensor,
         activation=args.activation,
+        weight=args.weight,
         limit=args.limit,
         input_shapes=shapes,
         progress=console.progress,
@@ -101,10 +103,10 @@ def _text(report: QuantizationReport, *, everything: bool) -> str:
     title = "tensors, worst first" if everything else f"the {WORST} worst tensors (-v shows all)"
     return "\n\n".join(
         (
-            f"{report.output}: {report.activation} activations, int8 weights, {report.method}\n"
+            f"{report.output}: {report.activation} activations, {report.weight} weights, {report.method}\n"
             f"calibrated on {report.samples}{of} samples; {skipped}\n"
             f"size: {size(report.float_bytes)} float, {size(report.quantized_bytes)} quantised",
-            "float against int8 on the calibration samples:\n"
+            "float against quantised on the calibration samples:\n"
             + table(
                 ("output", "same top-1 %", "max diff", "mean diff", "SQNR dB"),
                 [

@@ -14,7 +14,34 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from sdk.extras import require
-from sdk.graph import Add, Array, Conv, Gemm, GlobalAveragePool, Quantization, Reshape, Softmax, Tensor
+from sdk.graph import Array, Conv, Gemm, GlobalAveragePool, Reshape, Softmax, Tensor
+from sdk.importers.elementwise import (
+    add,
+    arithmetic,
+    clip,
+    function,
+    mul,
+    qlinear_add,
+    qlinear_function,
+    qlinear_mul,
+    relu,
+)
+from sdk.importers.functions import ARITHMETIC, FUNCTIONS
+from sdk.importers.layout import (
+    axes_of,
+    concat,
+    flatten,
+    in_range,
+    pad,
+    permuted,
+    qlinear_concat,
+    reshape,
+    resize,
+    shape_of,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import (
     activation_bias,
@@ -38,12 +65,11 @@ HINTS: Mapping[str, str] = {
     "DynamicQuantizeLinear": "dynamic quantisation computes scales at run time: quantise statically instead",
     "ConvInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
     "MatMulInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
-    "Pad": "fold the padding into the pads of the Conv or pool behind it",
-    "Sigmoid": "replace it by Relu or Relu6 before training",
-    "HardSwish": "replace it by Relu or Relu6 before training",
-    "HardSigmoid": "replace it by Relu or Relu6 before training",
-    "LeakyRelu": "replace it by Relu or Relu6 before training",
-    "PRelu": "replace it by Relu or Relu6 before training",
+    "BatchNormalization": "fold it into the convolution before it",
+    "ConvTranspose": "use Resize nearest and a Conv",
+    "LayerNormalization": "use BatchNormalization, which folds into a Conv",
+    "Slice": "export the model without it: pad and stride in the Conv instead",
+    "Split": "use two Convs in place of one that is split",
     "Shape": "export the model with static shapes, or run onnx-simplifier on it",
     "Cast": "export the model in float32 throughout",
 }
@@ -61,11 +87,13 @@ def refuse(node: OnnxNode) -> NoReturn:
 
 
 def _conv(walk: Walk, node: OnnxNode) -> None:
+    """A convolution in two dimensions: Conv."""
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _convolution(walk, node, x, weight, bias=2))
 
 
 def _qlinear_conv(walk: Walk, node: OnnxNode) -> None:
+    """A convolution in two dimensions: Conv."""
     x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=0)
     dtype, quantization = activation_quantization(walk, node, 6)
     walk.quantize(node, _convolution(walk, node, x, weight, bias=8), dtype, quantization)
@@ -102,11 +130,13 @@ def _check_axis(node: OnnxNode, weight: QuantizedConstant, outputs: int) -> None
 
 
 def _gemm(walk: Walk, node: OnnxNode) -> None:
+    """A matrix with bias: Gemm. Its alpha, beta and transA must be left alone."""
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _matrix(walk, node, x, weight, bias=2, transposed=_gemm_transposed(node, bias=2)))
 
 
 def _qgemm(walk: Walk, node: OnnxNode) -> None:
+    """A matrix with bias: Gemm. Its alpha and transA must be left alone."""
     transposed = _gemm_transposed(node, bias=6)
     x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=0 if transposed else 1)
     if walk.optional(node, 7) is None:
@@ -129,6 +159,7 @@ def _gemm_transposed(node: OnnxNode, *, bias: int) -> bool:
 
 
 def _matmul(walk: Walk, node: OnnxNode) -> None:
+    """By a constant matrix on the right: Gemm."""
     if isinstance(walk.value(node, 0), Constant | QuantizedConstant):
         raise node.unsupported("its left side is a constant; only a constant right side is done")
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
@@ -136,6 +167,7 @@ def _matmul(walk: Walk, node: OnnxNode) -> None:
 
 
 def _qlinear_matmul(walk: Walk, node: OnnxNode) -> None:
+    """By a constant matrix on the right: Gemm."""
     x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=1)
     dtype, quantization = activation_quantization(walk, node, 6)
     real = _matrix(walk, node, x, weight, bias=None, transposed=False)
@@ -153,76 +185,11 @@ def _matrix(
         )
     _check_axis(node, weight, 0 if transposed else 1)
     if not transposed:
-        weight = transpose(weight, (1, 0))
+        weight = permuted(weight, (1, 0))
     inputs = [x, walk.builder.constant(weight.name, weight.array, weight.quantization)]
     if bias is not None:
         inputs += activation_bias(walk, node, bias, x, weight)
     return walk.define_operation(node, Gemm(node.name, tuple(inputs), "", clamp=UNSET))
-
-
-def transpose(constant: QuantizedConstant, order: tuple[int, ...]) -> QuantizedConstant:
-    """The constant with its axes in another order, its channel axis following."""
-    old = constant.quantization
-    axis = None if old.axis is None else order.index(old.axis)
-    quantization = Quantization(old.scale, old.zero_point, axis)
-    return QuantizedConstant(constant.name, constant.array.transpose(order), quantization)
-
-
-def _transpose(walk: Walk, node: OnnxNode) -> None:
-    value = walk.value(node, 0)
-    if not isinstance(value, QuantizedConstant):
-        raise node.unsupported("Transpose of an activation", "export the model in NCHW layout throughout")
-    order = node.integers("perm") or tuple(reversed(range(value.array.ndim)))
-    if sorted(order) != list(range(value.array.ndim)):
-        raise node.invalid(f"perm {list(order)} of a constant of rank {value.array.ndim}")
-    walk.define(node, transpose(value, order))
-
-
-# --- elementwise ----------------------------------------------------------------------------------------
-
-
-def _add(walk: Walk, node: OnnxNode) -> None:
-    for index in (0, 1):
-        value, other = walk.value(node, index), walk.value(node, 1 - index)
-        if isinstance(value, Real) and isinstance(other, Constant | QuantizedConstant):
-            walk.define(node, _matmul_bias(walk, node, value, 1 - index))
-            return
-    walk.define(node, _sum(walk, node, walk.activation(node, 0), walk.activation(node, 1)))
-
-
-def _qlinear_add(walk: Walk, node: OnnxNode) -> None:
-    a, b = read_activation(walk, node, 0), read_activation(walk, node, 3)
-    dtype, quantization = activation_quantization(walk, node, 6)
-    walk.quantize(node, _sum(walk, node, a, b), dtype, quantization)
-
-
-def _sum(walk: Walk, node: OnnxNode, a: str, b: str) -> Real:
-    shapes = [list(walk.builder.tensors[name].shape) for name in (a, b)]
-    if shapes[0] != shapes[1]:
-        raise node.unsupported(f"Add of {shapes[0]} and {shapes[1]}: broadcasting is not done")
-    return walk.define_operation(node, Add(node.name, (a, b), "", clamp=UNSET))
-
-
-def _matmul_bias(walk: Walk, node: OnnxNode, real: Real, index: int) -> Real:
-    """Add of a constant: the bias of the MatMul before it, or refused."""
-    source, constant = real.source, walk.value(node, index)
-    assert isinstance(constant, Constant | QuantizedConstant)
-    if not isinstance(source, Gemm) or len(source.inputs) > 2 or real.moves or real.bounded_by:
-        raise node.unsupported(
-            f"it adds the constant {node.inputs[index]!r}",
-            "only the bias of a Conv, Gemm or MatMul may be constant",
-        )
-    if constant.array.ndim > 2:
-        raise node.unsupported(
-            f"the constant {node.inputs[index]!r} has rank {constant.array.ndim}, and so would the result",
-            "give it the shape [N] of a bias",
-        )
-    tensor = walk.builder.tensors[source.inputs[1]]
-    assert tensor.data is not None
-    assert tensor.quantization is not None
-    weight = QuantizedConstant(tensor.name, tensor.data, tensor.quantization)
-    inputs = (*source.inputs, *activation_bias(walk, node, index, source.inputs[0], weight))
-    return walk.define_operation(node, Gemm(source.name, inputs, "", clamp=UNSET))
 
 
 def _only_way(walk: Walk, real: Real) -> bool:
@@ -234,71 +201,23 @@ def _only_way(walk: Walk, real: Real) -> bool:
     return all(name not in walk.outputs and read.count(name) == 1 for name in names)
 
 
-def _relu(walk: Walk, node: OnnxNode) -> None:
-    _bound(walk, node, 0.0, math.inf)
-
-
-def _clip(walk: Walk, node: OnnxNode) -> None:
-    if node.opset < 11:
-        low, high = node.number("min", -math.inf), node.number("max", math.inf)
-    else:
-        low, high = _limit(walk, node, 1, -math.inf), _limit(walk, node, 2, math.inf)
-    if math.isnan(low) or math.isnan(high) or low > high:
-        raise node.invalid(f"Clip to [{low}, {high}]")
-    _bound(walk, node, low, high)
-
-
-def _limit(walk: Walk, node: OnnxNode, index: int, default: float) -> float:
-    value = walk.optional(node, index)
-    if value is None:
-        return default
-    if isinstance(value, QuantizedConstant):
-        limit = (value.array.astype(np.float32) - value.quantization.zero_point) * value.quantization.scale
-    else:
-        limit = walk.constant(node, index)
-    if limit.size != 1:
-        raise node.invalid(f"its bound {node.inputs[index]!r} is not a scalar")
-    return float(limit.reshape(()))
-
-
-def _bound(walk: Walk, node: OnnxNode, low: float, high: float) -> None:
-    value = walk.value(node, 0)
-    if not isinstance(value, Real):
-        kind = "float after Softmax" if isinstance(value, Hosted) else "integers or a constant"
-        raise node.unsupported(
-            f"{node.op_type} of {kind}", "put it between DequantizeLinear and QuantizeLinear"
-        )
-    walk.define(
-        node,
-        Real(
-            node.output,
-            node.name,
-            value.shape,
-            value.source,
-            value.source_shape,
-            value.moves,
-            low=min(max(value.low, low), high),
-            high=min(max(value.high, low), high),
-            bounded_by=node.name,
-        ),
-    )
-
-
 def _identity(walk: Walk, node: OnnxNode) -> None:
+    """Nothing."""
     walk.alias(node)
 
 
 def _dropout(walk: Walk, node: OnnxNode) -> None:
+    """Nothing; not in training mode."""
     if walk.optional(node, 2) is not None and bool(walk.constant(node, 2).any()):
         raise node.unsupported("Dropout in training mode", "export the model for inference")
     walk.alias(node)
 
 
 def _batch_normalization(walk: Walk, node: OnnxNode) -> None:
-    """In a float model only, where quantisation's preparation folds it into the Conv before it."""
+    """Directly behind a Conv of a float model, where quantisation's preparation folds it into that."""
     value = walk.value(node, 0)
     folds = isinstance(value, Real) and isinstance(value.source, Conv) and not value.moves
-    if not walk.float_model or not isinstance(value, Real) or not folds or value.bounded_by:
+    if not walk.float_model or not isinstance(value, Real) or not folds or value.changed_by:
         raise node.unsupported(
             "BatchNormalization that does not directly follow a Conv of a float model",
             "fold it into the convolution before quantising",
@@ -317,11 +236,13 @@ def _batch_normalization(walk: Walk, node: OnnxNode) -> None:
 
 
 def _average_pool(walk: Walk, node: OnnxNode) -> None:
+    """AveragePool in two dimensions; without dilations, and without windows that stick out."""
     x = walk.activation(node, 0)
     walk.define(node, walk.define_operation(node, average_pool(node, x, walk.builder.tensors[x].shape)))
 
 
 def _qlinear_average_pool(walk: Walk, node: OnnxNode) -> None:
+    """AveragePool in two dimensions; without dilations, and without windows that stick out."""
     _channels_first(node)
     x = read_activation(walk, node, 0)
     dtype, quantization = activation_quantization(walk, node, 3)
@@ -330,10 +251,12 @@ def _qlinear_average_pool(walk: Walk, node: OnnxNode) -> None:
 
 
 def _global_average_pool(walk: Walk, node: OnnxNode) -> None:
+    """GlobalAveragePool of [N,C,H,W]."""
     walk.define(node, _global_mean(walk, node, walk.activation(node, 0)))
 
 
 def _qlinear_global_average_pool(walk: Walk, node: OnnxNode) -> None:
+    """GlobalAveragePool of [N,C,H,W]."""
     _channels_first(node)
     x = read_activation(walk, node, 0)
     dtype, quantization = activation_quantization(walk, node, 3)
@@ -353,10 +276,11 @@ def _global_mean(walk: Walk, node: OnnxNode, x: str) -> Real:
 
 
 def _reduce_mean(walk: Walk, node: OnnxNode) -> None:
+    """Over H and W: GlobalAveragePool."""
     x = walk.activation(node, 0)
-    axes = _axes(walk, node, since=18) or ()
+    axes = axes_of(walk, node, since=18) or ()
     rank = len(walk.builder.tensors[x].shape)
-    if rank != 4 or sorted(_in_range(node, axes, rank)) != [2, 3]:
+    if rank != 4 or sorted(in_range(node, axes, rank)) != [2, 3]:
         raise node.unsupported(f"ReduceMean over axes {list(axes)} of rank {rank}: only over H and W is done")
     real = _global_mean(walk, node, x)
     if not node.integer("keepdims", 1):
@@ -366,85 +290,18 @@ def _reduce_mean(walk: Walk, node: OnnxNode) -> None:
     walk.define(node, real)
 
 
-def _axes(walk: Walk, node: OnnxNode, *, since: int) -> tuple[int, ...] | None:
-    """The axes: an attribute before opset `since`, then an input."""
-    if node.opset < since:
-        return node.integers("axes")
-    return None if walk.optional(node, 1) is None else tuple(walk.constant(node, 1).reshape(-1).tolist())
-
-
-def _in_range(node: OnnxNode, axes: tuple[int, ...], rank: int) -> list[int]:
-    """The axes of a value of that rank, counted from the front."""
-    if not all(-rank <= axis < rank for axis in axes):
-        raise node.invalid(f"{node.op_type} of axes {list(axes)} of rank {rank}")
-    return [axis % rank for axis in axes]
-
-
 def _max_pool(walk: Walk, node: OnnxNode) -> None:
+    """MaxPool in two dimensions; without indices, and without windows that stick out."""
     if len(node.outputs) > 1 and node.outputs[1]:
         raise node.unsupported("MaxPool with indices")
-    walk.move(node, 0, max_pool(node, _shape(walk, node)))
-
-
-def _shape(walk: Walk, node: OnnxNode) -> tuple[int, ...]:
-    value = walk.value(node, 0)
-    if isinstance(value, Hosted):
-        return walk.builder.tensors[value.tensor].shape
-    return walk.real(node, 0).shape
-
-
-def _flatten(walk: Walk, node: OnnxNode) -> None:
-    shape = _shape(walk, node)
-    axis = node.integer("axis", 1)
-    if not -len(shape) <= axis <= len(shape):
-        raise node.invalid(f"axis {axis} of an input of rank {len(shape)}")
-    axis = axis + len(shape) if axis < 0 else axis
-    _reshape_to(walk, node, (math.prod(shape[:axis]), math.prod(shape[axis:])))
-
-
-def _reshape(walk: Walk, node: OnnxNode) -> None:
-    shape = _shape(walk, node)
-    wanted = walk.constant(node, 1).reshape(-1).tolist()
-    if not node.integer("allowzero", 0):
-        wanted = [shape[i] if extent == 0 and i < len(shape) else extent for i, extent in enumerate(wanted)]
-    if wanted.count(-1) == 1:
-        rest = -math.prod(wanted)
-        wanted[wanted.index(-1)] = math.prod(shape) // rest if rest > 0 else 0
-    _reshape_to(walk, node, tuple(wanted))
-
-
-def _squeeze(walk: Walk, node: OnnxNode) -> None:
-    shape = _shape(walk, node)
-    axes = _axes(walk, node, since=13)
-    if axes is None:
-        axes = tuple(i for i, extent in enumerate(shape) if extent == 1)
-    dropped = _in_range(node, axes, len(shape))
-    if any(shape[axis] != 1 for axis in dropped):
-        raise node.invalid(f"Squeeze of axes {list(axes)} of {list(shape)}")
-    _reshape_to(walk, node, tuple(extent for i, extent in enumerate(shape) if i not in dropped))
-
-
-def _unsqueeze(walk: Walk, node: OnnxNode) -> None:
-    shape = _shape(walk, node)
-    axes = _axes(walk, node, since=13) or ()
-    rank = len(shape) + len(axes)
-    added, rest = set(_in_range(node, axes, rank)), iter(shape)
-    if len(added) != len(axes):
-        raise node.invalid(f"Unsqueeze of axes {list(axes)}")
-    _reshape_to(walk, node, tuple(1 if i in added else next(rest) for i in range(rank)))
-
-
-def _reshape_to(walk: Walk, node: OnnxNode, shape: tuple[int, ...]) -> None:
-    before = _shape(walk, node)
-    if min(shape, default=1) < 1 or math.prod(shape) != math.prod(before):
-        raise node.invalid(f"{node.op_type} of {list(before)} to {list(shape)}")
-    walk.move(node, 0, Reshape(node.name, (), ""), shape)
+    walk.move(node, 0, max_pool(node, shape_of(walk, node)))
 
 
 # --- the tail, constants --------------------------------------------------------------------------------
 
 
 def _softmax(walk: Walk, node: OnnxNode) -> None:
+    """Softmax, float, on the host, at the tail."""
     walk.define(node, Hosted(_host_softmax(walk, node, walk.hosted(node, 0), node.opset, node.output)))
 
 
@@ -460,6 +317,7 @@ def _host_softmax(walk: Walk, node: OnnxNode, x: str, opset: int, output: str) -
 
 
 def _qlinear_softmax(walk: Walk, node: OnnxNode) -> None:
+    """Softmax, float, on the host, at the tail."""
     x = read_activation(walk, node, 0)
     dtype, quantization = activation_quantization(walk, node, 3)
     real = walk.builder.dequantize(x, walk.builder.fresh(f"{node.output}_input"), f"{node.name}_dequantize")
@@ -469,6 +327,7 @@ def _qlinear_softmax(walk: Walk, node: OnnxNode) -> None:
 
 
 def _constant(walk: Walk, node: OnnxNode) -> None:
+    """A constant."""
     for name, dtype in (
         ("value_float", np.float32),
         ("value_floats", np.float32),
@@ -492,35 +351,55 @@ def _tensor_value(node: OnnxNode) -> Array:
 
 
 OPERATORS: Mapping[tuple[str, str], Handler] = {
-    ("", "Add"): _add,
+    **{("", name): function for name in FUNCTIONS},
+    **{("", name): arithmetic for name in ARITHMETIC},
+    ("", "Add"): add,
     ("", "AveragePool"): _average_pool,
     ("", "BatchNormalization"): _batch_normalization,
-    ("", "Clip"): _clip,
+    ("", "Clip"): clip,
+    ("", "Concat"): concat,
     ("", "Constant"): _constant,
     ("", "Conv"): _conv,
     ("", "DequantizeLinear"): dequantize_linear,
     ("", "Dropout"): _dropout,
-    ("", "Flatten"): _flatten,
+    ("", "Flatten"): flatten,
     ("", "Gemm"): _gemm,
     ("", "GlobalAveragePool"): _global_average_pool,
     ("", "Identity"): _identity,
     ("", "MatMul"): _matmul,
     ("", "MaxPool"): _max_pool,
+    ("", "Mul"): mul,
+    ("", "Pad"): pad,
     ("", "QLinearConv"): _qlinear_conv,
     ("", "QLinearMatMul"): _qlinear_matmul,
     ("", "QuantizeLinear"): quantize_linear,
     ("", "ReduceMean"): _reduce_mean,
-    ("", "Relu"): _relu,
-    ("", "Reshape"): _reshape,
+    ("", "Relu"): relu,
+    ("", "Reshape"): reshape,
+    ("", "Resize"): resize,
     ("", "Softmax"): _softmax,
-    ("", "Squeeze"): _squeeze,
-    ("", "Transpose"): _transpose,
-    ("", "Unsqueeze"): _unsqueeze,
+    ("", "Squeeze"): squeeze,
+    ("", "Transpose"): transpose,
+    ("", "Unsqueeze"): unsqueeze,
+    ("", "Upsample"): resize,
     (CONTRIB, "DequantizeLinear"): dequantize_linear,
     (CONTRIB, "QGemm"): _qgemm,
-    (CONTRIB, "QLinearAdd"): _qlinear_add,
+    (CONTRIB, "QLinearAdd"): qlinear_add,
     (CONTRIB, "QLinearAveragePool"): _qlinear_average_pool,
+    (CONTRIB, "QLinearConcat"): qlinear_concat,
     (CONTRIB, "QLinearGlobalAveragePool"): _qlinear_global_average_pool,
+    (CONTRIB, "QLinearLeakyRelu"): qlinear_function,
+    (CONTRIB, "QLinearMul"): qlinear_mul,
+    (CONTRIB, "QLinearSigmoid"): qlinear_function,
     (CONTRIB, "QLinearSoftmax"): _qlinear_softmax,
     (CONTRIB, "QuantizeLinear"): quantize_linear,
 }
+
+
+def operator_table() -> list[tuple[str, str]]:
+    """ONNX operators that do the same, joined, and what they become; for the documentation."""
+    rows: dict[str, list[str]] = {}
+    for (domain, name), handler in OPERATORS.items():
+        meaning = (handler.__doc__ or "").strip().splitlines()[0]
+        rows.setdefault(meaning, []).append(f"{domain}.{name}" if domain else name)
+    return sorted((", ".join(sorted(names)), meaning) for meaning, names in rows.items())

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 BIAS_TOLERANCE = 1e-5
 """Relative difference below which a bias's own scale is taken for input scale * weight scale."""
 
-MOVES = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+MOVES = (
+    *("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Resize", "Upsample", "Pad"),
+    *("Identity", "Dropout"),
+)
 STORED_BIAS = ("QLinearConv", "QGemm")
 """Operators whose bias is int32 in units of the accumulator; elsewhere it is float, or dequantised."""
 
@@ -135,7 +138,7 @@ def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quant
 
 
 def quantize_linear(walk: Walk, node: OnnxNode) -> None:
-    """An activation's recipe becomes integers; a float constant becomes an integer one."""
+    """The scale and zero-point of a tensor, per tensor for an activation; Quantize of a float input."""
     _no_blocks(node)
     value = walk.value(node, 0)
     if isinstance(value, Quantized | QuantizedConstant):
@@ -171,7 +174,7 @@ def _quantized(array: Array, dtype: str, quantization: Quantization) -> Array:
 
 
 def dequantize_linear(walk: Walk, node: OnnxNode) -> None:
-    """An integer activation is seen as float from here on; integer constants keep their meaning with them."""
+    """The scale and zero-point of a tensor; Dequantize of an output."""
     _no_blocks(node)
     value = walk.value(node, 0)
     if isinstance(value, Constant):

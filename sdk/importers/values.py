@@ -2,8 +2,9 @@
 
 The walk is lazy about float: between DequantizeLinear and QuantizeLinear a value is a `Real`, a recipe that
 no tensor holds. When QuantizeLinear says how the result is quantised, the recipe becomes integer nodes. A
-Relu or Clip on the way only narrows the recipe's bounds, and a MaxPool or Reshape is appended to its moves;
-both commute with quantisation, which is monotonic and elementwise, so nothing is lost.
+Relu or Clip on the way only narrows the recipe's bounds, and what moves elements (MaxPool, Reshape,
+Transpose, Resize, Pad) is appended to its moves; both commute with quantisation, which is monotonic and
+elementwise, so nothing is lost. A function of an integer tensor's elements is known by its 256 values.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sdk.errors import InvalidModel, Unsupported
 from sdk.graph import (
     Array,
     Clamp,
+    Concat,
     Dequantize,
     Graph,
+    Lookup,
     Node,
+    Pad,
     Quantization,
     Quantize,
     Requantize,
@@ -58,30 +64,60 @@ class Quantized:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Float values to be set one behind the other along `axis`, by the Concat `name`."""
+
+    name: str
+    reals: tuple[Real, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
 class Real:
-    """A float value that no tensor holds: ``moves(clip(source, low, high))``.
+    """A float value that no tensor holds: ``moves(clip(function(source), low, high))``.
 
     Attributes:
         name: its ONNX value name.
         owner: the ONNX node that made it.
         shape: after the moves.
         source: a tensor (a float graph input, or an integer one seen through DequantizeLinear), or an
-            operator that lacks only its output and clamp.
+            operator that lacks only its output and clamp, or what a Concat joins.
         source_shape: before the moves.
-        moves: MaxPool and Reshape templates with the shape after each.
+        moves: templates of what moves elements, with the shape after each.
         low, high: bounds in real units.
-        bounded_by: the Relu or Clip that set the bounds.
+        values: float32 [256], the function of an integer tensor's elements: at the smallest of its dtype,
+            the next, and so on; None for the identity. The bounds are then infinite.
+        changed_by: the Relu, Clip or function that set bounds or values.
     """
 
     name: str
     owner: str
     shape: Shape
-    source: str | Node
+    source: str | Node | Parts
     source_shape: Shape
     moves: tuple[tuple[Node, Shape], ...] = ()
     low: float = -math.inf
     high: float = math.inf
-    bounded_by: str = ""
+    values: NDArray[np.float32] | None = dataclasses.field(default=None, compare=False)
+    changed_by: str = ""
+
+    def bounded(self, low: float, high: float, by: str) -> Real:
+        """The value clipped.
+
+        Raises:
+            Unsupported: a Pad before has given it zeros that would be clipped too.
+        """
+        if not low <= 0 <= high and any(isinstance(move, Pad) for move, _ in self.moves):
+            raise Unsupported(
+                f"it clips padding to [{low:g}, {high:g}]",
+                where=f"node {by}",
+                hint="clip before the padding",
+            )
+        if self.values is not None:
+            values = np.clip(self.values, np.float32(low), np.float32(high))
+            return dataclasses.replace(self, values=values, changed_by=by)
+        low, high = (min(max(bound, low), high) for bound in (self.low, self.high))
+        return dataclasses.replace(self, low=low, high=high, changed_by=by)
 
 
 @dataclass(frozen=True)
@@ -152,9 +188,12 @@ class GraphBuilder:
             The tensor that holds the result: the source itself where nothing had to be done.
         """
         clamp = quantized_clamp(real, dtype, quantization)
-        requantize = Requantize(real.bounded_by or owner, (), "", clamp)
         steps: list[tuple[Node, Shape]] = []
-        if isinstance(real.source, Node):
+        if isinstance(real.source, Parts):
+            joined = tuple(self._part(part, real, dtype, quantization) for part in real.source.reals)
+            steps.append((Concat(real.source.name, joined, "", real.source.axis), real.source_shape))
+            current = joined[0]
+        elif isinstance(real.source, Node):
             assert isinstance(real.source, Clamped)
             steps.append((dataclasses.replace(real.source, clamp=clamp), real.source_shape))
             current = real.source.inputs[0]
@@ -166,8 +205,13 @@ class GraphBuilder:
                 steps.append((Quantize(owner, (), ""), source.shape))
             else:
                 same = source.dtype == dtype and source.quantization.equals(quantization)
-            if not same or clamp != INTEGER_RANGE[dtype]:
-                steps.append((requantize, source.shape))
+            if real.values is not None:
+                table = quantized_table(real.values, dtype, quantization, f"node {real.changed_by}")
+                name = self.fresh(f"{output or real.name}_table")
+                inputs = (current, self.constant(name, table, quantization))
+                steps.append((Lookup(real.changed_by, inputs, ""), source.shape))
+            elif not same or clamp != INTEGER_RANGE[dtype]:
+                steps.append((Requantize(real.changed_by or owner, (), "", clamp), source.shape))
         steps.extend(real.moves)
         if not steps and keep:
             steps.append((Reshape(owner, (), ""), real.shape))
@@ -177,6 +221,13 @@ class GraphBuilder:
             node = dataclasses.replace(template, inputs=(current, *template.inputs[1:]))
             current = self.emit(node, Tensor(name, shape, dtype, quantization))
         return current
+
+    def _part(self, part: Real, whole: Real, dtype: str, quantization: Quantization) -> str:
+        """One input of a Concat, quantised and clipped as the whole is."""
+        assert isinstance(whole.source, Parts)
+        if not math.isinf(whole.low) or not math.isinf(whole.high):
+            part = part.bounded(whole.low, whole.high, whole.changed_by)
+        return self.quantize(part, dtype, quantization, owner=f"{whole.source.name}/requantize")
 
     def dequantize(self, tensor: str, output: str, owner: str) -> str:
         node = Dequantize(owner, (tensor,), "")
@@ -190,13 +241,45 @@ def quantized_clamp(real: Real, dtype: str, quantization: Quantization) -> Clamp
     """The recipe's bounds in quantised units: what QuantizeLinear makes of them."""
     low, high = INTEGER_RANGE[dtype]
     zero_point = int(quantization.zero_point)
-    scaled = np.rint(np.array([real.low, real.high], np.float32) / quantization.scale)
+    with np.errstate(over="ignore"):  # to infinity, which saturates
+        scaled = np.rint(np.array([real.low, real.high], np.float32) / quantization.scale)
     bounds = np.clip(scaled, low - zero_point, high - zero_point).astype(np.int32) + zero_point
     return int(bounds[0]), int(bounds[1])
 
 
+def real_values(tensor: Tensor) -> NDArray[np.float32]:
+    """What each value of an integer tensor means, the smallest of its dtype first: float32 [256]."""
+    low, high = INTEGER_RANGE[tensor.dtype]
+    steps = np.arange(low, high + 1, dtype=np.int32) - np.int32(tensor.zero_point)
+    with np.errstate(over="ignore"):  # to infinity, as in onnxruntime
+        return steps.astype(np.float32) * np.float32(tensor.scale)
+
+
+def quantized_table(values: NDArray[np.float32], dtype: str, quantization: Quantization, where: str) -> Array:
+    """A function's values as QuantizeLinear makes them integers: divided, rounded half to even, saturated.
+
+    Raises:
+        InvalidModel: the function has no value for some element.
+    """
+    if np.isnan(values).any():
+        index = int(np.flatnonzero(np.isnan(values))[0])
+        raise InvalidModel(
+            f"its result is not a number for the element {index} of the 256 that its input can be",
+            where=where,
+            hint="clip its input to where it is defined",
+        )
+    low, high = INTEGER_RANGE[dtype]
+    zero_point = int(quantization.zero_point)
+    with np.errstate(over="ignore"):  # to infinity, which saturates
+        steps = np.rint(values / quantization.scale)
+    bounded = np.clip(steps, low - zero_point, high - zero_point).astype(np.int32) + zero_point
+    return np.asarray(bounded, dtype)
+
+
 def bounds_are_exact(real: Real, tensor: Tensor) -> bool:
     """Whether clipping the integers of `tensor` equals clipping its real values: no bound between steps."""
+    if real.values is not None:
+        return False
     if tensor.quantization is None:
         return math.isinf(real.low) and math.isinf(real.high)
     clamp = quantized_clamp(real, tensor.dtype, tensor.quantization)

@@ -8,6 +8,7 @@ then refused now, by the same code.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ from sdk.importers.values import (
     Shape,
     Value,
     bounds_are_exact,
+    real_values,
 )
 from sdk.passes import eliminate_dead, split, verify
 from sdk.shapes import output_shape
@@ -168,6 +170,24 @@ class Walk:
             raise node.unsupported(f"its input {node.inputs[index]!r} must be a constant")
         return value.array
 
+    def float_constant(self, node: OnnxNode, index: int) -> Array:
+        """The constant at input `index`, float32, dequantised if need be."""
+        value = self.value(node, index)
+        if isinstance(value, QuantizedConstant):
+            shape = [1] * value.array.ndim
+            if value.quantization.axis is not None:
+                shape[value.quantization.axis] = -1
+            centred = value.array.astype(np.int32) - value.quantization.zero_point.reshape(shape)
+            return np.asarray(centred.astype(np.float32) * value.quantization.scale.reshape(shape))
+        array = self.constant(node, index)
+        if array.dtype != np.float32:
+            raise node.unsupported(f"its input {node.inputs[index]!r} is {array.dtype}, not float32")
+        return array
+
+    def real_values(self, tensor: str) -> Array:
+        """What each of the 256 values of an integer tensor means, float32."""
+        return real_values(self.builder.tensors[tensor])
+
     def activation(self, node: OnnxNode, index: int) -> str:
         """The integer tensor that input `index` is, or is a float view of."""
         value = self.value(node, index)
@@ -185,28 +205,52 @@ class Walk:
 
     def integer_tensor(self, real: Real, where: str) -> str:
         """The integers behind a float view; moves and exact bounds are carried out on them."""
-        source = None if isinstance(real.source, Node) else self.builder.tensors[real.source]
+        source = self.builder.tensors[real.source] if isinstance(real.source, str) else None
         if self.float_model and (source is None or source.quantization is None or self._changed(real)):
-            tensor = self.builder.quantize(real, *MADE_UP, owner=real.owner)
-            self.values[real.name] = Real(real.name, real.owner, real.shape, tensor, real.shape)
-            return tensor
+            return self._settle(real, *MADE_UP)
         hint = "every operator needs QuantizeLinear and DequantizeLinear around it: quantise the whole model"
         if source is None:
-            assert isinstance(real.source, Node)
+            assert not isinstance(real.source, str)
             message = f"its result reaches {where} as float, without QuantizeLinear"
             raise Unsupported(message, where=f"node {real.source.name}", hint=hint)
         if source.quantization is None:
             raise Unsupported(f"it reads the float graph input {source.name!r}", where=where, hint=hint)
         if not bounds_are_exact(real, source):
-            message = f"the result of {real.bounded_by} reaches it as float, without QuantizeLinear"
+            message = f"the result of {real.changed_by} reaches it as float, without QuantizeLinear"
             raise Unsupported(message, where=where, hint=hint)
         if not self._changed(real):
             return source.name
-        return self.builder.quantize(real, source.dtype, source.quantization, owner=real.owner)
+        return self._settle(real, source.dtype, source.quantization)
+
+    def _settle(self, real: Real, dtype: str, quantization: Quantization) -> str:
+        """Make a recipe an integer tensor, which all later readers share."""
+        tensor = self.builder.quantize(real, dtype, quantization, owner=real.owner)
+        if self.values.get(real.name) is real:
+            self.values[real.name] = Real(real.name, real.owner, real.shape, tensor, real.shape)
+        return tensor
 
     @staticmethod
     def _changed(real: Real) -> bool:
-        return bool(real.moves) or real.bounded_by != ""
+        return bool(real.moves) or real.changed_by != ""
+
+    def elements(self, node: OnnxNode, index: int) -> Real:
+        """Input `index` as a function of an integer tensor's elements, its `values` filled in."""
+        value = self.value(node, index)
+        if isinstance(value, Quantized):
+            raise node.unsupported(
+                f"{node.op_type} of integers", "put it between DequantizeLinear and QuantizeLinear"
+            )
+        known = isinstance(value, Real) and isinstance(value.source, str) and not value.moves
+        if not known or self.builder.tensors[value.source].quantization is None:  # type: ignore
+            tensor = self.activation(node, index)
+            shape = self.builder.tensors[tensor].shape
+            value = Real(node.inputs[index], node.name, shape, tensor, shape)
+        assert isinstance(value, Real)
+        assert isinstance(value.source, str)
+        if value.values is not None:
+            return value
+        values = np.clip(real_values(self.builder.tensors[value.source]), value.low, value.high)
+        return dataclasses.replace(value, low=-math.inf, high=math.inf, values=values.astype(np.float32))
 
     def real(self, node: OnnxNode, index: int) -> Real:
         """Input `index` as a recipe to extend: a float view, or one made over an integer tensor."""
@@ -264,7 +308,7 @@ class Walk:
         self.define(node, Quantized(self.builder.emit(Quantize(node.name, (x,), ""), result)))
 
     def move(self, node: OnnxNode, index: int, template: Node, shape: Shape | None = None) -> None:
-        """Define the output as a MaxPool or Reshape of input `index`, on integers or on a float view."""
+        """Define the output as input `index` moved by `template`, on integers or on a float view."""
         value = self.value(node, index)
         if isinstance(value, Hosted):
             if not isinstance(template, Reshape) or shape is None:
@@ -332,6 +376,9 @@ class Walk:
             shape = input_shape(value, shapes.get(value.name))
             quantization = None
             if dtype != "float32":
+                for node in self.nodes:  # a reader that is not done at all is the better reason
+                    if value.name in node.inputs and (node.domain, node.op_type) not in OPERATORS:
+                        refuse(node)
                 quantization = input_quantization(self, value.name, dtype, shape)
             self.builder.tensors[value.name] = Tensor(value.name, shape, dtype, quantization)
             self.values[value.name] = (

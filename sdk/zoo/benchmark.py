@@ -12,9 +12,9 @@ import numpy as np
 
 from sdk.extras import require
 from sdk.quantization import quantize
-from sdk.zoo.mobilenet import mobilenet_v2
+from sdk.zoo.networks import NETWORKS
 
-PATTERN = re.compile(r"mobilenet_v2_(?P<width>\d+\.\d+)_(?P<size>\d+)")
+PATTERN = re.compile(rf"(?P<network>{'|'.join(NETWORKS)})_(?P<width>\d+\.\d+)_(?P<size>\d+)")
 """NAME_WIDTH_SIZE, as TensorFlow's model zoo spells it: mobilenet_v2_1.0_224."""
 
 SAMPLES = 4
@@ -32,7 +32,7 @@ def quantized_benchmark(name: str, directory: Path) -> Path | None:
         return None
     size = int(match["size"])
     source, result = directory / "float.onnx", directory / f"{name}.onnx"
-    require("onnx").save(mobilenet_v2(float(match["width"]), size), source)
+    require("onnx").save(NETWORKS[match["network"]](float(match["width"]), size), source)
     noise = np.random.default_rng(0).normal(size=(SAMPLES, 3, size, size)).astype(np.float32)
     quantize(source, noise, result)
     return result

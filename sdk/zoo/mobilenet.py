@@ -95,16 +95,16 @@ def architecture(
         raise UsageError("size, classes and channels must be positive")
     if len(strides) != len(GROUPS) or not {stem_stride, *strides} <= {1, 2}:
         raise UsageError(f"strides must be 1 or 2, one for each of the {len(GROUPS)} groups")
-    stem = _rounded(STEM * width)
+    stem = rounded(STEM * width)
     blocks = [Block("stem", (Convolution("stem", channels, stem, 3, stem_stride, 1, True),))]
     inputs = stem
     for (expansion, outputs, repetitions), first_stride in zip(GROUPS, strides, strict=True):
-        outputs = _rounded(outputs * width)
+        outputs = rounded(outputs * width)
         for repetition in range(repetitions):
             stride = first_stride if repetition == 0 else 1
             blocks.append(_inverted_residual(f"block{len(blocks)}", inputs, outputs, expansion, stride))
             inputs = outputs
-    last = Convolution("last", inputs, _rounded(LAST * max(1.0, width)), 1, 1, 1, True)
+    last = Convolution("last", inputs, rounded(LAST * max(1.0, width)), 1, 1, 1, True)
     return Architecture(size, channels, classes, (*blocks, Block("last", (last,))))
 
 
@@ -220,7 +220,7 @@ def _inverted_residual(name: str, inputs: int, outputs: int, expansion: int, str
     return Block(name, convolutions, residual=stride == 1 and inputs == outputs)
 
 
-def _rounded(channels: float) -> int:
+def rounded(channels: float) -> int:
     """The nearest multiple of 8, at least 8 and at least nine tenths of `channels`."""
     result = max(8, int(channels + 4) // 8 * 8)
     return result + 8 if result < 0.9 * channels else result

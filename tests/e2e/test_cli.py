@@ -533,7 +533,7 @@ def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypa
     def work(*_, **__):
         raise AssertionError("the work has begun")
 
-    for place in ("cli.compile.compile", "cli.bench._empty_cache", "zoo.benchmark.mobilenet_v2"):
+    for place in ("cli.compile.compile", "cli.bench._empty_cache", "zoo.benchmark.quantize"):
         monkeypatch.setattr(f"sdk.{place}", work)
     compile = ("compile", journey.quantized, "--target", TARGET)
     out = ("-o", tmp_path / "n.tow")
@@ -546,12 +546,20 @@ def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypa
         ("bench", "mobilenet_v2_0.35_96", "--target", "nope"),
         ("bench", "mobilenet_v2_0.35_96", "--target", TARGET, "--device", "nope"),
         ("bench", journey.network, "--device", "nope"),
+        ("bench", tmp_path / "nowhere.tflite", "--target", TARGET),
         ("bench", journey.network, "--baseline", tmp_path / "no" / "b.json", "--update-baseline"),
         ("run", journey.network, "--input", journey.pictures[0], "--output", tmp_path / "no" / "o.npz"),
     ):
         code, document, _ = call(capsys, *argv)
         assert code in (1, 2), argv
         assert document["error"]["code"] in ("usage", "invalid-input", "output-failed"), argv
+
+
+def test_weights_of_a_kind_that_activations_do_not_go_with(journey, tmp_path, capsys):
+    argv = ("quantize", journey.float_model, "--calibrate", journey.pictures[0], "-o", tmp_path / "q.onnx")
+    code, document, _ = call(capsys, *argv, "--weight", "uint8", "--activation", "int8")
+    assert code == 2
+    assert "uint8 weights" in document["error"]["message"]
 
 
 def test_a_missing_last_input_is_found_before_the_first_runs(journey, tmp_path, capsys):

@@ -266,6 +266,12 @@ def test_quantize_saturates_and_rounds_half_to_even():
     assert values["y"].sum() == pytest.approx(1)
 
 
+@pytest.mark.filterwarnings("error")
+def test_quantize_saturates_what_its_scale_takes_beyond_float32():
+    values = reference.run(float_graph(), {"x": np.array([[3e38, -3e38, np.inf]], np.float32)})
+    assert values["q"].tolist() == [[127, -128, 127]]
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

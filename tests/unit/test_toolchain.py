@@ -104,6 +104,8 @@ def test_override_wins_and_is_believed(alone, tool, monkeypatch, tmp_path):
     [
         ("lld", "Debian LLD 19.1.7 (compatible with GNU linkers)", "19.1.7"),
         ("qemu-hexagon", "qemu-hexagon version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)", "7.2.22"),
+        ("cc", "gcc (Debian 12.2.0-14+deb12u1) 12.2.0", "12.2.0"),
+        ("cc", "Apple clang version 15.0.0 (clang-1500.3.9.4)", "15.0.0"),
         ("sdcc", "SDCC : mcs51/z80/ds390/pdk15 TD- 4.2.0 #13081 (Linux)", "4.2.0"),
     ],
 )
@@ -218,9 +220,10 @@ def test_status_has_a_line_for_everything(alone, tool):
     assert lines["lld"].path is None
     assert "sudo apt-get install lld-19" in lines["lld"].hint
     optional = [name for name, line in lines.items() if line.optional]
-    assert optional == ["sdcc", "make", "sdas8051", "s51", "opencl"]
+    assert optional == ["cc", "sdcc", "make", "sdas8051", "s51", "opencl"]
 
 
+@pytest.mark.slow
 def test_opencl_without_a_platform_is_not_there(tmp_path, monkeypatch):
     """A loader that finds no platform (CL_PLATFORM_NOT_FOUND_KHR), compiled here, stands for any."""
     source = "int clGetPlatformIDs(unsigned n, void *p, unsigned *count) { *count = COUNT; return ERROR; }"
