@@ -12,7 +12,8 @@ from sdk import artifact as artifacts
 from sdk.artifact import Artifact, Source
 from sdk.errors import UsageError
 from sdk.graph import Graph
-from sdk.importers import load_model
+from sdk.importers import is_tflite, load_model
+from sdk.importers.tflite import pixels
 from sdk.passes import optimize, split, verify
 from sdk.quantization import read_metadata
 from sdk.target import Options, get_target, require_supported
@@ -32,7 +33,7 @@ def compile(
     """Compile a quantised network for a target.
 
     Args:
-        model: the path of a quantised ONNX file (QDQ or QOperator), or a graph built in memory.
+        model: the path of a quantised ONNX file (QDQ or QOperator) or .tflite, or a graph built in memory.
         target: a name of `targets()`.
         output: where to write the artefact, a `.tow`; nowhere by default.
         input_shapes: static shapes by name, for inputs whose shape is dynamic.
@@ -59,7 +60,10 @@ def compile(
         graph = model
     else:
         graph = load_model(model, input_shapes=input_shapes)
-        preprocessing, statistics = read_metadata(model)
+        if is_tflite(model):
+            preprocessing = pixels(graph)
+        else:
+            preprocessing, statistics = read_metadata(model)
         source = _source(Path(model))
     seconds["import"] = time.perf_counter() - started
 

@@ -1,6 +1,35 @@
-"""ONNX in: quantised models become the integer graph, float models are checked before quantisation."""
+"""Models in: quantised ONNX and TFLite become the integer graph, float ONNX is checked beforehand."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sdk.graph import Graph
 from sdk.importers.onnx_file import is_quantized, read_onnx
-from sdk.importers.walk import check_float, load_model
+from sdk.importers.tflite import load_tflite
+from sdk.importers.tflite_file import is_tflite
+from sdk.importers.walk import check_float
+from sdk.importers.walk import load_model as load_onnx
 
-__all__ = ["check_float", "is_quantized", "load_model", "read_onnx"]
+__all__ = [
+    "check_float",
+    "is_quantized",
+    "is_tflite",
+    "load_model",
+    "load_onnx",
+    "load_tflite",
+    "read_onnx",
+]
+
+
+def load_model(
+    path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> Graph:
+    """Read a quantised model into the verified integer graph: TFLite or ONNX, as its content says.
+
+    Raises:
+        TowlineError: as `load_onnx` and `load_tflite`.
+    """
+    load = load_tflite if is_tflite(path) else load_onnx
+    return load(path, input_shapes=input_shapes)

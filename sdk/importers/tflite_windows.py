@@ -1,0 +1,81 @@
+"""What TFLite's convolutions and pools share: windows, SAME padding, the range of a fused activation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sdk.graph import LARGEST_TENSOR, Clamp, Quantization
+from sdk.importers.tflite_file import Shape, TfliteOperator, TfliteTensor
+from sdk.passes import INTEGER_RANGE
+
+Pads = tuple[int, int, int, int]
+REAL_BOUNDS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+"""The schema's ActivationFunctionType: NONE, RELU, RELU_N1_TO_1, RELU6."""
+SAME, VALID = 0, 1
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Two-dimensional windows; `pads` is (top, left, bottom, right)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: Pads
+    dilations: tuple[int, int]
+
+
+def clamp(node: TfliteOperator, activation: int, out: TfliteTensor, quantization: Quantization) -> Clamp:
+    """A fused activation as bounds of the output's integers (TFLite's CalculateActivationRangeQuantized)."""
+    if activation not in REAL_BOUNDS:
+        raise node.unsupported(
+            f"its fused activation {activation}; NONE, RELU, RELU6 and RELU_N1_TO_1 are done"
+        )
+    first, last = INTEGER_RANGE[out.dtype]
+    low, high = (
+        bound
+        if math.isinf(bound)
+        else int(quantization.zero_point) + _round(bound / float(quantization.scale))
+        for bound in REAL_BOUNDS[activation]
+    )
+    return int(min(max(first, low), last)), int(max(min(last, high), first))
+
+
+def _round(value: float) -> int:
+    """Half away from zero."""
+    return int(math.copysign(math.floor(min(abs(value), 2.0**31) + 0.5), value))
+
+
+def windows(node: TfliteOperator, table: str, shape: Shape, kernel: tuple[int, int] | None = None) -> Windows:
+    """Windows over an NCHW input of `shape`; `kernel` is the weight's, a pool has its own.
+
+    Raises:
+        InvalidModel: strides, dilations or sizes that are not positive, or out of all proportion.
+    """
+    strides = (node.option(table, "StrideH"), node.option(table, "StrideW"))
+    dilations = (1, 1)
+    if kernel is None:
+        kernel = (node.option(table, "FilterHeight"), node.option(table, "FilterWidth"))
+    else:
+        dilations = (node.option(table, "DilationHFactor"), node.option(table, "DilationWFactor"))
+    numbers = (*kernel, *strides, *dilations)
+    if not all(1 <= number <= LARGEST_TENSOR for number in numbers):
+        raise node.invalid(f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
+    padding = node.option(table, "Padding")
+    if padding not in (SAME, VALID):
+        raise node.invalid(f"padding {padding} is neither SAME nor VALID")
+    pads = same_pads(shape, kernel, strides, dilations) if padding == SAME else (0, 0, 0, 0)
+    return Windows(kernel, strides, pads, dilations)
+
+
+def same_pads(
+    shape: Shape, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
+) -> Pads:
+    """TFLite's SAME: as many windows as strides fit, the odd element of padding below and to the right."""
+    totals = []
+    for i in (0, 1):
+        reach = dilations[i] * (kernel[i] - 1) + 1
+        count = -(-shape[2 + i] // strides[i])
+        totals.append(max((count - 1) * strides[i] + reach - shape[2 + i], 0))
+    (top, left), (height, width) = (total // 2 for total in totals), totals
+    return top, left, height - top, width - left
