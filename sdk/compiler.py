@@ -16,7 +16,8 @@ from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
 from sdk.passes import optimize, split, verify
 from sdk.quantization import read_metadata
-from sdk.target import Options, get_target, require_supported
+from sdk.target import Options, Tunable, get_target, require_supported
+from sdk.tuning import of_user
 
 DEFAULT_TARGET = "hexagon-v65"
 
@@ -38,7 +39,7 @@ def compile(
         output: where to write the artefact, a `.tow`; nowhere by default.
         input_shapes: static shapes by name, for inputs whose shape is dynamic.
         labels: names of the classes, in order.
-        options: for the target.
+        options: for the target; by default what the user has measured with `towline tune`.
 
     Returns:
         The artefact; `program.seconds` has the wall seconds of every stage.
@@ -76,7 +77,9 @@ def compile(
         artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
-    program = chosen.compile(body, options or Options())
+    if options is None:
+        options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
+    program = chosen.compile(body, options)
     program.seconds = seconds | program.seconds
     result = Artifact(
         program=program,

@@ -17,6 +17,7 @@ import numpy as np
 
 from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Reshape
+from sdk.tuning import Tuning
 
 Arithmetic = Literal["f32", "q31"]
 
@@ -39,9 +40,11 @@ class Options:
 
     Attributes:
         guard: bytes of guard placed around every device buffer, for tests; 0 in production.
+        tuning: measurements that take precedence over those that came with the target, if it is `Tunable`.
     """
 
     guard: int = 0
+    tuning: Tuning | None = None
 
 
 @dataclass
@@ -143,6 +146,47 @@ class Target(Protocol):
 
     def devices(self) -> Sequence[tuple[str, str]]:
         """(device string, description) of what `open` takes here and now."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute one kind of layer, to be measured.
+
+    Attributes:
+        signature: the kind of layer and all that its count depends on beside the choice: extents, never the
+            values of weights.
+        choice: the name of this way; it is "" for what the target takes unmeasured.
+        kernels: hash of what the count depends on as well: the kernels' sources, the compiler, its flags.
+        uses: how many calls of the graph have this signature.
+        work: what measuring needs, as text: it may travel to another machine.
+    """
+
+    signature: str
+    choice: str
+    kernels: str
+    uses: int
+    work: str
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """What a target offers beside `Target` if only measuring tells which of its kernels' variants is best."""
+
+    counter: str
+    """What `measure` counts: "packets"."""
+
+    def candidates(self, graph: Graph) -> Sequence[Candidate]:
+        """For an integer body, in a fixed order; of each signature first the one it takes unmeasured."""
+
+    def kernels(self, candidate: Candidate) -> str:
+        """The hash of what this installation would measure it with."""
+
+    def measure(self, candidate: Candidate) -> int:
+        """The exact count, the same on every machine.
+
+        Raises:
+            ToolMissing, BuildFailed, DeviceFailed: it cannot be compiled or run here.
+        """
 
 
 # -- what every target and its sessions owe -------------------------------------------------------------

@@ -1,20 +1,21 @@
-"""From lowered layers to one ELF: network.c is generated, kernels come from a cache of objects.
+"""From lowered layers to code: network.c is generated, kernels come from a cache of objects.
 
 Objects are keyed by what determines them: compiler and version, flags, the source and every header beside
-it. A network links the kernels it uses, its own table of calls, and the runtime. Nothing in the image
-depends on where or when it was built.
+it. A network links the kernels it uses, its own table of calls, and a runtime: into an executable for
+qemu-hexagon, and, the same objects, into a shared object for a DSP's loader. Nothing in the images depends
+on where or when they were built.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dsp.hexagon.calls import At, Call, Fields, Kernel, Layer, Lowered
+from dsp.hexagon.calls import At, Call, Fields, Layer, Lowered
 from dsp.hexagon.layout import MAX_STRIDE
 from sdk import cache, toolchain
 from sdk.arena import align
@@ -22,6 +23,9 @@ from sdk.errors import BuildFailed, InternalError
 from sdk.files import scratch_directory, write
 
 KERNELS = Path(__file__).parent / "kernels"
+
+Unit = tuple[str, tuple[str, ...], str]
+"""What becomes one object: a source in `KERNELS`, its defines, its schedule."""
 
 FLAGS = (
     "--target=hexagon",
@@ -41,69 +45,150 @@ TUNING = {19: ("-misched-bottomup", "-hexagon-vector-combine=false")}
 """Back-end options by LLVM release. They are LLVM's own business and change their names, so that a release
 gets only those tried with it; with these, release 19 packs MobileNetV2 1.0 224 into 2 % fewer packets."""
 
+SCHEDULES = {
+    19: {
+        "no-lsr": (*TUNING[19], "-disable-lsr"),
+        "no-lsr-no-misched": ("-enable-misched=false", TUNING[19][1], "-disable-lsr"),
+        "no-lsr-topdown": ("-misched-topdown", TUNING[19][1], "-disable-lsr"),
+    }
+}
+"""Other back-end options by LLVM release and name, each of which suits some kernel better: `towline tune`
+tries them all."""
+
 LINK_FLAGS = ("-m", "hexagonelf", "-static", "--gc-sections", "--build-id=none", "-s", "-e", "_start")
 
-RUNTIME = Kernel("runtime.c", "runtime")
+SHARED_FLAGS = (
+    *("-m", "hexagonelf", "-shared", "--gc-sections", "--build-id=none", "-s", "-z", "text", "-z", "norelro"),
+    *("-z", "max-page-size=4096", "--hash-style=sysv", "-soname", "libtowline_skel.so"),
+)
+"""`-z text` refuses an object that is not position-independent: kernels have no data of their own, so that
+they are without being compiled for it."""
+
+SHARED_LAYOUT = """
+SECTIONS {
+  . = 0;
+  .text : { *(.text .text.*) }
+  .plt : ALIGN(4096) { *(.plt) }
+  .rodata : ALIGN(4096) { *(.rodata .rodata.*) }
+  .hash : ALIGN(4096) { *(.hash) }
+  .dynsym : ALIGN(4096) { *(.dynsym) }
+  .dynstr : ALIGN(4096) { *(.dynstr) }
+  .rela.dyn : ALIGN(4096) { *(.rela.dyn) }
+  .rela.plt : ALIGN(4096) { *(.rela.plt) }
+  .data : ALIGN(4096) { *(.data .data.*) }
+  .dynamic : ALIGN(4096) { *(.dynamic) }
+  .got : ALIGN(4096) { *(.got) }
+  .got.plt : ALIGN(4096) { *(.got.plt) }
+  .bss : ALIGN(4096) { *(.bss .bss.*) }
+  /DISCARD/ : { *(.note .note.* .comment) }
+}
+VERSION { { global: towline_skel_handle_invoke; local: *; }; }
+"""
+"""Every section on a page of its own: what the loader of an SD845's DSP is known to take (evidence:
+published, an open runtime that ran on it). Only the entry is visible, so that nothing binds by name."""
+
+ENTRIES: tuple[Unit, Unit] = (("skel.c", (), ""), ("runtime.c", (), ""))
+"""What the shared object and the executable begin with, in this order."""
 
 CACHE = "hexagon"
 """The cache's directory of kernels."""
 
 
-def build(lowered: Lowered, version: str) -> tuple[bytes, dict[str, float]]:
-    """The network's ELF, and wall seconds by stage.
+def build(lowered: Lowered, version: str) -> tuple[dict[str, bytes], dict[str, float]]:
+    """The network's code by file name (network.elf for qemu, network.so for FastRPC), wall seconds by stage.
 
     Raises:
         ToolMissing: clang or lld is not there.
         BuildFailed: one of them refused its input.
         OutputFailed: the cache cannot be written.
     """
-    cpu = ("-mcpu=hexagon" + version, "-mhvx=" + version)
-    kernels = {call.kernel for layer in lowered.layers for call in layer.calls} | {RUNTIME}
+    cpu = cpu_flags(version)
+    kernels = {call.kernel for layer in lowered.layers for call in layer.calls}
+    units = [*sorted({(kernel.source, kernel.defines, kernel.schedule) for kernel in kernels}), *ENTRIES]
     started = time.perf_counter()
-    objects = _objects(kernels, cpu)
+    objects = _objects(units, cpu)
     compiled = time.perf_counter()
     with scratch_directory() as directory:
         network = directory / "network.o"
-        write(network, _compile(["-x", "c", "-", f"-I{KERNELS}"], cpu, network_source(lowered)))
+        source = network_source(lowered)
+        write(network, _compile(["-x", "c", "-", f"-I{KERNELS}", "-fPIC"], cpu, source))
         try:
-            elf = _link([network, *objects])
+            code = _link(network, objects)
         except BuildFailed:  # a damaged cache entry, perhaps: without the cache it must work
             for path in objects:
                 path.unlink(missing_ok=True)
-            elf = _link([network, *_objects(kernels, cpu)])
-    return elf, {"kernels": compiled - started, "network": time.perf_counter() - compiled}
+            code = _link(network, _objects(units, cpu))
+    return code, {"kernels": compiled - started, "network": time.perf_counter() - compiled}
 
 
-def _link(objects: Sequence[Path]) -> bytes:
-    return toolchain.run("lld", [*LINK_FLAGS, "-o", "-", *objects], timeout=120).stdout
+def _link(network: Path, objects: Sequence[Path]) -> dict[str, bytes]:
+    """Both images; the last two objects are the skel and the runtime."""
+    *kernels, skel, runtime = objects
+    script = network.with_name("shared.ld")
+    write(script, SHARED_LAYOUT.encode())
+    commands: dict[str, list[str | Path]] = {
+        "network.elf": [*LINK_FLAGS, network, *kernels, runtime],
+        "network.so": [*SHARED_FLAGS, "-T", script, network, *kernels, skel],
+    }
+    return {
+        name: toolchain.run("lld", [*command, "-o", "-"], timeout=120).stdout
+        for name, command in commands.items()
+    }
 
 
-def _objects(kernels: Iterable[Kernel], cpu: tuple[str, ...]) -> list[Path]:
-    """The kernels' objects in the cache, those that are missing compiled side by side."""
-    units = sorted({(kernel.source, kernel.defines) for kernel in kernels})
+def _objects(units: Sequence[Unit], cpu: tuple[str, ...]) -> list[Path]:
+    """The units' objects in the cache, those that are missing compiled side by side."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(lambda unit: _object(unit[0], unit[1], cpu), units))
+        return list(pool.map(lambda unit: _object(unit, cpu), units))
 
 
-def _object(source: str, defines: tuple[str, ...], cpu: tuple[str, ...]) -> Path:
+def _object(unit: Unit, cpu: tuple[str, ...]) -> Path:
     """Path of a kernel's object in the cache, compiled if it is not there."""
+    source, defines, schedule = unit
     path = KERNELS / source
-    facts = [toolchain.version("clang"), *_flags(), *cpu, *defines, path.read_text()]
-    facts += [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
+    own = ["-fPIC"] if source == "skel.c" else []
+    facts = [*_facts(source, cpu), *flags(schedule), *own, *defines]
     cached = cache.directory(CACHE) / f"{Path(source).stem}-{cache.digest(facts)}.o"
     if not cached.exists():
-        cache.keep(cached, _compile([path, *(f"-D{define}" for define in defines)], cpu))
+        what: list[str | Path] = [path, *own, *(f"-D{define}" for define in defines)]
+        cache.keep(cached, _compile(what, cpu, schedule=schedule))
     return cached
 
 
-def _flags() -> list[str]:
-    release = int(toolchain.version("clang").partition(".")[0])
-    return [*FLAGS, *(word for option in TUNING.get(release, ()) for word in ("-mllvm", option))]
+def cpu_flags(version: str) -> tuple[str, ...]:
+    return "-mcpu=hexagon" + version, "-mhvx=" + version
 
 
-def _compile(what: Sequence[str | Path], cpu: Sequence[str], source: str = "") -> bytes:
+def _facts(source: str, cpu: Sequence[str]) -> list[str]:
+    """What a kernel's code depends on, but for defines and schedule."""
+    headers = [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
+    return [toolchain.version("clang"), *cpu, (KERNELS / source).read_text(), *headers]
+
+
+def kernel_hash(source: str, version: str) -> str:
+    """What all variants of a kernel's source depend on, as a name: text, headers, compiler and options."""
+    options = [*flags(), *(word for name in schedules() for word in flags(name))]
+    return cache.digest([*_facts(source, cpu_flags(version)), *options])
+
+
+def schedules() -> list[str]:
+    """The names of the installed compiler's schedules, but for the usual one."""
+    return list(SCHEDULES.get(_release(), {}))
+
+
+def flags(schedule: str = "") -> list[str]:
+    """Compiler flags of every object with this schedule."""
+    options = SCHEDULES[_release()][schedule] if schedule else TUNING.get(_release(), ())
+    return [*FLAGS, *(word for option in options for word in ("-mllvm", option))]
+
+
+def _release() -> int:
+    return int(toolchain.version("clang").partition(".")[0])
+
+
+def _compile(what: Sequence[str | Path], cpu: Sequence[str], source: str = "", schedule: str = "") -> bytes:
     """The object of one C file, given by path or as text on standard input ("-")."""
-    args = [*_flags(), *cpu, "-c", "-o", "-", *what]
+    args = [*flags(schedule), *cpu, "-c", "-o", "-", *what]
     return toolchain.run("clang", args, input=source.encode(), timeout=300).stdout
 
 

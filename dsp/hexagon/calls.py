@@ -24,11 +24,16 @@ class At:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function of kernels/SOURCE; with `defines` it is one of that file's variants."""
+    """A function of kernels/SOURCE; with `defines` it is one of that file's variants.
+
+    Attributes:
+        schedule: how its code is put in order, of `build.SCHEDULES`; the usual way if "".
+    """
 
     source: str
     symbol: str
     defines: tuple[str, ...] = ()
+    schedule: str = ""
 
 
 Fields = Mapping[str, Any]

@@ -21,7 +21,7 @@ from dsp.hexagon.layout import (
     plain_planes,
     reads_in_place,
 )
-from sdk.arena import ALIGNMENT, Buffer, align
+from sdk.arena import ALIGNMENT, Blob, Buffer, align
 from sdk.graph import Array, Clamp, Graph, Node, Tensor
 
 
@@ -31,10 +31,12 @@ class Forms:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.pitches = Pitches(graph)
+        self.blob = Blob()
         self.layers: list[Layer] = []
         self.buffers: list[Buffer] = []
         self.dense_form: dict[str, At] = {}
         self.planes_form: dict[str, Planes] = {}
+        self.wholes: dict[str, Planes] = {}  # of Concats, from their first part on
         self.furthest = 0  # bytes beyond a tensor's planes that any kernel reads
 
     def _begin(self, name: str, op: str, tensor: Tensor, macs: int = 0) -> Layer:
@@ -64,16 +66,17 @@ class Forms:
             planes = self.planes_form[tensor.name]
             self._use(planes.buffer)
             at = At(self._buffer(f"{tensor.name} dense", align(tensor.size)))
+            one_row = planes.pitch == planes.width
             fields = {
                 "x": At(planes.buffer, planes.base),
                 "x_plane": planes.plane,
                 "channels": planes.channels,
-                "width": planes.width,
-                "height": planes.height,
+                "width": planes.width * planes.height if one_row else planes.width,
+                "height": 1 if one_row else planes.height,
                 "pitch": planes.pitch,
                 "y": at,
             }
-            layer.calls.append(Call(Kernel("layout.c", "unpack_output"), "unpack_output", fields))
+            layer.calls.append(Call(Kernel("moving.c", "unpack_output"), "unpack_output", fields))
             self.dense_form[tensor.name] = at
         self._use(at.buffer)
         return at
@@ -101,11 +104,23 @@ class Forms:
         return planes
 
     def _new_planes(self, tensor: Tensor, pitch: int | None = None) -> Planes:
+        joined = self.pitches.joined.get(tensor.name)
+        if joined is not None:
+            whole, channel = joined
+            planes = self._whole(self.graph.tensor(whole))
+            self._use(planes.buffer)
+            return planes.part(channel, tensor.shape[1])
         before, behind, _ = self.pitches.padding(tensor)
         pitch = pitch or self.pitches.pitch(tensor.name)
         planes = plain_planes(tensor.name, tensor, pitch, before, behind, self._now)
         self._keep(planes.buffer)
         return planes
+
+    def _whole(self, tensor: Tensor) -> Planes:
+        """The planes of a Concat's output, some of whose parts may be there already."""
+        if tensor.name not in self.wholes:
+            self.wholes[tensor.name] = self._new_planes(tensor)
+        return self.wholes[tensor.name]
 
     def _padded(self, tensor: Tensor) -> bool:
         """Whether somebody reads around the tensor's pixels."""
@@ -115,6 +130,7 @@ class Forms:
         """Put the zero-point around the pixels, where somebody reads it; bounds have done most of it."""
         if not self._padded(tensor):
             return
+        inner = planes.base > align(self.pitches.padding(tensor)[0] * PIXEL)
         end = planes.vectors * ALIGNMENT if bounded else planes.height * planes.pitch * PIXEL
         if bounded and end == planes.plane and not planes.base:
             return
@@ -126,10 +142,18 @@ class Forms:
             "height": planes.height,
             "pitch": planes.pitch,
             "end": end,
-            "before": planes.base,
+            "before": 0 if inner else planes.base,
             "value": splat(tensor.zero_point),
         }
         layer.calls.append(Call(Kernel("layout.c", "fill"), "fill", fields))
+        if inner:  # of a Concat: the cells before these planes are the end of another part's last
+            other = {
+                "y": At(planes.buffer, planes.base - planes.plane),
+                "planes": 1,
+                "width": planes.pitch,
+                "end": planes.height * planes.pitch * PIXEL,
+            }
+            layer.calls.append(Call(Kernel("layout.c", "fill"), "fill", fields | other))
 
     def _finish_planes(self, layer: Layer, tensor: Tensor, planes: Planes) -> None:
         self.planes_form[tensor.name] = planes

@@ -11,6 +11,7 @@ must share one pitch; `Pitches` finds those classes once per graph.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arena import Buffer, align
-from sdk.graph import Add, AveragePool, Conv, Graph, MaxPool, Node, Requantize, Tensor
+from sdk.graph import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    Graph,
+    Lookup,
+    MaxPool,
+    Mul,
+    Node,
+    Requantize,
+    Tensor,
+)
 
 MAX_STRIDE = 16
 """Phases along one axis that a gather descriptor has room for."""
@@ -144,6 +157,10 @@ class Planes:
     def vectors(self) -> int:
         return -(-self.cells // VECTOR_PIXELS)
 
+    def part(self, channel: int, channels: int) -> Planes:
+        """Some of the channels, from one that begins a plane."""
+        return dataclasses.replace(self, base=self.base + channel // 4 * self.plane, channels=channels)
+
     def tap(self, row: int, column: int) -> int:
         """Bytes from the output pixel's own cell to a tap at this place of the padded input."""
         a, b = row % self.stride[0], column % self.stride[1]
@@ -174,6 +191,7 @@ class Pitches:
     """Row pitch and padding of every planar tensor.
 
     Attributes:
+        joined: names of tensors that are written where a Concat wants them -> (its output, first channel).
         pushed: names of pointwise nodes that write their output in the phases that its only consumer, a
             strided convolution, reads; it is cheaper to split their narrow input than their wide output.
     """
@@ -181,6 +199,7 @@ class Pitches:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._parent: dict[str, str] = {}
+        self.joined: dict[str, tuple[str, int]] = {}
         self.pushed: dict[str, Node] = {}
         planar = {t.name for t in graph.activations() if is_planar(t)}
         for node in graph.nodes:
@@ -199,13 +218,15 @@ class Pitches:
             ):
                 self.pushed[producer.name] = node
         for node in graph.nodes:
+            if isinstance(node, Concat) and node.axis == 1 and node.output in planar:
+                self._join(node)
+        for node in graph.nodes:
             if node.name in self.pushed:
                 continue
-            in_step = isinstance(node, Add | Requantize) or reads_in_place(graph, node)
-            if in_step and node.output in planar:
-                for name in self._activations(node):
+            if node.output in planar:
+                for name in self._in_step(node):
                     if name in planar:
-                        self._parent[self._root(name)] = self._root(node.output)
+                        self.follow(name, node.output)
         self._pitch: dict[str, int] = {}
         for name in sorted(planar):
             self._require(name, graph.tensor(name).shape[3])
@@ -222,8 +243,36 @@ class Pitches:
                 y = graph.tensor(node.output)
                 self._require(y.name, y.shape[3] + (window.extent[1] - 1) // window.strides[1])
 
-    def _activations(self, node: Node) -> list[str]:
-        return [name for name in node.inputs if self._graph.tensor(name).data is None]
+    def _join(self, node: Concat) -> None:
+        """Parts that begin at a plane can be written in place, if they are no part of anything else."""
+        channel = 0
+        for name in node.inputs:
+            if channel % 4 == 0 and name not in self.joined and node.inputs.count(name) == 1:
+                self.joined[name] = node.output, channel
+            channel += self._graph.tensor(name).shape[1]
+
+    def _whole(self, name: str) -> str:
+        """The tensor in whose planes this one lies."""
+        while name in self.joined:
+            name, _ = self.joined[name]
+        return name
+
+    def _in_step(self, node: Node) -> list[str]:
+        """The inputs that a node walks in step with its output."""
+        match node:
+            case Mul():
+                shape = self._graph.tensor(node.output).shape
+                return [name for name in node.inputs if self._graph.tensor(name).shape == shape]
+            case Concat(axis=1) | Add():
+                return list(node.inputs)
+            case Requantize() | Lookup():
+                return [node.inputs[0]]
+            case _:
+                return [node.inputs[0]] if reads_in_place(self._graph, node) else []
+
+    def follow(self, name: str, leader: str) -> None:
+        """Give two tensors one pitch."""
+        self._parent[self._root(name)] = self._root(leader)
 
     def _root(self, name: str) -> str:
         while (parent := self._parent.get(name, name)) != name:
@@ -242,14 +291,19 @@ class Pitches:
         return 1 if window is None else 1 + (window.extent[1] - 1) // window.strides[1]
 
     def padding(self, tensor: Tensor) -> tuple[int, int, bool]:
-        """(cells before plane 0, cells behind each plane, whether padding is read) of a tensor's planes."""
+        """(cells before plane 0, cells behind each plane, whether padding is read) of a tensor's planes.
+
+        What is needed by any of the tensors that lie in the same planes, all of them have.
+        """
         before = behind = 0
-        for node in self._graph.consumers(tensor.name):
+        pitch = self.pitch(tensor.name)
+        whole = self._whole(tensor.name)
+        names = [name for name in (*self.joined, whole) if self._whole(name) == whole]
+        for node in (node for name in names for node in self._graph.consumers(name)):
             window = window_of(self._graph, node)
             if window is None or not reads_in_place(self._graph, node):
                 continue
             top, left, bottom, right = window.pads
-            pitch = self.pitch(tensor.name)
             before = max(before, top * pitch + left)
             behind = max(behind, bottom * pitch + right)
         return before, max(before, behind), bool(before or behind)

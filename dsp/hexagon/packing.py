@@ -6,7 +6,7 @@ input's zero-point, sum((x - zx) * w) + b = sum(x * w) + (b - zx * sum(w)).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from sdk.arena import Blob
 from sdk.arithmetic import q31
-from sdk.graph import Array
+from sdk.graph import Array, Graph, Node
+from sdk.lowering import centred_weights
 
 Int = NDArray[np.int64]
 
@@ -39,6 +40,12 @@ def padded(values: Int, length: int) -> Int:
     return np.pad(values, (0, length - len(values)))
 
 
+def weights_and_bias(graph: Graph, node: Node) -> tuple[Array, Array | None]:
+    """Of a Conv or Gemm: weights less their zero-points, and the bias if it has one."""
+    bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
+    return centred_weights(graph.tensor(node.inputs[1])), bias
+
+
 def fold_zero_point(weight: Array, bias: Array | None, zero_point: int) -> Int:
     """Bias [O] with the input's zero-point folded in; `weight` is [O, ...]."""
     sums = weight.reshape(weight.shape[0], -1).astype(np.int64).sum(axis=1)
@@ -47,7 +54,7 @@ def fold_zero_point(weight: Array, bias: Array | None, zero_point: int) -> Int:
     return folded
 
 
-def requantization(blob: Blob, bias: Int, scales: Sequence[float], channels: int) -> Requantization:
+def requantization(blob: Blob, bias: Int, scales: Iterable[float], channels: int) -> Requantization:
     """Append bias, multipliers and, where any is needed, shifts, padded with zeros to `channels`."""
     constants = [q31(float(scale)) for scale in scales]
     multiplier = np.array([c.multiplier for c in constants], np.int64)
@@ -60,15 +67,40 @@ def requantization(blob: Blob, bias: Int, scales: Sequence[float], channels: int
     )
 
 
-def conv_weights(weight: Array) -> Array:
-    """[O, steps, 4] -> tiles of eight output channels: [tile][step][8][4]; an odd last four [step][4][4].
+def in_bytes(weight: Array) -> Array:
+    """Weights [..., n] as int8 [..., n * k], k groups of n whose sum they are.
+
+    uint8 weights less their zero-point may take nine bits, which vrmpy does not: it is given them in parts,
+    the same inputs for each. k is 1 unless a weight needs more.
+    """
+    parts: list[Array] = []
+    rest = weight.astype(np.int16)
+    while rest.any() or not parts:
+        parts.append(np.clip(rest, -128, 127).astype(np.int8))
+        rest = rest - parts[-1]
+    return np.concatenate(parts, axis=-1)
+
+
+def dense_groups(weight: Array, groups: int, inputs: int) -> Array:
+    """Grouped weights [O, I/groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
+    outputs, per_group = weight.shape[:2]
+    dense = np.zeros((outputs, inputs, *weight.shape[2:]), weight.dtype)
+    for output in range(outputs):
+        first = output // (outputs // groups) * per_group
+        dense[output, first : first + per_group] = weight[output]
+    return dense
+
+
+def conv_weights(weight: Array, tile: int) -> Array:
+    """[O, steps, 4] -> tiles of `tile` output channels: [tile][step][channel][4]; the last may have but four.
 
     O is padded to a multiple of 4 with zeros.
     """
     outputs = weight.shape[0]
     weight = np.pad(weight, ((0, round_up(outputs, 4) - outputs), (0, 0), (0, 0)))
     tiles = [
-        weight[first : first + 8].transpose(1, 0, 2).reshape(-1) for first in range(0, weight.shape[0], 8)
+        weight[first : first + tile].transpose(1, 0, 2).reshape(-1)
+        for first in range(0, weight.shape[0], tile)
     ]
     return np.concatenate(tiles).astype(np.int8)
 
@@ -91,6 +123,22 @@ def depthwise_weights(weight: Array, quads: int, single: bool) -> Array:
     for channel in range(4):
         last[:, 0, channel, channel] = padded_weight[:, channel, -1]
     return np.concatenate([words, last], axis=1)
+
+
+def three_by_three_weights(weight: Array, order: Sequence[int]) -> Array:
+    """[C, 9] -> per plane: [channels 0 and 2, channels 1 and 3][column][channel of the two][4 bytes].
+
+    The bytes are the rows of a column, as the kernel's transposition leaves them: a gap after the third, or,
+    for odd channels, before it. The columns come in `order`; C is padded to a multiple of 4 with zeros.
+    """
+    channels = weight.shape[0]
+    planes = round_up(channels, 4) // 4
+    full = np.pad(weight, ((0, planes * 4 - channels), (0, 0))).reshape(planes, 4, 3, 3)
+    columns = full[..., list(order)].swapaxes(2, 3)
+    words = np.zeros((planes, 2, 3, 2, 4), np.int8)
+    words[:, 0, ..., [0, 1, 2]] = columns[:, 0::2].transpose(3, 0, 2, 1)
+    words[:, 1, ..., [0, 1, 3]] = columns[:, 1::2].transpose(3, 0, 2, 1)
+    return words
 
 
 def gemm_weights(weight: Array) -> Array:

@@ -18,6 +18,9 @@ from sdk.graph import Graph
 LIMIT = 2**31
 """No size or count of a plan reaches this: addresses have 32 bits."""
 
+CHOSEN = ("layer", "kernel", "choice", "by")
+"""What is said of a measured variant."""
+
 
 @dataclass(frozen=True)
 class LayerPlan:
@@ -47,15 +50,20 @@ class Plan:
     Attributes:
         toolchain: tool name -> version that made the code.
         memory: bytes by kind: weights, arena, live_peak, laid_out_peak, margin.
+        chosen: of each call whose kernel is a measured variant: layer, kernel, choice, and by which file.
+        heuristic: how many calls might be, and are not.
     """
 
     toolchain: Mapping[str, str]
     layers: Sequence[LayerPlan]
     memory: Mapping[str, int]
     buffers: Sequence[BufferPlan]
+    chosen: Sequence[Mapping[str, str]] = ()
+    heuristic: int = 0
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = dataclasses.asdict(self)
+        document["tuning"] = {"chosen": document.pop("chosen"), "heuristic": document.pop("heuristic")}
         for layer in document["layers"]:
             if layer["geometry"] is not None:
                 layer["geometry"]["stride"] = list(layer["geometry"]["stride"])
@@ -85,6 +93,7 @@ def _read(document: Any, graph: Graph) -> Plan:
     for layer in layers:
         if layer.trace_bytes > memory["arena"]:
             raise ValueError(f"{layer.trace_bytes} bytes of {layer.tensor} are more than the arena")
+    tuning = document.get("tuning", {"chosen": [], "heuristic": 0})
     return Plan(
         toolchain={_text(tool): _text(version) for tool, version in document["toolchain"].items()},
         layers=layers,
@@ -93,6 +102,8 @@ def _read(document: Any, graph: Graph) -> Plan:
             BufferPlan(_text(b["name"]), *(_size(b[key]) for key in ("offset", "size", "first", "last")))
             for b in document["buffers"]
         ],
+        chosen=[{key: _text(entry[key]) for key in CHOSEN} for entry in tuning["chosen"]],
+        heuristic=_count(tuning["heuristic"]),
     )
 
 

@@ -7,20 +7,19 @@ emulator that passes system calls through to this machine.
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
 
-from dsp.hexagon.layout import element_index
 from dsp.hexagon.plan import LayerPlan, Plan
+from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk import files, toolchain
+from sdk.child import Child
 from sdk.errors import DeviceFailed, InvalidArtifact
-from sdk.graph import Array, Tensor
-from sdk.passes import flip_sign
-from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
+from sdk.graph import Array
+from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
 COUNTERS = ("packets", "instructions", "hvx_instructions")
 
@@ -49,52 +48,48 @@ class EmulatedSession:
     def __init__(self, program: Program, qemu_flags: Sequence[str]) -> None:
         self._plan = Plan.from_json(program.plan, program.graph)
         self._graph = program.graph
-        self._closed = False
         elf = program.code.get("network.elf")
         if elf is None or len(program.weights) != self._plan.memory["weights"]:
             raise InvalidArtifact(
                 "the program's code or weights are incomplete", hint="compile the model again"
             )
-        with contextlib.ExitStack() as scratch:
+        with ExitStack() as scratch:
             directory = scratch.enter_context(files.scratch_directory())
             self._stderr = directory / "stderr"
             image = directory / "network.elf"
             files.write(image, elf)
             image.chmod(0o700)  # qemu-user insists
             with self._stderr.open("wb") as stderr:
-                self._process = toolchain.start(
+                process = toolchain.start(
                     "qemu-hexagon",
                     [*qemu_flags, image],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                 )
-            scratch.callback(self._stop)
-            self._send(len(program.weights).to_bytes(4, "little") + program.weights)
-            self._scratch = scratch.pop_all()
+            self._child = Child(process, self._died, scratch.pop_all())
+        with self._child.exchange(len(program.weights).to_bytes(4, "little") + program.weights):
+            pass
 
     # -- sdk.target.Session -----------------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        with self._exchange("R", self._encode(inputs)):
+        with self._exchange("R", encode_inputs(self._graph, inputs)):
             self._counters()
-            return self._outputs()
+            return decode_outputs(self._graph, self._child.receive)
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return self._trace("T", inputs)
 
     def _trace(self, command: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        with self._exchange(command, self._encode(inputs)):
-            values = {}
-            for layer in self._plan.layers:
-                values[layer.tensor] = self._decode(layer, self._receive(layer.trace_bytes))
-            return values | self._outputs()
+        with self._exchange(command, encode_inputs(self._graph, inputs)):
+            return decode_trace(self._plan, self._graph, self._child.receive)
 
     def profile(self) -> Profile:
-        data = self._encode(zero_point_inputs(self._graph))
+        data = encode_inputs(self._graph, zero_point_inputs(self._graph))
         with self._exchange("R", data):
             total = self._counters()
-            self._outputs()
+            decode_outputs(self._graph, self._child.receive)
         layers = []
         longer = 0
         with self._exchange("P", data):
@@ -107,18 +102,7 @@ class EmulatedSession:
         return Profile(layers, total | {"packets_longer_half": longer}, self._plan.memory)
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._scratch.close()
-
-    def _stop(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        self._process.kill()  # it has nothing to put in order
-        self._process.wait()
+        self._child.close()
 
     def __enter__(self) -> EmulatedSession:
         return self
@@ -141,77 +125,19 @@ class EmulatedSession:
         """The margin before the arena, the arena, the margin behind it."""
         margin, arena = self._plan.memory["margin"], self._plan.memory["arena"]
         with self._exchange("D"):
-            return self._receive(margin), self._receive(arena), self._receive(margin)
+            receive = self._child.receive
+            return receive(margin), receive(arena), receive(margin)
 
     # -- framing ----------------------------------------------------------------------------------------
 
-    def _tensor(self, name: str) -> Tensor:
-        return self._graph.tensor(name)
-
-    def _encode(self, inputs: Mapping[str, Array]) -> bytes:
-        pieces = (
-            flip_sign(np.ascontiguousarray(array).view(np.uint8), self._tensor(name)).tobytes()
-            for name, array in check_inputs(self._graph, inputs).items()
-        )
-        return b"".join(pieces)
-
-    def _decode(self, layer: LayerPlan, raw: bytes) -> Array:
-        tensor = self._tensor(layer.tensor)
-        data = np.frombuffer(raw, np.uint8)
-        if layer.geometry is None:
-            data = data[: tensor.size]
-        else:
-            data = data[element_index(tensor.shape, layer.geometry)]
-        return flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
-
-    def _outputs(self) -> dict[str, Array]:
-        result = {}
-        for name in self._graph.outputs:
-            tensor = self._tensor(name)
-            data = np.frombuffer(self._receive(tensor.size), np.uint8)
-            result[name] = flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
-        return result
-
     def _counters(self) -> dict[str, int]:
-        words = np.frombuffer(self._receive(4 * len(COUNTERS)), "<u4")
+        words = np.frombuffer(self._child.receive(4 * len(COUNTERS)), "<u4")
         return {name: int(word) for name, word in zip(COUNTERS, words, strict=True)}
 
-    @contextlib.contextmanager
-    def _exchange(self, command: str, data: bytes = b"") -> Iterator[None]:
-        """Send a command; the block reads all of its answer.
+    def _exchange(self, command: str, data: bytes = b"") -> AbstractContextManager[None]:
+        return self._child.exchange(ord(command).to_bytes(4, "little") + data)
 
-        A session whose exchange was broken off is closed: what is left in the pipe would be taken for the
-        next answer.
-        """
-        if self._closed:
-            raise DeviceFailed("the session is closed")
-        try:
-            self._send(ord(command).to_bytes(4, "little") + data)
-            yield
-        except BaseException:
-            self.close()
-            raise
-
-    def _send(self, data: bytes) -> None:
-        try:
-            stream = _stream(self._process.stdin)
-            stream.write(data)
-            stream.flush()
-        except OSError:
-            raise self._died() from None
-
-    def _receive(self, size: int) -> bytes:
-        data = _stream(self._process.stdout).read(size)
-        if len(data) != size:
-            raise self._died()
-        return data
-
-    def _died(self) -> DeviceFailed:
-        """What to say of a process that closed its streams."""
-        try:
-            status: int | str = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            status = "none: it still runs"
+    def _died(self, status: str) -> DeviceFailed:
         said = self._stderr.read_bytes().decode(errors="replace").strip()[-500:]
         return DeviceFailed(
             f"qemu-hexagon stopped (exit status {status}){': ' + said if said else ''}",
@@ -226,9 +152,3 @@ def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:
     shares = known | {"loads and loops": 1 - sum(known.values())}
     ranked = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005)
-
-
-def _stream(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise DeviceFailed("the process has no pipe")
-    return stream

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dsp.hexagon.build import build, trace_span
+from dsp.hexagon import tuning
+from dsp.hexagon.build import build, kernel_hash, trace_span
 from dsp.hexagon.calls import Lowered
+from dsp.hexagon.fastrpc import runtime as fastrpc
 from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
-from dsp.hexagon.lowering import channel_scales, lower, signed_weights
+from dsp.hexagon.lowering import lower
+from dsp.hexagon.moving import PERMUTE_RANK, moved_axes
 from dsp.hexagon.plan import LayerPlan, Plan
 from dsp.hexagon.runtime import EmulatedDevice
 from sdk import toolchain
@@ -21,21 +25,30 @@ from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import (
     Add,
     AveragePool,
+    Concat,
     Conv,
     Gemm,
     GlobalAveragePool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pad,
     Requantize,
     Reshape,
-    Tensor,
+    Resize,
+    Transpose,
 )
+from sdk.lowering import centred_weights, channel_scales
 from sdk.passes import unsigned_activations
 from sdk.shapes import window_counts
-from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict, batch_verdict
+from sdk.target import SUPPORTED, Arithmetic, Candidate, Device, Options, Program, Verdict, batch_verdict
 
-OPERATORS = (Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Requantize, Reshape)
+OPERATORS = (
+    *(Add, AveragePool, Concat, Conv, Gemm, GlobalAveragePool, Lookup, MaxPool, Mul, Pad),
+    *(Requantize, Reshape, Resize, Transpose),
+)
 
 
 class HexagonTarget:
@@ -47,6 +60,7 @@ class HexagonTarget:
     """
 
     arithmetic: Arithmetic = "q31"
+    counter = "packets"
 
     def __init__(self, version: str, qemu_flags: Sequence[str] = ()) -> None:
         self.name = f"hexagon-{version}"
@@ -61,10 +75,6 @@ class HexagonTarget:
         verdict = batch_verdict(graph, node)
         if not verdict.supported:
             return verdict
-        if isinstance(node, Conv | Gemm):
-            verdict = _weights_verdict(graph.tensor(node.inputs[1]))
-            if not verdict.supported:
-                return verdict
         window = window_of(graph, node)
         if window is not None and max(window.strides) > MAX_STRIDE:
             return Verdict(
@@ -74,37 +84,58 @@ class HexagonTarget:
             )
         if isinstance(node, Conv) and not (is_planar(x) or is_planar(y)) and _misses_the_pixel(graph, node):
             return Verdict(False, "its window never lies on the only pixel of its input")
+        if _axes(graph, node) > PERMUTE_RANK:
+            return Verdict(False, f"it moves more than {PERMUTE_RANK} axes")
         return _arithmetic_verdict(graph, node)
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
         lowered = lower(unsigned_activations(graph), options.guard)
+        chosen, heuristic = tuning.apply(lowered, self._version, options.tuning)
         seconds = {"lowering": time.perf_counter() - started}
-        elf, stages = build(lowered, self._version)
+        code, stages = build(lowered, self._version)
         return Program(
             target=self.name,
             graph=graph,
-            plan=_plan(lowered).to_json(),
+            plan=_plan(lowered, chosen, heuristic).to_json(),
             weights=lowered.weights,
-            code={"network.elf": elf},
+            code=code,
             seconds=seconds | stages,
         )
 
-    def open(self, device: str | None) -> EmulatedDevice:
+    def candidates(self, graph: Graph) -> Sequence[Candidate]:
+        return tuning.candidates(lower(unsigned_activations(graph)), self._version)
+
+    def kernels(self, candidate: Candidate) -> str:
+        return kernel_hash(tuning.source_of(candidate), self._version)
+
+    def measure(self, candidate: Candidate) -> int:
+        lowered, graph = tuning.alone(candidate)
+        code, _ = build(lowered, self._version)
+        program = Program(self.name, graph, _plan(lowered).to_json(), lowered.weights, code)
+        with contextlib.closing(self.open(None).load(program)) as session:
+            return int(session.profile().layers[0].counters["packets"])
+
+    def open(self, device: str | None) -> Device:
         if device in (None, "emulated"):
             return EmulatedDevice(self._qemu_flags)
+        if device.partition("?")[0] == "fastrpc":
+            return fastrpc.FastrpcDevice(device)
         raise UsageError(
-            f"{self.name} has no device {device!r}", hint="devices: emulated (qemu-hexagon, the default)"
+            f"{self.name} has no device {device!r}",
+            hint="devices: emulated (qemu-hexagon, the default), "
+            f"fastrpc (a Snapdragon's DSP; {fastrpc.UNTESTED})",
         )
 
     def devices(self) -> Sequence[tuple[str, str]]:
         try:
-            return [("emulated", f"qemu-hexagon {toolchain.version('qemu-hexagon')}")]
+            emulated = [("emulated", f"qemu-hexagon {toolchain.version('qemu-hexagon')}")]
         except ToolMissing:
-            return []
+            emulated = []
+        return [*emulated, *fastrpc.devices()]
 
 
-def _plan(lowered: Lowered) -> Plan:
+def _plan(lowered: Lowered, chosen: Sequence[Mapping[str, str]] = (), heuristic: int = 0) -> Plan:
     return Plan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         layers=[
@@ -127,20 +158,9 @@ def _plan(lowered: Lowered) -> Plan:
             "margin": lowered.margin,
         },
         buffers=[BufferPlan.of(buffer) for buffer in lowered.buffers],
+        chosen=chosen,
+        heuristic=heuristic,
     )
-
-
-def _weights_verdict(weight: Tensor) -> Verdict:
-    if weight.quantization is None or weight.data is None:
-        return Verdict(False, "its weights are not constant")
-    middle = {"int8": 0, "uint8": 128}.get(weight.dtype)
-    if middle is None or (weight.quantization.zero_point != middle).any():
-        return Verdict(
-            False,
-            f"{weight.dtype} weights with a zero-point other than {middle} do not fit vrmpy's signed operand",
-            "quantise with symmetric int8 weights, as `towline quantize` does",
-        )
-    return SUPPORTED
 
 
 def _misses_the_pixel(graph: Graph, node: Conv) -> bool:
@@ -151,13 +171,24 @@ def _misses_the_pixel(graph: Graph, node: Conv) -> bool:
     )
 
 
+def _axes(graph: Graph, node: Node) -> int:
+    """How many axes the permuting kernel would have to walk."""
+    match node:
+        case Transpose():
+            return len(moved_axes(graph.tensor(node.inputs[0]).shape, node.perm)[0])
+        case Mul():
+            return len(graph.tensor(node.output).shape)
+        case _:
+            return 0
+
+
 def _arithmetic_verdict(graph: Graph, node: Node) -> Verdict:
     """Whether the node's scales have constants, and its shifted accumulators fit 32 bits."""
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
     try:
         match node:
             case Conv() | Gemm():
-                weight = signed_weights(graph.tensor(node.inputs[1])).astype(np.int64)
+                weight = centred_weights(graph.tensor(node.inputs[1])).astype(np.int64)
                 reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1)
                 if len(node.inputs) > 2 and (bias := graph.tensor(node.inputs[2]).data) is not None:
                     reach += np.abs(bias.astype(np.int64))
@@ -166,6 +197,9 @@ def _arithmetic_verdict(graph: Graph, node: Node) -> Verdict:
             case Add():
                 a, b = (scale_ratio(graph.tensor(name).scale, over=y.scale) for name in node.inputs)
                 q31_add(float(a), float(b))
+            case Mul():
+                other = graph.tensor(node.inputs[1])
+                _require_room(float(scale_ratio(x.scale, other.scale, over=y.scale)), 255 * 255)
             case Requantize():
                 _require_room(float(scale_ratio(x.scale, over=y.scale)), 255)
             case GlobalAveragePool():
@@ -188,5 +222,15 @@ def _require_room(scale: float, bound: int) -> None:
 
 
 def hexagon_v65() -> HexagonTarget:
-    """Snapdragon 845-class DSPs; qemu-hexagon's default."""
+    """Snapdragon 845-class DSPs."""
     return HexagonTarget("v65")
+
+
+def hexagon_v66() -> HexagonTarget:
+    """Snapdragon 855-class DSPs."""
+    return HexagonTarget("v66")
+
+
+def hexagon_v68() -> HexagonTarget:
+    """Snapdragon 888-class DSPs."""
+    return HexagonTarget("v68", ("-cpu", "v67"))

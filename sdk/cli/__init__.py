@@ -26,7 +26,9 @@ from sdk.cli import (
     quantize,
     run,
     targets,
+    tune,
 )
+from sdk.cli.options import add_verb
 from sdk.errors import InternalError, TowlineError, UsageError
 from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
 
@@ -46,6 +48,7 @@ VERBS: Mapping[str, Verb] = {
     "quantize": quantize,
     "compile": compile,
     "run": run,
+    "tune": tune,
     "inspect": inspect,
     "targets": targets,
     "devices": devices,
@@ -85,13 +88,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=_version())
     verbs = top.add_subparsers(metavar="VERB", title="verbs", required=True)
     for name, verb in VERBS.items():
-        sub = verbs.add_parser(
-            name,
-            help=verb.SUMMARY,
-            description=verb.SUMMARY,
-            epilog="example:\n  " + verb.EXAMPLE.replace("\n", "\n  "),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        sub = add_verb(verbs, name, verb.SUMMARY, verb.EXAMPLE)
         verb.configure(sub)
         sub.add_argument("--json", action="store_true", help="print one JSON document instead of text")
         sub.add_argument(

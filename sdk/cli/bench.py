@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 
 from sdk import artifact, compiler, files
 from sdk.artifact import Artifact
-from sdk.cli.options import ONNX, TOW, add_input_shape, input_shapes, require_directory, require_suffix
+from sdk.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
 from sdk.cli.runtime import add_device, runtime
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
@@ -34,19 +35,20 @@ PEAK = 256
 
 BASELINE_SCHEMA = 1
 USB = "usb"
+ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject",
         metavar="NET",
-        help="a compiled network (.tow), a quantised model (.onnx), a network of the zoo by name: "
-        "mobilenet_v2_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
+        help="a compiled network (.tow), a quantised model (.onnx or .tflite), a network of the zoo by name: "
+        "NETWORK_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
         "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
         "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
-        "its host",
+        "its host; or zoo, every network on every target, at zoo_0.25_32 or another width and size",
     )
-    parser.add_argument("--target", metavar="NAME", help="what to compile an .onnx or a name of the zoo for")
+    parser.add_argument("--target", metavar="NAME", help="what to compile a model or a name of the zoo for")
     add_device(parser)
     parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
     parser.add_argument(
@@ -64,6 +66,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return _gpu(args, console)
     if args.subject == USB:
         return _usb(args, console)
+    if zoo := ZOO.fullmatch(args.subject):
+        return _zoo(args, zoo["shape"], console)
     baseline = _baseline(args)
     network, compile_seconds = _subject(args, console)
     with runtime(args, console), Session(network, args.device) as session:
@@ -161,8 +165,8 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
     named = PATTERN.fullmatch(args.subject) is not None
     if not named:
-        require_suffix(args.subject, TOW | ONNX)
-    if (named or args.subject.lower().endswith(".onnx")) and not args.target:
+        require_suffix(args.subject, TOW | MODEL)
+    if (named or Path(args.subject).suffix.lower() in MODEL) and not args.target:
         raise UsageError("a network to compile needs a target", hint="add --target hexagon-v65")
     if args.target:
         _require_device(args.target, args, console)
@@ -182,13 +186,13 @@ def _require_device(target: str, args: argparse.Namespace, console: Console) -> 
 def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
     """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
     shapes = input_shapes(args.input_shape)
-    if subject.suffix.lower() == ".onnx":
+    if subject.suffix.lower() in MODEL:
         with _empty_cache():
             started = time.perf_counter()
             network = compiler.compile(subject, args.target, input_shapes=shapes)
             return network, time.perf_counter() - started
     if args.target or shapes:
-        raise UsageError("--target and --input-shape are for an .onnx; a .tow is compiled already")
+        raise UsageError("--target and --input-shape are for a model; a .tow is compiled already")
     network = artifact.load(subject)
     _require_device(network.program.target, args, console)
     console.detail(f"compiling for {network.program.target} once more, to time it")
@@ -271,6 +275,17 @@ def _usb(args: argparse.Namespace, console: Console) -> Result:
 
     document, text, counts = bench_usb.run(console)
     return _compared(args, baseline, document, text, counts)
+
+
+def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Result:
+    """Every network of the zoo on every target."""
+    if args.baseline or args.update_baseline or args.input_shape:
+        raise UsageError(
+            "zoo takes no --input-shape or --baseline: its networks have shapes and none is held"
+        )
+    from sdk.cli import bench_zoo
+
+    return bench_zoo.run(args, shape or bench_zoo.SHAPE, console)
 
 
 def _refuse_options(args: argparse.Namespace) -> None:

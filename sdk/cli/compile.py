@@ -1,4 +1,4 @@
-"""`towline compile`: a quantised ONNX model to a `.tow` for one target."""
+"""`towline compile`: a quantised ONNX or TFLite model to a `.tow` for one target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import Any
 from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.cli.inputs import class_count, read_labels
-from sdk.cli.options import ONNX, TOW, add_input_shape, add_preprocess, input_shapes, require_suffix
+from sdk.cli.options import (
+    MODEL,
+    TOW,
+    add_input_shape,
+    add_preprocess,
+    add_tuning,
+    input_shapes,
+    require_suffix,
+    tuned,
+    tuning_line,
+)
 from sdk.compiler import compile
 from sdk.errors import UsageError
 from sdk.graph import Graph, macs
@@ -18,31 +28,37 @@ from sdk.preprocess import parse
 from sdk.report import Console, Result, seconds, size, table
 from sdk.target import get_target
 
-SUMMARY = "compile a quantised ONNX model for a target"
+SUMMARY = "compile a quantised ONNX or TFLite model for a target"
 EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="Q.onnx", help="the quantised model (QDQ or QOperator)")
+    parser.add_argument(
+        "model", metavar="MODEL", help="the quantised model, ONNX (QDQ or QOperator) or TFLite"
+    )
     parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
     parser.add_argument("-o", "--output", required=True, metavar="NET.tow", help="the compiled network")
-    add_preprocess(parser, "what `towline quantize` stored in the model")
+    add_preprocess(
+        parser, "what `towline quantize` stored in the model; the pixel itself for a .tflite of 8-bit input"
+    )
     parser.add_argument(
         "--labels", metavar="FILE", help="names of the classes, one a line, to be carried along"
     )
+    add_tuning(parser)
     add_input_shape(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    model = require_suffix(args.model, ONNX)
+    model = require_suffix(args.model, MODEL)
     output = require_suffix(args.output, TOW, exists=False)
     get_target(args.target)  # what is wrong with the arguments shows before the work
+    options = tuned(args)
     shapes = input_shapes(args.input_shape)
     graph = load_model(model, input_shapes=shapes)
     preprocessing = None if args.preprocess is None else _preprocessing(args.preprocess, graph)
     labels = None if args.labels is None else read_labels(args.labels, class_count(graph))
     console.detail(f"compiling {model} for {args.target}")
-    network = compile(model, args.target, input_shapes=shapes, labels=labels)
+    network = compile(model, args.target, input_shapes=shapes, labels=labels, options=options)
     network.preprocessing = preprocessing or network.preprocessing
     artifact.save(network, output)
     if network.preprocessing is None:
@@ -73,6 +89,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
             "code": sum(map(len, program.code.values())),
         },
         "memory": program.plan.get("memory", {}),
+        "tuning": program.plan.get("tuning"),
         "preprocessing": network.preprocessing,
         "seconds": program.seconds,
     }
@@ -86,6 +103,7 @@ def _text(document: dict[str, Any]) -> str:
             f"{document['output']}: {document['nodes']} operators, {document['macs']:,} MACs "
             f"for {document['target']}, bit-identical to the {document['arithmetic']} reference",
             table(("part", "bytes", ""), [(name.replace("_", " "), n, size(n)) for name, n in rows]),
+            *filter(None, [tuning_line(document["tuning"])]),
             seconds(stages),
         )
     )

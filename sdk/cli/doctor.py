@@ -30,7 +30,7 @@ PACKAGES = {
     "onnx": ("reads and writes models", COMPILE_EXTRA),
     "onnxruntime": ("quantises models", COMPILE_EXTRA),
     "Pillow": ("reads pictures", COMPILE_EXTRA),
-    "platformdirs": ("finds the cache directory", COMPILE_EXTRA),
+    "platformdirs": ("finds where a bridge's flash is on record", EMULATOR_EXTRA),
     "rich": ("progress bars", COMPILE_EXTRA),
     "cffi": ("loads the emulated bridge's CPU", EMULATOR_EXTRA),
     "pyusb": ("talks to the bridge, emulated or real", "pip install pyusb"),

@@ -9,6 +9,7 @@ import argparse
 from typing import Any
 
 from sdk.cli import firmware_build, firmware_conform, firmware_flash, firmware_size
+from sdk.cli.options import add_common_again, add_verb
 from sdk.errors import InvalidInput
 from sdk.report import Console, Result
 
@@ -29,10 +30,10 @@ MODULES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="firmware_verb")
     for name, module in MODULES.items():
-        verb = _verb(nouns, name, module.SUMMARY, module.EXAMPLE)
+        verb = add_verb(nouns, name, module.SUMMARY, module.EXAMPLE)
         module.configure(verb)
-        _common(verb)
-    disasm = _verb(
+        add_common_again(verb)
+    disasm = add_verb(
         nouns,
         "disasm",
         "list an image as labelled blocks with cross references, names of registers, and clocks",
@@ -46,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
-    _common(disasm)
+    add_common_again(disasm)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -55,23 +56,6 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         result: Result = module.run(args, console)
         return result
     return _disassemble(args.image, args.function, console)
-
-
-def _verb(nouns: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = nouns.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog="example:\n  " + example.replace("\n", "\n  "),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    """`towline` declares these for the verb; they may stand behind the inner one too."""
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    parser.add_argument("-v", "--verbose", action="count", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def _disassemble(name: str, function: str | None, console: Console) -> Result:

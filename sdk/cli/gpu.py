@@ -9,6 +9,7 @@ import argparse
 from typing import Any
 
 from sdk.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay
+from sdk.cli.options import add_common_again, add_verb
 from sdk.report import Console, Result
 
 SUMMARY = "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into"
@@ -30,18 +31,9 @@ MODULES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="gpu_verb")
     for name, module in MODULES.items():
-        verb = nouns.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.SUMMARY,
-            epilog="example:\n  " + module.EXAMPLE.replace("\n", "\n  "),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        verb = add_verb(nouns, name, module.SUMMARY, module.EXAMPLE)
         module.configure(verb)
-        # `towline` declares these for the verb; they may stand behind the inner one too.
-        hidden = argparse.SUPPRESS
-        verb.add_argument("--json", action="store_true", default=hidden, help=hidden)
-        verb.add_argument("-v", "--verbose", action="count", default=hidden, help=hidden)
+        add_common_again(verb)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:

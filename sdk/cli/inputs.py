@@ -1,7 +1,8 @@
-"""Files given to `towline run`: inputs of single inferences, and the names of classes."""
+"""Files given to `towline run` and `debug`: inputs of single inferences, and the names of classes."""
 
 from __future__ import annotations
 
+import argparse
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,18 @@ class Sample:
 
 
 ARRAY_SUFFIXES = (".npy", ".npz")
+
+
+def add_network_and_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", metavar="NET.tow", help="the compiled network")
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="pictures, or .npy and .npz files of arrays as the network takes them",
+    )
 
 
 def require_inputs(paths: Sequence[str]) -> None:

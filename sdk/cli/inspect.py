@@ -10,29 +10,32 @@ from typing import Any
 
 from sdk import artifact
 from sdk.artifact import Artifact
-from sdk.cli.options import ONNX, TOW, Shape, add_input_shape, input_shapes, require_suffix
+from sdk.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line
 from sdk.errors import TowlineError, UsageError
 from sdk.graph import Graph, Tensor, macs, node_to_json
+from sdk.importers import is_tflite
 from sdk.passes import optimize, split
 from sdk.report import Console, Result, size, table
 from sdk.target import get_target, target_names
 
-SUMMARY = "show what an ONNX model or a compiled network holds, and which targets take it"
+SUMMARY = "show what a model or a compiled network holds, and which targets take it"
 EXAMPLE = "towline inspect q.onnx\ntowline inspect net.tow --json"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="an .onnx or a .tow")
+    parser.add_argument("file", metavar="FILE", help="an .onnx, a .tflite or a .tow")
     add_input_shape(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    path = require_suffix(args.file, ONNX | TOW)
+    path = require_suffix(args.file, MODEL | TOW)
     shapes = input_shapes(args.input_shape)
+    if is_tflite(path):
+        return _tflite(path, shapes)
     if path.suffix.lower() == ".onnx":
         return _model(path, shapes)
     if shapes:
-        raise UsageError("--input-shape is for an .onnx; a .tow is compiled already")
+        raise UsageError("--input-shape is for a model; a .tow is compiled already")
     return _network(path, artifact.load(path))
 
 
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _model(path: Path, shapes: dict[str, Shape] | None) -> Result:
-    from sdk.importers import is_quantized, load_model, read_onnx
+    from sdk.importers import is_quantized, read_onnx
 
     model = read_onnx(path)
     counts = Counter(node.op_type for node in model.graph.node)
@@ -61,6 +64,34 @@ def _model(path: Path, shapes: dict[str, Shape] | None) -> Result:
     if not quantized:
         document["refused"], lines = _float_verdict(model, shapes)
         return Result(document, "\n\n".join([*text, lines]))
+    return _imported(path, shapes, document, text)
+
+
+def _tflite(path: Path, shapes: dict[str, Shape] | None) -> Result:
+    from sdk.importers.tflite_file import read_tflite
+
+    model = read_tflite(path)
+    counts = Counter(operator.op for operator in model.operators)
+    document: dict[str, Any] = {
+        "file": path,
+        "kind": "tflite",
+        "quantized": model.is_quantized,
+        "bytes": path.stat().st_size,
+        "tflite_operators": dict(sorted(counts.items())),
+    }
+    text = [
+        f"{path}: {'quantised' if model.is_quantized else 'float'} TFLite, {size(document['bytes'])}",
+        table(("TFLite operator", "number"), document["tflite_operators"].items()),
+    ]
+    return _imported(path, shapes, document, text)
+
+
+def _imported(
+    path: Path, shapes: dict[str, Shape] | None, document: dict[str, Any], text: list[str]
+) -> Result:
+    """What the model becomes, or why it does not, behind what is known of its file."""
+    from sdk.importers import load_model
+
     try:
         graph = optimize(load_model(path, input_shapes=shapes))
     except TowlineError as refusal:
@@ -221,6 +252,7 @@ def _network(path: Path, network: Artifact) -> Result:
         "labels": network.labels,
         "bytes": parts,
         "memory": memory,
+        "tuning": program.plan.get("tuning"),
         "buffers": buffers,
         **described,
     }
@@ -229,6 +261,7 @@ def _network(path: Path, network: Artifact) -> Result:
         + (f" from {network.source.name}" if network.source else ""),
         table(("part", "bytes", ""), [(name, n, size(n)) for name, n in parts.items()]),
         table(("memory", "bytes", ""), [(k.replace("_", " "), n, size(n)) for k, n in memory.items()]),
+        *filter(None, [tuning_line(program.plan.get("tuning"))]),
         f"pictures: {_recipe(network.preprocessing)}",
         lines,
     ]

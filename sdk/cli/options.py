@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from sdk import tuner, tuning
 from sdk.errors import OutputFailed, UsageError
+from sdk.target import Options
 
 Shape = tuple[int, ...]
+
+
+def add_verb(verbs: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """A verb's parser, below what `add_subparsers` gave."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog="example:\n  " + example.replace("\n", "\n  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def add_common_again(parser: argparse.ArgumentParser) -> None:
+    """`towline` declares these for the verb; they may stand behind an inner one too."""
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument("-v", "--verbose", action="count", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_input_shape(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +50,38 @@ def add_preprocess(parser: argparse.ArgumentParser, default: str) -> None:
         help="how a picture becomes the input: imagenet, unit (0..1), symmetric (-1..1), "
         f"or a JSON file (default: {default})",
     )
+
+
+def add_tuning(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tuning",
+        metavar="FILE",
+        help="what `towline tune` has written (default: the user's own tuning file, if there is one)",
+    )
+
+
+def tuned(args: argparse.Namespace) -> Options | None:
+    """The options that --tuning asks for; None without it.
+
+    Raises:
+        UsageError: there is no such file, or the target has nothing to tune.
+        InvalidInput: it is no tuning file of this target.
+    """
+    if args.tuning is None:
+        return None
+    tuner.tunable(args.target)
+    return Options(tuning=tuning.read(args.tuning, args.target))
+
+
+def tuning_line(plan: Any) -> str:
+    """Which variants a compiled network took, from its plan's `tuning`; "" of a target without."""
+    try:
+        chosen = Counter(f"{entry['choice']} ({entry['by']})" for entry in plan["chosen"])
+        heuristic = int(plan["heuristic"])
+    except (TypeError, KeyError, ValueError):
+        return ""
+    taken = [f"{count} x {what}" for what, count in sorted(chosen.items())]
+    return f"kernels: {', '.join([f'{heuristic} by the heuristic', *taken])}"
 
 
 def input_shapes(texts: Sequence[str]) -> dict[str, Shape] | None:
@@ -105,14 +159,15 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
 
 
 ONNX = {".onnx": "an ONNX model"}
+MODEL = ONNX | {".tflite": "a TFLite model"}
 TOW = {".tow": "a compiled network"}
 
 _HINTS = {
-    ".onnx": "compile it first: towline compile NET.onnx --target hexagon-v65 -o NET.tow",
+    ".onnx": "compile it first: towline compile NET.onnx --target TARGET -o NET.tow",
     ".tow": "this file is compiled already; `towline inspect` shows what it is",
     ".pt": "export it to ONNX first (torch.onnx.export)",
     ".pth": "export it to ONNX first (torch.onnx.export)",
-    ".tflite": "convert it to ONNX first (tf2onnx)",
+    ".tflite": "it must be quantised already: towline compile NET.tflite --target TARGET -o NET.tow",
     ".pb": "convert it to ONNX first (tf2onnx)",
     ".h5": "convert it to ONNX first (tf2onnx)",
     ".keras": "convert it to ONNX first (tf2onnx)",

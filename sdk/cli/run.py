@@ -12,7 +12,7 @@ import numpy as np
 from sdk import artifact, files
 from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
-from sdk.cli.inputs import class_count, read_labels, require_inputs, samples
+from sdk.cli.inputs import add_network_and_inputs, class_count, read_labels, require_inputs, samples
 from sdk.cli.options import TOW, positive, require_suffix
 from sdk.cli.runtime import add_device, runtime
 from sdk.errors import CheckFailed
@@ -25,15 +25,7 @@ EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", metavar="NET.tow", help="the compiled network")
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="pictures, or .npy and .npz files of arrays as the network takes them",
-    )
+    add_network_and_inputs(parser)
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")

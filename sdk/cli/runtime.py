@@ -14,8 +14,8 @@ from sdk.report import Console
 
 FIRMWARE_VARIABLE = "TOWLINE_FIRMWARE"
 """Directory of a card's firmware files: what `usbgpu.target` reads when it opens one."""
-RUNTIME = "usbgpu"
-"""Whose log is told with -v."""
+RUNTIMES = ("usbgpu", "dsp")
+"""Whose logs are told with -v."""
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help="where to run: emulated, usb, usb:SERIAL, usb:fd=N (default: TOWLINE_DEVICE, or emulated)",
+        help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, fastrpc (not yet run on hardware); "
+        "default: TOWLINE_DEVICE, or emulated",
     )
     parser.add_argument(
         "--firmware",
@@ -82,14 +83,16 @@ def _told(console: Console) -> Iterator[None]:
     if not console.verbose:
         yield
         return
-    logger, handler = logging.getLogger(RUNTIME), _Details(console)
-    before, propagated = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False  # warnings would be told twice
+    loggers, handler = [logging.getLogger(name) for name in RUNTIMES], _Details(console)
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False  # warnings would be told twice
     try:
         yield
     finally:
-        logger.propagate = propagated
-        logger.setLevel(before)
-        logger.removeHandler(handler)
+        for logger, (level, propagated) in zip(loggers, before, strict=True):
+            logger.propagate = propagated
+            logger.setLevel(level)
+            logger.removeHandler(handler)

@@ -1,25 +1,32 @@
 """The AMD targets' kernels one by one: rounding, every shape of the matrix kernel, packing, division."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk import reference
+from sdk.arena import Buffer
 from sdk.graph import Add, Gemm, Graph, Quantization, Requantize, Tensor
 from sdk.target import Options
 from tests.contract.test_targets import assert_identical
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import target
 from usbgpu.amd.facts import chips
-from usbgpu.target import lowering
-from usbgpu.target.lowering import divisor
-from usbgpu.target.packing import dense_groups, fits_signed_bytes, matrix_weights, tile_rows
+from usbgpu.target import products, windows
+from usbgpu.target.calls import At
+from usbgpu.target.context import divisor
+from usbgpu.target.moves import copy, strides_of
+from usbgpu.target.packing import dense_groups, matrix_weights, signed_weights, tile_rows
 from usbgpu.target.tiling import Tiling, candidates, matrix_tiling, strip
 
 CHIPS = ("gfx1100", "gfx1201")
+MOSTLY = ("gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow))
+"""Where the chips differ in nothing but what tests/contract/test_targets.py has on both."""
 CUTS = [cut for tiles in (1, 2, 4) for cut in candidates(tiles, 9) if cut.tiles == tiles]
-QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"), (Tiling(2, 4, 1), "gfx1100"))
+QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"))
 
 
 @pytest.mark.parametrize(
@@ -31,24 +38,28 @@ QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"), (Tiling(2, 
     ],
 )
 def test_every_cut_of_a_product(cut, chip, monkeypatch):
-    monkeypatch.setattr(lowering, "matrix_tiling", lambda *_: cut)
+    monkeypatch.setattr(products, "matrix_tiling", lambda *_: cut)
     b = GraphBuilder((1, 133, 5, 7), seed=4)  # 9 steps of k: an odd share for each split
     x = b.conv("x", 60, 3, pads=1, relu=True)
-    b.add(b.conv(x, 60), x)
+    x = b.add(b.conv(x, 60), x)
+    b.lookup(b.conv(x, 60, weight_zero_point=77), np.tanh)
     assert_identical(target(chip), b.graph())
 
 
-@pytest.mark.parametrize(("pixels", "chip"), [(2, "gfx1100"), (4, "gfx1201")])
+@pytest.mark.parametrize(
+    ("pixels", "chip"), [pytest.param(2, "gfx1100", marks=pytest.mark.slow), (4, "gfx1201")]
+)
 def test_strips_that_end_beside_the_row(pixels, chip, monkeypatch):
-    monkeypatch.setattr(lowering, "strip", lambda *_: pixels)
+    monkeypatch.setattr(windows, "strip", lambda *_: pixels)
     b = GraphBuilder((1, 20, 9, 7), seed=5)
     x = b.depthwise("x", pads=1, relu=True)
     x = b.add(b.depthwise(x, pads=2, dilations=2), x)
+    x = b.lookup(b.depthwise(x, pads=1, weight_zero_point=200), np.tanh)
     y = b.average_pool(b.depthwise(x, strides=2, pads=(1, 0, 0, 2)), 2, pads=(0, 1, 1, 0))
     assert_identical(target(chip), b.graph(x, y, b.max_pool(x, 3, strides=2)), guard=128)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", MOSTLY)
 @pytest.mark.parametrize("zero_point", [0, 1, 100, 101, 255])
 def test_ties_are_rounded_to_even(chip, zero_point):
     """A scale of exactly a half makes every odd accumulator a tie, whatever the zero-point's parity."""
@@ -69,7 +80,7 @@ def test_ties_are_rounded_to_even(chip, zero_point):
             np.testing.assert_array_equal(value, expected[name])
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", MOSTLY)
 def test_each_operation_of_an_add_is_rounded(chip):
     """All pairs of operands, with ratios for which a fused multiply-add, of either product, shows in two."""
     quantizations = {
@@ -87,7 +98,7 @@ def test_each_operation_of_an_add_is_rounded(chip):
     np.testing.assert_array_equal(found, reference.run(graph, inputs, "f32")["y"])
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", MOSTLY)
 def test_the_largest_sums_and_scales(chip):
     """Accumulators that a float cannot hold, and products far beyond any byte, saturate as they should."""
     k = 4096
@@ -123,7 +134,7 @@ def product(k, x, weight, bias, output, clamp=(0, 255)):
     return Graph("product", ("x",), ("y",), tensors, (Gemm("gemm", ("x", "w", "b"), "y", clamp),))
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", MOSTLY)
 def test_sums_and_scales_at_their_ends(chip):
     """Biases at the ends of int32, folded ones beyond; scales of 0 and of nearly 512; clamps of one value."""
     reach = 255 * 127 * 64
@@ -168,10 +179,54 @@ def test_dense_groups():
     np.testing.assert_array_equal(dense, [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6], [0, 0, 7, 8]])
 
 
-def test_what_fits_signed_bytes():
-    assert fits_signed_bytes(np.array([-128, 127], np.int16))
-    assert not fits_signed_bytes(np.array([128], np.int16))
-    assert not fits_signed_bytes(np.array([-129], np.int16))
+@given(low=st.integers(-255, 0), data=st.data())
+def test_weights_of_nine_bits_are_signed_bytes_and_an_offset(low, data):
+    """Of each channel by itself; what fits stays as it is."""
+    channel = data.draw(st.lists(st.integers(low, low + 255), min_size=3, max_size=3))
+    weights = np.array([channel, [-128, 0, 127]], np.int16).reshape(2, 3, 1, 1)
+    signed, offsets = signed_weights(weights)
+    np.testing.assert_array_equal(signed + offsets.reshape(2, 1, 1, 1), weights)
+    assert signed.min() >= -128
+    assert signed.max() <= 127
+    assert offsets[1] == 0
+    assert (offsets[0] == 0) == (min(channel) >= -128 and max(channel) <= 127)
+
+
+@given(
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    pad=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_copy_reaches_every_byte_once(shape, pad, data):
+    """What copy.cl does with the words, in Python: all pairs of addresses that the strides say.
+
+    More than those only behind the end, and no two work-items write the same byte.
+    """
+    perm = data.draw(st.permutations(range(len(shape))))
+    pitched = [*shape[:-1], shape[-1] + pad]
+    source = tuple(strides_of(pitched)[axis] for axis in perm)
+    box = [shape[axis] for axis in perm]
+    target_ = strides_of(box)
+    buffer = Buffer("any", 4096, 0, 0)
+    kernel, grid, words = copy((At(buffer), source), (At(buffer), target_), box)
+    unit = {"u8": 1, "u32": 4, "u32x4": 16}[kernel.defines[2].removeprefix("UNIT=")]
+    axes = [words[1 + 5 * i : 6 + 5 * i] for i in range(len(words) // 5)]
+    assert f"AXES={len(axes)}" in kernel.defines
+    assert grid[0] * 64 >= words[0] > (grid[0] - 1) * 64
+    found = []
+    for item in range(words[0]):
+        rest, places = item, [0, 0]
+        for extent, from_step, to_step, *_ in axes:
+            rest, at = divmod(rest, extent)
+            places[0] += at * from_step
+            places[1] += at * to_step
+        assert all(place % unit == 0 for place in places)
+        found += [(places[0] + byte, places[1] + byte) for byte in range(unit)]
+    expected = {(int(np.dot(index, source)), int(np.dot(index, target_))) for index in np.ndindex(*box)}
+    assert len({to for _, to in found}) == len(found)
+    size = math.prod(shape)
+    assert {pair for pair in found if pair[1] < size} == expected
+    assert max(to for _, to in found) < -(-size // unit) * unit
 
 
 @pytest.mark.parametrize("chip", [chips.CHIPS[name] for name in CHIPS], ids=CHIPS)

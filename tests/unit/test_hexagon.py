@@ -1,6 +1,7 @@
 """The parts of the Hexagon target that can be judged without running it."""
 
 import contextlib
+import functools
 import json
 import os
 import stat
@@ -14,10 +15,17 @@ from dsp.hexagon import build
 from dsp.hexagon.calls import At
 from dsp.hexagon.forms import pixel_bounds, pixel_mask
 from dsp.hexagon.layout import Pitches, Window, element_index, phase_planes, plain_planes
-from dsp.hexagon.lowering import dense_groups, lower
-from dsp.hexagon.packing import Blob, conv_weights, depthwise_weights, gemm_weights
+from dsp.hexagon.lowering import lower
+from dsp.hexagon.packing import (
+    Blob,
+    conv_weights,
+    dense_groups,
+    depthwise_weights,
+    gemm_weights,
+    three_by_three_weights,
+)
 from dsp.hexagon.plan import Plan
-from sdk import cache
+from sdk import cache, reference
 from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Quantization, Tensor
@@ -123,15 +131,22 @@ def test_a_narrow_producer_is_pushed_into_phases_and_a_wide_one_is_not():
 def test_packed_weights_hold_every_weight_where_the_kernels_look():
     random = np.random.default_rng(3)
     conv = random.integers(-127, 128, (13, 5, 4), "int8")
-    packed = conv_weights(conv)
+    packed = conv_weights(conv, 8)
     assert packed.shape == (16 * 5 * 4,)
     assert packed[(3 * 8 + 6) * 4 + 2] == conv[6, 3, 2]  # tile 0: [step][8][4]
     assert packed[8 * 5 * 4 + (4 * 8 + 1) * 4 + 3] == conv[9, 4, 3]
+    packed = conv_weights(conv, 4)
+    assert packed[2 * 4 * 5 * 4 + (3 * 4 + 1) * 4 + 2] == conv[9, 3, 2]  # tile 2: [step][4][4]
     depthwise = random.integers(-127, 128, (6, 9), "int8")
     words = depthwise_weights(depthwise, 2, True)
     assert words.shape == (2, 3, 4, 4)
     assert (words[1, 1, 1] == depthwise[5, 4:8]).all()
     assert words[0, 2, 3].tolist() == [0, 0, 0, depthwise[3, 8]]  # the single tap, in its channel's own byte
+    columns = three_by_three_weights(depthwise, (0, 2, 1))
+    assert columns.shape == (2, 2, 3, 2, 4)
+    assert columns[0, 0, 0, 1].tolist() == [*depthwise[2, 0::3], 0]  # channel 2: its first column, a gap
+    assert columns[1, 1, 1, 0].tolist() == [*depthwise[5, 2:6:3], 0, depthwise[5, 8]]  # channel 5: its last
+    assert not columns[1, :, :, 1].any()  # channels 6 and 7 are none
     gemm = random.integers(-127, 128, (40, 7), "int8")
     blocks = gemm_weights(gemm)
     assert blocks.shape == (2, 2, 32, 4)
@@ -234,7 +249,9 @@ def test_no_kernel_reads_beyond_the_margin():
     x = big.depthwise(x, 5, strides=3, pads=2)
     x = big.max_pool(big.add(x, big.conv(x, 24, 3, pads=1)), 3, pads=1)
     big.average_pool(x, (4, 3), pads=(3, 2, 0, 0))
-    for graph in (big.graph(), mobilenet_v2(32, 0.25, 10)):
+    row = GraphBuilder((1, 4, 1, 9))  # whose phases end the arena
+    row.depthwise("x", strides=2, pads=1)
+    for graph in (big.graph(), row.graph(), mobilenet_v2(32, 0.25, 10)):
         lowered = lower(graph)
         for layer in lowered.layers:
             for call in layer.calls:
@@ -254,9 +271,14 @@ def reads(lowered, call):
     if call.struct == "conv" and "TABLE" in call.kernel.defines:
         steps = next(int(d.split("=")[1]) for d in call.kernel.defines if d.startswith("STEPS="))
         yield x + table(steps).min(), x + table(steps).max() + fields["vectors"] * ALIGNMENT
+    elif call.struct == "conv" and "PIPELINED" in call.kernel.defines:  # a group's first pixels too many
+        yield x, x + (fields["vectors"] + 1) * ALIGNMENT
     elif call.struct in ("depthwise", "maxpool"):
-        taps = table(fields["taps"] if call.struct == "maxpool" else 4 * fields["quads"])
-        end = (fields["planes"] - 1) * fields["x_plane"] + fields["vectors"] * ALIGNMENT
+        by_hand = "THREE_BY_THREE" in call.kernel.defines
+        quads = 4 * fields.get("quads", 0) + ("SINGLE=1" in call.kernel.defines)
+        taps = table(6 if by_hand else fields.get("taps", quads))
+        vectors = fields["vectors"] + (2 if by_hand else 0)  # where its reading ends
+        end = (fields["planes"] - 1) * fields["x_plane"] + vectors * ALIGNMENT
         yield x + taps.min(), x + taps.max() + end
     elif call.struct == "gather":
         for a, rows in enumerate(fields["row"]):
@@ -267,6 +289,62 @@ def reads(lowered, call):
             width = -(-fields["pitch"] * 4 // ALIGNMENT) * ALIGNMENT * fields["stride_x"]
             planes = (fields["planes"] - 1) * fields["x_plane"]
             yield first, first + max(count - 1, 0) * step + width + planes
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "channels"),
+    [
+        (15, 13, 12),  # seven vectors; behind the strides two and, by the compiled kernel, one
+        *(
+            pytest.param(height, width, channels, marks=pytest.mark.slow)
+            for height, width in (
+                (2, 9),
+                (4, 8),
+                (5, 12),
+                (7, 7),
+                (6, 20),
+                (9, 16),
+                (12, 14),
+                (15, 13),
+                (19, 15),
+            )
+            for channels in (8, 20)
+        ),
+    ],
+)
+def test_loops_by_hand_hold_for_any_number_of_vectors(height, width, channels):
+    """Odd and even numbers of planes and vectors, whole and in halves, at strides of one and two."""
+    b = GraphBuilder((1, channels, height, width), seed=width)
+    x = b.depthwise(b.conv("x", channels + 4), pads=1)
+    x = b.add(b.conv(x, channels + 4), x)
+    x = b.depthwise(b.conv(x, channels + 8), strides=2, pads=1)
+    b.depthwise(b.conv(x, 6), strides=2, pads=1)
+    assert_exact(b.graph())
+
+
+def test_rows_of_several_vectors_and_what_is_left_over():
+    """Phases of wide pictures, padded or pushed; one vector alone; a padded sum; blocks of a matrix."""
+    b = GraphBuilder((1, 4, 5, 70))
+    wide = b.depthwise("x", strides=2, pads=1)
+    pushed = b.depthwise(b.conv("x", 12), strides=2, pads=1)
+    gathered = b.max_pool("x", 3, pads=1)
+    small = b.depthwise(b.max_pool(pushed, 3, strides=3), pads=1)
+    summed = b.depthwise(b.add(b.conv("x", 4), "x"), pads=1)
+    matrix = b.gemm(b.reshape(b.global_average_pool(wide)), 21 * 32 + 5)  # in halves: 11 blocks
+    assert_exact(b.graph(pushed, gathered, small, summed, matrix))
+
+
+def assert_exact(graph):
+    """Every layer is the reference's, run whole and in the halves of two contexts."""
+    tensor = graph.tensor("x")
+    inputs = {"x": np.random.default_rng(1).integers(0, 256, tensor.shape, "uint8")}
+    target = get_target("hexagon-v65")
+    expected = reference.run(graph, inputs, target.arithmetic)
+    with target.open(None).load(target.compile(graph, Options())) as session:
+        for poison, trace in ((0, session.trace), (0xFF, session.trace_halves)):
+            session.poison(poison)
+            for name, value in trace(inputs).items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
 @pytest.mark.slow
@@ -306,10 +384,11 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data())
 def test_a_damaged_plan_is_an_invalid_artifact(data):
-    graph, document = PLAN
+    graph, document = compiled_plan()
     document = json.loads(json.dumps(document))
     spots = list(places(document))
     container, key = data.draw(st.sampled_from(spots))
@@ -326,7 +405,8 @@ def places(value):
         yield from places(inner)
 
 
-def _plan():
+@functools.cache
+def compiled_plan():
     b = GraphBuilder((1, 3, 9, 9))
     x = b.conv("x", 12)
     b.depthwise(x, strides=2, pads=1)
@@ -334,11 +414,8 @@ def _plan():
     return b.graph(), get_target("hexagon-v65").compile(b.graph(), Options()).plan
 
 
-PLAN = _plan()
-
-
 def test_a_plan_survives_its_json():
-    graph, document = PLAN
+    graph, document = compiled_plan()
     assert Plan.from_json(json.loads(json.dumps(document)), graph).to_json() == document
 
 

@@ -6,6 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import usbgpu
 from sdk import artifact
 from sdk.passes import split
@@ -19,6 +21,7 @@ CORE = [
         "sdk.arithmetic",
         "sdk.artifact",
         "sdk.check",
+        "sdk.child",
         "sdk.errors",
         "sdk.files",
         "sdk.graph",
@@ -56,6 +59,7 @@ def run_with_numpy_alone(script, *others):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
+@pytest.mark.slow
 def test_import_contracts():
     # In a process of its own: it reconfigures logging, and would disable our loggers here.
     script = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"

@@ -1,7 +1,6 @@
 """Weights and constants in the order the kernels read them; one blob, in plan order.
 
-The orders are those that the kernels' first lines state. Zero-points are folded into the bias: with padding
-that holds the input's zero-point, sum((x - zx) (w - zw)) + b = sum(x v) + (b - zx sum(v)), v = w - zw.
+The orders are those that the first lines of kernels state; zero-points are in the biases (`sdk.lowering`).
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sdk.arithmetic import scale_ratio
-from sdk.errors import InternalError
-from sdk.graph import Array, Graph, Node, Tensor
+from sdk.graph import Array
 
 TILE = 16
 """Channels and bytes of k of a matrix instruction, and what a pixel's pitch is a multiple of."""
@@ -22,48 +19,28 @@ def round_up(count: int, to: int = TILE) -> int:
     return -(-count // to) * to
 
 
-def centred_weights(tensor: Tensor) -> Array:
-    """int16 weights less their zero-points."""
-    if tensor.data is None or tensor.quantization is None:
-        raise InternalError(f"weight {tensor.name} is not constant")
-    zero_point = tensor.quantization.zero_point.reshape((-1,) + (1,) * (tensor.data.ndim - 1))
-    return np.asarray(tensor.data.astype(np.int16) - zero_point.astype(np.int16))
+def signed_weights(weights: Array) -> tuple[Array, Array]:
+    """Centred weights [O, ...], of 9 bits at most, as signed bytes plus an offset [O] of each channel.
+
+    The offsets are 0 where the weights fit as they are; the weights of a channel span at most 255.
+    """
+    flat = weights.reshape(len(weights), -1).astype(np.int32)
+    above, below = np.maximum(flat.max(axis=1) - 127, 0), np.minimum(flat.min(axis=1) + 128, 0)
+    offsets = above + below  # one of them is 0
+    return weights - offsets.reshape(-1, *(1,) * (weights.ndim - 1)), offsets
 
 
-def fits_signed_bytes(weights: Array) -> bool:
-    return bool(weights.min() >= -128 and weights.max() <= 127)
+def tiled_constants(*rows: Array) -> Array:
+    """Rows of 32-bit words a channel as [tile][row][16]; channels that do not exist get 0."""
+    words = np.zeros((len(rows), round_up(len(rows[0]))), "<u4")
+    for number, row in enumerate(rows):
+        words[number, : len(row)] = row.astype(f"<{row.dtype.kind}4").view("<u4")
+    return words.reshape(len(rows), -1, TILE).swapaxes(0, 1)
 
 
-def channel_scales(graph: Graph, node: Node) -> Array:
-    """Requantisation scale of each output channel of a Conv or Gemm: float32 [O]."""
-    x, weight, y = (graph.tensor(name) for name in (node.inputs[0], node.inputs[1], node.output))
-    if weight.quantization is None:
-        raise InternalError(f"weight {weight.name} has no quantisation")
-    scales = np.broadcast_to(weight.quantization.scale, weight.shape[:1])
-    return np.array([scale_ratio(x.scale, float(s), over=y.scale) for s in scales], "<f4")
-
-
-def folded_bias(graph: Graph, node: Node, weights: Array) -> Array:
-    """Bias [O] with the input's zero-point folded in; `weights` are centred, [O, ...]."""
-    sums = weights.reshape(len(weights), -1).astype(np.int64).sum(axis=1)
-    bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
-    start = np.zeros(len(sums), np.int64) if bias is None else bias.astype(np.int64)
-    # Modulo 2^32, like the sum that it starts; the sum as a whole fits (`sdk.passes.verify`).
-    return np.asarray((start - graph.tensor(node.inputs[0]).zero_point * sums).astype(np.int32))
-
-
-def tiled_constants(bias: Array, scales: Array) -> Array:
-    """[tile][bias, scale][16]; channels that do not exist get 0."""
-    size = round_up(len(bias))
-    words = np.zeros((2, size), "<u4")
-    words[0, : len(bias)] = bias.astype("<i4").view("<u4")
-    words[1, : len(scales)] = scales.astype("<f4").view("<u4")
-    return words.reshape(2, -1, TILE).swapaxes(0, 1)
-
-
-def flat_constants(bias: Array, scales: Array) -> Array:
-    """[bias, scale][pitch]."""
-    return tiled_constants(bias, scales).swapaxes(0, 1)
+def flat_constants(*rows: Array) -> Array:
+    """[row][pitch]."""
+    return tiled_constants(*rows).swapaxes(0, 1)
 
 
 def tile_rows(generation: int) -> Sequence[int]:

@@ -92,8 +92,8 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """Where an activation is: `pixels` times `pitch` bytes from `offset` of the arena on, of which the first
-    `channels` of each count. What is no picture is one pixel.
+    """Where an activation is: `pixels` of `channels` bytes, `pitch` bytes from one to the next, from `offset`
+    of the arena on. What is in C order is one pixel.
     """
 
     offset: int
@@ -103,8 +103,8 @@ class TensorPlan:
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return self.pixels * self.pitch
+        """Bytes from the first that counts to the last."""
+        return (self.pixels - 1) * self.pitch + self.channels
 
 
 @dataclass(frozen=True)
@@ -226,11 +226,11 @@ def _check(plan: Plan, graph: Graph, code: Mapping[str, bytes]) -> None:
             _require(offset + _activation(graph, name) <= memory["arena"], f"{name} is outside of the arena")
     for name, tensor in plan.tensors.items():
         _require(tensor.pixels * tensor.channels == _activation(graph, name), f"{name} has another size")
-        _require(tensor.pitch >= tensor.channels, f"{name} has a pitch of {tensor.pitch}")
+        _require(tensor.channels <= tensor.pitch <= memory["arena"], f"{name} has a pitch of {tensor.pitch}")
         _require(tensor.offset + tensor.size <= memory["arena"], f"{name} is outside of the arena")
         shape = graph.tensors[name].shape
         _require(
-            tensor.pixels == (math.prod(shape[2:]) if len(shape) == 4 else 1),
+            tensor.pixels in (1, math.prod(shape[2:]) if len(shape) == 4 else 1),
             f"{name} has {tensor.pixels} pixels",
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sdk.errors import DeviceFailed, InvalidArtifact, TowlineError, Unsupported
 from sdk.graph import Array, Tensor
-from sdk.passes import flip_sign
+from sdk.passes import from_unsigned, to_unsigned
 from sdk.report import size as human
 from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
 from usbgpu.target.plan import ALIGNMENT, MARGIN, LaunchPlan, Plan
@@ -239,7 +239,7 @@ class CardSession:
     def _encode(self, inputs: Mapping[str, Array]) -> list[Write]:
         writes = []
         for name, array in check_inputs(self._graph, inputs).items():
-            data = flip_sign(np.ascontiguousarray(array).view(np.uint8), self._tensor(name)).tobytes()
+            data = to_unsigned(array, self._tensor(name))
             writes.append(Write(self._arena, MARGIN + self._plan.inputs[name], data))
         return writes
 
@@ -251,18 +251,16 @@ class CardSession:
 
     def _decode(self, outputs: Sequence[bytes]) -> dict[str, Array]:
         return {
-            name: self._array(self._tensor(name), np.frombuffer(data, np.uint8))
+            name: from_unsigned(data, self._tensor(name))
             for name, data in zip(self._graph.outputs, outputs, strict=True)
         }
 
     def _read_tensor(self, name: str) -> Array:
         place = self._plan.tensors[name]
         data = self._gpu.download(self._arena, place.size, MARGIN + place.offset)
+        data += bytes(place.pitch - place.channels)  # what is behind the last pixel need not be there
         pixels = np.frombuffer(data, np.uint8).reshape(place.pixels, place.pitch)[:, : place.channels]
-        return self._array(self._tensor(name), np.ascontiguousarray(pixels.T))
-
-    def _array(self, tensor: Tensor, data: Array) -> Array:
-        return flip_sign(data, tensor).view(tensor.dtype).reshape(tensor.shape)
+        return from_unsigned(pixels.T.tobytes(), self._tensor(name))
 
 
 def _close_broken(gpu: Gpu) -> None:

@@ -16,18 +16,8 @@ from sdk import toolchain
 from sdk.arena import BufferPlan
 from sdk.arithmetic import scale_ratio
 from sdk.errors import Unsupported
-from sdk.graph import (
-    Add,
-    AveragePool,
-    Conv,
-    Gemm,
-    GlobalAveragePool,
-    Graph,
-    MaxPool,
-    Node,
-    Requantize,
-    Reshape,
-)
+from sdk.graph import Add, AveragePool, Conv, Gemm, GlobalAveragePool, Graph, Mul, Node, Requantize
+from sdk.lowering import channel_scales
 from sdk.passes import unsigned_activations
 from sdk.report import size as human
 from sdk.shapes import window_counts
@@ -35,13 +25,13 @@ from sdk.target import SUPPORTED, Arithmetic, Device, Options, Program, Verdict,
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.target.build import Image, build
 from usbgpu.target.calls import Lowered, Picture
-from usbgpu.target.lowering import extent, lower
-from usbgpu.target.packing import centred_weights, channel_scales, fits_signed_bytes, round_up
+from usbgpu.target.context import extent
+from usbgpu.target.lowering import OPERATORS, lower
+from usbgpu.target.packing import round_up
 from usbgpu.target.plan import LIMIT, MARGIN, KernelPlan, LaunchPlan, Plan, TensorPlan
+from usbgpu.target.products import groups_apart
 from usbgpu.target.seam import Gpu
 from usbgpu.target.session import CardDevice
-
-OPERATORS = (Add, AveragePool, Conv, Gemm, GlobalAveragePool, MaxPool, Requantize, Reshape)
 
 SCALE_LIMIT = 2.0**9
 """No requantisation scale reaches this: no sensible network has one, and every target refuses it."""
@@ -214,15 +204,9 @@ def _weights_verdict(graph: Graph, node: Node) -> Verdict:
     if weight.quantization is None or weight.data is None:
         return Verdict(False, "its weights are not constant")
     outputs, inputs, *window = weight.shape
-    groups = node.group if isinstance(node, Conv) else 1  # computed as one, should they not be whole tiles
-    if round_up(outputs) * round_up(inputs * groups) * math.prod(window) >= TENSOR_LIMIT:
+    together = node.group // groups_apart(graph, node) if isinstance(node, Conv) else 1
+    if round_up(outputs) * round_up(inputs * together) * math.prod(window) >= TENSOR_LIMIT:
         return Verdict(False, f"its weights of {list(weight.shape)} are too large")
-    if not fits_signed_bytes(centred_weights(weight)):
-        return Verdict(
-            False,
-            "its weights less their zero-point do not fit the signed operand of dot4 and WMMA",
-            "quantise with symmetric int8 weights, as `towline quantize` does",
-        )
     return SUPPORTED
 
 
@@ -236,6 +220,9 @@ def _scale_verdict(graph: Graph, node: Node) -> Verdict:
             case Add():
                 for name in node.inputs:
                     _require_scale(float(scale_ratio(graph.tensor(name).scale, over=y.scale)))
+            case Mul():
+                factor = graph.tensor(node.inputs[1])
+                _require_scale(float(scale_ratio(x.scale, factor.scale, over=y.scale)))
             case Requantize():
                 _require_scale(float(scale_ratio(x.scale, over=y.scale)))
             case GlobalAveragePool():

@@ -1,6 +1,10 @@
 /* Add and the 256-entry table (Requantize: a Relu, Clip or change of scale that nothing could absorb). */
 #include "kernels.h"
 
+#ifndef SIDE_BY_SIDE /* sums, so that one's multiplications overlap another's packing */
+#define SIDE_BY_SIDE 6
+#endif
+
 void elementwise_add(const void *descriptor, const struct context *c) {
   const struct elementwise_add *op = descriptor;
   struct packing p = packing(op->addition.zero_point, op->addition.low, op->addition.high);
@@ -9,7 +13,13 @@ void elementwise_add(const void *descriptor, const struct context *c) {
     const Vector *a = (const Vector *)(c->arena + op->a + plane * op->a_plane);
     const Vector *b = (const Vector *)(c->arena + op->b + plane * op->b_plane);
     Vector *y = (Vector *)(c->arena + op->y + plane * op->y_plane);
-    for (u32 v = vectors.begin; v < vectors.end; v++) y[v] = add(a[v], b[v], &op->addition, p);
+    u32 v = vectors.begin;
+    for (; v + SIDE_BY_SIDE <= vectors.end; v += SIDE_BY_SIDE) {
+      Vector sum[SIDE_BY_SIDE];
+      UNROLL for (u32 k = 0; k < SIDE_BY_SIDE; k++) sum[k] = add(a[v + k], b[v + k], &op->addition, p);
+      UNROLL for (u32 k = 0; k < SIDE_BY_SIDE; k++) y[v + k] = sum[k];
+    }
+    for (; v < vectors.end; v++) y[v] = add(a[v], b[v], &op->addition, p);
   }
 }
 

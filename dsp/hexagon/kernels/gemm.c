@@ -1,9 +1,11 @@
 /* Fully connected layer on one row: 32 outputs a vector, the input's bytes broadcast four at a time.
  *
- * -DNAME=symbol [-DSHIFTED]. */
+ * -DNAME=symbol [-DSHIFTED] [-DBLOCKS=n]. */
 #include "kernels.h"
 
-enum { BLOCKS = 4 }; /* side by side, so that one broadcast serves four vrmpy */
+#ifndef BLOCKS /* side by side, so that one broadcast serves as many vrmpy */
+#define BLOCKS 16
+#endif
 
 INLINE void compute(const int blocks, const struct gemm *op, const struct context *c, u32 block) {
   const u32 *x = (const u32 *)(c->arena + op->x);
@@ -34,5 +36,6 @@ void NAME(const void *descriptor, const struct context *c) {
   struct range blocks = share(op->blocks, c);
   u32 block = blocks.begin;
   for (; block + BLOCKS <= blocks.end; block += BLOCKS) compute(BLOCKS, op, c, block);
+  for (; block + 4 <= blocks.end; block += 4) compute(4, op, c, block);
   for (; block < blocks.end; block++) compute(1, op, c, block);
 }

@@ -60,25 +60,28 @@ INLINE void store_bytes(u8 *y, u32 bytes, Vector repeated) {
 }
 
 /* The q31 arithmetic's Add: (a * ka + b * kb + offset) >> shift, exact in 32 bits (sdk/arithmetic.py). The
- * 23-bit multipliers go in as a high and a low part: a * k = (a << 8) * (k >> 8) + a * (k & 255). */
+ * 23-bit multipliers go in as an unsigned high part and a signed low byte: a * k = (a << 8) * high + a * low. */
 struct addition {
-  u32 a_high, a_low, b_high, b_low; /* the part in both halfwords */
-  s32 offset;                       /* - za * ka - zb * kb + 2^(shift - 1) */
+  u32 a_high, b_high; /* in both halfwords */
+  u32 low_bytes;      /* that of a, that of b, 0, 0 */
+  s32 offset;         /* - za * ka - zb * kb + 2^(shift - 1) */
   u32 shift;
   u32 zero_point, low, high;
 };
 
-INLINE Pair scale_accumulate(Pair acc, Vector shifted, Vector plain, u32 high, u32 low) {
-  return Q6_Wuw_vmpyacc_WuwVuhRuh(Q6_Wuw_vmpyacc_WuwVuhRuh(acc, shifted, high), plain, low);
+/* Two channels of a and b: `mixed` has their bytes in turn, the others have them as halfwords, times 256. */
+INLINE Pair add_channels(Vector mixed, Vector a_shifted, Vector b_shifted, const struct addition *k) {
+  Vector offset = Q6_V_vsplat_R(k->offset);
+  Pair sum = Q6_W_vcombine_VV(Q6_Vw_vrmpyacc_VwVubRb(offset, mixed, k->low_bytes << 16),
+                              Q6_Vw_vrmpyacc_VwVubRb(offset, mixed, k->low_bytes));
+  return Q6_Wuw_vmpyacc_WuwVuhRuh(Q6_Wuw_vmpyacc_WuwVuhRuh(sum, a_shifted, k->a_high), b_shifted, k->b_high);
 }
 
 INLINE Vector add(Vector a, Vector b, const struct addition *k, struct packing p) {
-  Vector odd_mask = Q6_V_vsplat_R(0xff00ff00u), offset = Q6_V_vsplat_R(k->offset);
-  Pair a16 = Q6_Wuh_vzxt_Vub(a), b16 = Q6_Wuh_vzxt_Vub(b), start = Q6_W_vcombine_VV(offset, offset);
-  Pair even = scale_accumulate(start, Q6_Vh_vasl_VhR(a, 8), Q6_V_lo_W(a16), k->a_high, k->a_low);
-  even = scale_accumulate(even, Q6_Vh_vasl_VhR(b, 8), Q6_V_lo_W(b16), k->b_high, k->b_low);
-  Pair odd = scale_accumulate(start, Q6_V_vand_VV(a, odd_mask), Q6_V_hi_W(a16), k->a_high, k->a_low);
-  odd = scale_accumulate(odd, Q6_V_vand_VV(b, odd_mask), Q6_V_hi_W(b16), k->b_high, k->b_low);
+  Vector odd_mask = Q6_V_vsplat_R(0xff00ff00u);
+  Pair mixed = Q6_Wb_vshuffoe_VbVb(b, a);
+  Pair even = add_channels(Q6_V_lo_W(mixed), Q6_Vh_vasl_VhR(a, 8), Q6_Vh_vasl_VhR(b, 8), k);
+  Pair odd = add_channels(Q6_V_hi_W(mixed), Q6_V_vand_VV(a, odd_mask), Q6_V_vand_VV(b, odd_mask), k);
   Vector words[4] = {Q6_Vw_vasr_VwR(Q6_V_lo_W(even), k->shift), Q6_Vw_vasr_VwR(Q6_V_lo_W(odd), k->shift),
                      Q6_Vw_vasr_VwR(Q6_V_hi_W(even), k->shift), Q6_Vw_vasr_VwR(Q6_V_hi_W(odd), k->shift)};
   return pack(words, p);

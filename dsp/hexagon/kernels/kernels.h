@@ -9,6 +9,7 @@
 #define TOWLINE_KERNELS_H
 
 #include "hvx.h"
+#include "moving.h"
 
 struct context {
   u8 *arena;
@@ -46,22 +47,22 @@ struct conv {
   u32 y, y_plane;
   u32 vectors;     /* of output pixels */
   u32 planes;      /* of output */
-  u32 split_tiles; /* what contexts share: 0 the vectors, 1 the tiles of eight channels */
-  u32 weights;     /* [tile][step][channel of the tile][4] */
+  u32 split_tiles; /* what contexts share: 0 the vectors, 1 the tiles */
+  u32 weights;     /* [tile][step][channel of the tile][4]; a tile is eight channels, or four if pipelined */
   u32 bias, multiplier, shift; /* words per channel; shift with -DSHIFTED */
   u32 zero_point, low, high;
   u32 bounds; /* -DBOUNDED: [vector][low, high][32] words instead of low and high; equal where no pixel is */
-  u32 residual, residual_plane; /* -DRESIDUAL */
-  struct addition addition;     /* a is the convolution, b the residual */
 };
 
 struct depthwise {
   u32 x, x_plane, y, y_plane;
-  u32 table;   /* signed byte offset of every tap */
+  u32 table;   /* signed byte offset of every tap; -DTHREE_BY_THREE: of the first column's three rows, then of
+                  the last's, the second at a stride of two */
   u32 quads;   /* -DROLLED */
   u32 vectors; /* of output pixels */
   u32 planes;
-  u32 weights; /* [plane][quad][channel][4], then [plane][single][channel] words */
+  u32 weights; /* per plane [quad][channel][4], then [single][channel] words; -DTHREE_BY_THREE: [pair of
+                  channels][column][channel][rows], see packing.py */
   u32 bias, multiplier, shift; /* words per channel; -DPOSITIONAL: multiplier is
                                    [vector][multiplier, shift][32]; -DSHIFTED */
   u32 zero_point, low, high;
@@ -90,6 +91,12 @@ struct gemm {
 struct elementwise_add {
   u32 a, a_plane, b, b_plane, y, y_plane, vectors, planes;
   struct addition addition;
+};
+
+struct mul {
+  u32 a, a_plane, b, b_plane, y, y_plane, vectors, planes;
+  u32 a_zero, b_zero; /* the byte, in all four bytes */
+  u32 multiplier, shift, zero_point, low, high;
 };
 
 struct lookup {

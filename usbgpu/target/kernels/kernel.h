@@ -1,8 +1,10 @@
 // What all kernels share: names for what the compiler offers (no device library is linked), the layout of
-// tensors, and the end of every layer: requantisation, clamp and a residual Add.
+// tensors, and the end of every layer: requantisation, clamp, and a residual Add or a Lookup.
 //
 // An activation is u8 (int8 ones have the top bit turned), NHWC, `pitch` bytes a pixel: its channels and then
-// bytes of any value, which only weights of 0 meet. A signed operand of dot4 and WMMA is always the weight.
+// bytes of any value, which only weights of 0 meet. A signed operand of dot4 and WMMA is always the weight;
+// with OFFSET it is a weight less its channel's offset, and what that is to the sum is offset x the sum of
+// inputs.
 //
 // Every operation rounds: build.py has clang contract none into a fused multiply-add. Sums wrap, too.
 
@@ -31,8 +33,8 @@ static inline void sync(void) {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-// Division by a number known to the host: value < 2^31, multiplier = ceil(2^(31+shift) / divisor), shift = log2
-// of the divisor, rounded up.
+// Division by a number known to the host: value < 2^31, multiplier = ceil(2^(31+shift) / divisor), shift =
+// log2 of the divisor, rounded up.
 struct divisor {
     u32 multiplier, shift;
 };
@@ -56,7 +58,7 @@ struct range {
 // 1.5 * 2^23: a number of less than 2^22 added to it is rounded to an integer, half to even.
 #define INTEGER 12582912.0f
 
-// accumulator * scale, rounded to an integer and clamped; the bounds are integers, so clamping first is the same.
+// accumulator * scale, rounded to an integer and clamped; bounds are integers, so clamping first is the same.
 static inline float requantise(float product, struct range range) {
     return __builtin_amdgcn_fmed3f(product, range.low, range.high) + INTEGER - INTEGER;
 }
@@ -85,14 +87,17 @@ static inline float add(float own, float other, struct residual add) {
     return requantise(own * add.own_ratio + (other - add.other_zero) * add.other_ratio, add.range);
 }
 
-// Four accumulators to four bytes; with RESIDUAL, `other` has those of the other operand.
+// Four accumulators to four bytes; with RESIDUAL, `other` has those of the other operand; with TABLE, they
+// are looked up.
 static inline u32 finish(const s32 *sum, const float *scale, struct range range, struct residual residual,
-                         u32 other) {
+                         u32 other, global const u8 *table) {
     u32 bytes[4];
     for (u32 i = 0; i < 4; i++) {
         float value = requantise((float)sum[i] * scale[i], range);
 #ifdef RESIDUAL
         bytes[i] = byte_of(add(value, byte_at(other, i), residual), residual.range);
+#elif defined TABLE
+        bytes[i] = table[byte_of(value, range) & 255];
 #else
         bytes[i] = byte_of(value, range);
 #endif

@@ -2,11 +2,12 @@
 //
 // A wave makes TILES x 16 channels of PIXELS x 16 pixels. SPLIT waves of a workgroup share the k of a tap and
 // add their sums in LDS. The weight is the A operand, so that a lane ends with eight channels of a pixel: on
-// gfx11 register i of lane l is row 2 i + l / 16, and the host has put channel 8 (r % 2) + r / 2 into row r; on
-// gfx12 it is row i + 8 (l / 16).
+// gfx11 register i of lane l is row 2 i + l / 16, and the host has put channel 8 (r % 2) + r / 2 into row r;
+// on gfx12 it is row i + 8 (l / 16).
 //
-// weights: [channels / 16][tap][k / 16][row][16 bytes of k]; constants: [channels / 16][bias, scale][16];
-// `padding` is a pixel of zero points.
+// weights: [channels / 16][tap][k / 16][row][16 bytes of k]; constants: [channels / 16][bias, scale, OFFSET:
+// offset][16]; padding: a pixel of zero points, and with OFFSET one of 1 for each channel; other: of RESIDUAL
+// or TABLE.
 #include "kernel.h"
 
 struct matrix {
@@ -25,6 +26,12 @@ typedef s32x2 operand;
 typedef s32x4 operand;
 #define PART 0
 #define WMMA(a, b, c) __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(1, a, 0, b, c, 0)
+#endif
+
+#ifdef OFFSET
+#define CONSTANTS 3
+#else
+#define CONSTANTS 2
 #endif
 
 THREADS(32 * SPLIT) kernel void NAME(global const u8 *x, global const u8 *weights, global const u8 *constants,
@@ -50,6 +57,12 @@ THREADS(32 * SPLIT) kernel void NAME(global const u8 *x, global const u8 *weight
     for (u32 t = 0; t < TILES; t++)
         for (u32 p = 0; p < PIXELS; p++)
             sum[t][p] = 0;
+#ifdef OFFSET
+    global const u8 *ones = padding + (m.steps * 16 + PART);
+    s32x8 count[PIXELS]; // of inputs; every row has the same
+    for (u32 p = 0; p < PIXELS; p++)
+        count[p] = 0;
+#endif
 #ifdef WINDOW
     for (s32 dy = 0; dy < m.window.rows; dy++)
         for (s32 dx = 0; dx < m.window.columns; dx++, a += tap_bytes) {
@@ -74,9 +87,22 @@ THREADS(32 * SPLIT) kernel void NAME(global const u8 *x, global const u8 *weight
                 for (u32 t = 0; t < TILES; t++)
                     for (u32 p = 0; p < PIXELS; p++)
                         sum[t][p] = WMMA(left[t], right[p], sum[t][p]);
+#ifdef OFFSET
+                operand one = *(global const operand *)(ones + k * 16);
+                for (u32 p = 0; p < PIXELS; p++)
+                    count[p] = WMMA(one, right[p], count[p]);
+#endif
             }
 #ifdef WINDOW
         }
+#endif
+#ifdef OFFSET
+    for (u32 t = 0; t < TILES; t++) {
+        u32 own = (tile + t) * (CONSTANTS * 64) + 128 + upper * 32;
+        s32x8 offset = *(global const s32x8 *)(constants + own);
+        for (u32 p = 0; p < PIXELS; p++)
+            sum[t][p] += offset * count[p];
+    }
 #endif
 #if SPLIT > 1
     local s32x4 sums[SPLIT - 1][TILES * PIXELS * 2][32];
@@ -98,7 +124,7 @@ THREADS(32 * SPLIT) kernel void NAME(global const u8 *x, global const u8 *weight
             }
 #endif
     for (u32 t = 0; t < TILES; t++) {
-        global const u8 *own = constants + (tile + t) * 128 + upper * 32;
+        global const u8 *own = constants + (tile + t) * (CONSTANTS * 64) + upper * 32;
         s32x8 bias = *(global const s32x8 *)own;
         float scale[8];
         for (u32 i = 0; i < 8; i++)
@@ -113,8 +139,8 @@ THREADS(32 * SPLIT) kernel void NAME(global const u8 *x, global const u8 *weight
 #ifdef RESIDUAL
             added = *(global const u32x2 *)(other + (pixel[p] * m.residual.other_pitch + channel));
 #endif
-            result.x = finish(words, scale, m.range, m.residual, added.x);
-            result.y = finish(words + 4, scale + 4, m.range, m.residual, added.y);
+            result.x = finish(words, scale, m.range, m.residual, added.x, other);
+            result.y = finish(words + 4, scale + 4, m.range, m.residual, added.y, other);
             *(global u32x2 *)(y + (pixel[p] * m.y_pitch + channel)) = result;
         }
     }

@@ -35,5 +35,5 @@ THREADS(32 * SHARES) kernel void NAME(global const u8 *x, global u8 *y, struct m
         words[i] = sum[i] + m.bias;
         scale[i] = m.scale;
     }
-    *(global u32 *)(y + quad * 4) = finish(words, scale, m.range, none, 0);
+    *(global u32 *)(y + quad * 4) = finish(words, scale, m.range, none, 0, 0);
 }

@@ -5,7 +5,8 @@
 // multiply-adds. With ROWS and COLUMNS the window, its stride and its dilation are constants and its loop is
 // unrolled; else they come from the arguments.
 //
-// weights: [tap][pitch]; constants: [channel][bias] and then [channel][scale], AVERAGE: [pixel][scale].
+// weights: [tap][pitch]; constants: [bias, scale, OFFSET: offset][pitch], AVERAGE: [pixel][scale]; other: of
+// RESIDUAL or TABLE.
 #include "kernel.h"
 
 struct pool {
@@ -39,10 +40,10 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, globa
     u32 strip = divide(item, p.by_quads), channel = (item - strip * p.quads) * 4;
     s32 row = (s32)y_row * p.window.stride_y - p.window.top;
     s32 column = (s32)(strip * STRIP) * STRIDE_X - p.window.left;
-    s32 sum[STRIP][4];
+    s32 sum[STRIP][4], count[STRIP][4];
     for (u32 s = 0; s < STRIP; s++)
         for (u32 i = 0; i < 4; i++)
-            sum[s][i] = 0;
+            sum[s][i] = count[s][i] = 0;
     UNROLL for (s32 dy = 0; dy < ROWS; dy++) {
         s32 at_y = row + dy * STEP_Y;
         bool row_inside = (u32)at_y < (u32)p.window.height;
@@ -69,12 +70,19 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, globa
 #else
                     sum[s][i] = dot4(weight[i], value, sum[s][i]);
 #endif
+#ifdef OFFSET
+                for (u32 i = 0; i < 4; i++)
+                    count[s][i] = dot4(1u << 8 * i, value, count[s][i]);
+#endif
             }
         }
     }
 #if !defined MAXIMUM && !defined AVERAGE
     s32x4 bias = *(global const s32x4 *)(constants + channel * 4);
     f32x4 factor = *(global const f32x4 *)(constants + (p.weight_pitch + channel) * 4);
+#ifdef OFFSET
+    s32x4 offset = *(global const s32x4 *)(constants + (2 * p.weight_pitch + channel) * 4);
+#endif
 #endif
     for (u32 s = 0; s < STRIP; s++) {
         u32 x_column = strip * STRIP + s;
@@ -94,10 +102,13 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, globa
             scale[i] = ((global const float *)constants)[pixel];
 #else
             sum[s][i] += bias[i];
+#ifdef OFFSET
+            sum[s][i] += offset[i] * count[s][i];
+#endif
             scale[i] = factor[i];
 #endif
         }
-        u32 result = finish(sum[s], scale, p.range, p.residual, added);
+        u32 result = finish(sum[s], scale, p.range, p.residual, added, other);
 #endif
         *(global u32 *)(y + (pixel * p.y_pitch + channel)) = result;
     }

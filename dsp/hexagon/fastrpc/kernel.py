@@ -1,0 +1,161 @@
+"""The seam to the kernel: open, ioctl, map. The tests put a model of the kernel and the DSP in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp.hexagon.fastrpc.uapi import (
+    SYNC_END,
+    SYNC_READ,
+    SYNC_WRITE,
+    AllocDmaBuf,
+    DmaBufSync,
+    DmaHeapAlloc,
+    Request,
+)
+
+DMA_HEAP = "/dev/dma_heap/system"
+
+
+class Kernel(Protocol):
+    """What is needed of the operating system."""
+
+    def open(self, path: str) -> int:
+        """A descriptor of a device node. Raises: OSError."""
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+
+    def ioctl(self, descriptor: int, request: Request, argument: ctypes.Structure | None) -> int:
+        """0, or the DSP's own error: an AEE code, unsigned. Raises: OSError, the kernel's error."""
+
+    def map(self, descriptor: int, size: int) -> mmap.mmap:
+        """A DMA buffer's memory, shared. Raises: OSError."""
+
+
+class LinuxKernel:
+    """The kernel that runs us."""
+
+    def __init__(self) -> None:
+        # Not fcntl.ioctl: that takes any negative result for -1. The driver hands a DSP's error through as it
+        # is, 0x8000_0400 and up, negative as an int; errno is then whatever it was before.
+        self._ioctl = ctypes.CDLL(None, use_errno=True).ioctl
+        self._ioctl.restype = ctypes.c_int
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def ioctl(self, descriptor: int, request: Request, argument: ctypes.Structure | None) -> int:
+        pointer = None if argument is None else ctypes.byref(argument)
+        while True:
+            ctypes.set_errno(0)
+            result = self._ioctl(ctypes.c_int(descriptor), ctypes.c_ulong(request), pointer)
+            number = ctypes.get_errno()
+            if result != -1 or not number:
+                return int(result) & 0xFFFF_FFFF
+            if number != errno.EINTR:
+                raise OSError(number, os.strerror(number))
+
+    def map(self, descriptor: int, size: int) -> mmap.mmap:
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+class DmaBuffer:
+    """Memory that the DSP can be given by its descriptor; a context manager.
+
+    From the kernel's heap for that, or where programs may not use it, from the FastRPC driver.
+
+    Args:
+        kernel: the seam.
+        device: the FastRPC node's descriptor.
+        size: bytes; whole pages are allocated.
+
+    Attributes:
+        size, descriptor: as the kernel knows it.
+
+    Raises:
+        OSError: there is no memory, or no right to it.
+    """
+
+    def __init__(self, kernel: Kernel, device: int, size: int) -> None:
+        self._kernel = kernel
+        self.size = max(size, 1)
+        whole = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.descriptor = _allocate(kernel, device, whole)
+        try:
+            self._memory = kernel.map(self.descriptor, whole)
+        except BaseException:
+            kernel.close(self.descriptor)
+            raise
+        self._data: NDArray[np.uint8] | None = np.frombuffer(self._memory, np.uint8, self.size)
+        self.address = int(self._data.ctypes.data)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Put bytes at the buffer's start."""
+        with self._access(SYNC_WRITE):
+            self._memory[: len(data)] = data
+
+    def read(self) -> bytes:
+        """The buffer's bytes."""
+        with self._access(SYNC_READ):
+            return self._memory[: self.size]
+
+    @contextlib.contextmanager
+    def _access(self, direction: int) -> Iterator[None]:
+        self._sync(direction)
+        try:
+            yield
+        finally:
+            self._sync(direction | SYNC_END)
+
+    def _sync(self, flags: int) -> None:
+        # The driver's own buffers are coherent, and some kernels' do not know the request.
+        with contextlib.suppress(OSError):
+            self._kernel.ioctl(self.descriptor, Request.DMA_BUF_SYNC, DmaBufSync(flags))
+
+    def close(self) -> None:
+        if self._data is not None:
+            self._data = None  # it holds the mapping
+            self._memory.close()
+            self._kernel.close(self.descriptor)
+
+    def __enter__(self) -> DmaBuffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _allocate(kernel: Kernel, device: int, size: int) -> int:
+    try:
+        heap = kernel.open(DMA_HEAP)
+    except OSError:
+        own = AllocDmaBuf(-1, 0, size)
+        _require_zero(kernel.ioctl(device, Request.ALLOC_DMA_BUFF, own))
+        return int(own.fd)
+    try:
+        request = DmaHeapAlloc(size, 0, os.O_RDWR | os.O_CLOEXEC, 0)
+        _require_zero(kernel.ioctl(heap, Request.DMA_HEAP_ALLOC, request))
+        return int(request.fd)
+    finally:
+        kernel.close(heap)
+
+
+def _require_zero(result: int) -> None:
+    if result:
+        raise OSError(errno.EIO, f"the allocation answered {result:#x}")

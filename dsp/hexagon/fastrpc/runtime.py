@@ -1,0 +1,169 @@
+"""Networks on a DSP by FastRPC: the session that `--device fastrpc` opens. Not yet run on hardware.
+
+The network is the shared object in the `.tow`; its methods are described in kernels/skel.c. A `.tow` holds
+code: here it runs on the device's DSP, in a process of its own there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from dsp.hexagon.fastrpc.channel import DspError
+from dsp.hexagon.fastrpc.domain import Choice, Domain
+from dsp.hexagon.fastrpc.kernel import DmaBuffer, Kernel, LinuxKernel
+from dsp.hexagon.plan import Plan
+from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
+from sdk.errors import DeviceFailed, InvalidArtifact
+from sdk.graph import Array
+from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
+
+ENTRY = "towline_skel_handle_invoke"
+LOAD, RUN, TRACE, PROFILE = 2, 3, 4, 5
+"""Methods of kernels/skel.c."""
+TICKS_PER_MICROSECOND = 19.2
+"""Of the timer that the DSP reads as C31:30 (evidence: inferred, Snapdragons count with 19.2 MHz)."""
+
+UNTESTED = "not yet run on hardware"
+
+
+class FastrpcDevice:
+    """A Snapdragon's DSP under a mainline kernel.
+
+    Args:
+        device: "fastrpc", or with options as `Choice` reads them.
+        kernel: the seam to the kernel; the one that runs us by default.
+
+    Raises:
+        UsageError: an option that there is not.
+    """
+
+    def __init__(self, device: str, kernel: Kernel | None = None) -> None:
+        self._choice = Choice.parse(device)
+        self._kernel = kernel
+
+    def load(self, program: Program) -> FastrpcSession:
+        """Start a process on the DSP, and load the program into it.
+
+        Raises:
+            InvalidArtifact: the program is incomplete, or its plan damaged.
+            DeviceMissing: there is no such DSP, no shell for it, or no right to it.
+            DeviceFailed: it refused the process or the program.
+        """
+        return FastrpcSession(program, self._choice, self._kernel or LinuxKernel())
+
+
+def devices() -> list[tuple[str, str]]:
+    """(device string, description) of the DSPs whose nodes are there."""
+    found = {domain: node for node, domain, _ in reversed(Choice().nodes()) if Path(node).exists()}
+    return [
+        ("fastrpc" if domain == "cdsp" else f"fastrpc?domain={domain}", f"{node}, {UNTESTED}")
+        for domain, node in sorted(found.items(), reverse=True)
+    ]
+
+
+class FastrpcSession:
+    """A program in a process on the DSP; a context manager."""
+
+    def __init__(self, program: Program, choice: Choice, kernel: Kernel) -> None:
+        self._plan = Plan.from_json(program.plan, program.graph)
+        self._graph = program.graph
+        code = program.code.get("network.so")
+        if code is None or len(program.weights) != self._plan.memory["weights"]:
+            raise InvalidArtifact(
+                "the program's code for a DSP, or its weights, are incomplete", hint="compile the model again"
+            )
+        name = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so"
+        with contextlib.ExitStack() as stack:
+            self._domain = stack.enter_context(Domain(kernel, choice, {name: code}))
+            self._handle = self._domain.open(name, ENTRY)
+            stack.callback(self._release)
+            if program.weights:
+                with self._failing(), self._buffer(len(program.weights)) as weights:
+                    weights.write(program.weights)
+                    self._domain.channel.call(self._handle, LOAD, "the weights", (), [weights])
+            self._inputs = stack.enter_context(self._buffer(self._size(self._graph.inputs)))
+            self._outputs = stack.enter_context(self._buffer(self._size(self._graph.outputs)))
+            self._stack = stack.pop_all()
+        self._closed = False
+
+    # -- sdk.target.Session -----------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return decode_outputs(self._graph, BytesIO(self._call(RUN, inputs, self._outputs)).read)
+
+    def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._require_open()
+        kept = sum(layer.trace_bytes for layer in self._plan.layers)
+        with self._buffer(kept + self._size(self._graph.outputs)) as buffer:
+            answer = self._call(TRACE, inputs, buffer)
+        return decode_trace(self._plan, self._graph, BytesIO(answer).read)
+
+    def profile(self) -> Profile:
+        """Microseconds by the DSP's own clock. Packets are the emulator's to count."""
+        self._require_open()
+        layers = self._plan.layers
+        with self._buffer(4 * (len(layers) + 1)) as buffer:
+            answer = self._call(PROFILE, zero_point_inputs(self._graph), buffer)
+        microseconds = np.diff(np.frombuffer(answer, "<u4")) / TICKS_PER_MICROSECOND
+        counted = [
+            LayerProfile(layer.name, layer.op, layer.macs, {"microseconds": float(time)})
+            for layer, time in zip(layers, microseconds, strict=True)
+        ]
+        return Profile(counted, {"microseconds": float(microseconds.sum())}, self._plan.memory)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stack.close()
+
+    def __enter__(self) -> FastrpcSession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- calls ------------------------------------------------------------------------------------------
+
+    def _call(self, method: int, inputs: Mapping[str, Array], answer: DmaBuffer) -> bytes:
+        """Run one of the skel's methods on the inputs; what it left in `answer`."""
+        self._require_open()
+        data = encode_inputs(self._graph, inputs)
+        with self._failing():
+            self._inputs.write(data)
+            self._domain.channel.call(self._handle, method, "an inference", (), [self._inputs], 0, [answer])
+            return answer.read()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """The kernel's errors become the device's."""
+        try:
+            yield
+        except OSError as error:
+            raise DeviceFailed(
+                f"the kernel refused a call or its memory: {error.strerror or os.strerror(error.errno or 0)}",
+                where=self._domain.name,
+                hint="dmesg has the reason; a DSP that crashed comes back by itself",
+            ) from error
+
+    def _release(self) -> None:
+        # The process ends next, whatever it answers.
+        with contextlib.suppress(OSError, DspError):
+            self._domain.release(self._handle)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DeviceFailed("the session is closed")
+
+    def _buffer(self, size: int) -> DmaBuffer:
+        with self._failing():
+            return DmaBuffer(self._domain.channel.kernel, self._domain.channel.descriptor, size)
+
+    def _size(self, names: tuple[str, ...]) -> int:
+        return sum(self._graph.tensor(name).size for name in names)

@@ -1,0 +1,215 @@
+"""Variants of the kernels that only counting packets chooses between.
+
+A variant computes the same bits with the same descriptor: it is the same source with other numbers of its
+own (blocks side by side, rows unrolled), or put in order by other options of the compiler's back end. Which
+is best depends on the extents of the call. A call's signature is its kernel and those extents; addresses,
+constants and weights are not in it, because no kernel with variants branches on them. Loops written packet
+by packet have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dsp.hexagon.build import KERNELS, kernel_hash, resolve, schedules
+from dsp.hexagon.calls import At, Call, Kernel, Layer, Lowered
+from sdk.arena import Buffer, align
+from sdk.errors import InvalidInput
+from sdk.graph import Graph, Quantization, Tensor
+from sdk.target import Candidate
+from sdk.tuning import Tuning, read
+
+SHIPPED = Path(__file__).with_name("tuning.json")
+SHIPPED_FOR = "hexagon-v65"
+
+WRITTEN_BY_HAND = ("PIPELINED", "THREE_BY_THREE")
+"""Defines of variants whose inner loop is assembly."""
+
+BY_PLACE = ("copy", "resize")
+"""Kernels whose count depends on where a row ends in a vector, or on a table's contents."""
+
+NUMBERS: Mapping[str, Sequence[str]] = {
+    "depthwise.c": ("UNROLLED=2",),
+    "elementwise.c": ("SIDE_BY_SIDE=4", "SIDE_BY_SIDE=8"),
+    "gemm.c": ("BLOCKS=2", "BLOCKS=4"),
+}
+"""Macros of a source: tried one at a time, as the schedules are."""
+
+NO_EXTENTS = frozenset(
+    (
+        *("table", "weights", "bias", "multiplier", "shift", "bounds", "mask", "row_table", "column_table"),
+        *("zero_point", "low", "high", "value", "a_zero", "b_zero", "addition", "split_tiles"),
+    )
+)
+"""Descriptor fields that are places in the weights or values of arithmetic, or follow from the others; At
+fields are places too."""
+
+
+def choices(kernel: Kernel) -> list[str]:
+    """The names of a kernel's variants; the first, "", is the kernel as it is."""
+    if kernel.symbol in BY_PLACE or any(define in WRITTEN_BY_HAND for define in kernel.defines):
+        return [""]
+    return ["", *NUMBERS.get(kernel.source, ()), *schedules()]
+
+
+def vary(kernel: Kernel, choice: str) -> Kernel:
+    """A kernel's variant of this name, as a function of its own."""
+    if not choice:
+        return kernel
+    numbers, schedule = ((choice,), "") if "=" in choice else ((), choice)
+    suffix = "_" + re.sub(r"\W", "_", choice)
+    renamed = tuple(f"{name}={name}{suffix}" for name in _functions(kernel.source) if name != "NAME")
+    kept = tuple(d + suffix if d.startswith("NAME=") else d for d in kernel.defines)
+    return Kernel(kernel.source, kernel.symbol + suffix, (*kept, *renamed, *numbers), schedule)
+
+
+@cache
+def _functions(source: str) -> tuple[str, ...]:
+    """What a source defines: with a variant beside it, each needs another name."""
+    return tuple(re.findall(r"^void (\w+)\(", (KERNELS / source).read_text(), re.MULTILINE))
+
+
+def signature(call: Call) -> str:
+    """The call's kernel and extents, as text."""
+    extents = [
+        f"{name}={_text(value)}"
+        for name, value in call.fields.items()
+        if name not in NO_EXTENTS and not isinstance(value, At)
+    ]
+    return " ".join([call.kernel.symbol, *extents])
+
+
+def _text(value: Any) -> str:
+    match value:
+        case dict():
+            return ":".join(map(_text, value.values()))
+        case list():
+            return ",".join(map(_text, value))
+    return str(value)
+
+
+# -- choosing -------------------------------------------------------------------------------------------
+
+
+@cache
+def shipped(target: str) -> Tuning:
+    """The measurements in this package."""
+    return read(SHIPPED, target) if target == SHIPPED_FOR else Tuning(target, "packets")
+
+
+def apply(lowered: Lowered, version: str, users: Tuning | None) -> tuple[list[dict[str, str]], int]:
+    """Take for every call of `lowered` the variant measured best.
+
+    Returns:
+        What was chosen, as `plan.Plan.chosen`, and how many calls with variants stay as they are.
+
+    Raises:
+        InvalidInput: a file names a variant that the kernel does not have.
+    """
+    target = f"hexagon-{version}"
+    files = [("package", shipped(target))]
+    if users is not None:
+        files.insert(0, ("user", users))
+    chosen: list[dict[str, str]] = []
+    heuristic = 0
+    hashes: dict[str, str] = {}
+    for layer in lowered.layers:
+        for i, call in enumerate(layer.calls):
+            known = choices(call.kernel)
+            if len(known) == 1:
+                continue
+            source, name = call.kernel.source, signature(call)
+            if source not in hashes:
+                hashes[source] = kernel_hash(source, version)
+            found = ((by, tuning.choice(name, hashes[source])) for by, tuning in files)
+            by, choice = next(((by, choice) for by, choice in found if choice), ("", ""))
+            if not choice:
+                heuristic += 1
+                continue
+            if choice not in known:
+                raise InvalidInput(f"the tuning file of the {by} has a choice {choice!r} for {name}")
+            layer.calls[i] = dataclasses.replace(call, kernel=vary(call.kernel, choice))
+            chosen.append({"layer": layer.name, "kernel": call.kernel.symbol, "choice": choice, "by": by})
+    return chosen, heuristic
+
+
+# -- measuring ------------------------------------------------------------------------------------------
+
+
+def candidates(lowered: Lowered, version: str) -> list[Candidate]:
+    """Every variant of every distinct call of a network that has more than one."""
+    calls = [call for layer in lowered.layers for call in layer.calls if len(choices(call.kernel)) > 1]
+    uses = Counter(signature(call) for call in calls)
+    first = {signature(call): call for call in reversed(calls)}
+    return [
+        Candidate(
+            name,
+            choice,
+            kernel_hash(first[name].kernel.source, version),
+            uses[name],
+            _work(lowered, first[name], choice),
+        )
+        for name in uses
+        for choice in choices(first[name].kernel)
+    ]
+
+
+def source_of(candidate: Candidate) -> str:
+    """The kernel's source that a candidate is a variant of."""
+    return str(json.loads(candidate.work)["kernel"]["source"])
+
+
+def alone(candidate: Candidate) -> tuple[Lowered, Graph]:
+    """A network of one layer whose only call is the candidate's; its weights are zeros."""
+    work = json.loads(candidate.work)
+    kernel = work["kernel"]
+    call = Call(
+        Kernel(kernel["source"], kernel["symbol"], tuple(kernel["defines"]), kernel["schedule"]),
+        work["struct"],
+        work["fields"],
+    )
+    arena = Buffer("arena", work["arena"], 0, 0, offset=0)
+    pixel = Tensor("x", (1, 1), "uint8", Quantization.per_tensor(1, 0))
+    layer = Layer("candidate", "", "x", calls=[call], start=At(arena, arena.size - 1))
+    lowered = Lowered(
+        layers=[layer],
+        weights=bytes(work["weights"]),
+        arena=arena.size,
+        live_peak=0,
+        laid_out_peak=0,
+        margin=work["margin"],
+        inputs=[(pixel, At(arena))],
+        outputs=[(pixel, At(arena))],
+        buffers=[],
+    )
+    return lowered, Graph("candidate", ("x",), ("x",), {"x": pixel}, ())
+
+
+def _work(lowered: Lowered, call: Call, choice: str) -> str:
+    document = {
+        "kernel": dataclasses.asdict(vary(call.kernel, choice)),
+        "struct": call.struct,
+        "fields": _plain(call.fields),
+        "arena": align(lowered.arena),
+        "margin": lowered.margin,
+        "weights": len(lowered.weights),
+    }
+    return json.dumps(document)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case At():
+            return resolve(value)
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+    return value
