@@ -1,0 +1,53 @@
+"""The plan of a C program, as it travels in a `.tow`. Reading trusts nothing: a plan comes from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sdk.errors import InvalidArtifact
+from sdk.target import Program
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the host must know of a program.
+
+    Attributes:
+        memory: bytes by kind: weights, arena, live_peak.
+        places: offset in the arena of every activation.
+        source: the network's C.
+    """
+
+    memory: Mapping[str, int]
+    places: Mapping[str, int]
+    source: bytes
+
+    @staticmethod
+    def of(program: Program) -> Plan:
+        """The plan of a program, checked against its graph.
+
+        Raises:
+            InvalidArtifact: something is missing, ill-typed or out of range.
+        """
+        graph, document = program.graph, program.plan
+        try:
+            memory = {name: _count(document["memory"][name]) for name in ("weights", "arena", "live_peak")}
+            names = (*graph.inputs, *(node.output for node in graph.nodes))
+            places = {name: _count(document["places"][name]) for name in names}
+            if any(places[name] + graph.tensor(name).size > memory["arena"] for name in names):
+                raise ValueError("a tensor lies outside the arena")
+            if len(program.weights) != memory["weights"]:
+                raise ValueError("the weights are incomplete")
+            return Plan(memory, places, program.code["network.c"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise InvalidArtifact(
+                f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
+            ) from problem
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ValueError(f"{value!r} is no count")
+    return value

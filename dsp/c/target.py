@@ -1,0 +1,67 @@
+"""The registered target `c`: any processor with a C11 compiler; its device is this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dsp.c.lowering import lower
+from dsp.c.runtime import HostDevice
+from sdk import toolchain
+from sdk.errors import ToolMissing, Unsupported, UsageError
+from sdk.graph import Graph, Node
+from sdk.passes import unsigned_activations
+from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict
+
+
+class CTarget:
+    """Portable C11; `arithmetic` is f32."""
+
+    name = "c"
+    arithmetic: Arithmetic = "f32"
+    description = "portable C11 for any processor; `towline export` writes it out"
+
+    def supports(self, graph: Graph, node: Node) -> Verdict:
+        tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
+        inputs = tuple(
+            name for name, tensor in tensors.items() if tensor.data is None and name != node.output
+        )
+        try:
+            lower(unsigned_activations(Graph(graph.name, inputs, (node.output,), tensors, (node,))), guard=0)
+        except Unsupported as problem:
+            return Verdict(False, problem.message, problem.hint)
+        return SUPPORTED
+
+    def compile(self, graph: Graph, options: Options) -> Program:
+        started = time.perf_counter()
+        lowered = lower(unsigned_activations(graph), options.guard)
+        plan = {
+            "memory": {
+                "weights": len(lowered.weights),
+                "arena": lowered.arena,
+                "live_peak": lowered.live_peak,
+            },
+            "buffers": [vars(buffer) for buffer in lowered.buffers],
+            "places": lowered.places,
+        }
+        code = {"network.c": lowered.source.encode("ascii")}
+        seconds = {"lowering": time.perf_counter() - started}
+        return Program(self.name, graph, plan, lowered.weights, code, seconds)
+
+    def open(self, device: str | None) -> HostDevice:
+        if device in (None, "emulated", "host"):
+            return HostDevice()
+        raise UsageError(
+            f"{self.name} has no device {device!r}", hint="devices: host (this machine, the default)"
+        )
+
+    def devices(self) -> Sequence[tuple[str, str]]:
+        try:
+            return [("host", f"this machine, by {toolchain.find('cc').name} {toolchain.version('cc')}")]
+        except ToolMissing:
+            return []
+
+
+def c() -> CTarget:
+    """The one C target."""
+    return CTarget()
