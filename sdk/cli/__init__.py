@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol
 from sdk.cli import (
     bench,
     compile,
+    debug,
     demo,
     devices,
     doctor,
@@ -51,6 +52,7 @@ VERBS: Mapping[str, Verb] = {
     "run": run,
     "export": export,
     "tune": tune,
+    "debug": debug,
     "inspect": inspect,
     "targets": targets,
     "devices": devices,

@@ -1,0 +1,180 @@
+"""What a report says, in words: what is wrong, where, and what to look at next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sized
+
+import numpy as np
+
+from sdk.debugging.figures import Divergence, Report
+
+FEW = 6
+"""Channels, rows or columns that a sentence names one by one."""
+
+LOSSY_DB = 10.0
+"""Below this a layer loses more than a network forgives: the noise is a third of the signal's amplitude."""
+
+WEIGHTED = {"Conv", "Gemm"}
+
+CLIPPED = 0.01
+"""Share of elements beyond the quantised range that is worth a word."""
+
+NARROW = 0.25
+"""Share of the range below which levels are wasted."""
+
+
+def verdict(report: Report) -> str:
+    """The outcome of target against reference, in a sentence."""
+    layer = report.diverging
+    compared = f"{report.elements:,} elements"
+    if layer is None or layer.target is None or layer.target.first is None:
+        return f"{report.target} equals its reference in every layer: {compared} compared, no mismatch"
+    first = layer.target.first
+    return (
+        f"{report.target} leaves its reference first in {layer.node} ({layer.op}), at element "
+        f"{list(first.index)}: {first.actual} instead of {first.expected}; "
+        f"{layer.target.mismatches:,} of the layer's {layer.target.elements:,} elements differ, by up to "
+        f"{layer.target.max_abs_diff}"
+    )
+
+
+def advice(report: Report) -> list[str]:
+    """What to look at next, the most urgent first; empty if nothing stands out."""
+    return [*_target(report), *_onnxruntime(report), *_float(report)]
+
+
+def pattern(divergence: Divergence, operators: Collection[str]) -> str:
+    """Where in its tensor a layer differs, and what that usually means.
+
+    Args:
+        divergence: where.
+        operators: what the target did since the result that it kept before.
+    """
+    peak = divergence.peak
+    channels, (height, width) = len(divergence.channels), peak.shape
+    hit, rows, columns = (
+        np.flatnonzero(wrong).tolist() for wrong in (divergence.channels, peak.any(axis=1), peak.any(axis=0))
+    )
+    where = [_some("channel", hit, channels)] if channels > 1 else []
+    where += [_some("row", rows, height)] if height > 1 else []
+    where += [_some("column", columns, width)] if width > 1 else []
+    text = "it differs in " + ", ".join(where) if where else "it differs"
+    if divergence.channels.sum() == 1:
+        return f"{text}: a single element"
+    if peak.max() == 1:
+        return f"{text}, never by more than 1: look at rounding and the requantisation's constants"
+    if "Lookup" in operators:
+        return f"{text}: look at its table"
+    if len(hit) < channels and (2 * len(hit) < channels or (len(rows), len(columns)) == (height, width)):
+        if len(hit) > 1 and hit == list(range(hit[0], channels)):
+            return f"{text}: look at how the last channels, those that fill no whole vector, are done"
+        if WEIGHTED.intersection(operators):
+            return f"{text}: look at the weights, biases and scales of these channels"
+        return f"{text}: look at what these channels are read from"
+    few_rows = len(rows) * width <= len(columns) * height
+    if few_rows and len(rows) < height and rows[-1] - rows[0] < len(rows) and rows[-1] == height - 1:
+        return f"{text}: the last rows, so look at where the work ends, and at the padding"
+    if not few_rows and columns[-1] - columns[0] < len(columns) and columns[-1] == width - 1:
+        return f"{text}: the ends of rows, so look at what remains after whole vectors, and at the padding"
+    if height > 2 and width > 2 and not peak[1:-1, 1:-1].any():
+        return f"{text}: only the border, so look at the padding"
+    return f"{text}: look at the layout of its input and at its constants"
+
+
+def _target(report: Report) -> list[str]:
+    layer, divergence = report.diverging, report.divergence
+    if layer is None or divergence is None:
+        return []
+    inside = [other for other in report.layers if other.target is None and other.target_in == layer.node]
+    found = pattern(divergence, {layer.op, *(other.op for other in inside)})
+    result = [f"{layer.node}: {found}"]
+    if inside:
+        names = _list([other.node for other in inside])
+        result.append(f"{layer.node} is the first result that the target keeps since {names}")
+    others = [other.node for other in report.broken if other is not layer]
+    follow = sum(other.differs for other in report.layers) - len(report.broken)
+    if report.misread:
+        result.append(
+            f"{_list([other.node for other in report.misread])}: right, so it read something else than the "
+            "target shows: look at how results are read back, and at buffers that are written to too early"
+        )
+    if others:
+        result.append(f"also wrong from their own inputs: {_list(others)}")
+    if follow:
+        result.append(f"{follow} later layers differ only because of their inputs: look at them last")
+    return result
+
+
+def _onnxruntime(report: Report) -> list[str]:
+    pairs = [(layer, found) for layer in report.layers if (found := layer.onnxruntime) and found.mismatches]
+    if not pairs:
+        return []
+    (first, found), (worst, most) = pairs[0], max(pairs, key=lambda pair: pair[1].max_abs_diff)
+    wrong = [layer for layer in report.layers if layer.onnxruntime_own > 1]
+    if wrong:
+        return [
+            f"{layer.node} ({layer.op}): onnxruntime's result for the same inputs is another, by up to "
+            f"{layer.onnxruntime_own}, more than rounding explains: look at how it was imported"
+            for layer in wrong[:FEW]
+        ]
+    why = (
+        "q31 rounds otherwise than onnxruntime's floats" if report.arithmetic == "q31" else "rounding of ties"
+    )
+    return [
+        f"the reference leaves onnxruntime first in {first.node} ({first.op}), in {found.mismatches:,} of "
+        f"{found.elements:,} elements, and most in {worst.node}, by up to {most.max_abs_diff}: {why}, "
+        "never by more than 1 in a layer; it adds up with depth"
+    ]
+
+
+def _float(report: Report) -> list[str]:
+    result = []
+    layers = [(layer, layer.real) for layer in report.layers if layer.real is not None]
+    owned = [(db, layer, error) for layer, error in layers if (db := error.own_sqnr_db) is not None]
+    if owned:
+        db, worst, error = min(owned, key=lambda found: found[0])
+        result.append(
+            f"quantisation: {worst.node} ({worst.op}) loses most by itself, {db:.1f} dB"
+            + (f"; {error.sqnr_db:.1f} dB with what came before" if error.sqnr_db < db else "")
+            + (": calibrate with more typical inputs, or per channel" if error.sqnr_db < LOSSY_DB else "")
+        )
+    clipped = [(layer, error) for layer, error in layers if error.clipped > CLIPPED * layer.elements]
+    if clipped:
+        layer, error = clipped[0]
+        result.append(
+            f"{layer.node}: {error.clipped / layer.elements:.1%} of the float values lie beyond its range"
+            f"{_others(clipped)}: this input is not like the calibration's, or the method (entropy, "
+            "percentile) cuts too much"
+        )
+    narrow = [
+        (layer, error)
+        for layer, error in layers
+        if layer.range_used < NARROW and error.sqnr_db < 2 * LOSSY_DB and not error.clipped
+    ]
+    if narrow:
+        layer, _ = min(narrow, key=lambda found: found[0].range_used)
+        result.append(
+            f"{layer.node}: uses {layer.range_used:.0%} of its levels{_others(narrow)}: this input is weaker "
+            "than the calibration's, or outliers set the range (--method percentile)"
+        )
+    return result
+
+
+def _others(found: Sized) -> str:
+    return f", and so it is in {len(found) - 1} more layers" if len(found) > 1 else ""
+
+
+def _some(what: str, hit: list[int], count: int) -> str:
+    if len(hit) == count:
+        return f"all {count} {what}s"
+    if len(hit) == 1:
+        return f"{what} {hit[0]} of {count}"
+    if hit == list(range(hit[0], hit[-1] + 1)):
+        return f"{what}s {hit[0]} to {hit[-1]} of {count}"
+    if len(hit) <= FEW:
+        return f"{what}s {', '.join(map(str, hit))} of {count}"
+    return f"{len(hit)} of {count} {what}s"
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
