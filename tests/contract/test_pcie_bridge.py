@@ -108,7 +108,8 @@ def test_fifos_delays_and_the_bridges_memory(rig: Rig) -> None:
     assert rig.bridge.clock.now() - before > 1.5e-3
 
 
-@pytest.mark.parametrize("lists", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lists", [True, False])
 def test_packets_of_high_speed(lists: bool) -> None:
     """The slow tests do everything at both speeds; payload and results are what depends on it most."""
     rig = rig_of(powered(HIGH), lists=lists)

@@ -138,7 +138,7 @@ def test_one_submitting_thread_is_reproducible_to_the_clock() -> None:
 @pytest.mark.parametrize(
     ("port", "injected"),
     [
-        (Speed.SUPER_PLUS, ()),
+        pytest.param(Speed.SUPER_PLUS, (), marks=pytest.mark.slow),
         pytest.param(Speed.HIGH, (), marks=pytest.mark.slow),
         (Speed.SUPER_PLUS, ("link-drop@200ms+5ms", "nak-storm@170ms+2ms", "pcie-late=0-ffffffff+9ms")),
     ],

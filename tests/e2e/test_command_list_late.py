@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.faults import parse as fault
 from firmware.asm2464pd.command_list import CommandList
 from tests.list_host import CAUSE, host_of, noise
 from tests.reference_host import RAM
 
 
+@pytest.mark.slow
 def test_a_late_completion_is_not_taken_for_the_next_request():
     """The read is given up after 50 ms; its completion comes in the middle of a block.
 

@@ -235,6 +235,7 @@ def test_messages_name_function_and_line(capfd: pytest.CaptureFixture[str], tmp_
     assert (code, "it was XDATA 0x1000" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_host_program_runs_as_python_runs_it(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "helper_of_drive.py").write_text("WORD = 'helped'\n")
     program = tmp_path / "drive.py"

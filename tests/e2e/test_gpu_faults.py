@@ -282,7 +282,8 @@ def test_a_card_that_was_reset_while_idle_gives_no_data(desk, idle):
 # -- kernels that go wrong ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lists", [True, pytest.param(False, marks=SLOW)], ids=["lists", "compatible"])
+@SLOW
+@pytest.mark.parametrize("lists", [True, False], ids=["lists", "compatible"])
 @BOTH
 def test_kernels_that_go_wrong(chip, lists):
     """A page fault is told with address, access and kernel; a kernel that does not end is ended."""

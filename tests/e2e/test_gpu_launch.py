@@ -360,6 +360,7 @@ def test_a_kernel_may_take_its_time(fresh, monkeypatch):
     assert works(gpu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1000,), (512, 4, 129), (300_000, 64), (8, 4), (1,) * 1500])
 def test_outputs_of_launches_that_take_their_time(one, monkeypatch, sizes):
     gpu, _ = one
@@ -569,7 +570,8 @@ def test_launches_overlap_with_the_upload_behind_the_bridge():
         assert taken < 1.25 * upload
 
 
-@pytest.mark.parametrize("chip", [CHIPS["gfx1100"].name, pytest.param("gfx1201", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", list(CHIPS))
 def test_transfers_behind_the_bridge(chip):
     with gpus.open(f"emulated:firmware?gpu={chip}&vram=512M") as gpu:
         transfers = []

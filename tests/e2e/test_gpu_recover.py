@@ -117,6 +117,7 @@ def test_what_is_mapped(size):
     assert len(spans) < 1024
 
 
+@pytest.mark.slow
 @EITHER
 def test_a_kernel_without_end_is_ended(chip):
     bench = Bench(chip)

@@ -79,6 +79,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chip", "lists", "speed"), WAYS)
 def test_random_pieces_arrive_and_come_back(chip: str, lists: bool, speed: Speed) -> None:
     way = opened(chip, lists, speed)

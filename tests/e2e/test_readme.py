@@ -33,6 +33,7 @@ def test_the_example_classifies_three_digits(tmp_path):
     assert all(label == index for label, index in answers)
 
 
+@pytest.mark.slow
 def test_the_command_list_of_the_firmware_s_page_runs():
     (example,) = blocks(ROOT / "docs" / "firmware.md", "python")
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)

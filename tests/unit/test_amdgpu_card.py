@@ -542,6 +542,7 @@ def test_the_trace_survives_a_reset(one):
 # -- what it costs --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_streamed_dwords_are_quick(one):
     """A megabyte of dwords through BAR 0: the bound is some twenty times what it takes."""
     began = time.process_time()

@@ -258,6 +258,7 @@ def test_a_neighbour_is_not_taken_for_the_device_that_left(plugged):
     device.close()
 
 
+@pytest.mark.slow
 def test_a_device_that_came_back_may_be_out_of_reach_for_a_moment(plugged, rig, monkeypatch):
     """Until udev has let the user have it, or a driver that looked at it has gone."""
     plugged(rig)
