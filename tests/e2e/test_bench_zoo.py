@@ -1,0 +1,62 @@
+"""`towline bench zoo`: every network on every target."""
+
+import json
+
+import pytest
+
+from sdk.cli import main
+from sdk.target import target_names
+from sdk.zoo import NETWORKS
+
+
+def call(capsys, *args):
+    code = main([*map(str, args), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_every_network_on_every_target_is_right(capsys):
+    code, document = call(capsys, "bench", "zoo_0.25_32")
+    assert code == 0
+    rows = document["result"]["networks"]
+    assert {(row["network"], row["target"]) for row in rows} == {
+        (network, target) for network in NETWORKS for target in target_names()
+    }
+    for row in rows:
+        assert row["mismatches"] == 0
+        assert row["elements"] > 1000
+        assert row["count"] > 0
+        assert row["bytes"] > 10_000
+
+
+@pytest.mark.slow
+def test_a_wrong_layer_is_a_failure(capsys, monkeypatch):
+    from sdk import reference
+
+    evaluate = reference.evaluate
+
+    def off_by_one(graph, node, values, arithmetic):
+        value = evaluate(graph, node, values, arithmetic)
+        return value ^ 1 if node.op == "Conv" and value.dtype.kind in "iu" else value
+
+    monkeypatch.setattr(reference, "evaluate", off_by_one)
+    code, document = call(capsys, "bench", "zoo_0.25_32", "--target", "c")
+    assert code == 1
+    assert "mobilenet_v1 on c" in document["error"]["message"]
+    assert "towline debug" in document["error"]["hint"]
+    assert all(row["mismatches"] for row in document["result"]["networks"])
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("zoo", "--baseline", "b.json"), "--baseline"),
+        (("zoo", "--target", "vax"), "vax"),
+        (("zoo_1.0_7", "--target", "c"), "7"),
+        (("zoo_1", "--target", "c"), "zoo_1"),
+    ],
+)
+def test_wrong_use(capsys, options, complaint):
+    code, document = call(capsys, "bench", *options)
+    assert code == 2
+    assert complaint in document["error"]["message"] + str(document["error"])
