@@ -151,7 +151,7 @@ def test_sigkill_and_open_again(chip, moments):
 def test_sigkill_after_every_transfer(chip):
     desk = Desk(chip)
     desk.use()
-    for lives in range(len(desk.calls)):
+    for lives in range(0, len(desk.calls), 1 if chip == "gfx1100" else 4):
         desk = Desk(chip)
         assert killed(desk, lives)
         desk.use()
