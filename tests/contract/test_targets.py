@@ -403,7 +403,7 @@ def test_any_pool(name, g, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     shape=st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 70)),
     data=st.data(),

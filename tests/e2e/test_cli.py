@@ -504,12 +504,14 @@ def test_a_full_disk_leaves_nothing(journey, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo(capsys, tmp_path):
+def test_demo(capsys, tmp_path, monkeypatch):
+    images, labels = digits().test()
+    monkeypatch.setattr(type(digits()), "test", lambda model: (images[::5], labels[::5]))
     code, document, _ = call(capsys, "demo", "--keep", tmp_path)
     result = document["result"]
     assert code == 0
-    assert result["pictures"] == 450
-    assert result["outputs"] == {"elements": 4500, "mismatches": 0}
+    assert result["pictures"] == 90
+    assert result["outputs"] == {"elements": 900, "mismatches": 0}
     assert result["check"]["mismatches"] == 0
     assert result["accuracy"]["device"] == result["accuracy"]["reference"]
     assert result["accuracy"]["float"] >= 0.985
