@@ -1,6 +1,7 @@
 """./dev, in a checkout whose environment is made of stubs that say how they were called."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,7 +32,13 @@ def dev(tmp_path):
         (bin_ / name).write_text(text)
         (bin_ / name).chmod(0o755)
     tools = {f"TOWLINE_{name}": "/stub" for name in ("CLANG", "LLD", "QEMU_HEXAGON")}
-    environment = os.environ | tools | {"CALLED": str(tmp_path / "called")}
+    there = tmp_path / "bin"
+    there.mkdir()
+    for name in re.findall(r"[a-z0-9_]+-linux-gnu\w*(?=:)", (ROOT / "dev").read_text()):
+        (there / f"{name}-gcc").symlink_to("/bin/true")
+    (there / "gcc").symlink_to("/bin/true")
+    path = {"PATH": f"{there}:{os.environ['PATH']}"}
+    environment = os.environ | tools | path | {"CALLED": str(tmp_path / "called")}
 
     def call(*words):
         subprocess.run([checkout / "dev", *words], cwd=elsewhere, env=environment, check=True, timeout=60)

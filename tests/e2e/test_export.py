@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dsp.c.export import STACK_BYTES, export, identifier
-from sdk import artifact, compiler, files
+from sdk import artifact, compiler, files, toolchain
 from sdk.cli import main
 from sdk.errors import OutputFailed
 from sdk.quantization import quantize
@@ -82,7 +82,7 @@ def test_a_network_with_head_and_tail(tmp_path, compiler_name):
 
 def test_the_program_prints_and_refuses(tmp_path):
     _, folder = exported(tmp_path, small_network())
-    make(folder, "CFLAGS=-O1")
+    make(folder, f"CC={toolchain.find('cc')}", "CFLAGS=-O1")
     (folder / "one").write_bytes(np.zeros(16, np.float32).tobytes())
     (folder / "nan").write_bytes(np.full(16, np.nan, np.float32).tobytes())
     (folder / "short").write_bytes(bytes(65))
