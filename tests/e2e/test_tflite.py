@@ -90,6 +90,7 @@ def test_digits_are_the_same_from_onnx_and_tflite(digit_files):
     same_bits(from_onnx, path, digits().inputs(images[:1]))
 
 
+@pytest.mark.slow
 def test_the_command_line(digit_files, tmp_path, monkeypatch, capsys):
     """inspect, compile and run with pictures; the pixel is the input."""
     _, path = digit_files
@@ -182,10 +183,8 @@ def answers(interpreter, x):
     return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 
 
-@pytest.mark.parametrize(
-    "plain",
-    [pytest.param(False, id="default kernels"), pytest.param(True, marks=pytest.mark.slow, id="reference")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [False, True], ids=["default kernels", "reference kernels"])
 def test_digits_agree_with_the_interpreter(digit_files, interpreter, plain):
     """The default kernels (XNNPACK) requantise in float32, as `f32` does; the plain ones in integers.
 

@@ -99,6 +99,7 @@ def test_digits_keep_their_accuracy(model, quantized):
     assert 0 < logits.mean_abs_diff < logits.max_abs_diff < 0.5
 
 
+@pytest.mark.slow
 def test_the_report_covers_every_activation(quantized):
     path, report = quantized
     names = {tensor.name for tensor in report.tensors}
@@ -114,6 +115,7 @@ def test_the_report_covers_every_activation(quantized):
     assert json.loads(json.dumps(report.to_json(), allow_nan=False))["outputs"][0]["top1"] >= 0.99
 
 
+@pytest.mark.slow
 def test_the_file_is_clean_and_carries_its_metadata(model, quantized):
     path, _ = quantized
     loaded = onnx.load(path)
@@ -129,6 +131,7 @@ def test_the_file_is_clean_and_carries_its_metadata(model, quantized):
     assert read_metadata(onnx.load(model.model)) == (None, None)
 
 
+@pytest.mark.slow
 def test_types_of_the_quantised_model(quantized):
     loaded = onnx.load(quantized[0])
     constants = constants_of(loaded)
@@ -144,6 +147,7 @@ def test_types_of_the_quantised_model(quantized):
             assert not constants[node.input[2]].any()
 
 
+@pytest.mark.slow
 def test_importable(quantized):
     graph = load_model(quantized[0])
     assert sum(node.op == "Conv" for node in graph.nodes) == 52
@@ -394,6 +398,7 @@ def test_picture_suffixes_are_lower_case():
 # --- models -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_already_quantised(quantized, data, tmp_path):
     with pytest.raises(Unsupported, match="already quantised"):
         quantize(quantized[0], data, tmp_path / "q.onnx")
@@ -779,6 +784,7 @@ def test_sqnr_is_what_it_says(tmp_path):
     assert decibels(100, 1) == pytest.approx(20)
 
 
+@pytest.mark.slow
 def test_damaged_metadata(quantized):
     loaded = onnx.load(quantized[0])
     for value in ("{", "[]", '{"size": [1, 1]}', "[" * 100_000):
