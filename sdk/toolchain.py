@@ -10,9 +10,10 @@ cc1 in process, we call its linker directly, and sdcc's preprocessor, assembler 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import ctypes.util
 import functools
+import importlib
+import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -333,7 +334,7 @@ def status() -> list[ToolStatus]:
         lines.append(
             ToolStatus(tool.name, tool.purpose, tool.optional, path, found, problem, hint, tool.variable)
         )
-    return [*lines, _opencl_status()]
+    return [*lines, _opencl_status(), _tinymesa_status()]
 
 
 def _locate(name: str) -> tuple[Path, str]:
@@ -415,21 +416,52 @@ def _opencl_status() -> ToolStatus:
 
 
 def opencl_platforms() -> tuple[str, int]:
-    """(library name, number of platforms) of the installed OpenCL loader.
+    """(path of pyopencl, number of platforms that it finds): its wheels bring a loader of their own.
 
     Raises:
-        EnvironmentMissing: no loader, or a loader without a platform (ICD) behind it.
+        EnvironmentMissing: no pyopencl, no loader, or a loader without a platform (ICD) behind it.
     """
-    hint = "sudo apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
-    library = ctypes.util.find_library("OpenCL")
-    if library is None:
-        raise EnvironmentMissing("no libOpenCL was found", hint=hint)
-    count = ctypes.c_uint32(0)
     try:
-        # cl_int clGetPlatformIDs(cl_uint entries, cl_platform_id *platforms, cl_uint *count)
-        error = ctypes.CDLL(library).clGetPlatformIDs(0, None, ctypes.byref(count))
-    except (OSError, AttributeError) as problem:
-        raise EnvironmentMissing(f"{library} cannot be used: {problem}", hint=hint) from None
-    if error != 0 or count.value == 0:
-        raise EnvironmentMissing(f"{library} is there, but no OpenCL platform behind it", hint=hint)
-    return library, count.value
+        pyopencl: Any = importlib.import_module("pyopencl")
+    except ImportError as problem:
+        hint = "pip install '.[opencl]'; then sudo apt-get install pocl-opencl-icd, for a platform on the CPU"
+        raise EnvironmentMissing(f"pyopencl cannot be imported: {problem}", hint=hint) from None
+    try:
+        count = len(pyopencl.get_platforms())
+    except pyopencl.Error as problem:  # CL_PLATFORM_NOT_FOUND_KHR, if nothing else is wrong
+        hint = "sudo apt-get install pocl-opencl-icd"
+        raise EnvironmentMissing(f"OpenCL has no platform: {problem}", hint=hint) from None
+    return os.path.dirname(pyopencl.__file__), count
+
+
+TINYMESA = "25.2"
+"""The Mesa whose structs `dsp.adreno.ir3` knows: major and minor version of tinymesa."""
+
+
+def _tinymesa_status() -> ToolStatus:
+    purpose = "static figures of Adreno kernels"
+    try:
+        found, path = tinymesa()
+    except EnvironmentMissing as error:
+        return ToolStatus("tinymesa", purpose, True, None, None, error.message, error.hint)
+    return ToolStatus("tinymesa", purpose, True, path, found)
+
+
+def tinymesa() -> tuple[str, str]:
+    """(version, path of libtinymesa.so) of the Python package tinymesa: Mesa's NIR and ir3, as a library.
+
+    Raises:
+        EnvironmentMissing: it is not installed, or of another Mesa.
+    """
+    hint = f"pip install 'tinymesa=={TINYMESA}.*' (Linux on x86-64)"
+    try:
+        found = importlib.metadata.version("tinymesa")
+    except importlib.metadata.PackageNotFoundError:
+        raise EnvironmentMissing("the Python package tinymesa is not installed", hint=hint) from None
+    if found.split(".")[:2] != TINYMESA.split("."):
+        raise EnvironmentMissing(f"tinymesa {TINYMESA} is needed, but {found} is installed", hint=hint)
+    package = importlib.util.find_spec("tinymesa")
+    library = Path(package.origin).with_name("libtinymesa.so") if package and package.origin else None
+    if library is None or not library.is_file():
+        raise EnvironmentMissing(f"tinymesa {found} is without its libtinymesa.so", hint=hint)
+    return found, str(library)

@@ -374,6 +374,11 @@ def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
             f"{total['packets']:,} packets, {total['macs_per_packet']:.1f} MAC/packet: "
             f"{total['percent_of_bound']:.1f} % of {target}'s peak of {PEAK}"
         )
+    if "issue_slots_per_mac" in total:
+        lines.append(
+            f"{total['issue_slots_per_mac']:.2f} issue slots per MAC of 1 x 1 convolutions and Gemm "
+            "(inner: of their loops alone), as Mesa's ir3 compiles NIR written after the OpenCL C"
+        )
     lines.append("memory: " + ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in memory.items()))
     lines.append(f"compiled in {document['compile_seconds']:.1f} s with an empty kernel cache")
     return "\n".join(lines)
@@ -399,6 +404,7 @@ _RATES = {
 _COLUMNS = (
     *("packets", "packets_longer_half", "instructions", "hvx_instructions"),
     *("waves", "wave_instructions", "virtual_us"),
+    *("work_items", "device_us", "inner", "issue_slots"),
 )
 
 

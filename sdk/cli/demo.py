@@ -2,8 +2,8 @@
 
 Accuracy is that of the held-out split, which neither training nor calibration has seen, and all of it runs.
 The device's outputs are compared with the reference on every picture, its layers on the first few. Beside the
-DSP, the same quantised model is compiled for the GPUs that one plugs in over USB, emulated here; they get the
-first pictures of the split.
+DSP, the same quantised model is compiled for the phone's GPU and for those that one plugs in over USB, all
+emulated; they get the first pictures of the split.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXAMPLE = "towline demo"
 
 LAYER_CHECKS = 16
 """Pictures whose every layer is compared; the outputs are compared on all."""
-GPUS = "amd-"
+GPUS = ("adreno-", "amd-")
 """How the names of targets begin that run beside the DSP."""
 EMULATED = "emulated"
 GPU_PICTURES, GPU_LAYER_CHECKS = 90, 4
@@ -140,7 +140,7 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
 def _gpus(
     quantized: Path, inputs: Inputs, labels: NDArray[np.int64], stages: Stages
 ) -> tuple[list[dict[str, Any]], CheckFailed | None]:
-    """The quantised model on the emulated card of each GPU target; and what is wrong, if anything is."""
+    """The quantised model on the emulated device of each GPU target; and what is wrong, if anything is."""
     expected: dict[str, NDArray[np.float32]] = {}
     found: list[dict[str, Any]] = []
     failure = None
@@ -157,8 +157,9 @@ def _gpus(
                 layers = _layers(network, session, inputs[:GPU_LAYER_CHECKS])
                 profile = session.profile()
         except EnvironmentMissing as problem:
-            stages.console.warn(f"{name} is left out: {problem}")
-            found.append({"target": name, "skipped": str(problem)})
+            skipped = f"{problem}; {problem.hint}" if problem.hint else str(problem)
+            stages.console.warn(f"{name} is left out: {skipped}")
+            found.append({"target": name, "skipped": skipped})
             continue
         wrong = int(np.count_nonzero(actual != expected[arithmetic]))
         failure = failure or _failure(wrong, layers)

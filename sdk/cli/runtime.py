@@ -23,8 +23,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, fastrpc (not yet run on hardware); "
-        "default: TOWLINE_DEVICE, or emulated",
+        help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, opencl, opencl:N, fastrpc (not yet run on "
+        "hardware); default: TOWLINE_DEVICE, or emulated",
     )
     parser.add_argument(
         "--firmware",

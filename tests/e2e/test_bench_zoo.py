@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sdk.cli import bench_zoo, main
+from sdk.errors import EnvironmentMissing
 from sdk.target import target_names
 from sdk.zoo import NETWORKS
 
@@ -55,12 +56,30 @@ def test_a_wrong_layer_is_a_failure(capsys, monkeypatch):
     assert all(row["mismatches"] for row in document["result"]["networks"])
 
 
+def test_a_target_without_its_tools_is_left_out_unless_it_is_the_one(capsys, monkeypatch, tmp_path):
+    def measured(network, model, target, *_):
+        if target == "adreno-a6xx":
+            raise EnvironmentMissing("there is no OpenCL platform", hint="install one")
+        row = dict.fromkeys(("mismatches", "elements", "count", "bytes", "compile_seconds"), 0)
+        return row | {"network": network, "target": target, "counter": "bytes"}
+
+    monkeypatch.setattr(bench_zoo, "_measured", measured)
+    monkeypatch.setattr(bench_zoo, "quantized_benchmark", lambda name, directory: tmp_path)
+    assert main(["bench", "zoo", "--json"]) == 0
+    said = capsys.readouterr()
+    rows = json.loads(said.out)["result"]["networks"]
+    assert {row["target"] for row in rows} == {*target_names()} - {"adreno-a6xx"}
+    assert said.err.count("adreno-a6xx is left out: there is no OpenCL platform; install one") == 1
+    code, document = call(capsys, "bench", "zoo", "--target", "adreno-a6xx")
+    assert (code, document["error"]["hint"]) == (3, "install one")
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (("zoo", "--baseline", "b.json"), "--baseline"),
         (("zoo", "--target", "vax"), "vax"),
-        (("zoo_1.0_7", "--target", "c"), "7"),
+        pytest.param(("zoo_1.0_7", "--target", "c"), "7", marks=pytest.mark.slow),
         (("zoo_1", "--target", "c"), "zoo_1"),
     ],
 )

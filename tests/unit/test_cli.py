@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError
 
 import numpy as np
@@ -189,7 +190,9 @@ def test_doctor_requires_the_extra_only_of_an_install_that_compiles(compiles, ca
     installed = doctor.distribution
     monkeypatch.setattr(doctor, "distribution", distribution)
     # onnx is there, but its files are damaged; or it is not there
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if compiles else None)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: ModuleSpec(name, None) if compiles else None
+    )
     monkeypatch.setenv("TOWLINE_CLANG", "/nowhere/clang")
     code, out, err = run(capsys, "doctor")
     assert code == (3 if compiles else 0)

@@ -1,0 +1,124 @@
+"""Pools, and the elementwise operators that went into no product."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dsp.adreno.context import (
+    Context,
+    Fields,
+    Operand,
+    Value,
+    checked,
+    items,
+    range_fields,
+    range_operands,
+    scale_operand,
+)
+from dsp.adreno.gather import spread
+from dsp.adreno.products import window_fields
+from sdk.arithmetic import scale_ratio
+from sdk.errors import Unsupported
+from sdk.graph import Add, AveragePool, GlobalAveragePool, Lookup, MaxPool, Mul, Requantize
+
+COUNTS_LIMIT = 1 << 20
+"""Elements of a window whose means divide by what it covers: a table has a scale for each count."""
+
+
+def pool(context: Context, node: AveragePool | GlobalAveragePool | MaxPool) -> None:
+    graph = context.graph
+    x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+    source = context.read(x.name)
+    kernel = x.shape[2:] if isinstance(node, GlobalAveragePool) else node.kernel
+    y = context.make(out.name)
+    operands = [Operand("x", "source", source), Operand("y", "target", y)]
+    fields: Fields = {"window": window_fields(node, kernel), "from": source.layout, "to": y.layout}
+    if isinstance(node, MaxPool):
+        context.step([node], "max_pool", operands, [("pool", fields)], items(y.layout))
+        return
+    area = math.prod(kernel)
+    by_count = isinstance(node, AveragePool) and not node.count_include_pad and any(node.pads)
+    if by_count and area > COUNTS_LIMIT:
+        raise Unsupported(f"its window of {list(kernel)} is out of all proportion")
+    counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
+    with np.errstate(all="ignore"):  # an infinity is refused
+        scales = np.float32(x.scale) / (np.float32(out.scale) * counts)  # in the order of `sdk.reference`
+    operands[1:1] = [Operand("tables", "tables")]
+    operands += [Operand("scales", "int", context.table(checked(scales).astype("<f4")))]
+    arguments = [operand.name for operand in operands]
+    operands += range_operands("", out.zero_point, node.clamp)
+    fields = {"zero_point": x.zero_point, "by_count": int(by_count)} | fields
+    structs: list[tuple[str, Fields]] = [("pool", fields), ("range", range_fields(""))]
+    context.step([node], "average_pool", operands, structs, items(y.layout), arguments=arguments)
+
+
+def elementwise(context: Context, node: Add | Mul | Lookup | Requantize) -> None:
+    graph = context.graph
+    x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+    if isinstance(node, Mul):
+        _mul(context, node)
+        return
+    operands = [Operand("x", "source", context.read(x.name))]
+    structs: list[tuple[str, Fields]] = [("range", range_fields(""))]
+    match node:
+        case Add():
+            other = graph.tensor(node.inputs[1])
+            operands += [
+                Operand("other", "source", context.read(other.name)),
+                Operand("y", "target", context.make(out.name)),
+                Operand("x_zero_point", "float", float(x.zero_point)),
+                scale_operand("ratio", scale_ratio(x.scale, over=out.scale)),
+                Operand("other_zero_point", "float", float(other.zero_point)),
+                scale_operand("other_ratio", scale_ratio(other.scale, over=out.scale)),
+            ]
+        case Requantize():
+            operands += [
+                Operand("y", "target", context.make(out.name)),
+                Operand("x_zero_point", "int", x.zero_point),
+                scale_operand("scale", scale_ratio(x.scale, over=out.scale)),
+            ]
+        case Lookup():
+            operands += [
+                Operand("tables", "tables"),
+                Operand("y", "target", context.make(out.name)),
+                Operand("table", "int", context.lookup_table(node)),
+            ]
+            structs = []
+    made = context.values[out.name].layout
+    structs.insert(0, ("texels", {"columns": made.columns, "rows": made.rows}))
+    arguments = [operand.name for operand in operands]
+    if not isinstance(node, Lookup):
+        operands += range_operands("", out.zero_point, node.clamp)
+    grid = made.columns, made.rows, 1
+    context.step([node], node.op.lower(), operands, structs, grid, arguments=arguments)
+
+
+def _mul(context: Context, node: Mul) -> None:
+    graph = context.graph
+    x, other, out = (graph.tensor(name) for name in (*node.inputs, node.output))
+    factor = _factor(context, node)
+    source = context.read(x.name)
+    y = context.make(out.name)
+    operands = [
+        Operand("x", "source", source),
+        Operand("other", "source", factor),
+        Operand("y", "target", y),
+        Operand("x_zero_point", "int", x.zero_point),
+        Operand("other_zero_point", "int", other.zero_point),
+        scale_operand("scale", scale_ratio(x.scale, other.scale, over=out.scale)),
+    ]
+    arguments = [operand.name for operand in operands]
+    operands += range_operands("", out.zero_point, node.clamp)
+    fields: Fields = {"one": int(factor.layout.channels == 1), "from": source.layout, "other": factor.layout}
+    structs: list[tuple[str, Fields]] = [("mul", fields), ("range", range_fields(""))]
+    context.step([node], "mul", operands, structs, items(y.layout), arguments=arguments)
+
+
+def _factor(context: Context, node: Mul) -> Value:
+    """The second operand; repeated first where it is smaller and no picture."""
+    x, other = (context.graph.tensor(name) for name in node.inputs)
+    if other.shape != x.shape and other.size > 1 and (len(x.shape) != 4 or x.shape[0] != 1):
+        return spread(context, node)
+    return context.read(other.name)

@@ -1,0 +1,88 @@
+"""Static figures of the Adreno target: what its inner loops cost on Adreno 630, without one at hand.
+
+The figures are counts in machine code that Mesa's ir3 makes for Adreno 630 of NIR that is written by hand
+after kernels/pointwise.cl and kernels/depthwise.cl (`kernels`). They are that NIR's: a driver's compiler
+makes other code of the OpenCL C. Nothing is run, and no time follows from them. Issue slots are the cycles
+in which an instruction of a fibre is issued or, by (nop) and `nop`, none can be; waits for texels and
+memory come on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dsp.adreno.ir3.child import Figures, Kernel, figures
+from dsp.adreno.ir3.kernels import ALONE, KERNELS, WITH_ADD, WITH_LOOKUP, iterations, macs_of_iteration
+
+if TYPE_CHECKING:  # the child, which imports this package, does without numpy
+    from dsp.adreno.plan import Plan, StepPlan
+
+Counters = dict[str, int | float]
+
+
+@dataclass(frozen=True)
+class Static:
+    """Figures of a program.
+
+    Attributes:
+        layers: of each step, for `LayerProfile.counters`; empty for a step whose kernel has no NIR:
+            `inner`, issue slots per multiply-accumulate in the inner loop; `issue_slots`, `instructions` and
+            `nops` of all its fibres in one inference, idle ones included; `spills` in its code.
+        total: the sums; and `issue_slots_per_mac` over all 1 x 1 convolutions and Gemm, with their
+            requantisation.
+    """
+
+    layers: Sequence[Counters]
+    total: Counters
+
+
+def static(plan: Plan) -> Static:
+    """The figures of a program.
+
+    Raises:
+        EnvironmentMissing: tinymesa is not installed, or of another release.
+        BuildFailed: Mesa did not take a kernel.
+    """
+    kernels = {number: kernel for number, step in enumerate(plan.steps) if (kernel := _kernel(plan, step))}
+    made = dict(zip(kernels, figures(list(kernels.values())), strict=True))
+    layers: list[Counters] = [{} for _ in plan.steps]
+    total: Counters = {}
+    slots = macs = 0
+    for number, step in enumerate(plan.steps):
+        if number in made:
+            layers[number] = _counters(step, kernels[number], made[number])
+            for name in ("issue_slots", "instructions", "nops", "spills"):
+                total[name] = total.get(name, 0) + layers[number][name]
+            if kernels[number].function == "pointwise":
+                slots += int(layers[number]["issue_slots"])
+                macs += step.macs
+    if macs:
+        total["issue_slots_per_mac"] = slots / macs
+    return Static(layers, total)
+
+
+FUSED = {"Add": WITH_ADD, "Lookup": WITH_LOOKUP}
+"""By the operator behind the convolution."""
+
+
+def _kernel(plan: Plan, step: StepPlan) -> Kernel | None:
+    kernel = plan.kernels[step.kernel]
+    if kernel.function not in KERNELS:
+        return None
+    fused = FUSED.get(step.op.partition("+")[2], ALONE)
+    return Kernel(kernel.function, {**kernel.constants, "fused": fused}, step.local)
+
+
+def _counters(step: StepPlan, kernel: Kernel, made: Figures) -> Counters:
+    trips, fibres = iterations(kernel.function, kernel.constants), math.prod(step.range)
+    inner = made.depths[-1].slots / macs_of_iteration(kernel.function, kernel.constants)
+    return {
+        "inner": round(inner, 3),
+        "issue_slots": fibres * made.total("slots", trips),
+        "instructions": fibres * made.total("instructions", trips),
+        "nops": fibres * made.total("nops", trips),
+        "spills": made.spills,
+    }

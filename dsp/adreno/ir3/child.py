@@ -1,0 +1,154 @@
+"""What ir3 makes of a kernel of ours: figures, worked out in a child process and kept.
+
+A child, because Mesa ends its process at what it takes for a malformed shader. All that determines a figure
+is in the name under which it is kept: the kernel, tinymesa's version, and this package's source.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dsp.adreno.ir3.listing import Count
+from sdk import cache, toolchain
+from sdk.errors import BuildFailed, InternalError, OutputFailed
+
+SECONDS = 120
+"""A child that takes longer is stopped. A kernel takes some hundredths of a second."""
+
+PREFIXES = ("IR3_", "FD_", "MESA_", "NIR_")
+"""Environment variables by which Mesa is debugged; they change what it makes."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of ours; kernels that are equal have equal figures.
+
+    Attributes:
+        function: of kernels/*.cl.
+        constants: what that function is given at each launch alike, by its name in OpenCL C: "from.width".
+        local: work-items of a work-group.
+    """
+
+    function: str
+    constants: Mapping[str, int]
+    local: tuple[int, int, int]
+
+    @property
+    def text(self) -> str:
+        """JSON on one line."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Machine code for Adreno 630, counted.
+
+    Attributes:
+        depths: what lies outside of loops, in the loop, in the loop in that; each instruction once.
+        registers: full registers of four components.
+        waves: that fit a processor at once, of 16.
+        spills: stores to and loads from private memory.
+        ss, sy: instructions that wait for others to complete.
+        stalls: cycles that ir3 expects to be lost by that.
+        operations: of an iteration of the innermost loop as built: "texture 0" and "texture 1" are reads of
+            activations and of weights, "products" the multiplications.
+    """
+
+    depths: Sequence[Count]
+    registers: int
+    waves: int
+    spills: int
+    ss: int
+    sy: int
+    stalls: int
+    operations: Mapping[str, int]
+
+    @staticmethod
+    def of(document: Any) -> Figures:
+        """From JSON.
+
+        Raises:
+            TypeError, KeyError: it is none.
+        """
+        return Figures(**{**document, "depths": [Count(**one) for one in document["depths"]]})
+
+    def total(self, name: str, trips: Sequence[int]) -> int:
+        """Sum of "slots", "instructions" or "nops" of one work-item.
+
+        Args:
+            name: of a field of `Count`.
+            trips: how often each depth is gone through, from the outermost.
+
+        Raises:
+            InternalError: the kernel has another number of loops.
+        """
+        if len(trips) != len(self.depths):
+            raise InternalError(f"{len(trips) - 1} loops have become {len(self.depths) - 1} in machine code")
+        return sum(times * int(getattr(one, name)) for times, one in zip(trips, self.depths, strict=True))
+
+
+def figures(kernels: Sequence[Kernel]) -> list[Figures]:
+    """The figures of each.
+
+    Raises:
+        EnvironmentMissing: no tinymesa of the release that we know.
+        BuildFailed: Mesa did not take a kernel, or took too long.
+    """
+    version, _ = toolchain.tinymesa()
+    directory = cache.directory("ir3")
+    names = {one.text: directory / f"{cache.digest([version, _source(), one.text])}.json" for one in kernels}
+    known = {text: _kept(path) for text, path in names.items()}
+    missing = [text for text, made in known.items() if made is None]
+    for text, made in zip(missing, _child(missing), strict=True):
+        known[text] = Figures.of(made)
+        try:
+            cache.keep(names[text], json.dumps(made).encode())
+        except OutputFailed:
+            continue  # it is worked out again next time
+    return [made for one in kernels if (made := known[one.text]) is not None]
+
+
+def _kept(path: Path) -> Figures | None:
+    try:
+        return Figures.of(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+@functools.cache
+def _source() -> str:
+    """A digest of what makes NIR and counts in it."""
+    return cache.digest(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+
+
+def _child(kernels: Sequence[str]) -> Iterator[Any]:
+    """The figures as JSON values, in order."""
+    if not kernels:
+        return
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
+    root = str(Path(__file__).parents[3])
+    clean["PYTHONPATH"] = os.pathsep.join(filter(None, (root, clean.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            toolchain.dying_with_us([sys.executable, "-P", "-m", "dsp.adreno.ir3"]),
+            input="\n".join(kernels).encode(),
+            capture_output=True,
+            timeout=SECONDS,
+            env=clean,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"it did not finish within {SECONDS} s and was stopped", where="tinymesa") from None
+    lines = done.stdout.splitlines()
+    if done.returncode or len(lines) != len(kernels):
+        where = f"tinymesa, kernel {kernels[min(len(lines), len(kernels) - 1)]}"
+        raise BuildFailed(toolchain.failure("tinymesa", done.returncode, done.stderr).message, where=where)
+    yield from map(json.loads, lines)

@@ -1,0 +1,265 @@
+"""NIR of kernels/pointwise.cl and kernels/depthwise.cl, written by hand.
+
+tinymesa has no OpenCL front end, so these follow the OpenCL C function by function, and the figures made of
+them are this NIR's. tests/unit/test_ir3_loops.py holds the inner loops equal to what clang makes of the
+OpenCL C: the same reads of activations, reads of weights and multiplications per iteration.
+
+What is the same for all launches of a kernel is a constant here as there; the rest are arguments.
+Work-items are numbered without a global offset.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dsp.adreno.ir3.mesa import Mesa
+from dsp.adreno.ir3.shader import Compiled, Operand, Shader, Value
+from sdk.errors import BuildFailed
+
+X, WEIGHTS, OTHER = 0, 1, 2
+"""Textures."""
+Y = 0
+"""The image that is written."""
+TABLES, AT, NUMBERS = 0, 1, 2
+"""Arguments: a pointer, where in it, and the floats of `struct output`."""
+ALONE, WITH_ADD, WITH_LOOKUP = 0, 1, 2
+"""`output.fused` of kernels/products.cl."""
+
+Constants = Mapping[str, int]
+Kernel = Callable[[Shader, Constants], None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """struct picture of kernels/texel.cl."""
+
+    blocks: int
+    height: int
+    width: int
+    fold: int
+
+    @staticmethod
+    def of(constants: Constants, name: str) -> Picture:
+        return Picture(*(constants[f"{name}.{field}"] for field in ("blocks", "height", "width", "fold")))
+
+    def column(self, s: Shader, block: Value, w: Operand) -> Value:
+        if self.fold == 1:
+            return s.alu("iadd", w, 0)
+        return mad24(s, s.alu("iand", block, self.fold - 1), self.width, w)
+
+    def row(self, s: Shader, block: Value, h: Operand) -> Value:
+        below = block if self.fold == 1 else s.alu("ushr", block, self.fold.bit_length() - 1)
+        return mad24(s, below, self.height, h)
+
+
+def mad24(s: Shader, a: Operand, b: Operand, c: Operand) -> Value:
+    return s.alu("iadd", s.alu("imul24", a, b), c)
+
+
+def multiply(s: Shader, sums: Sequence[Value], a: Sequence[Operand], b: Sequence[Operand]) -> None:
+    """mad24(a, b, sums) of int4, back into the registers of the sums."""
+    s.tally("products", len(sums))
+    for register, one, other in zip(sums, a, b, strict=True):
+        s.write(register, mad24(s, one, other, s.read(register)))
+
+
+# -- kernels/pointwise.cl ---------------------------------------------------------------------------------
+
+
+def pointwise(s: Shader, k: Constants) -> None:
+    """`pixels` of a row x 4 output channels a work-item."""
+    source, weights, to = (Picture.of(k, name) for name in ("from", "weights", "to"))
+    with work_item(s, to, k["pixels"]) as (w, h, block):
+        sums, scale = begin(s, block, k["pixels"])
+        at, line = weights.column(s, block, 0), weights.row(s, block, 0)
+        lines = [s.alu("iadd", line, n) for n in range(4)]
+
+        def products(side: Operand, start: Operand) -> None:
+            row = s.register(h)
+            with counted(s, source.blocks, start=side, step=source.fold) as b:
+                tile = [s.texel(WEIGHTS, s.alu("iadd", at, b), one, signed=True) for one in lines]
+                for p, total in enumerate(sums):
+                    texel = s.texel(X, s.alu("iadd", start, p), s.read(row))
+                    for channel, weight in zip(texel, zip(*tile, strict=True), strict=True):
+                        multiply(s, total, [channel] * 4, weight)
+                s.write(row, s.alu("iadd", s.read(row), source.height))
+
+        if source.fold == 1:
+            products(0, w)
+        else:
+            with counted(s, source.fold) as side:
+                products(side, mad24(s, side, source.width, w))
+        finish(s, k, to, (block, h, w), sums, scale)
+
+
+# -- kernels/depthwise.cl ---------------------------------------------------------------------------------
+
+
+def depthwise(s: Shader, k: Constants) -> None:
+    """`pixels` of a row x 4 channels a work-item, the columns of the window unrolled."""
+    source, to = Picture.of(k, "from"), Picture.of(k, "to")
+    stride, columns, pixels = k["window.stride_x"], k["window.columns"], k["pixels"]
+    beyond = source.width + k["window.left"] - (to.width - pixels) * stride
+    with work_item(s, to, pixels) as (w, h, block):
+        left = mad24(s, w, stride, -k["window.left"])
+        sums, scales = begin(s, block, pixels)
+
+        with counted(s, k["window.rows"]) as ky:
+            in_y = in_h = mad24(
+                s, h, k["window.stride_y"], mad24(s, ky, k["window.step_y"], -k["window.top"])
+            )
+            if k["outside"]:
+                in_h = s.alu("imin", s.alu("imax", in_y, 0), source.height - 1)
+            taps = [s.texel(WEIGHTS, mad24(s, ky, columns, kx), block, signed=True) for kx in range(columns)]
+            for j in range((pixels - 1) * stride + columns):
+                in_x = in_w = s.alu("iadd", left, j)
+                if j < k["window.left"]:
+                    in_w = s.alu("imax", in_w, 0)
+                if j >= beyond:
+                    in_w = s.alu("imin", in_w, source.width - 1)
+                moved = [s.alu("ine", a, b) for a, b in ((in_h, in_y), (in_w, in_x)) if a is not b]
+                texel = s.texel(X, source.column(s, block, in_w), source.row(s, block, in_h))
+                texel = _unless(s, moved, texel, k["zero_point"])
+                for p, total in enumerate(sums):
+                    if 0 <= j - p * stride < columns:
+                        multiply(s, total, texel, taps[j - p * stride])
+        finish(s, k, to, (block, h, w), sums, scales)
+
+
+def _unless(s: Shader, conditions: Sequence[Value], texel: list[Value], other: int) -> list[Value]:
+    """The texel, or four times `other` if one of the conditions holds."""
+    if not conditions:
+        return texel
+    any_of = functools.reduce(lambda a, b: s.alu("ior", a, b), conditions)
+    return [s.alu("bcsel", any_of, other, number) for number in texel]
+
+
+# -- kernels/products.cl and what a compiler adds ---------------------------------------------------------
+
+
+@contextmanager
+def work_item(s: Shader, to: Picture, pixels: int) -> Iterator[tuple[Value, Value, Value]]:
+    """(first column, row, block) of a work-item's strip, and what it does if it has something to do."""
+    group = s.components(s.intrinsic("load_workgroup_id", components=3))
+    item = s.components(s.intrinsic("load_local_invocation_id", components=3))
+    w, h, block = (mad24(s, *three) for three in zip(group, s.local, item, strict=True))
+    w = s.alu("imul24", w, pixels) if pixels > 1 else w
+    inside = s.alu("iand", s.alu("ilt", w, to.width), s.alu("ilt", h, to.height))
+    with s.when(s.alu("iand", inside, s.alu("ilt", block, to.blocks))):
+        yield s.alu("imin", w, to.width - pixels), h, block
+
+
+@contextmanager
+def counted(s: Shader, end: int, *, start: Operand = 0, step: int = 1) -> Iterator[Value]:
+    """The counter of a C `for` from `start` to before `end`, which is gone through at least once."""
+    counter = s.register(start)
+    with s.loop():
+        i = s.read(counter)
+        yield i
+        following = s.alu("iadd", i, step)
+        s.write(counter, following)
+        s.leave_if(s.alu("ige", following, end))
+
+
+def begin(s: Shader, block: Value, pixels: int) -> tuple[list[list[Value]], list[Value]]:
+    """(registers of the sums, of each pixel four, that begin with the block's biases; its scales)."""
+    tables, index = s.argument(TABLES, pointer=True), s.alu("iadd", s.argument(AT), s.alu("ishl", block, 1))
+    biases = s.load_int4(tables, index)
+    scales = s.load_int4(tables, s.alu("iadd", index, 1))
+    return [[s.register(bias) for bias in biases] for _ in range(pixels)], scales
+
+
+def finish(
+    s: Shader,
+    k: Constants,
+    to: Picture,
+    at: tuple[Value, Value, Value],
+    sums: Sequence[Sequence[Value]],
+    scale: Sequence[Value],
+) -> None:
+    """Requantise and store a strip that begins at (block, row, column)."""
+    block, h, w = at
+    for p, total in enumerate(sums):
+        _finish(s, k, to, (block, h, s.alu("iadd", w, p)), total, scale)
+
+
+def _finish(
+    s: Shader,
+    k: Constants,
+    to: Picture,
+    at: tuple[Value, Value, Value],
+    sums: Sequence[Value],
+    scale: Sequence[Value],
+) -> None:
+    """Requantise four sums, with what is fused to the convolution, and store the texel."""
+    block, h, w = at
+    numbers = map(s.argument, range(NUMBERS, NUMBERS + 16))
+
+    def clamped(x: Value, low: Value, high: Value) -> Value:
+        return s.alu("fmin", s.alu("fmax", s.alu("fround_even", x), low), high)
+
+    x, y = to.column(s, block, w), to.row(s, block, h)
+    low, high, zero_point = next(numbers), next(numbers), next(numbers)
+    products = [s.alu("fmul", s.alu("i2f32", s.read(a)), b) for a, b in zip(sums, scale, strict=True)]
+    own = [clamped(product, low, high) for product in products]
+    if k["fused"] == WITH_ADD:
+        ratio, other_ratio, other_zero = next(numbers), next(numbers), next(numbers)
+        low, high, zero_point = next(numbers), next(numbers), next(numbers)
+        operand = [s.alu("fsub", s.alu("i2f32", q), other_zero) for q in s.texel(OTHER, x, y)]
+        own = [
+            clamped(s.alu("fadd", s.alu("fmul", a, ratio), s.alu("fmul", b, other_ratio)), low, high)
+            for a, b in zip(own, operand, strict=True)
+        ]
+    result = [s.alu("f2i32", s.alu("fadd", q, zero_point)) for q in own]
+    if k["fused"] == WITH_LOOKUP:
+        table = s.alu("ishl", next(numbers), 4)
+        pointer = s.argument(TABLES, pointer=True)
+        result = [s.load_uchar(pointer, s.alu("iadd", table, q)) for q in result]
+    s.store_texel(Y, x, y, s.vector(*result))
+
+
+KERNELS: Mapping[str, Kernel] = {"pointwise": pointwise, "depthwise": depthwise}
+"""By the name of the OpenCL C function."""
+
+
+MOST = 256
+"""Pixels of a work-item, columns, and texels that it loads of a row: a kernel grows by them. No layer of
+`dsp.adreno.products` has as many; plans come from files."""
+
+
+def iterations(function: str, k: Constants) -> list[int]:
+    """How often a work-item goes through what lies outside of loops, in the loop, in the loop in that."""
+    if function == "depthwise":
+        return [1, k["window.rows"]]
+    fold, blocks = k["from.fold"], k["from.blocks"]
+    return [1, blocks] if fold == 1 else [1, fold, blocks]
+
+
+def macs_of_iteration(function: str, k: Constants) -> int:
+    """Multiply-accumulates of an iteration of the innermost loop."""
+    return k["pixels"] * (16 if function == "pointwise" else 4 * k["window.columns"])
+
+
+def compiled(mesa: Mesa, function: str, constants: Constants, local: tuple[int, int, int]) -> Compiled:
+    """Machine code of a kernel of ours.
+
+    Args:
+        mesa: the library.
+        function: of `KERNELS`.
+        constants: its launches' common numbers, named as in OpenCL C: "pixels", "from.width", "fused".
+        local: work-items of a work-group.
+
+    Raises:
+        KeyError: a constant is missing.
+        BuildFailed: one would be unrolled too often.
+    """
+    pixels, columns = constants["pixels"], constants.get("window.columns", 1)
+    texels = (pixels - 1) * constants.get("window.stride_x", 1) + columns
+    if not all(1 <= count <= MOST for count in (pixels, columns, texels)):
+        raise BuildFailed(f"{pixels} pixels, {columns} columns and {texels} texels are not unrolled")
+    shader = Shader(mesa, function, local)
+    KERNELS[function](shader, constants)
+    return shader.compile()

@@ -1,0 +1,298 @@
+"""Building a compute shader in NIR, and what ir3 makes of it.
+
+The operations are NIR's, by NIR's names; what OpenCL C has beyond them is put together in `kernels`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import byref, c_uint8
+from ctypes import c_uint16 as u16
+from ctypes import c_uint32 as u32
+from ctypes import c_uint64 as u64
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dsp.adreno.ir3 import mesa as m
+from dsp.adreno.ir3.mesa import Info, Mesa
+from sdk.errors import EnvironmentMissing
+
+
+@dataclass(frozen=True)
+class Value:
+    """A nir_def: one to four numbers that an instruction makes."""
+
+    at: int
+
+    @property
+    def components(self) -> int:
+        return c_uint8.from_address(self.at + m.DEF_COMPONENTS).value
+
+
+Operand = Value | int | float
+"""A Python int stands for a 32-bit constant, a float for a binary32."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code of a shader.
+
+    Attributes:
+        info: what ir3 counts of it.
+        listing: its disassembly.
+        operations: what was tallied of the innermost loop's NIR.
+    """
+
+    info: Info
+    listing: str
+    operations: Mapping[str, int]
+
+
+class Shader:
+    """A compute shader being built. Everything is inserted at the end of the innermost open block.
+
+    Args:
+        mesa: the library.
+        name: for Mesa's messages.
+        local: work-items of a work-group in x, y, z.
+    """
+
+    def __init__(self, mesa: Mesa, name: str, local: tuple[int, int, int]) -> None:
+        self._mesa, self._lib = mesa, mesa.lib
+        self._builder = mesa.lib.nir_builder_init_simple_shader(m.COMPUTE, mesa.nir_options, name.encode())
+        self.local = local
+        self.operations: Mapping[str, int] | None = None
+        self._tally: Counter[str] = Counter()
+        for axis, size in enumerate(local):
+            u16.from_address(self._builder.shader + m.SHADER_WORKGROUP + 2 * axis).value = size
+        self._count(m.SHADER_NUM_UBOS, 1)
+
+    def tally(self, name: str, count: int = 1) -> None:
+        """Count operations; `operations` are those of the loop that was closed first, the innermost."""
+        self._tally[name] += count
+
+    @property
+    def text(self) -> str:
+        """As Mesa prints it."""
+        return self._mesa.text(self._builder.shader)
+
+    # -- values -----------------------------------------------------------------------------------------
+
+    def constant(self, value: float) -> Value:
+        """A scalar of 32 bits."""
+        bits = int.from_bytes(struct.pack("<f", value), "little") if isinstance(value, float) else value
+        made = self._lib.nir_load_const_instr_create(self._builder.shader, 1, 32)
+        u64.from_address(made + m.CONST_VALUE).value = bits & 0xFFFFFFFF
+        return self._insert(made, m.CONST_DEF)
+
+    def alu(self, op: str, *operands: Operand) -> Value:
+        """An operation of up to four operands, for example "iadd"."""
+        values = [self._value(operand).at for operand in operands]
+        build = getattr(self._lib, f"nir_build_alu{len(values)}")
+        return Value(build(byref(self._builder), self._mesa.op(op), *values))
+
+    def vector(self, *operands: Operand) -> Value:
+        return self.alu(f"vec{len(operands)}", *operands)
+
+    def components(self, value: Value) -> list[Value]:
+        """The numbers of a vector of 32-bit ones, apart."""
+        return [self._component(value, number) for number in range(value.components)]
+
+    def _component(self, value: Value, number: int) -> Value:
+        made = self._lib.nir_alu_instr_create(self._builder.shader, self._mesa.op("mov"))
+        u64.from_address(made + m.ALU_SRC + m.SRC_SSA).value = value.at
+        c_uint8.from_address(made + m.ALU_SWIZZLE).value = number
+        self._lib.nir_def_init(made, made + m.ALU_DEF, 1, 32)
+        return self._insert(made, m.ALU_DEF)
+
+    def intrinsic(
+        self,
+        op: str,
+        *operands: Operand,
+        components: int = 0,
+        bits: int = 32,
+        first: bool = False,
+        indices: Mapping[str, int] = MappingProxyType({}),
+    ) -> Value:
+        """An intrinsic.
+
+        Args:
+            op: its name.
+            operands: its sources.
+            components: of its result, or of what it stores, where its description leaves that open.
+            bits: of a component of its result.
+            first: it goes to the start of the shader, as declarations do.
+            indices: its constant indices by name; the others are 0.
+
+        Raises:
+            TypeError: it has another number of sources, or no such index.
+        """
+        values = [self._value(operand) for operand in operands]
+        number, info = self._mesa.intrinsic(op)
+        if info.sources != len(values):
+            raise TypeError(f"{op} has {info.sources} sources, not {len(values)}")
+        made = self._lib.nir_intrinsic_instr_create(self._builder.shader, number)
+        if info.open_size:
+            c_uint8.from_address(made + m.INTRINSIC_COMPONENTS).value = components
+        for position, value in enumerate(values):
+            u64.from_address(made + m.INTRINSIC_SRC + m.SRC_SIZE * position + m.SRC_SSA).value = value.at
+        for name, index in indices.items():
+            slot = info.index_map[self._mesa.index(name)]
+            if not slot:
+                raise TypeError(f"{op} has no index {name}")
+            u32.from_address(made + m.INTRINSIC_INDEX + 4 * (slot - 1)).value = index
+        if info.has_dest:
+            self._lib.nir_def_init(made, made + m.INTRINSIC_DEF, components or info.dest_components, bits)
+        return self._insert(made, m.INTRINSIC_DEF, first=first)
+
+    # -- variables and control flow ---------------------------------------------------------------------
+
+    def register(self, value: Operand) -> Value:
+        """A variable of 32 bits that begins as `value`; it becomes SSA when the shader is compiled."""
+        register = self.intrinsic("decl_reg", first=True, indices={"num_components": 1, "bit_size": 32})
+        self.write(register, value)
+        return register
+
+    def read(self, register: Value) -> Value:
+        return self.intrinsic("load_reg", register, components=1)
+
+    def write(self, register: Value, value: Operand) -> None:
+        self.intrinsic("store_reg", value, register, components=1, indices={"write_mask": 1})
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """A loop that stays one, however few its iterations; `leave_if` ends it."""
+        loop = self._lib.nir_push_loop(byref(self._builder))
+        u32.from_address(loop + m.LOOP_CONTROL).value = m.DONT_UNROLL
+        self._tally.clear()
+        yield
+        if self.operations is None:
+            self.operations = dict(self._tally)
+        self._lib.nir_pop_loop(byref(self._builder), loop)
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """What is done if the condition holds."""
+        branch = self._lib.nir_push_if(byref(self._builder), condition.at)
+        yield
+        self._lib.nir_pop_if(byref(self._builder), branch)
+
+    def leave_if(self, condition: Value) -> None:
+        """`break` out of the innermost loop."""
+        with self.when(condition):
+            self._insert(self._lib.nir_jump_instr_create(self._builder.shader, m.BREAK), 0)
+
+    # -- memory -----------------------------------------------------------------------------------------
+
+    def texel(self, texture: int, x: Operand, y: Operand, *, signed: bool = False) -> list[Value]:
+        """read_imageui or read_imagei without a sampler, of a read-only 2-D image: four numbers."""
+        coordinates = self.vector(x, y)
+        made = self._lib.nir_tex_instr_create(self._builder.shader, 1)
+        u32.from_address(made + m.TEX_DIM).value = m.DIM_2D
+        c_uint8.from_address(made + m.TEX_TYPE).value = m.INT32 if signed else m.UINT32
+        u32.from_address(made + m.TEX_OP).value = m.TXF
+        u32.from_address(made + m.TEX_COORDS).value = 2
+        u32.from_address(made + m.TEX_TEXTURE).value = texture
+        source = u64.from_address(made + m.TEX_SRC).value
+        u64.from_address(source + m.SRC_SSA).value = coordinates.at
+        u32.from_address(source + m.TEX_SRC_TYPE).value = m.COORD
+        self._lib.nir_def_init(made, made + m.TEX_DEF, 4, 32)
+        self._count(m.SHADER_NUM_TEXTURES, texture + 1)
+        self.tally(f"texture {texture}")
+        return self.components(self._insert(made, m.TEX_DEF))
+
+    def store_texel(self, image: int, x: Operand, y: Operand, texel: Value) -> None:
+        """write_imageui of four numbers."""
+        self._count(m.SHADER_NUM_IMAGES, image + 1)
+        where = self.vector(x, y, 0, 0)
+        kind = {"image_dim": m.DIM_2D, "access": m.NON_READABLE, "src_type": m.UINT32}
+        self.intrinsic("image_store", image, where, 0, texel, 0, components=4, indices=kind)
+
+    def argument(self, number: int, *, pointer: bool = False) -> Value:
+        """A kernel's argument; ir3 keeps them in the constant file."""
+        # One argument every 16 bytes of the first uniform buffer.
+        where = {"align_mul": 16, "range_base": 0, "range": 1024}
+        value = self.intrinsic("load_ubo", 0, 16 * number, components=2 if pointer else 1, indices=where)
+        return self.alu("pack_64_2x32", value) if pointer else value
+
+    def load_int4(self, pointer: Value, index: Operand) -> list[Value]:
+        """pointer[index] of a `__global const int4 *`, `index` an int."""
+        return self.components(self._load(pointer, self.alu("ishl", self.alu("i2i64", index), 4), 4, 32))
+
+    def load_uchar(self, pointer: Value, index: Operand) -> Value:
+        """pointer[index] of a `__global const uchar *`, `index` an int."""
+        return self.alu("u2u32", self._load(pointer, self.alu("i2i64", index), 1, 8))
+
+    def _load(self, pointer: Value, offset: Value, components: int, bits: int) -> Value:
+        access = {"align_mul": components * bits // 8, "access": m.CAN_REORDER}
+        where = self.alu("iadd", pointer, offset)
+        return self.intrinsic("load_global_constant", where, components=components, bits=bits, indices=access)
+
+    # -- the end ----------------------------------------------------------------------------------------
+
+    def compile(self) -> Compiled:
+        """Machine code for Adreno 630. The shader is used up."""
+        at = self._builder.shader
+        self._lib.nir_validate_shader(at, b"as built")
+        self._lib.nir_lower_reg_intrinsics_to_ssa(at)
+        self._lib.ir3_finalize_nir(self._mesa.compiler, byref(u32(0)), at)
+        options, key = (c_uint8 * m.OPTIONS_SIZE)(), (c_uint8 * m.KEY_SIZE)()
+        shader = self._lib.ir3_shader_from_nir(self._mesa.compiler, at, options, None)
+        variant = self._lib.ir3_shader_create_variant(shader, key, False)
+        info = Info.from_address(variant + m.VARIANT_INFO)
+        code = u64.from_address(variant + m.VARIANT_BIN).value
+        listing = self._mesa.disassemble(code, 4 * info.dwords)
+        return Compiled(info, listing, self.operations or {})
+
+    def _value(self, operand: Operand) -> Value:
+        return operand if isinstance(operand, Value) else self.constant(operand)
+
+    def _insert(self, made: int, result: int, *, first: bool = False) -> Value:
+        insert = self._lib.nir_builder_instr_insert_at_top if first else self._lib.nir_builder_instr_insert
+        insert(byref(self._builder), made)
+        return Value(made + result)
+
+    def _count(self, field: int, count: int) -> None:
+        number = c_uint8.from_address(self._builder.shader + field)
+        number.value = max(number.value, count)
+
+
+LAYOUT = (
+    r"workgroup_size: 7, 5, 3\n",
+    r"num_textures: 6\n",
+    r"num_ubos: 1\n",
+    r"num_images: 10\n",
+    r"load_const \(0x8badf00d\b",
+    r"32 +%\d+ = mov %\d+\.z\n",
+    r"32x4 +%\d+ = \(int32\)txf %\d+ \(coord\), 5 \(texture\)\n",
+    r"@image_store \(%\d+ \(0x9\), .*image_dim=2D, .*access=writeonly, .*src_type=uint32\)",
+    r"32x4 +%\d+ = @load_global_constant \(%\d+\) \(access=reorderable, align_mul=16, ",
+    r"loop \{",
+    r"\bbreak\n",
+)
+"""What Mesa must print of the shader that `check_layout` builds."""
+
+
+def check_layout(mesa: Mesa) -> None:
+    """Build a shader in which every offset is used, and have Mesa tell what it sees.
+
+    Raises:
+        EnvironmentMissing: it sees something else: this Mesa's structs are not as we know them.
+    """
+    shader = Shader(mesa, "layout", (7, 5, 3))
+    shader.constant(0x8BADF00D)
+    texel = shader.texel(5, 11, 13, signed=True)
+    shader.store_texel(9, 17, 19, shader.vector(*texel))
+    shader.load_int4(shader.argument(3, pointer=True), texel[0])
+    with shader.loop():
+        shader.leave_if(shader.alu("ieq", texel[2], 0))
+    for pattern in LAYOUT:
+        if not re.search(pattern, shader.text):
+            raise EnvironmentMissing(
+                f"tinymesa {mesa.version} does not see {pattern!r} in the shader that was built with it",
+                hint=m.HINT,
+            )

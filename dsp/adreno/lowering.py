@@ -1,0 +1,197 @@
+"""From the integer body of a network to launches of kernels.
+
+A node becomes a launch, or another name for texels that are there. An Add goes into the Conv or Gemm that
+feeds it; so does a Lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsp.adreno import source
+from dsp.adreno.context import Context, Kernel, Operand, Step, Value
+from dsp.adreno.elementwise import elementwise, pool
+from dsp.adreno.gather import concat, from_input, pick, reshape, to_output, transpose
+from dsp.adreno.plan import (
+    LIMIT,
+    TEXEL,
+    Argument,
+    KernelPlan,
+    Plan,
+    RowsPlan,
+    StepPlan,
+    StoragePlan,
+    TensorPlan,
+    WeightsPlan,
+)
+from dsp.adreno.products import fusable, product
+from dsp.adreno.workgroups import choose
+from sdk import graph as ops
+from sdk.errors import Unsupported
+from sdk.graph import Graph, Node
+
+WINDOW_LIMIT = 1 << 15
+"""Of padding, strides and dilations: coordinates are multiplied in 24 bits."""
+
+WEIGHTS_ALIGNMENT = 64
+"""Bytes, of each layer's weights."""
+
+MOST = 2**31
+"""Bytes of activations or weights, which no plan reaches."""
+
+
+@dataclass
+class Lowered:
+    """A whole network."""
+
+    plan: Plan
+    weights: bytes
+
+
+def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
+    """Lower a graph of unsigned activations.
+
+    Args:
+        graph: verified; every node is one that the target supports.
+        guard: bytes that are kept free around every tensor; tensors then share no storage.
+        limit: of an image's width and height.
+
+    Raises:
+        Unsupported: a node that has no kernel, or is beyond a limit.
+    """
+    context = Context(graph, limit)
+    fused = fusable(graph)
+    absorbed = {producer.name for producer in fused.values()}
+    for name in graph.inputs:
+        from_input(context, name)
+    for node in graph.nodes:
+        if node.name in fused:
+            product(context, fused[node.name], node)
+        elif node.name not in absorbed:
+            _node(context, node)
+    for name in graph.outputs:
+        to_output(context, name)
+    return _planned(context, guard)
+
+
+def _node(context: Context, node: Node) -> None:
+    if max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations")) >= WINDOW_LIMIT:
+        raise Unsupported("its window is out of all proportion")
+    match node:
+        case ops.Conv() | ops.Gemm():
+            product(context, node, node)
+        case ops.Add() | ops.Mul() | ops.Lookup() | ops.Requantize():
+            elementwise(context, node)
+        case ops.AveragePool() | ops.GlobalAveragePool() | ops.MaxPool():
+            pool(context, node)
+        case ops.Concat():
+            concat(context, node)
+        case ops.Transpose():
+            transpose(context, node)
+        case ops.Resize() | ops.Pad():
+            pick(context, node)
+        case ops.Reshape():
+            reshape(context, node)
+        case _:
+            raise Unsupported("the operator has no kernel")
+
+
+# -- the plan ---------------------------------------------------------------------------------------------
+
+
+def _planned(context: Context, guard: int) -> Lowered:
+    values = _values(context.steps)
+    storages = _storages(values, guard, context.limit)
+    names = source.kernel_names(list(dict.fromkeys(step.kernel for step in context.steps)))
+    blob = bytearray(bytes(context.tables))
+    tables = len(blob)
+    weights = []
+    for texels in context.weights:
+        blob += bytes(-len(blob) % WEIGHTS_ALIGNMENT)
+        height, width = texels.shape[:2]
+        weights.append(WeightsPlan(len(blob), width, height, str(texels.dtype)))
+        blob += texels.astype(texels.dtype.newbyteorder("<")).tobytes()
+    arena_size = sum(TEXEL * storage.width * storage.height for storage in storages)
+    for what, size in (("activations", arena_size), ("weights", len(blob))):
+        if size >= MOST:
+            raise Unsupported(f"its {what} take {size:,} bytes", where=context.graph.name)
+    moments = range(len(context.steps))
+    peak = max(sum(v.layout.size for v in values if v.first <= now <= v.last) for now in moments)
+    plan = Plan(
+        memory={"weights": len(blob), "arena": arena_size, "live_peak": peak},
+        tables=tables,
+        storages=storages,
+        weights=weights,
+        tensors={name: TensorPlan(v.storage, v.layout) for name, v in context.values.items()},
+        buffers=[_rows(value, storages) for value in values],
+        kernels=[KernelPlan(name, one.function, dict(one.constants)) for one, name in names.items()],
+        steps=[_step(step, list(names)) for step in context.steps],
+        source=source.write(names).encode("ascii"),
+    )
+    return Lowered(plan, bytes(blob))
+
+
+def _values(steps: Sequence[Step]) -> list[Value]:
+    """All tensors in texels, in the order in which they are made."""
+    operands = (operand.value for step in steps for operand in step.operands if operand.kind == "target")
+    return [value for value in operands if isinstance(value, Value)]
+
+
+def _storages(values: Sequence[Value], guard: int, limit: int) -> list[StoragePlan]:
+    """Give every tensor its storage, the largest first: the one that must grow least, or a new one."""
+    sizes: list[list[int]] = []
+    tenants: list[list[Value]] = []
+    for value in sorted(values, key=lambda v: (-v.layout.size, v.first, v.name)):
+        columns, rows = value.layout.columns, value.layout.rows
+        best, growth = -1, columns * rows
+        for number, (width, height) in enumerate(sizes):
+            grown = max(width, columns) * max(height, rows) - width * height
+            alone = all(v.last < value.first or value.last < v.first for v in tenants[number])
+            if grown < growth and alone and not guard:
+                best, growth = number, grown
+        if best < 0:
+            best = len(sizes)
+            sizes.append([0, 0])
+            tenants.append([])
+        sizes[best] = [max(sizes[best][0], columns), max(sizes[best][1], rows)]
+        tenants[best].append(value)
+        value.storage = best
+    storages = []
+    offset = 0
+    for width, height in sizes:
+        if guard:
+            width = min(width + -(-guard // TEXEL), limit)
+            height = min(height + -(-guard // (TEXEL * width)), limit)
+        storages.append(StoragePlan(offset, width, height))
+        offset += TEXEL * width * height
+    return storages
+
+
+def _rows(value: Value, storages: Sequence[StoragePlan]) -> RowsPlan:
+    storage, made = storages[value.storage], value.layout
+    size, pitch = TEXEL * made.columns, TEXEL * storage.width
+    return RowsPlan(value.name, storage.offset, size, made.rows, pitch, value.first, value.last)
+
+
+def _step(step: Step, kernels: list[Kernel]) -> StepPlan:
+    local, reason = choose(step.items)
+    return StepPlan(
+        name=step.name,
+        op=step.op,
+        nodes=step.nodes,
+        macs=step.macs,
+        kernel=kernels.index(step.kernel),
+        items=step.items,
+        local=local,
+        reason=reason,
+        trips=step.trips,
+        arguments=[_argument(operand) for operand in step.operands],
+        tensors=step.tensors,
+    )
+
+
+def _argument(operand: Operand) -> Argument:
+    if isinstance(operand.value, Value):
+        return "storage", operand.value.storage
+    return operand.kind, operand.value

@@ -1,0 +1,368 @@
+"""OpenCL devices: which there are, what they can do, and their errors in our words.
+
+Everything goes through pyopencl, so that any OpenCL 1.2 platform will do: PoCL on a laptop, Qualcomm's
+libOpenCL on a phone. Names and limits are those of the OpenCL 1.2 specification, section 4.2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sdk import cache
+from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, Unsupported, UsageError
+from sdk.extras import require
+from sdk.report import size as human
+from sdk.target import Program
+
+if TYPE_CHECKING:
+    from dsp.adreno.runtime import OpenClSession
+
+DEADLINE = 60.0
+"""Seconds that a GPU may take for one inference. A phone's own watchdog (KGSL) resets it long before."""
+EMULATED_DEADLINE = 1800.0
+"""The same of a CPU, which compiles each kernel when it is launched for the first time."""
+
+DOT_PRODUCTS = {
+    "cl_khr_integer_dot_product": ("-cl-std=CL3.0", "-D", "DOT_PRODUCT_KHR"),
+    "cl_qcom_dot_product8": ("-cl-std=CL2.0", "-D", "DOT_PRODUCT_QCOM"),
+}
+"""Extensions with dot products of four 8-bit integers, and the options that have kernels/products.cl use
+them: each in the version of OpenCL C that it belongs to (grade: inferred). The first is features of 3.0; the
+second is built as 2.0. Neither has been tried on a device.
+
+Adreno 630 has none; those alone are used that a device reports.
+"""
+
+POCL = "Portable Computing Language"
+"""PoCL's platform: the OpenCL of those who have no GPU."""
+POCL_CACHE = "POCL_CACHE_DIR"
+"""Where PoCL keeps what it has compiled, each kernel for each size of work-groups; stale it never is."""
+
+INSTALL = "sudo apt-get install pocl-opencl-icd"
+ANDROID_LIBRARIES = ("/vendor/lib64/libOpenCL.so", "/system/vendor/lib64/libOpenCL.so")
+"""Where Android has Qualcomm's OpenCL.
+
+Grade: published by users (github.com/termux/termux-packages/issues/16852, Oblomov/clinfo/issues/46).
+"""
+
+_NO_PLATFORM = -1001  # CL_PLATFORM_NOT_FOUND_KHR, of the ICD loader
+_NO_DEVICE = -1  # CL_DEVICE_NOT_FOUND
+_NO_MEMORY = {
+    -4: "MEM_OBJECT_ALLOCATION_FAILURE",
+    -5: "OUT_OF_RESOURCES",
+    -6: "OUT_OF_HOST_MEMORY",
+    -61: "INVALID_BUFFER_SIZE",
+}
+
+
+log = logging.getLogger(__name__)
+
+
+def _pyopencl() -> Any:
+    """The package; all of it that we use comes from here, so that tests can put another in its place.
+
+    PoCL is told to cache beside us before it is loaded, unless the user has told it where.
+
+    Raises:
+        EnvironmentMissing: it is not installed, or finds no libOpenCL to load.
+    """
+    if POCL_CACHE not in os.environ:
+        os.environ[POCL_CACHE] = str(cache.directory("pocl"))
+    try:
+        return require("pyopencl", extra="opencl")
+    except EnvironmentMissing as problem:
+        if "libOpenCL" in problem.message:
+            raise EnvironmentMissing(problem.message, hint=_install_hint()) from problem
+        raise
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device as OpenCL lists it, and what it can do.
+
+    Attributes:
+        handle: pyopencl.Device.
+        name, vendor, platform, version, driver: as it says of itself.
+        emulated: it is a CPU; its times say nothing of a GPU.
+        images: CL_RGBA of CL_UNSIGNED_INT8 (activations), CL_SIGNED_INT8 and CL_SIGNED_INT16 (weights).
+        image_limits: texels of a row, and rows, of an image; (0, 0) without images.
+        allocation, memory: bytes of one buffer or image at most, and of all together.
+        alignment: bytes, of a part of a buffer that is used as a buffer.
+        group, group_items: work-items of a work-group: at most, and at most along each axis.
+        extensions: those that it reports.
+    """
+
+    handle: Any = field(repr=False)
+    name: str
+    vendor: str
+    platform: str
+    version: str
+    driver: str
+    emulated: bool
+    images: bool
+    image_limits: tuple[int, int]
+    allocation: int
+    memory: int
+    alignment: int
+    group: int
+    group_items: tuple[int, ...]
+    extensions: frozenset[str] = field(repr=False)
+
+    @property
+    def description(self) -> str:
+        kind = "a CPU" if self.emulated else "GPU"
+        said = [f"{self.name} ({kind})", f"{self.platform} {self.driver}"]
+        said.append("images" if self.images else "no images: buffers instead")
+        said += [name for name in DOT_PRODUCTS if name in self.extensions]
+        return ", ".join(said)
+
+    @property
+    def identity(self) -> Sequence[str]:
+        """All that a program binary depends on beside the source and the options."""
+        return (self.platform, self.vendor, self.name, self.version, self.driver)
+
+
+class OpenClDevice:
+    """A device that programs can be loaded on."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    def load(self, program: Program) -> OpenClSession:
+        """Build a program, give it its memory and its weights.
+
+        Raises:
+            InvalidArtifact: the program is incomplete, or its plan damaged.
+            BuildFailed: the device's compiler refused it; with the compiler's log, trimmed.
+            Unsupported: it does not fit the device's memory; with the sizes.
+            DeviceFailed: the device failed meanwhile.
+        """
+        from dsp.adreno.runtime import OpenClSession  # which knows this module
+
+        return OpenClSession(program, self.found)
+
+
+def open_device(name: str | None) -> OpenClDevice:
+    """Open a device by its device string.
+
+    Args:
+        name: None or "emulated": a CPU, PoCL's before others; "opencl": the first GPU, without one the first
+            device; "opencl:N": the one that `devices` lists by that number.
+
+    Raises:
+        UsageError: no such device string.
+        EnvironmentMissing: pyopencl or an OpenCL platform is not installed; the hint is how to.
+        DeviceMissing: there are platforms, but no such device.
+    """
+    name = name or "emulated"
+    match = re.fullmatch("(emulated|opencl)|opencl:([0-9]{1,4})", name)
+    if match is None:
+        raise UsageError(
+            f"the Adreno target has no device {name!r}",
+            hint="devices: emulated (a CPU, by PoCL), opencl (the first GPU), opencl:N (`towline devices`)",
+        )
+    found = find()
+    if match[2]:
+        number = int(match[2])
+        if number >= len(found):
+            known = f"opencl:0 to opencl:{len(found) - 1}" if len(found) > 1 else "opencl:0 alone"
+            raise DeviceMissing(f"there is no OpenCL device {number}", where=name, hint=f"there is {known}")
+        return OpenClDevice(found[number])
+    if name == "opencl":
+        return OpenClDevice(next((one for one in found if not one.emulated), found[0]))
+    if (cpu := _cpu(found)) is None:
+        raise DeviceMissing(
+            "no OpenCL platform here has a CPU to emulate with",
+            where="emulated",
+            hint=f"--device opencl takes the GPU ({found[0].name}); for PoCL: {INSTALL}",
+        )
+    return OpenClDevice(cpu)
+
+
+def devices() -> list[tuple[str, str]]:
+    """(device string, description) of every device that `open_device` takes here and now."""
+    try:
+        found = find()
+    except EnvironmentMissing:
+        return []
+    rows = [(f"opencl:{number}", one.description) for number, one in enumerate(found)]
+    cpu = _cpu(found)
+    return rows if cpu is None else [("emulated", cpu.description), *rows]
+
+
+def _cpu(found: Sequence[Found]) -> Found | None:
+    """The one that emulates a GPU."""
+    cpus = [one for one in found if one.emulated]
+    return next((one for one in cpus if one.platform == POCL), next(iter(cpus), None))
+
+
+def find() -> list[Found]:
+    """All devices of all platforms, in OpenCL's order; at least one. One that fails is left out.
+
+    Raises:
+        EnvironmentMissing: no pyopencl, no libOpenCL, or no platform behind it.
+        DeviceMissing: no platform has a device.
+    """
+    cl = _pyopencl()
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as problem:
+        said = "" if problem.code == _NO_PLATFORM else f": {reason(problem)}"
+        raise EnvironmentMissing(f"there is no OpenCL platform{said}", hint=_install_hint()) from problem
+    found: list[Found] = []
+    for platform in platforms:
+        with _left_out(cl, platform):
+            for handle in platform.get_devices():
+                with _left_out(cl, handle):
+                    found.append(_describe(cl, handle))
+    if not found:
+        names = ", ".join(platform.name for platform in platforms)
+        raise DeviceMissing(
+            f"no OpenCL platform has a device that works ({names})",
+            hint=f"PoCL has none if POCL_DEVICES says so or {os.environ[POCL_CACHE]} cannot be written (set "
+            f"{cache.VARIABLE} to another), a phone if /dev/kgsl-3d0 is out of reach; or {INSTALL}",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _left_out(cl: Any, thing: Any) -> Iterator[None]:
+    """A platform or device that fails is no reason to do without the others."""
+    try:
+        yield
+    except cl.Error as problem:
+        if problem.code != _NO_DEVICE:
+            log.warning("%s is left out: %s", thing.name, reason(problem))
+
+
+def _describe(cl: Any, handle: Any) -> Found:
+    images = bool(handle.image_support) and _has_formats(cl, handle)
+    return Found(
+        handle=handle,
+        name=str(handle.name).strip(),
+        vendor=str(handle.vendor).strip(),
+        platform=str(handle.platform.name).strip(),
+        version=str(handle.version).strip(),
+        driver=str(handle.driver_version).strip(),
+        emulated=bool(handle.type & cl.device_type.CPU),
+        images=images,
+        image_limits=(handle.image2d_max_width, handle.image2d_max_height) if images else (0, 0),
+        allocation=handle.max_mem_alloc_size,
+        memory=handle.global_mem_size,
+        alignment=handle.mem_base_addr_align // 8,  # which is in bits
+        group=handle.max_work_group_size,
+        group_items=tuple(handle.max_work_item_sizes),
+        extensions=frozenset(str(handle.extensions).split()),
+    )
+
+
+def _has_formats(cl: Any, handle: Any) -> bool:
+    """Whether the device reads and writes the image format of activations and reads those of weights."""
+    context = cl.Context([handle])
+    order, types = cl.channel_order.RGBA, cl.channel_type
+
+    def formats(flags: Any) -> set[tuple[Any, Any]]:
+        found = cl.get_supported_image_formats(context, flags, cl.mem_object_type.IMAGE2D)
+        return {(one.channel_order, one.channel_data_type) for one in found}
+
+    wanted = {(order, types.SIGNED_INT8), (order, types.SIGNED_INT16)}
+    return wanted <= formats(cl.mem_flags.READ_ONLY) and (order, types.UNSIGNED_INT8) in formats(
+        cl.mem_flags.READ_WRITE
+    )
+
+
+def _install_hint() -> str:
+    """What to do where there is no OpenCL, on a phone something else than on a laptop."""
+    for library in ANDROID_LIBRARIES:
+        if os.path.exists(library):
+            folder = os.path.dirname(library)
+            return f"load the phone's own: LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH (see docs/adreno.md)"
+    return INSTALL
+
+
+# -- errors and waiting ---------------------------------------------------------------------------------
+
+
+def reason(problem: Any) -> str:
+    """What a pyopencl.Error says, in one line: "clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"."""
+    return str(problem).strip().partition("\n")[0]
+
+
+class Hung(DeviceFailed):
+    """The device did not answer in time; whatever waits for it now may wait for ever."""
+
+
+@contextlib.contextmanager
+def failing(found: Found, doing: str, wanted: int = 0) -> Iterator[None]:
+    """Turn what OpenCL says of a failure into our errors.
+
+    Args:
+        found: the device.
+        doing: what was tried: "the weights could not be written".
+        wanted: bytes that the program takes of the device's memory altogether.
+
+    Raises:
+        Unsupported: there is not enough memory.
+        DeviceFailed: anything else.
+    """
+    try:
+        yield
+    except _pyopencl().Error as problem:
+        if problem.code in _NO_MEMORY:
+            raise no_memory(found, wanted, _NO_MEMORY[problem.code]) from problem
+        raise DeviceFailed(
+            f"{doing}: {reason(problem)}",
+            where=found.name,
+            hint="load the network again; if it persists, restart the device, and try --device emulated",
+        ) from problem
+
+
+def no_memory(found: Found, wanted: int, said: str) -> Unsupported:
+    return Unsupported(
+        f"the network takes {human(wanted)} of the device's memory ({human(found.memory)}, at most "
+        f"{human(found.allocation)} in one piece): {said}",
+        where=found.name,
+        hint="close what else uses the device, or compile a smaller network",
+    )
+
+
+def wait(event: Any, found: Found, seconds: float | None = None) -> None:
+    """Wait for a command, and with it for all before it in its queue, but not for ever.
+
+    Polled, because OpenCL's own wait knows neither a deadline nor Ctrl-C.
+
+    Args:
+        event: pyopencl.Event.
+        found: its device.
+        seconds: of wall time at most; by default DEADLINE or EMULATED_DEADLINE.
+
+    Raises:
+        DeviceFailed: the command failed.
+        Hung: the time is over.
+    """
+    cl = _pyopencl()
+    if seconds is None:
+        seconds = EMULATED_DEADLINE if found.emulated else DEADLINE
+    deadline, pause = time.monotonic() + seconds, 2e-5
+    while (status := event.get_info(cl.event_info.COMMAND_EXECUTION_STATUS)) != 0:  # CL_COMPLETE
+        if status < 0:
+            raise DeviceFailed(
+                f"a kernel failed: {cl.status_code.to_string(status, 'OpenCL error %d')}",
+                where=found.name,
+                hint="load the network again; a driver that resets a hung GPU reports it so",
+            )
+        if time.monotonic() > deadline:
+            raise Hung(
+                f"it did not finish within {seconds:g} s",
+                where=found.name,
+                hint="the driver or the GPU hangs: restart the device; --device emulated runs the same",
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 1e-3)

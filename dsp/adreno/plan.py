@@ -1,0 +1,433 @@
+"""The plan that travels in a `.tow`: all that a host must know of an OpenCL program to run it.
+
+Written by the target, read by the runtime. Reading trusts nothing: a plan comes from a file.
+
+Activations are texels: four channels of one pixel as CL_RGBA, CL_UNSIGNED_INT8. A tensor of channels x height
+x width has blocks of four channels; block b of pixel (row h, column w) is the texel
+
+    x = w + width * (b % fold)        y = h + height * (b // fold)
+
+of its storage, an image. `fold` is a power of two, and 1 wherever all blocks fit below each other into the
+limits of a6xx: kernels then count up one coordinate alone. What is no picture (any shape but [1,C,H,W]) is
+one pixel with as many channels as elements. The channels with which the last block is filled up have any
+value.
+
+The source compiles in two forms:
+
+=========== ============================================ ===============================================
+argument    images (the default)                         buffers (-D ACTIVATIONS_BUFFER)
+=========== ============================================ ===============================================
+storage     image2d_t of width x height texels; a tensor a buffer of 4 * width * height bytes; a tensor
+            is its upper left corner                     is its first bytes, its own width from one row
+                                                         of texels to the next
+weights     image2d_t, CL_RGBA and CL_SIGNED_INT8 or     a buffer of short4, whatever the dtype
+            CL_SIGNED_INT16 by its dtype
+tables      a buffer: the first `tables` bytes of Program.weights
+input       a buffer of the tensor's bytes as ONNX has them, unsigned (`sdk.passes.flip_sign`)
+output      the same, written
+int, float  cl_int, cl_float
+=========== ============================================ ===============================================
+
+No kernel reads or writes outside of what it is given, in either form, nor a storage that it writes.
+
+The dump for the contract tests is all storages, one behind the other, the rows of each without a gap: bytes
+[offset, offset + 4 * width * height) of an arena of memory["arena"] bytes. `buffers` says where tensors are
+in it: `rows` of `size` bytes, `pitch` bytes from one to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sdk.errors import InvalidArtifact
+from sdk.graph import Array, Graph
+from sdk.target import Program
+
+SOURCE = "network.cl"
+"""The code file."""
+
+LIMIT = 16384
+"""Texels of a row, and rows, of an image: CL_DEVICE_IMAGE2D_MAX_WIDTH and _HEIGHT of Adreno 630.
+
+Grade: published (clinfo of Snapdragon 845 phones); PoCL says the same.
+"""
+
+TEXEL = 4
+"""Bytes of a texel, and channels."""
+
+MEMORY = ("weights", "arena", "live_peak")
+LARGEST = 2**31
+"""No size of a plan reaches this."""
+
+Argument = tuple[str, int | float | str]
+"""(kind, value): "storage", its number; "weights", their number; "tables", 0; "input" or "output", the name
+of a tensor; "int" or "float", the value."""
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """Memory of activations: an image.
+
+    Attributes:
+        offset: of the dumped arena.
+        width, height: in texels.
+    """
+
+    offset: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class WeightsPlan:
+    """The weights of a layer: an image of texels, its rows in Program.weights from `offset` on without a gap.
+
+    Attributes:
+        dtype: of a texel's four numbers: int8 or int16.
+    """
+
+    offset: int
+    width: int
+    height: int
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Bytes in Program.weights."""
+        return TEXEL * np.dtype(self.dtype).itemsize * self.width * self.height
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in texels.
+
+    Attributes:
+        channels, height, width: of the picture.
+        fold: blocks side by side.
+    """
+
+    channels: int
+    height: int
+    width: int
+    fold: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.channels // TEXEL)
+
+    @property
+    def folds(self) -> int:
+        """Rows of blocks."""
+        return -(-self.blocks // self.fold)
+
+    @property
+    def columns(self) -> int:
+        """Texels of a row."""
+        return self.width * self.fold
+
+    @property
+    def rows(self) -> int:
+        return self.height * self.folds
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its texels."""
+        return TEXEL * self.columns * self.rows
+
+    def unpack(self, texels: Array) -> Array:
+        """uint8 [rows, columns, 4] -> [channels, height, width]."""
+        apart = texels.reshape(self.folds, self.height, self.fold, self.width, TEXEL)
+        blocks = apart.transpose(0, 2, 4, 1, 3).reshape(-1, self.height, self.width)
+        return np.ascontiguousarray(blocks[: self.channels])
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """Where an activation is, from the step that completes it to the last that reads it."""
+
+    storage: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """A tensor's texels in the dumped arena: `rows` of `size` bytes, `pitch` apart, from `offset` on.
+
+    Attributes:
+        first, last: the steps between which it lives.
+    """
+
+    name: str
+    offset: int
+    size: int
+    rows: int
+    pitch: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """A kernel of the program.
+
+    Attributes:
+        function: of kernels/*.cl that it calls; "gather" is generated whole.
+        constants: what that function is given that is the same in all launches.
+    """
+
+    name: str
+    function: str
+    constants: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A launch.
+
+    Attributes:
+        name: of the node whose output it makes, or of the tensor that it converts.
+        op: what tables call it: the operator, "Conv+Add", or "Layout".
+        nodes: names of all nodes that it computes.
+        macs: of those.
+        kernel: its number.
+        items: work-items that have something to do, in x, y, z.
+        local: of a work-group, as it is best on a6xx; the NDRange is `items` rounded up to it. Kernels do
+            not depend on it: a device that cannot have it may be given any other.
+        reason: for that.
+        trips: iterations of the inner loop of one work-item; 0 where none is told.
+        arguments: in the order of the kernel's.
+        tensors: names of the activations that are complete after it.
+    """
+
+    name: str
+    op: str
+    nodes: Sequence[str]
+    macs: int
+    kernel: int
+    items: tuple[int, int, int]
+    local: tuple[int, int, int]
+    reason: str
+    trips: int
+    arguments: Sequence[Argument]
+    tensors: Sequence[str]
+
+    @property
+    def range(self) -> tuple[int, int, int]:
+        """The NDRange's global size with `local`."""
+        x, y, z = (-(-n // size) * size for n, size in zip(self.items, self.local, strict=True))
+        return x, y, z
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole plan.
+
+    Attributes:
+        memory: bytes by kind: weights, arena (all storages), live_peak (of the texels alive at once).
+        tables: bytes of Program.weights, from its start, that are no weights.
+        tensors: of all activations that there are, by name.
+        source: the program.
+    """
+
+    memory: Mapping[str, int]
+    tables: int
+    storages: Sequence[StoragePlan]
+    weights: Sequence[WeightsPlan]
+    tensors: Mapping[str, TensorPlan]
+    buffers: Sequence[RowsPlan]
+    kernels: Sequence[KernelPlan]
+    steps: Sequence[StepPlan]
+    source: bytes
+
+    @property
+    def largest_image(self) -> tuple[int, int]:
+        """Texels of a row, and rows, that a device's images must have at least."""
+        images = [(one.width, one.height) for one in self.storages]
+        images += [(one.width, one.height) for one in self.weights]
+        return max(width for width, _ in images), max(height for _, height in images)
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = dataclasses.asdict(self)
+        del document["source"]
+        for step in document["steps"]:
+            step |= {name: list(step[name]) for name in ("nodes", "items", "local", "tensors")}
+            step["arguments"] = [list(argument) for argument in step["arguments"]]
+        return document
+
+    @staticmethod
+    def of(program: Program) -> Plan:
+        """The plan of a program, checked against its graph, weights and code.
+
+        Raises:
+            InvalidArtifact: something is missing, ill-typed or out of range, or names what is not there.
+        """
+        try:
+            plan = _read(program.plan, program.code[SOURCE])
+            _check(plan, program.graph, len(program.weights))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
+            raise InvalidArtifact(
+                f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
+            ) from problem
+        return plan
+
+
+def _read(document: Any, source: bytes) -> Plan:
+    return Plan(
+        memory={_text(name): _size(size) for name, size in document["memory"].items()},
+        tables=_size(document["tables"]),
+        storages=[StoragePlan(*_sizes(one, "offset", "width", "height")) for one in document["storages"]],
+        weights=[
+            WeightsPlan(_size(one["offset"]), _size(one["width"]), _size(one["height"]), _text(one["dtype"]))
+            for one in document["weights"]
+        ],
+        tensors={
+            _text(name): TensorPlan(
+                _size(one["storage"]),
+                Layout(*_sizes(one["layout"], "channels", "height", "width", "fold")),
+            )
+            for name, one in document["tensors"].items()
+        },
+        buffers=[
+            RowsPlan(_text(one["name"]), *_sizes(one, "offset", "size", "rows", "pitch", "first", "last"))
+            for one in document["buffers"]
+        ],
+        kernels=[
+            KernelPlan(
+                _text(one["name"]),
+                _text(one["function"]),
+                {_text(name): _integer(value) for name, value in one["constants"].items()},
+            )
+            for one in document["kernels"]
+        ],
+        steps=[_step(one) for one in document["steps"]],
+        source=source,
+    )
+
+
+def _step(one: Any) -> StepPlan:
+    x, y, z = (_size(count) for count in one["items"])
+    i, j, k = (_size(count) for count in one["local"])
+    return StepPlan(
+        name=_text(one["name"]),
+        op=_text(one["op"]),
+        nodes=[_text(name) for name in one["nodes"]],
+        macs=_size(one["macs"], 1 << 63),
+        kernel=_size(one["kernel"]),
+        items=(x, y, z),
+        local=(i, j, k),
+        reason=_text(one["reason"]),
+        trips=_size(one["trips"]),
+        arguments=[_argument(*argument) for argument in one["arguments"]],
+        tensors=[_text(name) for name in one["tensors"]],
+    )
+
+
+def _argument(kind: Any, value: Any) -> Argument:
+    match kind:
+        case "storage" | "weights" | "tables":
+            return kind, _size(value)
+        case "input" | "output":
+            return kind, _text(value)
+        case "int":
+            return kind, _integer(value)
+        case "float":
+            if not isinstance(value, float) or not math.isfinite(value):
+                raise ValueError(f"{value!r} is no finite float")
+            return kind, value
+    raise ValueError(f"an argument of kind {kind!r}")
+
+
+def _check(plan: Plan, graph: Graph, weights: int) -> None:
+    """Whether everything lies within what it is in, and nothing that the runtime reads is missing."""
+    for name in MEMORY:
+        _require(name in plan.memory, f"memory.{name} is missing")
+    _require(weights == plan.memory["weights"], "the weights are incomplete")
+    _require(plan.tables <= weights, "the tables are incomplete")
+    _require(bool(plan.storages), "there are no storages")
+    end = 0
+    for storage in plan.storages:
+        _require(1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage is no image")
+        _require(storage.offset == end, "a storage is not next to the one before it")
+        end += TEXEL * storage.width * storage.height
+    _require(end == plan.memory["arena"], f"storages of {end} bytes")
+    for one in plan.weights:
+        _require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
+        _require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights are no image")
+        _require(plan.tables <= one.offset <= one.offset + one.size <= weights, "weights are incomplete")
+    for name, tensor in plan.tensors.items():
+        _check_tensor(plan, graph, name, tensor)
+    for buffer in plan.buffers:
+        last = buffer.offset + (buffer.rows - 1) * buffer.pitch + buffer.size
+        _require(buffer.rows >= 1 and last <= end, f"{buffer.name} is outside of the arena")
+    for step in plan.steps:
+        _check_step(step, plan, graph)
+    written = {value for step in plan.steps for kind, value in step.arguments if kind in ("input", "output")}
+    _require(written == {*graph.inputs, *graph.outputs}, "inputs or outputs are missing")
+
+
+def _check_tensor(plan: Plan, graph: Graph, name: str, tensor: TensorPlan) -> None:
+    layout, storage = tensor.layout, plan.storages[tensor.storage]
+    size = layout.channels * layout.height * layout.width
+    _require(size == _activation(graph, name), f"{name} has another size")
+    _require(1 <= layout.fold < 2 * layout.blocks, f"{name} is folded at {layout.fold}")
+    within = layout.columns <= storage.width and layout.rows <= storage.height
+    _require(within, f"{name} is outside of its storage")
+
+
+def _check_step(step: StepPlan, plan: Plan, graph: Graph) -> None:
+    where = f"step {step.name}"
+    _require(step.kernel < len(plan.kernels), f"{where}: no such kernel")
+    _require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")
+    _require(math.prod(step.range) < LARGEST, f"{where}: {step.items} work-items")
+    for name in step.tensors:
+        _require(name in plan.tensors, f"{where}: {name} is nowhere")
+    for kind, value in step.arguments:
+        match kind, value:
+            case "storage", int(number):
+                _require(number < len(plan.storages), f"{where}: no storage {number}")
+            case "weights", int(number):
+                _require(number < len(plan.weights), f"{where}: no weights {number}")
+            case "int", int(number):
+                _require(-LARGEST <= number < LARGEST, f"{where}: {number} is no int")
+            case "input" | "output", str(name):
+                _activation(graph, name)
+
+
+def _activation(graph: Graph, name: str) -> int:
+    """Bytes of an activation."""
+    tensor = graph.tensors[name]
+    _require(tensor.data is None and tensor.dtype in ("uint8", "int8"), f"{name} is no activation")
+    return tensor.size
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no integer")
+    return value
+
+
+def _size(value: Any, limit: int = LARGEST) -> int:
+    if not 0 <= _integer(value) < limit:
+        raise ValueError(f"{value!r} is no number from 0 to {limit - 1}")
+    return int(value)
+
+
+def _sizes(document: Any, *names: str) -> list[int]:
+    return [_size(document[name]) for name in names]

@@ -1,0 +1,54 @@
+"""The registered target `adreno-a6xx`: OpenCL C for the GPU of a phone, and for any other OpenCL device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dsp.adreno import opencl
+from dsp.adreno.lowering import lower
+from dsp.adreno.plan import SOURCE
+from sdk.errors import Unsupported
+from sdk.graph import Graph, Node
+from sdk.passes import unsigned_activations
+from sdk.target import SUPPORTED, Arithmetic, Device, Options, Program, Verdict, batch_verdict
+
+
+class AdrenoTarget:
+    """Adreno 6xx; `arithmetic` is f32."""
+
+    name = "adreno-a6xx"
+    arithmetic: Arithmetic = "f32"
+    description = "Qualcomm Adreno 6xx GPU, or any other device, by OpenCL C 1.2"
+
+    def supports(self, graph: Graph, node: Node) -> Verdict:
+        verdict = batch_verdict(graph, node)
+        if not verdict.supported:
+            return verdict
+        tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
+        inputs = tuple(
+            name for name, tensor in tensors.items() if tensor.data is None and name != node.output
+        )
+        try:
+            lower(unsigned_activations(Graph(graph.name, inputs, (node.output,), tensors, (node,))))
+        except Unsupported as problem:
+            return Verdict(False, problem.message, problem.hint)
+        return SUPPORTED
+
+    def compile(self, graph: Graph, options: Options) -> Program:
+        started = time.perf_counter()
+        lowered = lower(unsigned_activations(graph), options.guard)
+        code = {SOURCE: lowered.plan.source}
+        seconds = {"lowering": time.perf_counter() - started}
+        return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
+
+    def open(self, device: str | None) -> Device:
+        return opencl.open_device(device)
+
+    def devices(self) -> Sequence[tuple[str, str]]:
+        return opencl.devices()
+
+
+def adreno_a6xx() -> AdrenoTarget:
+    """Adreno 6xx, Adreno 630 (Snapdragon 845) as the reference part."""
+    return AdrenoTarget()
