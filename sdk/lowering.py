@@ -1,4 +1,4 @@
-"""What the lowering of every target takes from a Conv or Gemm: centred weights, folded biases, scales.
+"""What lowerings share of Conv and Gemm: centred weights, folded biases, scales, what may be fused.
 
 With padding that holds the input's zero-point, the accumulator of centred weights over raw input bytes is
 the one that the reference defines once the zero-point is folded into the bias.
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sdk.arithmetic import scale_ratio
 from sdk.errors import InternalError
-from sdk.graph import Graph, Node, Quantization, Tensor
+from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Tensor
 
 
 def weight_quantization(weight: Tensor) -> Quantization:
@@ -46,3 +46,22 @@ def folded_bias(graph: Graph, node: Node) -> NDArray[np.int32]:
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
     start = np.zeros(len(sums), np.int64) if bias is None else bias.astype(np.int64)
     return np.asarray((start - graph.tensor(node.inputs[0]).zero_point * sums).astype(np.int32))
+
+
+def fusable(graph: Graph) -> dict[str, Conv | Gemm]:
+    """Add or Lookup, by name -> the product that takes it in: its later operand, used by nothing else."""
+    fused: dict[str, Conv | Gemm] = {}
+    order = {node.name: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if not isinstance(node, Add | Lookup) or len(set(node.inputs)) < 2:
+            continue
+        candidates = [
+            producer
+            for name in node.inputs
+            if isinstance(producer := graph.producer(name), Conv | Gemm)
+            and len(graph.consumers(name)) == 1
+            and name not in graph.outputs
+        ]
+        if candidates:
+            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
+    return fused

@@ -25,11 +25,12 @@ from dsp.adreno.plan import (
     TensorPlan,
     WeightsPlan,
 )
-from dsp.adreno.products import fusable, product
+from dsp.adreno.products import product
 from dsp.adreno.workgroups import choose
 from sdk import graph as ops
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
+from sdk.lowering import fusable
 
 WINDOW_LIMIT = 1 << 15
 """Of padding, strides and dilations: coordinates are multiplied in 24 bits."""

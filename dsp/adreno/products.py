@@ -100,25 +100,6 @@ def product(context: Context, node: Conv | Gemm, final: Node) -> None:
         _conv(context, made)
 
 
-def fusable(graph: Graph) -> dict[str, Conv | Gemm]:
-    """Add or Lookup, by name -> the product that takes it in: its later operand, used by nothing else."""
-    fused: dict[str, Conv | Gemm] = {}
-    order = {node.name: i for i, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if not isinstance(node, Add | Lookup) or len(set(node.inputs)) < 2:
-            continue
-        candidates = [
-            producer
-            for name in node.inputs
-            if isinstance(producer := graph.producer(name), Conv | Gemm)
-            and len(graph.consumers(name)) == 1
-            and name not in graph.outputs
-        ]
-        if candidates:
-            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
-    return fused
-
-
 def _fused(context: Context, node: Node, final: Node) -> tuple[list[Operand], Fields]:
     """What is done behind the requantisation: the operands it needs, and its fields of `struct output`."""
     graph = context.graph

@@ -26,6 +26,7 @@ from sdk.graph import (
     Resize,
     Transpose,
 )
+from sdk.lowering import fusable
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import Lowered
 from usbgpu.target.context import Context
@@ -59,7 +60,7 @@ def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
         Unsupported: a launch is larger than the card can count.
     """
     context = Context(graph, chip, places(graph))
-    fused = _fusable(graph)
+    fused = fusable(graph)
     absorbed = {producer.name for producer in fused.values()}
     inputs = [(graph.tensor(name), context.new_dense(graph.tensor(name))) for name in graph.inputs]
     for node in graph.nodes:
@@ -104,25 +105,6 @@ def _node(context: Context, node: Node) -> None:
             context.dense[node.output] = context.as_dense(node.inputs[0])
         case _:
             raise InternalError(f"no lowering for {node.op}", where=f"node {node.name}")
-
-
-def _fusable(graph: Graph) -> dict[str, Conv | Gemm]:
-    """Add or Lookup, by name -> the product that takes it in: its later operand, used by nothing else."""
-    fused: dict[str, Conv | Gemm] = {}
-    order = {node.name: i for i, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if not isinstance(node, Add | Lookup) or len(set(node.inputs)) < 2:
-            continue
-        candidates = [
-            producer
-            for name in node.inputs
-            if isinstance(producer := graph.producer(name), Conv | Gemm)
-            and len(graph.consumers(name)) == 1
-            and name not in graph.outputs
-        ]
-        if candidates:
-            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
-    return fused
 
 
 def _live_peak(context: Context) -> int:
