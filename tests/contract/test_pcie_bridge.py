@@ -318,6 +318,7 @@ def test_slots_that_are_never_read(lists: bool) -> None:
     rig.works()
 
 
+@pytest.mark.slow
 def test_without_a_link() -> None:
     for lists in (True, False):
         rig = rig_of(powered(), lists=lists)

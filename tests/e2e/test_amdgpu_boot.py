@@ -94,6 +94,7 @@ def test_complete_boot(complete):
     assert [text for text in findings if not text.startswith(PROVOKED)] == []
 
 
+@pytest.mark.slow
 def test_rows_and_what_the_driver_does_are_the_same():
     done = [set(attempt(chip).driver.asked) for chip in CHIP_NAMES]
     assert set.union(*done) == set(STEPS)

@@ -80,6 +80,7 @@ def resets(chip: str, times: int) -> None:
     assert len(gc.get_objects()) < objects + 500
 
 
+@pytest.mark.slow
 @BOTH
 def test_resets_in_the_middle_of_things(chip: str) -> None:
     resets(chip, 12)

@@ -147,6 +147,7 @@ def test_power_cut_leaves_a_program_half_done(tmp_path: Path) -> None:
     assert wrapped.startswith(written[:-256]), "whole pages, and one that is half done"
 
 
+@pytest.mark.slow
 def test_faults_are_the_same_in_every_run() -> None:
     def run() -> tuple[int, bytes]:
         it = board("link-drop@170ms+10ms", "nak-storm@400ms+5ms")

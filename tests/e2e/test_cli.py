@@ -115,6 +115,7 @@ def test_run_and_check(journey, capsys):
     assert result["check"]["elements"] > 10_000
 
 
+@pytest.mark.slow
 def test_labels_top_and_output(journey, capsys, tmp_path):
     names = tmp_path / "names.txt"
     names.write_text("".join(f"digit {n}\n" for n in range(10)))
@@ -163,6 +164,7 @@ def test_labels_travel_with_the_network(journey, capsys, tmp_path):
     assert "warning" in err
 
 
+@pytest.mark.slow
 def test_compile_twice_gives_identical_bytes(journey, tmp_path, capsys):
     again = tmp_path / "again.tow"
     assert call(capsys, "compile", journey.quantized, "--target", TARGET, "-o", again)[0] == 0
@@ -202,6 +204,7 @@ def test_running_arrays_needs_numpy_alone(journey, tmp_path):
 # -- inspect ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_inspect_float_and_quantised(journey, capsys):
     code, document, _ = call(capsys, "inspect", journey.float_model)
     assert code == 0

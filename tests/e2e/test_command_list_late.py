@@ -39,6 +39,7 @@ def test_a_late_completion_is_not_taken_for_the_next_request():
     assert failures in ([], [CAUSE["no completion"]])
 
 
+@pytest.mark.slow
 def test_an_address_that_never_answers():
     dead = RAM + 0x8000
     host = host_of(faults=(fault(f"pcie-dead={dead:x}-{dead + 3:x}"),))

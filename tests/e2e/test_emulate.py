@@ -132,6 +132,7 @@ def test_trace_names_registers_and_fields(capfd: pytest.CaptureFixture[str]) -> 
     assert "TIMER0" not in err, "another block"
 
 
+@pytest.mark.slow
 def test_tracing_does_not_change_time(capfd: pytest.CaptureFixture[str]) -> None:
     request = ("--for", BOOTED, "--control", "C0:E4:9100:0:4")
     plain = result(capfd, "vendor", *request)
@@ -160,6 +161,7 @@ def test_a_python_program_is_the_host(capfd: pytest.CaptureFixture[str], tmp_pat
     assert f"{program}:2: ZeroDivisionError" in err
 
 
+@pytest.mark.slow
 def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     dark = result(capfd, "vendor", "--for", "300ms", "--inject", "perst-stuck")
     assert dark["uart"].startswith("towline firmware")
@@ -274,6 +276,7 @@ def test_ctrl_c_ends_the_run_and_keeps_what_there_is(
     assert replayed["clocks"] == document["result"]["clocks"]
 
 
+@pytest.mark.slow
 def test_a_replay_can_be_traced_and_profiled(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     recording = tmp_path / "run.jsonl"
     first = run(capfd, "vendor", "--for", BOOTED, "--record", str(recording), "--trace", "usb", "--profile")

@@ -80,6 +80,7 @@ def test_a_network_with_head_and_tail(tmp_path, compiler_name):
     )
 
 
+@pytest.mark.slow
 def test_the_program_prints_and_refuses(tmp_path):
     _, folder = exported(tmp_path, small_network())
     make(folder, f"CC={toolchain.find('cc')}", "CFLAGS=-O1")

@@ -294,6 +294,7 @@ def test_a_host_program_that_died_and_one_that_begins_anew(host, phase):
     assert works(host)
 
 
+@pytest.mark.slow
 def test_a_bus_reset_while_an_address_is_set(host):
     """At any time of it: the device is at address 0 afterwards, where the host looks for it."""
     usb, board = host.board.usb, host.board

@@ -257,6 +257,7 @@ def deaths(counts: list[int]) -> list[tuple[int, int]]:
     return [(number, at) for number, count in enumerate(counts) for at in range(count + 1)]
 
 
+@pytest.mark.slow
 def test_death_while_booting():
     """In each list once, at a random operation."""
     chance = random.Random(0)
@@ -276,6 +277,7 @@ def test_death_at_every_third_operation_of_a_boot(chip):
         survive(bench, warm=False)
 
 
+@pytest.mark.slow
 def test_death_while_closing_or_opening():
     dying("gfx1201", 1)
 

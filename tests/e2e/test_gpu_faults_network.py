@@ -92,6 +92,7 @@ def test_inferences_that_are_broken_off(network, what, inference):
     assert number > 1
 
 
+@pytest.mark.slow
 def test_a_page_fault_in_a_layer(network):
     """The layer is named, and the network can be loaded again."""
     session = network.load()

@@ -622,6 +622,7 @@ def test_an_unsupported_request_is_like_a_page_fault(bench):
     assert [entry[1] for entry in bench.interrupts] == [60]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 0xFFFF_FFFF), min_size=1, max_size=32), st.sampled_from(["gfx1100", "gfx1201"])
 )

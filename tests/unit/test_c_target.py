@@ -66,6 +66,7 @@ def small() -> Graph:
     return b.graph()
 
 
+@pytest.mark.slow
 def test_rounding_is_numpy_s(tmp_path):
     random = np.random.default_rng(1)
     halves = np.arange(-1100, 1100.5, 0.5).astype(np.float32)

@@ -340,6 +340,7 @@ ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ACTIONS, max_size=30), st.sampled_from([Speed.SUPER, Speed.HIGH]))
 def test_nothing_a_host_sends_harms_the_boot_loader(actions, best) -> None:

@@ -209,6 +209,7 @@ def test_a_named_table_is_not_taken_for_code():
     assert graph.data[0] == {0x100, 0x101}
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=1, max_size=200))
 def test_any_bytes_have_a_graph_that_covers_each_once(content):
     loaded = bytes(len(content) * [1]).ljust(0x10000, b"\0")

@@ -148,6 +148,7 @@ def test_a_job_is_not_this_boards_if_somebody_wrote_another_configuration_since(
     assert prepared.resumes == ()
 
 
+@pytest.mark.slow
 def test_jobs_of_several_boards_want_a_backup_named(bench: Bench) -> None:
     cut = interrupted(bench)
     hurt = bench.contents
@@ -163,6 +164,7 @@ def test_jobs_of_several_boards_want_a_backup_named(bench: Bench) -> None:
     assert len(bench.jobs()) == 1
 
 
+@pytest.mark.slow
 def test_boards_with_the_same_configuration_each_keep_their_journal(bench: Bench) -> None:
     """A power strip was switched off while one was being written, and another was to be."""
     cut = interrupted(bench)

@@ -74,6 +74,7 @@ def test_core_imports_with_numpy_alone():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_gpu_runtime_imports_with_pyusb():
     modules = [module.name for module in pkgutil.walk_packages(usbgpu.__path__, "usbgpu.")]
     assert len(modules) > 60

@@ -166,6 +166,7 @@ def pools(draw):
     return [1, draw(st.integers(1, 4)), *size], {"kernel_shape": kernel, "strides": strides, "pads": pads}
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(pools(), ACTIVATIONS, st.booleans(), st.booleans(), SEEDS)
 def test_max_pool(shapes, dtype, qdq, dilated, seed):
@@ -243,6 +244,7 @@ def test_average_pools_of_equal_scales_differ_on_exact_ties_only():
     assert not difference[~ties].any()
 
 
+@pytest.mark.slow
 def test_add():
     tally = Tally()
 
