@@ -42,8 +42,12 @@ COMPILED = ("adreno-a6xx",)
 QUICK = [
     pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS + COMPILED else name for name in TARGETS
 ]
-LONG = [name if name == "hexagon-v65" else pytest.param(name, marks=pytest.mark.slow) for name in TARGETS]
-"""For the tests that take long; tests/unit/test_amd_target.py has quick ones like them."""
+LONG = [
+    name if name == "hexagon-v65" else pytest.param(name, marks=pytest.mark.slow)
+    for name in TARGETS
+    if name not in COMPILED
+]
+"""For the tests of many networks; the targets' own unit tests have ones like them."""
 CARDS = {f"amd-{chip}": chip for chip in CHIPS if f"amd-{chip}" in TARGETS}
 
 
@@ -565,7 +569,7 @@ def fingerprint(target) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", [*LONG, *(pytest.param(name, marks=pytest.mark.slow) for name in COMPILED)])
 def test_the_same_input_compiles_to_the_same_bytes(name, tmp_path):
     """In another process, whose sets have another order, with an empty cache, in another directory."""
     again = subprocess.run(

@@ -135,16 +135,6 @@ def test_a_demo_leaves_out_what_has_no_platform_and_says_how_to_get_one(monkeypa
 
 
 @pytest.mark.slow
-def test_the_zoo_at_full_size(capsys):
-    code, document, _ = call(capsys, "bench", "zoo_1.0_224", "--target", TARGET)
-    assert code == 0
-    for row in document["result"]["networks"]:
-        assert row["mismatches"] == 0, row["network"]
-    names = [row["network"] for row in document["result"]["networks"]]
-    assert "mobilenet_v2" in names
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "mobilenet_v2_imagenet.onnx").is_file(), reason="no ImageNet model")
 def test_the_imagenet_network_recognises_a_cat(tmp_path, capsys):
     shutil.copy(DATA / "cat.jpg", tmp_path)
