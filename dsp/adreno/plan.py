@@ -46,6 +46,7 @@ from typing import Any
 import numpy as np
 
 from sdk.errors import InvalidArtifact
+from sdk.fields import activation, count, integer, require, text
 from sdk.graph import Array, Graph
 from sdk.target import Program
 
@@ -279,29 +280,29 @@ class Plan:
 
 def _read(document: Any, source: bytes) -> Plan:
     return Plan(
-        memory={_text(name): _size(size) for name, size in document["memory"].items()},
+        memory={text(name): _size(size) for name, size in document["memory"].items()},
         tables=_size(document["tables"]),
         storages=[StoragePlan(*_sizes(one, "offset", "width", "height")) for one in document["storages"]],
         weights=[
-            WeightsPlan(_size(one["offset"]), _size(one["width"]), _size(one["height"]), _text(one["dtype"]))
+            WeightsPlan(_size(one["offset"]), _size(one["width"]), _size(one["height"]), text(one["dtype"]))
             for one in document["weights"]
         ],
         tensors={
-            _text(name): TensorPlan(
+            text(name): TensorPlan(
                 _size(one["storage"]),
                 Layout(*_sizes(one["layout"], "channels", "height", "width", "fold")),
             )
             for name, one in document["tensors"].items()
         },
         buffers=[
-            RowsPlan(_text(one["name"]), *_sizes(one, "offset", "size", "rows", "pitch", "first", "last"))
+            RowsPlan(text(one["name"]), *_sizes(one, "offset", "size", "rows", "pitch", "first", "last"))
             for one in document["buffers"]
         ],
         kernels=[
             KernelPlan(
-                _text(one["name"]),
-                _text(one["function"]),
-                {_text(name): _integer(value) for name, value in one["constants"].items()},
+                text(one["name"]),
+                text(one["function"]),
+                {text(name): integer(value) for name, value in one["constants"].items()},
             )
             for one in document["kernels"]
         ],
@@ -314,17 +315,17 @@ def _step(one: Any) -> StepPlan:
     x, y, z = (_size(count) for count in one["items"])
     i, j, k = (_size(count) for count in one["local"])
     return StepPlan(
-        name=_text(one["name"]),
-        op=_text(one["op"]),
-        nodes=[_text(name) for name in one["nodes"]],
+        name=text(one["name"]),
+        op=text(one["op"]),
+        nodes=[text(name) for name in one["nodes"]],
         macs=_size(one["macs"], 1 << 63),
         kernel=_size(one["kernel"]),
         items=(x, y, z),
         local=(i, j, k),
-        reason=_text(one["reason"]),
+        reason=text(one["reason"]),
         trips=_size(one["trips"]),
         arguments=[_argument(*argument) for argument in one["arguments"]],
-        tensors=[_text(name) for name in one["tensors"]],
+        tensors=[text(name) for name in one["tensors"]],
     )
 
 
@@ -333,9 +334,9 @@ def _argument(kind: Any, value: Any) -> Argument:
         case "storage" | "weights" | "tables":
             return kind, _size(value)
         case "input" | "output":
-            return kind, _text(value)
+            return kind, text(value)
         case "int":
-            return kind, _integer(value)
+            return kind, integer(value)
         case "float":
             if not isinstance(value, float) or not math.isfinite(value):
                 raise ValueError(f"{value!r} is no finite float")
@@ -346,87 +347,61 @@ def _argument(kind: Any, value: Any) -> Argument:
 def _check(plan: Plan, graph: Graph, weights: int) -> None:
     """Whether everything lies within what it is in, and nothing that the runtime reads is missing."""
     for name in MEMORY:
-        _require(name in plan.memory, f"memory.{name} is missing")
-    _require(weights == plan.memory["weights"], "the weights are incomplete")
-    _require(plan.tables <= weights, "the tables are incomplete")
-    _require(bool(plan.storages), "there are no storages")
+        require(name in plan.memory, f"memory.{name} is missing")
+    require(weights == plan.memory["weights"], "the weights are incomplete")
+    require(plan.tables <= weights, "the tables are incomplete")
+    require(bool(plan.storages), "there are no storages")
     end = 0
     for storage in plan.storages:
-        _require(1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage is no image")
-        _require(storage.offset == end, "a storage is not next to the one before it")
+        require(1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage is no image")
+        require(storage.offset == end, "a storage is not next to the one before it")
         end += TEXEL * storage.width * storage.height
-    _require(end == plan.memory["arena"], f"storages of {end} bytes")
+    require(end == plan.memory["arena"], f"storages of {end} bytes")
     for one in plan.weights:
-        _require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
-        _require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights are no image")
-        _require(plan.tables <= one.offset <= one.offset + one.size <= weights, "weights are incomplete")
+        require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
+        require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights are no image")
+        require(plan.tables <= one.offset <= one.offset + one.size <= weights, "weights are incomplete")
     for name, tensor in plan.tensors.items():
         _check_tensor(plan, graph, name, tensor)
     for buffer in plan.buffers:
         last = buffer.offset + (buffer.rows - 1) * buffer.pitch + buffer.size
-        _require(buffer.rows >= 1 and last <= end, f"{buffer.name} is outside of the arena")
+        require(buffer.rows >= 1 and last <= end, f"{buffer.name} is outside of the arena")
     for step in plan.steps:
         _check_step(step, plan, graph)
     written = {value for step in plan.steps for kind, value in step.arguments if kind in ("input", "output")}
-    _require(written == {*graph.inputs, *graph.outputs}, "inputs or outputs are missing")
+    require(written == {*graph.inputs, *graph.outputs}, "inputs or outputs are missing")
 
 
 def _check_tensor(plan: Plan, graph: Graph, name: str, tensor: TensorPlan) -> None:
     layout, storage = tensor.layout, plan.storages[tensor.storage]
     size = layout.channels * layout.height * layout.width
-    _require(size == _activation(graph, name), f"{name} has another size")
-    _require(1 <= layout.fold < 2 * layout.blocks, f"{name} is folded at {layout.fold}")
+    require(size == activation(graph, name), f"{name} has another size")
+    require(1 <= layout.fold < 2 * layout.blocks, f"{name} is folded at {layout.fold}")
     within = layout.columns <= storage.width and layout.rows <= storage.height
-    _require(within, f"{name} is outside of its storage")
+    require(within, f"{name} is outside of its storage")
 
 
 def _check_step(step: StepPlan, plan: Plan, graph: Graph) -> None:
     where = f"step {step.name}"
-    _require(step.kernel < len(plan.kernels), f"{where}: no such kernel")
-    _require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")
-    _require(math.prod(step.range) < LARGEST, f"{where}: {step.items} work-items")
+    require(step.kernel < len(plan.kernels), f"{where}: no such kernel")
+    require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")
+    require(math.prod(step.range) < LARGEST, f"{where}: {step.items} work-items")
     for name in step.tensors:
-        _require(name in plan.tensors, f"{where}: {name} is nowhere")
+        require(name in plan.tensors, f"{where}: {name} is nowhere")
     for kind, value in step.arguments:
         match kind, value:
             case "storage", int(number):
-                _require(number < len(plan.storages), f"{where}: no storage {number}")
+                require(number < len(plan.storages), f"{where}: no storage {number}")
             case "weights", int(number):
-                _require(number < len(plan.weights), f"{where}: no weights {number}")
+                require(number < len(plan.weights), f"{where}: no weights {number}")
             case "int", int(number):
-                _require(-LARGEST <= number < LARGEST, f"{where}: {number} is no int")
+                require(-LARGEST <= number < LARGEST, f"{where}: {number} is no int")
             case "input" | "output", str(name):
-                _activation(graph, name)
-
-
-def _activation(graph: Graph, name: str) -> int:
-    """Bytes of an activation."""
-    tensor = graph.tensors[name]
-    _require(tensor.data is None and tensor.dtype in ("uint8", "int8"), f"{name} is no activation")
-    return tensor.size
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no integer")
-    return value
+                activation(graph, name)
 
 
 def _size(value: Any, limit: int = LARGEST) -> int:
-    if not 0 <= _integer(value) < limit:
-        raise ValueError(f"{value!r} is no number from 0 to {limit - 1}")
-    return int(value)
+    return count(value, limit)
 
 
 def _sizes(document: Any, *names: str) -> list[int]:

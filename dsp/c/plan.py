@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sdk.errors import InvalidArtifact
+from sdk.fields import count
 from sdk.target import Program
 
 
@@ -33,9 +33,11 @@ class Plan:
         """
         graph, document = program.graph, program.plan
         try:
-            memory = {name: _count(document["memory"][name]) for name in ("weights", "arena", "live_peak")}
+            memory = {
+                name: count(document["memory"][name], 1 << 31) for name in ("weights", "arena", "live_peak")
+            }
             names = (*graph.inputs, *(node.output for node in graph.nodes))
-            places = {name: _count(document["places"][name]) for name in names}
+            places = {name: count(document["places"][name], 1 << 31) for name in names}
             if any(places[name] + graph.tensor(name).size > memory["arena"] for name in names):
                 raise ValueError("a tensor lies outside the arena")
             if len(program.weights) != memory["weights"]:
@@ -45,9 +47,3 @@ class Plan:
             raise InvalidArtifact(
                 f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
             ) from problem
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**31:
-        raise ValueError(f"{value!r} is no count")
-    return value

@@ -13,6 +13,7 @@ from typing import Any
 from dsp.hexagon.layout import Geometry, element_index
 from sdk.arena import BufferPlan
 from sdk.errors import InvalidArtifact
+from sdk.fields import count, text
 from sdk.graph import Graph
 
 LIMIT = 2**31
@@ -85,7 +86,7 @@ class Plan:
 
 
 def _read(document: Any, graph: Graph) -> Plan:
-    memory = {_text(name): _size(size) for name, size in document["memory"].items()}
+    memory = {text(name): _size(size) for name, size in document["memory"].items()}
     for name in ("weights", "arena", "live_peak", "margin"):
         if name not in memory:
             raise ValueError(f"memory.{name} is missing")
@@ -95,20 +96,20 @@ def _read(document: Any, graph: Graph) -> Plan:
             raise ValueError(f"{layer.trace_bytes} bytes of {layer.tensor} are more than the arena")
     tuning = document.get("tuning", {"chosen": [], "heuristic": 0})
     return Plan(
-        toolchain={_text(tool): _text(version) for tool, version in document["toolchain"].items()},
+        toolchain={text(tool): text(version) for tool, version in document["toolchain"].items()},
         layers=layers,
         memory=memory,
         buffers=[
-            BufferPlan(_text(b["name"]), *(_size(b[key]) for key in ("offset", "size", "first", "last")))
+            BufferPlan(text(b["name"]), *(_size(b[key]) for key in ("offset", "size", "first", "last")))
             for b in document["buffers"]
         ],
-        chosen=[{key: _text(entry[key]) for key in CHOSEN} for entry in tuning["chosen"]],
-        heuristic=_count(tuning["heuristic"]),
+        chosen=[{key: text(entry[key]) for key in CHOSEN} for entry in tuning["chosen"]],
+        heuristic=count(tuning["heuristic"]),
     )
 
 
 def _layer(document: Any, graph: Graph) -> LayerPlan:
-    tensor = graph.tensors[_text(document["tensor"])]
+    tensor = graph.tensors[text(document["tensor"])]
     if tensor.data is not None or tensor.dtype not in ("uint8", "int8"):
         raise ValueError(f"{tensor.name} is no activation")
     size = _size(document["trace_bytes"])
@@ -125,29 +126,15 @@ def _layer(document: Any, graph: Graph) -> LayerPlan:
     if needed > size:
         raise ValueError(f"{size} bytes of {tensor.name} do not hold its elements")
     return LayerPlan(
-        name=_text(document["name"]),
-        op=_text(document["op"]),
+        name=text(document["name"]),
+        op=text(document["op"]),
         tensor=tensor.name,
-        macs=_count(document["macs"]),
-        costs={_text(name): _count(cost) for name, cost in document["costs"].items()},
+        macs=count(document["macs"]),
+        costs={text(name): count(cost) for name, cost in document["costs"].items()},
         trace_bytes=size,
         geometry=geometry,
     )
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value
-
-
 def _size(value: Any) -> int:
-    if _count(value) >= LIMIT:
-        raise ValueError(f"{value!r} is out of range")
-    return int(value)
+    return count(value, LIMIT)

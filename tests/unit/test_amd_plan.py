@@ -73,7 +73,7 @@ DAMAGE = {
     ),
     "hexadecimal that is none": ("hexadecimal", lambda plan: plan["launches"][0].update(kernarg="zz")),
     "no launches": ("KeyError: 'launches'", lambda plan: plan.pop("launches")),
-    "text for a number": ("'1' is no number", lambda plan: plan["memory"].update(arena="1")),
+    "text for a number": ("is no integer", lambda plan: plan["memory"].update(arena="1")),
     "nothing": ("KeyError", lambda plan: plan.clear()),
     "more workgroups than bytes": (
         "workgroups",

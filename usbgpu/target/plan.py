@@ -14,6 +14,7 @@ from typing import Any
 
 from sdk.arena import BufferPlan, align
 from sdk.errors import InvalidArtifact
+from sdk.fields import activation, count, require, text
 from sdk.graph import Graph
 
 LIMIT = 2**31
@@ -158,12 +159,12 @@ class Plan:
 
 def _read(document: Any) -> Plan:
     return Plan(
-        toolchain={_text(tool): _text(version) for tool, version in document["toolchain"].items()},
-        chip=_text(document["chip"]),
-        image=[Slice(_text(one["file"]), *_sizes(one, "offset", "size", "at")) for one in document["image"]],
+        toolchain={text(tool): text(version) for tool, version in document["toolchain"].items()},
+        chip=text(document["chip"]),
+        image=[Slice(text(one["file"]), *_sizes(one, "offset", "size", "at")) for one in document["image"]],
         kernels=[
             KernelPlan(
-                _text(one["name"]),
+                text(one["name"]),
                 _size(one["entry"]),
                 *(_word(one[name]) for name in ("rsrc1", "rsrc2", "rsrc3")),
                 *_sizes(one, "lds", "scratch", "kernarg", "threads"),
@@ -171,15 +172,15 @@ def _read(document: Any) -> Plan:
             for one in document["kernels"]
         ],
         launches=[_launch(one) for one in document["launches"]],
-        memory={_text(name): _size(size) for name, size in document["memory"].items()},
+        memory={text(name): _size(size) for name, size in document["memory"].items()},
         buffers=[
-            BufferPlan(_text(one["name"]), *_sizes(one, "offset", "size", "first", "last"))
+            BufferPlan(text(one["name"]), *_sizes(one, "offset", "size", "first", "last"))
             for one in document["buffers"]
         ],
-        inputs={_text(name): _size(offset) for name, offset in document["inputs"].items()},
-        outputs={_text(name): _size(offset) for name, offset in document["outputs"].items()},
+        inputs={text(name): _size(offset) for name, offset in document["inputs"].items()},
+        outputs={text(name): _size(offset) for name, offset in document["outputs"].items()},
         tensors={
-            _text(name): TensorPlan(*_sizes(one, "offset", "pixels", "channels", "pitch"))
+            text(name): TensorPlan(*_sizes(one, "offset", "pixels", "channels", "pitch"))
             for name, one in document["tensors"].items()
         },
     )
@@ -188,16 +189,16 @@ def _read(document: Any) -> Plan:
 def _launch(one: Any) -> LaunchPlan:
     x, y, z = (_size(count) for count in one["groups"])
     return LaunchPlan(
-        name=_text(one["name"]),
-        op=_text(one["op"]),
-        macs=_count(one["macs"]),
+        name=text(one["name"]),
+        op=text(one["op"]),
+        macs=count(one["macs"]),
         kernel=_size(one["kernel"]),
         groups=(x, y, z),
-        kernarg=bytes.fromhex(_text(one["kernarg"])),
+        kernarg=bytes.fromhex(text(one["kernarg"])),
         relocations=[
-            (_size(offset), _text(space), _size(addend)) for offset, space, addend in one["relocations"]
+            (_size(offset), text(space), _size(addend)) for offset, space, addend in one["relocations"]
         ],
-        tensor=None if one["tensor"] is None else _text(one["tensor"]),
+        tensor=None if one["tensor"] is None else text(one["tensor"]),
         weights=_size(one["weights"]),
     )
 
@@ -206,30 +207,30 @@ def _check(plan: Plan, graph: Graph, code: Mapping[str, bytes]) -> None:
     """Whether everything lies within what it is in, and nothing that the session reads is missing."""
     memory = plan.memory
     for name in ("code", "weights", "arena", "live_peak", "margin"):
-        _require(name in memory, f"memory.{name} is missing")
-    _require(memory["margin"] == MARGIN, f"a margin of {memory['margin']}")
+        require(name in memory, f"memory.{name} is missing")
+    require(memory["margin"] == MARGIN, f"a margin of {memory['margin']}")
     end = 0
     for piece in plan.image:
-        _require(piece.at == end, f"{piece.file} is not next to what is before it in the image")
-        _require(piece.offset + piece.size <= len(code[piece.file]), f"{piece.file} is too short")
+        require(piece.at == end, f"{piece.file} is not next to what is before it in the image")
+        require(piece.offset + piece.size <= len(code[piece.file]), f"{piece.file} is too short")
         end += align(piece.size, ALIGNMENT)
-    _require(memory["code"] == end + PREFETCH, f"an image of {memory['code']} bytes for {end} of code")
+    require(memory["code"] == end + PREFETCH, f"an image of {memory['code']} bytes for {end} of code")
     for kernel in plan.kernels:
         _check_kernel(kernel, end)
     for launch in plan.launches:
         _check_launch(launch, plan)
     for buffer in plan.buffers:
-        _require(buffer.offset + buffer.size <= memory["arena"], f"{buffer.name} is outside of the arena")
+        require(buffer.offset + buffer.size <= memory["arena"], f"{buffer.name} is outside of the arena")
     for names, places in ((graph.inputs, plan.inputs), (graph.outputs, plan.outputs)):
-        _require(set(names) == set(places), f"places of {sorted(places)}, not of {sorted(names)}")
+        require(set(names) == set(places), f"places of {sorted(places)}, not of {sorted(names)}")
         for name, offset in places.items():
-            _require(offset + _activation(graph, name) <= memory["arena"], f"{name} is outside of the arena")
+            require(offset + activation(graph, name) <= memory["arena"], f"{name} is outside of the arena")
     for name, tensor in plan.tensors.items():
-        _require(tensor.pixels * tensor.channels == _activation(graph, name), f"{name} has another size")
-        _require(tensor.channels <= tensor.pitch <= memory["arena"], f"{name} has a pitch of {tensor.pitch}")
-        _require(tensor.offset + tensor.size <= memory["arena"], f"{name} is outside of the arena")
+        require(tensor.pixels * tensor.channels == activation(graph, name), f"{name} has another size")
+        require(tensor.channels <= tensor.pitch <= memory["arena"], f"{name} has a pitch of {tensor.pitch}")
+        require(tensor.offset + tensor.size <= memory["arena"], f"{name} is outside of the arena")
         shape = graph.tensors[name].shape
-        _require(
+        require(
             tensor.pixels in (1, math.prod(shape[2:]) if len(shape) == 4 else 1),
             f"{name} has {tensor.pixels} pixels",
         )
@@ -238,59 +239,35 @@ def _check(plan: Plan, graph: Graph, code: Mapping[str, bytes]) -> None:
 def _check_kernel(kernel: KernelPlan, end: int) -> None:
     """Whether the card can be asked to run it; `end` is that of the code."""
     name = kernel.name
-    _require(kernel.entry < end, f"{name} is not in the image")
-    _require(kernel.entry % ALIGNMENT == 0, f"{name} starts at {kernel.entry}")
-    _require(1 <= kernel.threads <= 1024, f"{name} has {kernel.threads} work-items")
-    _require(kernel.kernarg < 1 << 16, f"{name} has {kernel.kernarg} bytes of arguments")
-    _require(kernel.scratch <= SCRATCH_LIMIT, f"{name} has {kernel.scratch} bytes of scratch memory")
-    _require(kernel.lds <= LDS_LIMIT, f"{name} has {kernel.lds} bytes of LDS")
+    require(kernel.entry < end, f"{name} is not in the image")
+    require(kernel.entry % ALIGNMENT == 0, f"{name} starts at {kernel.entry}")
+    require(1 <= kernel.threads <= 1024, f"{name} has {kernel.threads} work-items")
+    require(kernel.kernarg < 1 << 16, f"{name} has {kernel.kernarg} bytes of arguments")
+    require(kernel.scratch <= SCRATCH_LIMIT, f"{name} has {kernel.scratch} bytes of scratch memory")
+    require(kernel.lds <= LDS_LIMIT, f"{name} has {kernel.lds} bytes of LDS")
     units = kernel.rsrc2 >> LDS_SHIFT & 0x1FF
-    _require(units == -(-kernel.lds // LDS_UNIT), f"{name} has {kernel.lds} bytes of LDS in {units} units")
+    require(units == -(-kernel.lds // LDS_UNIT), f"{name} has {kernel.lds} bytes of LDS in {units} units")
 
 
 def _check_launch(launch: LaunchPlan, plan: Plan) -> None:
     where, memory = f"launch {launch.name}", plan.memory
-    _require(len(launch.kernarg) <= plan.kernels[launch.kernel].kernarg, f"{where}: too many arguments")
+    require(len(launch.kernarg) <= plan.kernels[launch.kernel].kernarg, f"{where}: too many arguments")
     # Each workgroup writes something.
-    _require(1 <= math.prod(launch.groups) <= memory["arena"], f"{where}: {launch.groups} workgroups")
-    _require(launch.weights <= memory["weights"], f"{where}: more weights than there are")
-    _require(launch.tensor is None or launch.tensor in plan.tensors, f"{where}: {launch.tensor} is nowhere")
+    require(1 <= math.prod(launch.groups) <= memory["arena"], f"{where}: {launch.groups} workgroups")
+    require(launch.weights <= memory["weights"], f"{where}: more weights than there are")
+    require(launch.tensor is None or launch.tensor in plan.tensors, f"{where}: {launch.tensor} is nowhere")
     for offset, space, addend in launch.relocations:
-        _require(space in SPACES, f"{where}: an address in {space}")
-        _require(offset % 8 == 0 and offset + 8 <= len(launch.kernarg), f"{where}: an address at {offset}")
-        _require(addend < memory[space], f"{where}: an address beyond the {space}")
-
-
-def _activation(graph: Graph, name: str) -> int:
-    """Bytes of an activation."""
-    tensor = graph.tensors[name]
-    _require(tensor.data is None and tensor.dtype in ("uint8", "int8"), f"{name} is no activation")
-    return tensor.size
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _count(value: Any, limit: int = 1 << 63) -> int:
-    if type(value) is not int or not 0 <= value < limit:
-        raise ValueError(f"{value!r} is no number from 0 to {limit - 1}")
-    return value
+        require(space in SPACES, f"{where}: an address in {space}")
+        require(offset % 8 == 0 and offset + 8 <= len(launch.kernarg), f"{where}: an address at {offset}")
+        require(addend < memory[space], f"{where}: an address beyond the {space}")
 
 
 def _word(value: Any) -> int:
-    return _count(value, 1 << 32)
+    return count(value, 1 << 32)
 
 
 def _size(value: Any) -> int:
-    return _count(value, LIMIT)
+    return count(value, LIMIT)
 
 
 def _sizes(document: Any, *names: str) -> list[int]:
