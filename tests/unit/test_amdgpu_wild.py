@@ -140,7 +140,7 @@ def test_ctrl_c(groups):
     bench = Bench("gfx1100", budget=1 << 40)
     at = bench.put(np.zeros(64, np.int32))
     name, args = ("spin", [at]) if groups == 1 else ("store", [at, np.int32(1)])
-    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
 
     def pressed():
         timer.start()  # here: on a busy machine the time may be over at once
