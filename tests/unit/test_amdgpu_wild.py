@@ -1,5 +1,6 @@
 """What no kernel may do to the process that runs it, and what ends a dispatch."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from emulator.amdgpu.isa import decode, flow, jit
 from emulator.amdgpu.seams import Extent
+from sdk import toolchain
 from tests.unit.amdgpu_shader_bench import BASE, CODE, SIZE, Bench, build
 from tests.unit.amdgpu_shader_kernels import KERNELS
 from tests.unit.test_amdgpu_decode import words
@@ -152,6 +154,40 @@ def test_ctrl_c(groups):
     assert not bench.get(at, np.zeros(64, np.int32)).any()
     assert run(bench, "store", 1, 32, [at, np.int32(1)]).fault is None
     assert bench.get(at, np.zeros(64, np.int32)).sum() == 528
+
+
+HANDLER = """
+#include <signal.h>
+static struct sigaction before;
+static int there;
+static void take_out(int number)
+{
+    sigset_t all;
+    sigfillset(&all);
+    if (there) sigaction(SIGINT, &before, 0);
+    there = 0;
+    sigprocmask(SIG_UNBLOCK, &all, 0);
+    raise(number);
+}
+void put_in(void)
+{
+    struct sigaction ours = {.sa_handler = take_out, .sa_flags = SA_NODEFER | SA_RESETHAND | SA_ONSTACK};
+    sigaction(SIGINT, 0, &before);
+    sigaction(SIGINT, &ours, 0);
+    there = 1;
+}
+"""
+
+
+def test_ctrl_c_with_a_handler_that_takes_itself_out(tmp_path):
+    """As LLVM's does, which an OpenCL driver brings into the process."""
+    source, library = tmp_path / "handler.c", tmp_path / "handler.so"
+    source.write_text(HANDLER)
+    toolchain.run("clang", ["-shared", "-fPIC", "-o", str(library), str(source)])
+    test_ctrl_c(1)  # the shader is translated: the signal will come while it runs
+    ctypes.CDLL(str(library)).put_in()
+    for _ in range(2):
+        test_ctrl_c(1)
 
 
 def test_ctrl_c_that_is_held_back():

@@ -222,12 +222,16 @@ union action {
 int sigaction(int number, const union action *fresh, union action *old);
 enum { SIGINT = 2 };
 
-static struct waves_run *interruptible;
+static struct waves_run *volatile interruptible;
 static union action before;
 
+/* The handler stands before it is told: LLVM's, which a compiler in the process may have installed, takes itself
+ * out and raises the signal once more, and would do so for ever if it were put back afterwards. */
 static void interrupt(int number, void *information, void *context)
 {
     *(volatile uint64_t *)&interruptible->least = ~(uint64_t)0;
+    interruptible = 0;
+    sigaction(SIGINT, &before, 0);
     before.handler(number, information, context);
 }
 
@@ -257,7 +261,7 @@ int waves_dispatch(struct waves_run *run)
     for (uint32_t number = 0; number < count; number++)
         set_wave(run, &run->waves[number], number, total);
     run_groups(run, count);
-    if (listening) {
+    if (listening && interruptible == run) { /* none came */
         sigaction(SIGINT, &before, 0);
         interruptible = 0;
     }
