@@ -1,10 +1,11 @@
 /* A libusb 1.0 with one device behind a file descriptor: what pyusb and `usbgpu.transport.libusb` call of it.
  *
  * The device keeps what it gets on EP 0x02 and gives it back on EP 0x81. Transfers are queued by endpoint and
- * carried out in libusb_handle_events_timeout_completed alone, one a call, as a slow bus would. Structures and
- * numbers are those of libusb.h.
+ * carried out in libusb_handle_events_timeout_completed alone, one a call, as a slow bus would. Any thread may
+ * call what has to do with transfers, as of libusb. Structures and numbers are those of libusb.h.
  */
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ static struct transfer *queue[DEPTH];
 static int queued;
 static unsigned char store[STORE];
 static int stored, orders;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all that transfers change */
 
 int libusb_set_option(void *ctx, int option, ...) { if (!ctx && option == 2) discovery = 0; return 0; }
 void libusb_set_debug(void *ctx, int level) { (void)ctx; (void)level; }
@@ -116,17 +118,21 @@ int libusb_handle_events(void *ctx) { (void)ctx; abort(); }
 
 struct transfer *libusb_alloc_transfer(int packets)
 {
+    pthread_mutex_lock(&lock);
     living++;
+    pthread_mutex_unlock(&lock);
     return packets ? 0 : calloc(1, sizeof(struct transfer));
 }
 void libusb_free_transfer(struct transfer *t)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < queued; i++) if (queue[i] == t) abort(); /* in flight */
     living--;
+    pthread_mutex_unlock(&lock);
     memset(t, 0xee, sizeof *t);
     free(t);
 }
-int libusb_submit_transfer(struct transfer *t)
+static int submit(struct transfer *t)
 {
     if (gone) return NO_DEVICE;
     if (fails_submit || queued == DEPTH) return NO_MEM;
@@ -135,6 +141,12 @@ int libusb_submit_transfer(struct transfer *t)
     submitted++;
     return 0;
 }
+static int cancel(struct transfer *t)
+{
+    for (int i = 0; i < queued; i++)
+        if (queue[i] == t) { t->flags |= 0x80; return 0; }
+    return NOT_FOUND;
+}
 static void end(int place, int status)
 {
     struct transfer *t = queue[place];
@@ -142,41 +154,56 @@ static void end(int place, int status)
     t->status = status;
     t->callback(t);
 }
-int libusb_cancel_transfer(struct transfer *t)
+static int end_one(void)
 {
     for (int i = 0; i < queued; i++)
-        if (queue[i] == t) { t->flags |= 0x80; return 0; }
-    return NOT_FOUND;
-}
-int libusb_handle_events_timeout_completed(void *ctx, struct timeval *limit, int *completed)
-{
-    (void)completed;
-    if (ctx != &context || limit->tv_sec || limit->tv_usec < 0 || limit->tv_usec >= 1000000) return INVALID;
-    for (int i = 0; i < queued; i++)
-        if (queue[i]->flags & 0x80) { end(i, CANCELLED); return 0; }
+        if (queue[i]->flags & 0x80) { end(i, CANCELLED); return 1; }
     for (int i = 0; i < queued; i++) {
         struct transfer *t = queue[i];
         int first = 1;
         for (int j = 0; j < i; j++) first &= queue[j]->endpoint != t->endpoint;
         if (!first || held == t->endpoint) continue;
-        if (gone) { end(i, GONE); return 0; }
-        if (stalled == t->endpoint) { end(i, STALL); return 0; }
+        if (gone) { end(i, GONE); return 1; }
+        if (stalled == t->endpoint) { end(i, STALL); return 1; }
         if (t->endpoint == OUT) {
             if (stored + t->length > STORE) continue;
             memcpy(store + stored, t->buffer, (size_t)t->length);
             stored += t->actual_length = t->length;
             order[orders++ % sizeof order] = t->length ? (char)t->buffer[0] : 0;
             end(i, COMPLETED);
-            return 0;
+            return 1;
         }
         if (stored) {
             t->actual_length = stored < t->length ? stored : t->length;
             memcpy(t->buffer, store, (size_t)t->actual_length);
             memmove(store, store + t->actual_length, (size_t)(stored -= t->actual_length));
             end(i, COMPLETED);
-            return 0;
+            return 1;
         }
     }
-    usleep((unsigned)limit->tv_usec);
+    return 0;
+}
+int libusb_submit_transfer(struct transfer *t)
+{
+    pthread_mutex_lock(&lock);
+    int code = submit(t);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+int libusb_cancel_transfer(struct transfer *t)
+{
+    pthread_mutex_lock(&lock);
+    int code = cancel(t);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+int libusb_handle_events_timeout_completed(void *ctx, struct timeval *limit, int *completed)
+{
+    (void)completed;
+    if (ctx != &context || limit->tv_sec || limit->tv_usec < 0 || limit->tv_usec >= 1000000) return INVALID;
+    pthread_mutex_lock(&lock);
+    int ended = end_one();
+    pthread_mutex_unlock(&lock);
+    if (!ended) usleep((unsigned)limit->tv_usec);
     return 0;
 }

@@ -34,7 +34,7 @@ def built(tmp_path_factory):
     if compiler is None:
         pytest.skip("no C compiler")
     path = tmp_path_factory.mktemp("libusb") / "fake.so"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
+    subprocess.run([compiler, "-O1", "-pthread", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
     return path
 
 
