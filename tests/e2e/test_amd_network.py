@@ -16,7 +16,7 @@ from sdk.quantization import quantize
 from sdk.target import Options
 from sdk.zoo.digits import digits
 from tests.card_gpu import CardGpu
-from tests.contract.test_targets import random_input
+from tests.contract.targets import random_input
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import ShaderGpu, register, target
 

@@ -11,7 +11,7 @@ from sdk import reference
 from sdk.arena import Buffer
 from sdk.graph import Add, Gemm, Graph, Quantization, Requantize, Tensor
 from sdk.target import Options
-from tests.contract.test_targets import assert_identical
+from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import target
 from usbgpu.amd.facts import chips
@@ -24,7 +24,7 @@ from usbgpu.target.tiling import Tiling, candidates, matrix_tiling, strip
 
 CHIPS = ("gfx1100", "gfx1201")
 MOSTLY = ("gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow))
-"""Where the chips differ in nothing but what tests/contract/test_targets.py has on both."""
+"""Where the chips differ in nothing but what tests/contract/test_target_operators.py has on both."""
 CUTS = [cut for tiles in (1, 2, 4) for cut in candidates(tiles, 9) if cut.tiles == tiles]
 QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"))
 

@@ -8,7 +8,7 @@ from sdk.errors import DeviceFailed, InvalidArtifact, Unsupported
 from sdk.graph import macs
 from sdk.report import size as human
 from sdk.target import Options
-from tests.contract.test_targets import assert_identical, random_input
+from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import ShaderGpu, target
 from tests.unit.test_amd_target import amd, small

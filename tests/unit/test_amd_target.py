@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sdk.errors import Unsupported
 from sdk.graph import Conv, Graph, Quantization, Tensor
 from sdk.target import Options
-from tests.contract.test_targets import GEOMETRY, assert_identical, fits
+from tests.contract.targets import GEOMETRY, assert_identical, fits
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import target
 from usbgpu.target import target as targets
@@ -23,7 +23,7 @@ CHIP = st.sampled_from(CHIPS)
 
 @pytest.fixture(params=["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 def amd(request):
-    """tests/contract/test_targets.py has both chips by default."""
+    """tests/contract/test_target_operators.py has both chips by default."""
     return target(request.param)
 
 

@@ -1,0 +1,29 @@
+"""The targets that a test of the contract is run on."""
+
+import pytest
+
+from sdk.target import get_target
+from tests.contract.targets import CARDS, LONG, PROCESSES, QUICK, TARGETS, quick
+
+
+@pytest.fixture(params=QUICK)
+def target(request):
+    return quick(request.param)
+
+
+@pytest.fixture(
+    params=[name if name == "c" else pytest.param(name, marks=pytest.mark.slow) for name in TARGETS]
+)
+def each(request):
+    """As `target`, for single operators, which `test_every_operator_once` has too: one is quick."""
+    return quick(request.param)
+
+
+@pytest.fixture(params=[case for case in LONG if case == "hexagon-v65" or case.values[0] in PROCESSES])
+def with_process(request):
+    return get_target(request.param)
+
+
+@pytest.fixture(params=[case for case in LONG if case == "hexagon-v65" or case.values[0] in CARDS])
+def whole(request):
+    return get_target(request.param)

@@ -1,0 +1,285 @@
+"""What a target's programs and sessions owe: equal bytes twice, no leaks, refusals by name, a tidy end."""
+
+import dataclasses
+import gc
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
+from sdk.graph import Quantization
+from sdk.target import Options, get_target, require_supported
+from tests.contract.targets import COMPILED, LONG, TARGETS, assert_identical, random_input
+from tests.graph_builder import GraphBuilder
+
+FINGERPRINT = """
+import sys
+from sdk.target import get_target
+from tests.contract.test_target_sessions import fingerprint
+print(fingerprint(get_target(sys.argv[1])))
+"""
+
+
+def fingerprint(target) -> str:
+    """A hash of all that a target makes of a network, in its order."""
+    b = GraphBuilder((1, 3, 9, 9), seed=3)
+    x = b.conv("x", 20, 3, pads=1, relu=True)
+    x = b.add(b.conv(b.depthwise(x, pads=1), 20), x)
+    b.gemm(b.reshape(b.global_average_pool(x)), 10)
+    program = target.compile(b.graph(), Options())
+    plan = json.dumps(program.plan).encode()
+    parts = [plan, program.weights, *(part for file in program.code.items() for part in map(repr, file))]
+    return hashlib.sha256(
+        b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)
+    ).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*LONG, *(pytest.param(name, marks=pytest.mark.slow) for name in COMPILED)])
+def test_the_same_input_compiles_to_the_same_bytes(name, tmp_path):
+    """In another process, whose sets have another order, with an empty cache, in another directory."""
+    again = subprocess.run(
+        [sys.executable, "-c", FINGERPRINT, name],
+        env=os.environ
+        | {"PYTHONHASHSEED": "7", "TOWLINE_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert again.stdout.strip() == fingerprint(get_target(name))
+
+
+@pytest.mark.slow
+def test_sessions_leave_nothing_behind(with_process):
+    """200 cycles of load, run, close: descriptors, children, objects and memory end where they began.
+
+    tests/e2e/test_gpu_faults_network.py has the same of the cards.
+    """
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = with_process.compile(graph, Options())
+    inputs = random_input(graph)
+
+    def cycle():
+        with with_process.open(None).load(program) as session:
+            session.run(inputs)
+
+    for _ in range(20):
+        cycle()
+    before = footprint()
+    for _ in range(200):
+        cycle()
+    after = footprint()
+    assert after["descriptors"] == before["descriptors"]
+    assert after["children"] == before["children"]
+    assert after["objects"] - before["objects"] < 200
+    assert after["kilobytes"] - before["kilobytes"] < 2048
+
+
+def footprint() -> dict[str, int]:
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    children = sum(len(task.read_text().split()) for task in Path("/proc/self/task").glob("*/children"))
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "children": children,
+        "objects": len(gc.get_objects()),
+        "kilobytes": int(resident.split()[1]),
+    }
+
+
+def test_a_session_refuses_what_does_not_fit(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = target.compile(graph, Options())
+    x = random_input(graph)["x"]
+    with target.open(None).load(program) as session:
+        for wrong in (
+            {},
+            {"y": x},
+            {"x": x, "y": x},
+            {"x": x[0]},
+            {"x": x.tolist()},
+            {"x": "x"},
+            {"x": x.astype(np.int8)},
+            {"x": x.astype(np.float32)},
+        ):
+            with pytest.raises(InvalidInput):
+                session.run(wrong)
+            with pytest.raises(InvalidInput):
+                session.trace(wrong)
+        session.run({"x": x})  # and is none the worse for it
+        session.run({"x": np.asfortranarray(x)})
+    with pytest.raises(DeviceFailed):
+        session.run({"x": x})
+    session.close()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_unknown_device_is_a_usage_error(name):
+    with pytest.raises(UsageError, match="nonsense"):
+        get_target(name).open("nonsense")
+
+
+def test_a_batch_is_run_or_refused_by_name(target):
+    b = GraphBuilder((2, 4, 5, 5))
+    b.conv("x", 4)
+    verdict = target.supports(b.graph(), b.nodes[0])
+    if verdict.supported:
+        assert_identical(target, b.graph())
+    else:
+        assert "batch" in verdict.reason
+
+
+def test_a_killed_device_is_an_error_not_a_hang(with_process):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    with with_process.open(None).load(with_process.compile(graph, Options())) as session:
+        session._child.process.kill()
+        with pytest.raises(DeviceFailed, match="stopped"):
+            session.run(random_input(graph))
+
+
+ORPHAN = """
+import sys, time
+from sdk.target import Options, get_target
+from tests import shader_gpu
+from tests.graph_builder import GraphBuilder
+b = GraphBuilder((1, 4, 5, 5)); b.conv("x", 4)
+target = get_target(sys.argv[1])
+session = target.open(None).load(target.compile(b.graph(), Options()))
+print(session._child.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+BUSY_ORPHAN = """
+import sys
+import numpy as np
+from sdk.target import Options, get_target
+from tests import shader_gpu
+from tests.graph_builder import mobilenet_v2
+target = get_target(sys.argv[1])
+graph = mobilenet_v2(96, 0.35, 10)
+session = target.open(None).load(target.compile(graph, Options()))
+x = np.zeros(graph.tensor("x").shape, np.uint8)
+print(session._child.process.pid, flush=True)
+while True:
+    session.run({"x": x})
+"""
+
+
+@pytest.mark.parametrize(
+    "script", [ORPHAN, pytest.param(BUSY_ORPHAN, marks=pytest.mark.slow)], ids=["idle", "busy"]
+)
+def test_no_device_process_outlives_a_killed_parent(with_process, script):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, with_process.name], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        child = int(parent.stdout.readline())
+        assert alive(child)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+    deadline = time.monotonic() + 5
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(child)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_broken_off_exchange_closes_the_session(with_process, monkeypatch):
+    """What is left in the pipe must never be taken for the next answer."""
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv(b.conv("x", 4), 4)
+    graph = b.graph()
+    inputs = random_input(graph)
+    with with_process.open(None).load(with_process.compile(graph, Options())) as session:
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(session._child, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.trace(inputs)
+        monkeypatch.undo()
+        with pytest.raises(DeviceFailed, match="closed"):
+            session.run(inputs)
+
+
+def test_a_session_outlives_the_thread_that_opened_it(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    program = target.compile(graph, Options())
+    with ThreadPoolExecutor(1) as pool:
+        session = pool.submit(lambda: target.open(None).load(program)).result()
+    with session:
+        assert session.run(random_input(graph))
+
+
+@pytest.mark.slow
+def test_a_node_may_have_any_name(target):
+    b = GraphBuilder((1, 4, 5, 5))
+    b.conv("x", 4)
+    graph = b.graph()
+    plain = target.compile(graph, Options())
+    for name in ("/*", "*\\\rextern int injected(void);/*", "??/", "features/*/conv", "\0\n#error"):
+        renamed = dataclasses.replace(graph, nodes=(dataclasses.replace(graph.nodes[0], name=name),))
+        assert target.compile(renamed, Options()).code == plain.code
+
+
+@pytest.mark.parametrize("op", ["add", "requantize", "average", "global", "conv"])
+def test_scales_without_constants_are_refused_by_name(target, op):
+    b = GraphBuilder((1, 4, 6, 6))
+    y = {
+        "add": lambda: b.add("x", "x"),
+        "requantize": lambda: b.requantize("x"),
+        "average": lambda: b.average_pool("x", 2, count_include_pad=True),
+        "global": lambda: b.average_pool("x", 6),
+        "conv": lambda: b.conv("x", 4),
+    }[op]()
+    graph = b.graph()
+    out = graph.tensor(y)
+    for scale in (1e-8, 1e-38):
+        graph.tensors[y] = type(out)(y, out.shape, out.dtype, Quantization.per_tensor(scale, 3))
+        with pytest.raises(Unsupported, match=r"out of range|does not fit") as caught:
+            require_supported(target, graph)
+        assert caught.value.where == f"node {y}"
+
+
+def test_refused_nodes_say_why():
+    target = get_target("hexagon-v65")
+    b = GraphBuilder((1, 4, 40, 40))
+    b.conv("x", 4, 3, strides=17)
+    verdict = target.supports(b.graph(), b.nodes[0])
+    assert not verdict.supported
+    assert "stride" in verdict.reason
+    b = GraphBuilder((1, 2, 3, 2, 3, 2, 3, 2))
+    b.transpose("x", (0, 7, 6, 5, 4, 3, 2, 1))
+    verdict = target.supports(b.graph(), b.nodes[0])
+    assert not verdict.supported
+    assert "axes" in verdict.reason
