@@ -23,5 +23,10 @@ def require(module: str, *, extra: str = "compile") -> Any:
     except ImportError as problem:
         raise EnvironmentMissing(
             f"the Python package {module.partition('.')[0]} cannot be imported: {problem}",
-            hint=f"pip install 'towline[{extra}]'",
+            hint=install(extra),
         ) from problem
+
+
+def install(*extras: str) -> str:
+    """The command that adds extras to an installed Towline, wherever it was installed from."""
+    return f"pip install 'towline[{','.join(extras)}]'"

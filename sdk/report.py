@@ -184,8 +184,13 @@ class Console:
 
     def _print(self, text: str) -> None:
         self.end_progress()
-        if text:
+        if not text:
+            return
+        try:
             write_stdout(text + "\n")
+        except OutputFailed:
+            self.json = False  # whatever is still to be said goes to stderr
+            raise
 
 
 def tolerate_any_text() -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from sdk import extras
 from sdk.errors import BuildFailed, EnvironmentMissing, InternalError, ToolMissing
 
 LLVM_RELEASES = range(19, 26)
@@ -424,7 +425,7 @@ def opencl_platforms() -> tuple[str, int]:
     try:
         pyopencl: Any = importlib.import_module("pyopencl")
     except ImportError as problem:
-        hint = "pip install '.[opencl]'; then sudo apt-get install pocl-opencl-icd, for a platform on the CPU"
+        hint = f"{extras.install('opencl')}; then sudo apt-get install pocl-opencl-icd, a platform on the CPU"
         raise EnvironmentMissing(f"pyopencl cannot be imported: {problem}", hint=hint) from None
     try:
         count = len(pyopencl.get_platforms())

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sdk import cache
+from sdk import cache, extras
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, UsageError
-from sdk.extras import require
 from sdk.graph import Graph
 from sdk.target import Candidate, Tunable, get_target, target_names
 from sdk.tuning import Entry, Tuning
@@ -219,7 +218,7 @@ def dask(address: str) -> Iterator[Executor]:
         DeviceMissing: no scheduler answers, or it has no worker.
         DeviceFailed: the scheduler went away, or workers keep dying.
     """
-    distributed = require("distributed", extra="tune")
+    distributed = extras.require("distributed", extra="tune")
     # What its client logs, tracebacks among it, is raised as well.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
@@ -250,7 +249,7 @@ def dask(address: str) -> Iterator[Executor]:
             raise EnvironmentMissing(
                 f"the scheduler or a worker cannot import what it needs: {missing}",
                 where=address,
-                hint="install the same Towline on all of them: pip install 'towline[compile,tune]'",
+                hint=f"install the same Towline on all of them: {extras.install('compile', 'tune')}",
             ) from problem
         except (CancelledError, distributed.scheduler.KilledWorker) as problem:
             raise DeviceFailed(

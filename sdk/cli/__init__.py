@@ -132,7 +132,6 @@ def _fail(console: Console, error: TowlineError) -> int:
     try:
         return console.fail(error)
     except TowlineError as second:  # stdout cannot be written either
-        console.json = False
         return console.fail(second)
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdk import toolchain
+from sdk import extras, toolchain
 from sdk.errors import EnvironmentMissing
 from sdk.report import Console, Result, table
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SUMMARY = "check every external tool and Python package, and say how to install what is missing"
 EXAMPLE = "towline doctor"
 
-COMPILE_EXTRA = "pip install '.[compile]'"
-EMULATOR_EXTRA = "pip install '.[emulator]'"
+COMPILE_EXTRA = extras.install("compile")
+EMULATOR_EXTRA = extras.install("emulator")
 """From a checkout, until the package is published."""
 
 PACKAGES = {

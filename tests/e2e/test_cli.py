@@ -475,10 +475,11 @@ def test_a_reader_that_leaves_is_no_error(journey):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_stdout_on_a_full_disk():
+@pytest.mark.parametrize("words", [["targets"], ["targets", "--json"], ["inspect", "missing.tow", "--json"]])
+def test_stdout_on_a_full_disk(words):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "sdk", "targets"], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "sdk", *words], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"towline: error: standard output: cannot be written: No space left")

@@ -227,7 +227,7 @@ def test_status_has_a_line_for_everything(alone, tool):
     ("before", "problem", "remedy"),
     [
         ("import os; os.environ['OCL_ICD_VENDORS'] = '/nowhere'", "no platform", "sudo apt-get install pocl"),
-        ("import sys; sys.modules['pyopencl'] = None", "cannot be imported", "pip install '.[opencl]'"),
+        ("import sys; sys.modules['pyopencl'] = None", "cannot be imported", "pip install 'towline[opencl]'"),
     ],
 )
 def test_opencl_without_a_platform_is_not_there(before, problem, remedy):
