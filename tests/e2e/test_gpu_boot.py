@@ -269,9 +269,9 @@ def test_death_while_booting():
 
 @pytest.mark.slow
 @BOTH
-def test_death_at_every_third_operation_of_a_boot(chip):
+def test_death_at_every_sixth_operation_of_a_boot(chip):
     every = deaths(sizes(fresh := Bench(chip), lambda: User(fresh)))
-    for lists, operations in every[list(CHIPS).index(chip) :: 3]:
+    for lists, operations in every[3 * list(CHIPS).index(chip) :: 6]:
         bench = Bench(chip)
         die(bench, lists, operations, lambda: User(bench))  # noqa: B023
         survive(bench, warm=False)

@@ -151,7 +151,7 @@ def test_sigkill_and_open_again(chip, moments):
 def test_sigkill_after_every_transfer(chip):
     desk = Desk(chip)
     desk.use()
-    for lives in range(0, len(desk.calls), 1 if chip == "gfx1100" else 4):
+    for lives in range(0, len(desk.calls), 2 if chip == "gfx1100" else 4):
         desk = Desk(chip)
         assert killed(desk, lives)
         desk.use()
@@ -170,7 +170,7 @@ def test_cable_pulled_during_a_boot(chip):
     desk = Desk(chip)
     desk.use()
     whole = len(desk.calls)
-    for pulled in range(5, whole, 1 if chip == "gfx1100" else 4):  # the bridge is open
+    for pulled in range(5, whole, 2 if chip == "gfx1100" else 4):  # the bridge is open
         desk = Desk(chip)
         desk.pulled = pulled
         with pytest.raises(Disconnected) as caught:

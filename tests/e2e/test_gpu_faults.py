@@ -1,6 +1,6 @@
 """What befalls a GPU behind a bridge, at any transfer of a program: errors that say so, and work goes on.
 
-By default a transfer of an operation is tried; slow, all of every operation, of long ones forty.
+By default a transfer of an operation is tried; slow, all of every operation, of long ones twenty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOOT = 30
 
 SLOW = pytest.mark.slow
 BOTH = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=SLOW)])
-MANY = 40
+MANY = 20
 """Transfers of an operation that are all tried."""
 MOMENTS = range(1, 38)
 """Transfers of a boot, and some more."""
@@ -187,7 +187,7 @@ def test_ctrl_c_at_any_line(desk):
     used = gpu.memory.used
     chosen = random.Random(7)
     interrupted = 0
-    for _ in range(80):
+    for _ in range(40):
         name = chosen.choice(OPERATIONS)
         it = Lines(chosen.randrange(lines[name]))
         problem = ended_with(
@@ -197,7 +197,7 @@ def test_ctrl_c_at_any_line(desk):
         job.upload()
         job.all()
         assert gpu.memory.used == used, it.where
-    assert interrupted > 50
+    assert interrupted > 25
     gpu.close()
 
 
@@ -336,9 +336,7 @@ def test_a_transfer_that_the_wire_breaks_off(desk, costs, name, every):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "places", [[1], pytest.param([9, 21, 700, 1100, -1, -3, -10, -20], marks=SLOW, id="every")]
-)
+@pytest.mark.parametrize("places", [[1], pytest.param([9, 700, -1, -10], marks=SLOW, id="every")])
 def test_a_flipped_bit_that_nobody_noticed_on_the_wire(desk, costs, places):
     """USB checks every packet, so this is beyond the wire: memory of a hub or controller, say.
 

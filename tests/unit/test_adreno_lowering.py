@@ -358,7 +358,7 @@ def test_every_length_of_a_strip():
 
 @pytest.mark.slow
 def test_every_window_of_strips_that_reach_beyond_the_border():
-    for width in (1, 2, 5, 9, 11):
+    for width in (2, 9):
         b = GraphBuilder((1, 4, 90, width), seed=width)
         wide = b.depthwise("x", (3, 5), pads=(2, 3, 1, 4), strides=(1, 2))
         tall = b.depthwise("x", (5, 3), pads=2, strides=(2, 1), dilations=(2, 1))

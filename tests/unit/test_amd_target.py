@@ -310,7 +310,7 @@ def any_node(b, random, known, options):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(chip=CHIP, seed=st.integers(0, 10_000))
 def test_any_network(chip, seed):
     """Random graphs of everything, several outputs, tensors that live long."""
