@@ -128,7 +128,7 @@ class Bench:
                 return self.high
             case Need.VENDOR:
                 ids = (identity.vendor, identity.product_id)
-                return ids == OPEN_FIRMWARE and identity.interface_class == VENDOR_CLASS
+                return ids in OPEN_FIRMWARE and identity.interface_class == VENDOR_CLASS
             case Need.LISTS:
                 return identity.running is Running.OURS and identity.api_level is not None
             case Need.STORAGE:

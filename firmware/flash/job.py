@@ -32,9 +32,8 @@ from usbgpu.transport.identity import OPEN_FIRMWARE
 START_SECONDS = 15.0
 """Longest time from a restart until the device is on the bus: firmware may train its PCIe link first."""
 USER_ABORT = 130
-_DEVICE_DESCRIPTOR = re.compile(
-    rb"\x12\x01.{6}" + re.escape(struct.pack("<HH", *OPEN_FIRMWARE)) + rb"(..)", re.DOTALL
-)
+_IDS = b"|".join(re.escape(struct.pack("<HH", *ids)) for ids in sorted(OPEN_FIRMWARE))
+_DEVICE_DESCRIPTOR = re.compile(rb"\x12\x01.{6}(?:" + _IDS + rb")(..)", re.DOTALL)
 
 PowerCycle = Callable[[Transport], Transport | None]
 """Has all power taken from the board and given back; the device as it comes back, None if nobody did."""
@@ -129,7 +128,7 @@ def read_image(path: Path) -> bytes:
 
 
 def releases(image: bytes) -> set[int]:
-    """Every bcdDevice in device descriptors of ours that stand in an image; empty for other firmware."""
+    """Every bcdDevice in device descriptors of open firmware that stand in an image; empty for others."""
     return {int.from_bytes(found, "little") for found in _DEVICE_DESCRIPTOR.findall(image)}
 
 

@@ -146,7 +146,7 @@ def _bridges(named: DeviceString) -> Iterator[Line]:
             yield Line(name, f"{found}, may be opened, stays awake")
     if not bridges and named.is_real and named.descriptor is None and sysfs.DEVICES.is_dir():
         yield Line(
-            "bridge", "-", "none is plugged in", "plug it in, and look for add1:0001 or 174c:246x in lsusb"
+            "bridge", "-", "none is plugged in", "plug it in; lsusb shows add1:0001, 3801:0001 or 174c:246x"
         )
 
 

@@ -74,6 +74,7 @@ def test_the_releases_in_an_image_are_those_of_its_device_descriptors() -> None:
         0x0701,
         0x0702,
     }
+    assert job.releases(descriptor.replace(b"\xd1\xad", b"\x01\x38")) == job.releases(descriptor) != set()
     assert job.releases(OLD) == set()
 
 

@@ -383,6 +383,8 @@ def test_emulated_devices_leave_the_system_alone(rig, monkeypatch):
     [
         (Running.OURS, (0xADD1, 1, "towline", "custom towline", "00c0ffee", 0xFF)),
         (Running.COMPATIBLE, (0xADD1, 1, "tiny", "custom v0.1", "00c0ffee", 0xFF)),
+        (Running.COMPATIBLE, (0x3801, 1, "tiny", "custom v0.1", "00c0ffee", 0xFF)),
+        (Running.UNKNOWN, (0x3801, 2, "tiny", "custom v0.1", "00c0ffee", 0xFF)),
         (Running.UNKNOWN, (0xADD1, 1, "tiny", "something", "00c0ffee", 0xFF)),
         (Running.UNKNOWN, (0x1234, 1, "tiny", "custom v0.1", "00c0ffee", 0xFF)),
         (Running.LOADER, (0x174C, 0x2463, "ASMedia", "AS2462", "0" * 20, 8)),

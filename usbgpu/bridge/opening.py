@@ -122,7 +122,7 @@ def _recognised(transport: Transport) -> tuple[Running, int]:
     raw = transport.descriptor(1, 0, 18)
     if len(raw) == 18 and raw[1] == 1 and transport.interface_class != MASS_STORAGE:
         vendor, product_id, release, _, product_index, _ = struct.unpack_from("<HHHBBB", raw, 8)
-        if (vendor, product_id) == OPEN_FIRMWARE:
+        if (vendor, product_id) in OPEN_FIRMWARE:
             product = transport.string(product_index) or ""
             manufacturer = OUR_MANUFACTURER if product == OUR_PRODUCT else ""  # nobody else has that product
             return classify(vendor, product_id, manufacturer, product, "", transport.interface_class), release

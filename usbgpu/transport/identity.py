@@ -24,13 +24,14 @@ from sdk.errors import DeviceFailed
 if TYPE_CHECKING:
     from usbgpu.transport.device import Speed, Transport
 
-OPEN_FIRMWARE = (0xADD1, 0x0001)
-"""idVendor and idProduct of the open firmware, and of ours, which serves the same hosts."""
+OPEN_FIRMWARE = frozenset({(0xADD1, 0x0001), (0x3801, 0x0001)})
+"""idVendor and idProduct of the open firmware, until and since the summer of 2026 (trace: pull request 76 of
+tinygrad/asm2464pd-firmware); ours has the first, and serves the same hosts."""
 MAKER = 0x174C
 """idVendor of the chip's maker, as USB devices have it."""
 CHIPS = (0x2463, 0x2464)
 """idProduct of the chip with nothing in its configuration blocks, and with the maker's firmware."""
-KNOWN_IDS = frozenset({OPEN_FIRMWARE, *((MAKER, product) for product in CHIPS)})
+KNOWN_IDS = OPEN_FIRMWARE | {(MAKER, product) for product in CHIPS}
 """What the device string `usb` looks for."""
 
 OUR_MANUFACTURER = "towline"
@@ -129,7 +130,7 @@ def classify(
             return Running.LOADER
         named = product.startswith(LOADER_PRODUCT)
         return Running.MAKERS if named or (vendor, product_id) in KNOWN_IDS else Running.UNKNOWN
-    if (vendor, product_id) != OPEN_FIRMWARE or not product.startswith(COMPATIBLE_PREFIX):
+    if (vendor, product_id) not in OPEN_FIRMWARE or not product.startswith(COMPATIBLE_PREFIX):
         return Running.UNKNOWN
     ours = (manufacturer, product) == (OUR_MANUFACTURER, OUR_PRODUCT)
     return Running.OURS if ours else Running.COMPATIBLE
