@@ -171,14 +171,17 @@ def _is_wrapped(data: bytes) -> bool:
 
 
 def _is_flash(data: bytes) -> bool:
-    """A configuration block that is whole at the start, and an image where one has to be."""
+    """A configuration block that is whole at the start, or an image where one has to be."""
     if len(data) <= flash_layout.IMAGE.address + OVERHEAD:
         return False
+    image = data[flash_layout.IMAGE.address :]
+    if not examine(image):
+        return True  # without configuration, or of the emulator, whose files hold more than the cells
     blocks = (flash_layout.CONFIG_0, flash_layout.CONFIG_1)
     return any(
         not flash_layout.examine(index, data[region.address : region.address + region.size])
         for index, region in enumerate(blocks)
-    ) or (_is_whole_flash(data) and _is_wrapped(data[flash_layout.IMAGE.address :]))
+    ) or (_is_whole_flash(data) and _is_wrapped(image))
 
 
 def _is_whole_flash(data: bytes) -> bool:

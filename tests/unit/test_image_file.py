@@ -96,6 +96,7 @@ def test_a_serial_number_survives_only_with_its_check_byte():
         (Kind.WRAPPED, image.wrap(BODY) + b"\xff" * 100),
         (Kind.FLASH, flash_dump(image.wrap(BODY))),
         (Kind.FLASH, bytes(0x100) + image.wrap(BODY) + bytes(0x10000 - 0x100 - len(BODY) - 10)),
+        (Kind.FLASH, b"\xff" * 0x100 + image.wrap(BODY) + b"\xff" * 0x4041),  # of `emulate --flash`
         (Kind.HEX, hex_file(*((0, at, BODY[at : at + 200]) for at in range(0, len(BODY), 200))).encode()),
     ],
 )
