@@ -21,14 +21,19 @@ CAUSE = {text: code for code, text in commands.RESULT_TRAILER.member("cause").va
 
 @dataclass
 class ListHost(Host):
-    """The host of a board in list mode.
-
-    Attributes:
-        sequence: of the next list.
-    """
+    """The host of a board in list mode."""
 
     board: Board
-    sequence: int = 0
+    _sequence: int = 0
+
+    @property
+    def sequence(self) -> int:
+        """Of the next list; it has 16 bits, however far it is moved on."""
+        return self._sequence
+
+    @sequence.setter
+    def sequence(self, value: int) -> None:
+        self._sequence = value & 0xFFFF
 
     @property
     def packet(self) -> int:
@@ -74,7 +79,7 @@ class ListHost(Host):
         self.wait(self.send(built), timeout)
         answer = answer or self.receive()
         result = built.parse(self.wait(answer, timeout), self.sequence)
-        self.sequence = (self.sequence + 1) & 0xFFFF
+        self.sequence += 1
         return result
 
     def check(self, built: CommandList) -> tuple[int | bytes, ...]:

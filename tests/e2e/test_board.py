@@ -140,7 +140,7 @@ def test_one_submitting_thread_is_reproducible_to_the_clock() -> None:
     [
         pytest.param(Speed.SUPER_PLUS, (), marks=pytest.mark.slow),
         pytest.param(Speed.HIGH, (), marks=pytest.mark.slow),
-        (Speed.SUPER_PLUS, ("link-drop@200ms+5ms", "nak-storm@170ms+2ms", "pcie-late=0-ffffffff+9ms")),
+        (Speed.SUPER_PLUS, ("link-drop@250ms+5ms", "nak-storm@220ms+2ms", "pcie-late=0-ffffffff+9ms")),
     ],
 )
 def test_a_replay_of_everything_at_once_is_identical(

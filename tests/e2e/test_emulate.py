@@ -15,7 +15,7 @@ import pytest
 
 from sdk.cli import main
 
-BOOTED = "160ms"
+BOOTED = "220ms"
 """Virtual time by which the vendor image has enumerated."""
 
 
@@ -102,7 +102,7 @@ def test_damaged_recordings_are_refused(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, damage: Any, complaint: str
 ) -> None:
     recording = tmp_path / "run.jsonl"
-    assert run(capfd, "vendor", "--for", "160ms", "--record", str(recording))[0] == 0
+    assert run(capfd, "vendor", "--for", "220ms", "--record", str(recording))[0] == 0
     recording.write_text(damage(recording.read_text()))
     code, _, err = run(capfd, "vendor", "--replay", str(recording))
     assert code == 1
@@ -175,7 +175,7 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = run(capfd, "vendor", "--inject", "power-cut@5ms", "--flash", str(flash))
     assert (code, "the power was cut" in err) == (0, True)
     assert flash.stat().st_size > 0x10000
-    dropped = result(capfd, "vendor", "--for", "200ms", "--inject", "link-drop@180ms")
+    dropped = result(capfd, "vendor", "--for", "250ms", "--inject", "link-drop@230ms")
     assert dropped["speed"] is None
 
 
@@ -329,5 +329,5 @@ def test_a_damaged_image_says_which_field(capfd: pytest.CaptureFixture[str], tmp
 
 @pytest.mark.parametrize("image", ["vendor", "storage"])
 def test_both_images_run_under_every_guard(capfd: pytest.CaptureFixture[str], image: str) -> None:
-    found = result(capfd, image, "--for", "200ms", "--guard", "all", "--strict")
+    found = result(capfd, image, "--for", "250ms", "--guard", "all", "--strict")
     assert found["speed"] == "super-speed-plus"

@@ -106,7 +106,7 @@ def check_configuration(found: bytes, kind: int, packet: int, *, companions: boo
     ], "bulk"
     if companions:
         assert [part[1] for part in parts[1:]] == [5, 48, 5, 48], "each behind its endpoint"
-        assert {part for part in parts if part[1] == 48} == {bytes((6, 48, 0, 0, 0, 0))}
+        assert {part for part in parts if part[1] == 48} == {bytes((6, 48, 15, 0, 0, 0))}
     else:
         assert len(parts) == 3
 

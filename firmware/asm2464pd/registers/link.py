@@ -87,18 +87,20 @@ PCIE_SLOT_12V = Register(
     Space.XDATA,
     0xC659,
     Evidence.HARDWARE,
-    "Output pins; the slot's 12 V supply is one of them.",
+    "Output pins; the slot's 12 V supply is one of them. Set right after PCIE_PORT_POWER: set much later, "
+    "training ends in Configuration; set before it, some cards are not found.",
     fields=(Field("ENABLE", 0, 1, "12 V on."),),
-    source=_MAIN,
+    source=f"{_MAIN}; its pull requests 68 and 81",
 )
 PCIE_PORT_POWER = Register(
     "PCIE_PORT_POWER",
     Space.XDATA,
     0xE764,
     Evidence.TRACE,
-    "Switches the port: 0x1C on, 0x00 off.",
+    "Switches the port, and begins training: 0x1C on, 0x00 off. What is in the slot answers 20 to 50 ms "
+    "after its supply is there; with all three bits set training is tried until then.",
     fields=(Field("ENABLE", 2, 3, "All three bits are set to switch it on."),),
-    source=_MAIN,
+    source=f"{_MAIN}; its pull request 81",
 )
 PCIE_LINK_STATUS = Register(
     "PCIE_LINK_STATUS",

@@ -39,7 +39,7 @@ enum { SUPER = 1, HIGH_SPEED = 2, FULL = 4, USB2 = HIGH_SPEED | FULL, ALWAYS = S
 #define CONFIGURATION(size) 9, TYPE_CONFIGURATION, LE16(size), 1, 1, 0, 0xC0, 0
 #define INTERFACE_OF_TWO 9, TYPE_INTERFACE, 0, 0, 2, 0xFF, 0xFF, 0xFF, 0
 #define BULK(address, packet) 7, TYPE_ENDPOINT, address, 2, LE16(packet), 0
-#define COMPANION 6, TYPE_COMPANION, 0, 0, 0, 0
+#define COMPANION 6, TYPE_COMPANION, 15, 0, 0, 0 /* bursts of 16, as the published firmware has (trace) */
 #define SUPER_SIZE 44
 #define SUPER_CONFIGURATION                                                                           \
     CONFIGURATION((u16)SUPER_SIZE), INTERFACE_OF_TWO, BULK(0x81, 1024u), COMPANION, BULK(0x02, 1024u), \

@@ -6,7 +6,8 @@
 #include "timer.h"
 #include "tlp.h"
 
-enum { LINK_UP_SAMPLES = 3, SAMPLES = 200, SAMPLE_US = 10000 };
+/* A card answers 20 to 50 ms after its supply is there (hardware: the open firmware's pull request 81). */
+enum { SETTLE_US = 50000, LINK_UP_SAMPLES = 3, SAMPLES = 200, SAMPLE_US = 10000 };
 
 __idata u16 links_lost;
 
@@ -54,8 +55,10 @@ u8 pcie_power_on(void)
     PCIE_TUNNEL_LINK_STATE = 0;
     PCIE_TUNNEL_LINK_STATUS = 0x0C;
     PCIE_SLOT_3V3 |= PCIE_SLOT_3V3_ENABLE;
-    PCIE_SLOT_12V |= PCIE_SLOT_12V_ENABLE;
+    wait_us(SETTLE_US);
+    /* In this order, at once: else training ends in Configuration (hardware, as above). */
     PCIE_PORT_POWER = PCIE_PORT_POWER_ENABLE;
+    PCIE_SLOT_12V |= PCIE_SLOT_12V_ENABLE;
     PCIE_TUNNEL_CONFIG = PCIE_TUNNEL_CONFIG_TUNNEL;
     tlp_start();
     PCIE_PERST = 0;
