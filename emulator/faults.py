@@ -22,7 +22,7 @@ from emulator.core.clock import clocks
 from sdk.errors import UsageError
 
 _UNITS = {"": None, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_TIME = r"(?:\d+(?:\.\d+)?)(?:ns|us|ms|s)?"
+_TIME = r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?)(?:ns|us|ms|s)?"
 _RANGE = r"(?P<low>[0-9a-f]+)(?:-(?P<high>[0-9a-f]+))?"
 
 FORMS = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
@@ -32,11 +33,24 @@ FAULTS = {
 }
 """What a stop of the CPU means to the author of the firmware."""
 
+DEBUGGED = (Stop.BREAKPOINT, Stop.WATCHED)
+"""Stops that a debugger has asked for."""
+
 
 class CpuFault(DeviceFailed):
     """The firmware did something that a switched-on guard, or the 8051 itself, refuses."""
 
     code = "cpu-fault"
+
+
+class Debugger(Protocol):
+    """Someone who may keep the CPU from going on: no time passes until his function returns."""
+
+    def before(self) -> None:
+        """Time is about to pass; the CPU is between two instructions."""
+
+    def stopped(self, stop: Stop) -> None:
+        """The CPU stopped for one of DEBUGGED."""
 
 
 class Machine:
@@ -53,6 +67,7 @@ class Machine:
         name_of: turns a code address into words for messages.
         data_name_of: the same of an XDATA address.
         serial: takes bytes that leave the 8051's own serial port.
+        debugger: who set breakpoints and watchpoints.
     """
 
     def __init__(self, bus: Bus, cpu: Mcs51, native: Callable[[int], None]) -> None:
@@ -64,6 +79,7 @@ class Machine:
         self.name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
         self.data_name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
         self.serial: Callable[[int], None] = lambda value: None
+        self.debugger: Debugger | None = None
         self._native = native
         bus.program_counter = lambda: cpu.stop_pc
         bus.place = lambda: f"PC {self.name_of(cpu.stop_pc)}"
@@ -81,6 +97,8 @@ class Machine:
             CpuFault: the CPU stopped at a guard.
             Unmodelled: under strict, see `emulator.core.bus`.
         """
+        if self.debugger is not None:
+            self.debugger.before()
         due = self.clock.next
         target = until if due is None else min(until, due)
         if target > self.clock.now:
@@ -110,6 +128,8 @@ class Machine:
             self._native(cpu.device_reason)
         elif stop is Stop.SERIAL:
             self.serial(cpu.value)
+        elif self.debugger is not None and stop in DEBUGGED:
+            self.debugger.stopped(stop)
         else:
             raise self.fault(stop)
 

@@ -1,7 +1,8 @@
 """Names and source lines of a firmware image, from what sdcc's linker leaves beside it.
 
-The .map lists areas and the symbols in them (ASxxxx linker); the .cdb adds static functions and the address
-of each C line (sdcc manual, "CDB file format"). A function reaches from its symbol to the next one.
+The .map lists areas and the symbols in them (ASxxxx linker); the .cdb adds static functions and an address
+of each C line (sdcc manual, "CDB file format"), the .rst all of its addresses. A function reaches from its
+symbol to the next one.
 Addresses from 0x18000 on are CODE bank 1, as in `emulator.image_file`.
 """
 
@@ -13,8 +14,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from emulator import line_records
 from emulator.image_file import BANK_START, HEX_BANK1
 from sdk.errors import InvalidInput
 
@@ -26,6 +29,7 @@ _FUNCTION = re.compile(
     r"L:(?P<end>X?)(?:G|F(?P<module>\w+))\$(?P<name>\w+)\$\d+_?\d*\$\d+:(?P<address>[0-9A-F]+)$"
 )
 _DECLARED = re.compile(r"F:(?:G|F(?P<module>\w+))\$(?P<name>\w+)\$")
+_MODULE = re.compile(r"^M:([\w.-]+)$", re.MULTILINE)
 _LINE = re.compile(r"L:C\$(?P<file>[^$]+)\$(?P<line>\d+)\$\d+_?\d*\$\d+:(?P<address>[0-9A-F]+)$")
 
 _DATA_AREAS = {"CONST", "XINIT"}
@@ -92,7 +96,7 @@ class Symbols:
 
     Attributes:
         functions: by bank and start.
-        lines: of C source, by bank and address.
+        lines: of C source, by bank and address; of several at one address, the code is that of the last.
         variables: those in XDATA, by address.
     """
 
@@ -133,10 +137,14 @@ class Symbols:
         return None
 
     def addresses(self, file: str, line: int) -> tuple[tuple[int, int], ...]:
-        """(bank, address) of each place where a source line begins."""
-        return tuple(
-            (entry.bank, entry.address) for entry in self.lines if (entry.file, entry.line) == (file, line)
-        )
+        """(bank, address) of each place where a source line begins; with code of its own, if it has any."""
+        found, own = [], []
+        for entry, following in itertools.zip_longest(self.lines, self.lines[1:]):
+            if (entry.file, entry.line) == (file, line):
+                found.append((entry.bank, entry.address))
+                if following is None or (following.bank, following.address) != found[-1]:
+                    own.append(found[-1])
+        return tuple(own or found)
 
     def labels(self) -> dict[tuple[int, int], str]:
         """Function names by (bank, start); static functions of one name get their module in front."""
@@ -157,32 +165,56 @@ class Symbols:
 
 
 def beside(image: Path) -> Symbols:
-    """The symbols in the .map and .cdb beside an image; empty if neither is there.
+    """The symbols in the .map and .cdb beside an image, and in .rst files; empty if there are none.
+
+    The .rst files are those of the modules that the .cdb names, or one of them all, named as the image.
 
     Raises:
         InvalidInput: one of them is there and cannot be read.
     """
-    return load(*(path for suffix in (".map", ".cdb") if (path := image.with_suffix(suffix)).is_file()))
+    paths = [path for suffix in (".map", ".cdb") if (path := image.with_suffix(suffix)).is_file()]
+    try:
+        if paths and paths[-1].suffix == ".cdb":
+            names = (image.stem, *_MODULE.findall(_text(paths[-1])))
+            listings = (image.parent / f"{name}.rst" for name in dict.fromkeys(names))
+            paths += [path for path in listings if path.is_file()]
+        states = [(path.absolute(), path.stat()) for path in paths]
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(problem.filename)) from None
+    return _unchanged(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
+
+
+@lru_cache(maxsize=8)
+def _unchanged(files: tuple[tuple[Path, int, int], ...]) -> Symbols:
+    """As `load`, of files with their times and sizes: every board wants the symbols of its image."""
+    return load(*(path for path, _, _ in files))
 
 
 def load(*paths: Path) -> Symbols:
-    """The symbols of .map and .cdb files of one image together.
+    """The symbols of .map, .cdb and .rst files of one image together, each .rst behind the .cdb.
 
     Raises:
-        InvalidInput: a file cannot be read, or holds nothing of the kind.
+        InvalidInput: a file cannot be read, or a .map or .cdb holds nothing of the kind.
     """
     tables = _Tables()
     for path in paths:
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = _text(path)
         except OSError as problem:
             raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+        if path.suffix == ".rst":
+            tables.read_listing(text)
+            continue
         read = tables.read_cdb if path.suffix == ".cdb" else tables.read_map
         if not read(text.splitlines()):
             raise InvalidInput(
                 "holds no symbols of sdcc's linker", where=str(path), hint="build again with sdcc --debug"
             )
     return tables.symbols()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _place(bank: int, address: int) -> tuple[int, int]:
@@ -203,7 +235,7 @@ class _Tables:
         self._xdata: list[range] = []
         self._starts: dict[int, tuple[str, str]] = {}
         self._exits: dict[tuple[str, str], int] = {}
-        self._lines: set[tuple[int, str, int]] = set()
+        self._lines: dict[line_records.Record, int] = {}
         self._variables: dict[int, str] = {}
 
     def read_map(self, lines: Iterable[str]) -> bool:
@@ -240,7 +272,7 @@ class _Tables:
             if match := _DECLARED.match(line):
                 declared.add((match["module"] or "", match["name"]))
             elif match := _LINE.match(line):
-                self._lines.add((int(match["address"], 16), match["file"], int(match["line"])))
+                self._lines[int(match["address"], 16), match["file"], int(match["line"])] = 0
             elif (match := _FUNCTION.match(line)) and (match["module"] or "", match["name"]) in declared:
                 key, address = (match["module"] or "", match["name"]), int(match["address"], 16)
                 if match["end"]:
@@ -251,6 +283,10 @@ class _Tables:
             found = found or line[:2] in ("M:", "F:", "L:", "S:")
         return found
 
+    def read_listing(self, text: str) -> None:
+        """Lines, more and in better order than those of the .cdb."""
+        self._lines = line_records.read(text, self._lines)
+
     def symbols(self) -> Symbols:
         starts = sorted(self._starts)
         functions = []
@@ -259,7 +295,7 @@ class _Tables:
             bank, address = _split(start)
             end = self._end(start, following, name, module)
             functions.append(Function(name, bank, address, address + end - start, module))
-        records = sorted(self._lines)
+        records = sorted(self._lines, key=lambda record: (record[0], self._lines[record], record))
         lines = tuple(Line(*_split(address), file, line) for address, file, line in records)
         return Symbols(tuple(functions), lines, tuple(self._located()))
 

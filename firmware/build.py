@@ -47,6 +47,7 @@ class Built:
         bin: the code from address 0 to its last byte.
         map: the linker's map.
         cdb: debug records of functions, variables and lines.
+        rst: the linker's listings of all modules, one behind the other.
         image: the code wrapped, as it stands in flash.
         sizes: what `sizes` reads.
         pointers: what `pointers` reads.
@@ -56,6 +57,7 @@ class Built:
     bin: Path
     map: Path
     cdb: Path
+    rst: Path
     image: Path
     sizes: Path
     pointers: Path
@@ -63,7 +65,7 @@ class Built:
     @property
     def paths(self) -> tuple[Path, ...]:
         """All of them."""
-        return self.ihx, self.bin, self.map, self.cdb, self.image, self.sizes, self.pointers
+        return self.ihx, self.bin, self.map, self.cdb, self.rst, self.image, self.sizes, self.pointers
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def compile_into(directory: Path, extra: Path | None = None) -> Built:
     built = _files(directory)
     code = built.bin.read_bytes()
     write(built.image, image.wrap(code))
+    listings = sorted(path for path in directory.glob("*.rst") if path != built.rst)
+    write(built.rst, b"".join(path.read_bytes() for path in listings))
     rows = [*_modules(directory)]
     rows.append(_library(rows, len(code)))
     text = "".join(f"{row.module} {row.code} {row.xram} {row.iram}\n" for row in rows)
@@ -142,7 +146,7 @@ def pointers(built: Built) -> set[tuple[str, str]]:
 
 
 def _files(home: Path) -> Built:
-    suffixes = ("ihx", "bin", "map", "cdb", "image", "sizes", "pointers")
+    suffixes = ("ihx", "bin", "map", "cdb", "rst", "image", "sizes", "pointers")
     return Built(*(home / f"{NAME}.{suffix}" for suffix in suffixes))
 
 

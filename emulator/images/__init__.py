@@ -115,6 +115,14 @@ def build(name: str) -> Built:
     return built
 
 
+def source_directories(name: str) -> tuple[Path, ...]:
+    """Directories with the C and the headers of an image of the product; none of another one."""
+    if name not in EXTRAS:
+        return ()
+    extra = EXTRAS[name]
+    return (product.SOURCES, product.INCLUDE, *(() if extra is None else (extra.parent,)))
+
+
 def _files(name: str, home: Path) -> Built:
     return Built(name, *(home / f"{name}.{suffix}" for suffix in ("ihx", "bin", "map", "cdb")))
 

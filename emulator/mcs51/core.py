@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from emulator import native
 from emulator.core.bus import Plane
@@ -13,6 +16,12 @@ from sdk.errors import InternalError, UsageError
 CODE_SIZE = 0x10000
 COMMON = 0x8000
 """Code below this address is the same in both banks."""
+
+WATCH_WRITE, WATCH_READ = 0x01, 0x02
+"""What `Mcs51.watch` watches a byte for; enum mcs51_watch."""
+WATCH_SFR = 0x100
+"""Added to the address of a special function register there."""
+_WATCH_DONE = 4
 
 GUARDS = ("stack", "erased", "interrupt", "uninit")
 """Mistakes of a firmware that `Mcs51.guard` has the core stop at."""
@@ -39,10 +48,40 @@ class Stop(IntEnum):
     UNINIT = 10
     SFR = 11
     """Never returned: `Mcs51.run` asks about the register, and runs on."""
+    WATCHED = 12
+    CALLED = 13
+    """Never returned: `Mcs51.run` hands on what was recorded, and runs on."""
 
+
+class Call(IntEnum):
+    """How control left a function, or that a register changed; enum mcs51_call_kind."""
+
+    CALL = 0
+    JUMP = 1
+    RETURN = 2
+    RETI = 3
+    INTERRUPT = 4
+    RESET = 5
+    SKIP = 6
+    """A proven spin loop is skipped from here ..."""
+    SKIPPED = 7
+    """... to here."""
+    REGISTER = 8
+    """A special function register has changed: `at` is its address, `sp` its value."""
+
+
+CALL_RECORD = np.dtype([("clock", "u8"), ("at", "u4"), ("kind", "u1"), ("sp", "u1"), ("reserved", "u2")])
+"""struct mcs51_call; `at` is an index as of `mark`."""
+Calls = npt.NDArray[np.void]
+"""Of CALL_RECORD, in order of time."""
 
 _STOPS = tuple(Stop)
-_ASK = int(Stop.SFR)
+_ASK, _CALLED = int(Stop.SFR), int(Stop.CALLED)
+
+
+def mark(bank: int, address: int) -> int:
+    """Index of a code address in tables by bank and address; the common half counts as bank 0."""
+    return address if address < COMMON else bank * CODE_SIZE + address
 
 
 class Mcs51:
@@ -63,6 +102,7 @@ class Mcs51:
         self._owned: dict[str, Any] = {}  # what the structure points to
         self._code = [b"", b""]
         self._ask: Callable[[int], None] = lambda address: None
+        self._on_calls: list[Callable[[Calls], None]] = []
         for number, plane in enumerate(planes):
             flags = self._ffi.from_buffer("uint8_t[]", plane.flags, require_writable=True)
             self._cpu.flags[number] = self._own(f"flags {number}", flags)
@@ -118,10 +158,13 @@ class Mcs51:
             Exception: what the function given to `question` raises; the access it is about has happened.
         """
         stop: int = self._mcs51_run(self._cpu, until)
-        while stop == _ASK:
-            address = int(self._cpu.asked)
-            self._ask(address)
-            self._cpu.questioned[address - 0x80] = 0
+        while stop in (_ASK, _CALLED):
+            if stop == _CALLED:
+                self.hand_on_calls()
+            else:
+                address = int(self._cpu.asked)
+                self._ask(address)
+                self._cpu.questioned[address - 0x80] = 0
             stop = self._mcs51_run(self._cpu, until)
         return _STOPS[stop]
 
@@ -191,6 +234,20 @@ class Mcs51:
     @property
     def psw(self) -> int:
         return self.sfr(0xD0)
+
+    @property
+    def bank(self) -> int:
+        """The CODE bank that is selected, 0 or 1."""
+        return int(self._cpu.sfr[0x96 - 0x80] & 1)
+
+    @property
+    def in_service(self) -> int:
+        """Interrupt handlers that run: bit 0 one of low priority, bit 1 one of high priority."""
+        return int(self._cpu.in_service)
+
+    def code(self, bank: int) -> bytes:
+        """The 64 KiB of code as seen with a bank."""
+        return self._code[bank]
 
     @property
     def dptr(self) -> int:
@@ -268,30 +325,111 @@ class Mcs51:
     def profile(self) -> memoryview:
         """Count clocks by instruction from now on: 2 x 65536 numbers, live, by bank and address.
 
-        Code below 0x8000 counts as bank 0, here as in `coverage` and `breakpoints`.
+        Code below 0x8000 counts as bank 0, here as in `coverage` and `breakpoints`. Whoever asks again sees
+        the same table, here and there.
         """
-        table = self._own("profile", self._ffi.new("uint64_t[]", 2 * CODE_SIZE))
-        self._cpu.profile = table
-        return memoryview(self._ffi.buffer(table)).cast("B").cast("Q")
+        if self._cpu.profile == self._ffi.NULL:
+            self._cpu.profile = self._own("profile", self._ffi.new("uint64_t[]", 2 * CODE_SIZE))
+        return memoryview(self._ffi.buffer(self._owned["profile"])).cast("B").cast("Q")
 
     def coverage(self) -> memoryview:
         """Record from now on what is executed: 2 x 65536 bytes, live.
 
         Bit 0: executed; bit 1: branch taken; bit 2: branch not taken.
         """
-        table = self._own("covered", self._ffi.new("uint8_t[]", 2 * CODE_SIZE))
-        self._cpu.covered = table
-        return memoryview(self._ffi.buffer(table))
+        if self._cpu.covered == self._ffi.NULL:
+            self._cpu.covered = self._own("covered", self._ffi.new("uint8_t[]", 2 * CODE_SIZE))
+        return memoryview(self._ffi.buffer(self._owned["covered"]))
+
+    def on_calls(
+        self,
+        entries: Collection[tuple[int, int]],
+        take: Callable[[Calls], None],
+        registers: Collection[int] = (),
+    ) -> None:
+        """Have calls, returns and interrupts from now on recorded, and handed on many at a time.
+
+        Args:
+            entries: (bank, address) where functions begin: coming there by no call is recorded too. The last
+                who asks says so for all.
+            take: must keep none of the array.
+            registers: special function registers whose changes are recorded too; the last who names any says
+                so for all. Counters of timers must not be among them: they are kept only when somebody looks.
+        """
+        marks = bytearray(2 * CODE_SIZE)
+        for bank, address in entries:
+            marks[mark(bank, address)] = 1
+        self.hand_on_calls()
+        self._cpu.entries = self._own("entries", self._ffi.new("uint8_t[]", bytes(marks)))
+        if self._cpu.calls == self._ffi.NULL:
+            self._cpu.calls = self._own(
+                "calls", self._ffi.new("struct mcs51_call[]", self._library.MCS51_CALLS)
+            )
+        if registers:
+            self._cpu.shown_count = len(registers)
+            self._cpu.shown[0 : len(registers)] = list(registers)
+            self._cpu.known[0 : len(registers)] = [self.sfr(address) for address in registers]
+        self._on_calls.append(take)
+
+    def hand_on_calls(self) -> None:
+        """Hand on what has been recorded so far."""
+        if count := int(self._cpu.call_count):
+            self._cpu.call_count = 0  # first: Ctrl-C may end what follows
+            records = np.frombuffer(self._ffi.buffer(self._owned["calls"]), CALL_RECORD, count)
+            for take in self._on_calls:
+                take(records)
+
+    def no_calls(self, take: Callable[[Calls], None]) -> None:
+        """Hand on the last of them, and then nothing more to `take`."""
+        self.hand_on_calls()
+        self._on_calls.remove(take)
+        if not self._on_calls:
+            self._cpu.calls = self._ffi.NULL
+            self._cpu.shown_count = 0
 
     def breakpoints(self, places: Collection[tuple[int, int]]) -> None:
         """Stop before executing any of these (bank, address); replaces the earlier ones.
 
         Running on from a breakpoint executes the instruction there.
         """
-        marks = self._ffi.new("uint8_t[]", 2 * CODE_SIZE)
+        marks = bytearray(2 * CODE_SIZE)
         for bank, address in places:
-            marks[address if address < COMMON else bank * CODE_SIZE + address] = 1
-        self._cpu.marks = self._own("marks", marks) if places else self._ffi.NULL
+            marks[mark(bank, address)] = 1
+        self.stop_at(marks if places else None)
+
+    def stop_at(self, marks: bytes | bytearray | None) -> None:
+        """The same of a whole table, used in place: 2 x 65536 bytes, nonzero at the index `mark`."""
+        table = self._ffi.NULL if marks is None else self._ffi.from_buffer("uint8_t[]", marks)
+        self._cpu.marks = self._own("marks", table)
+
+    def pass_mark(self) -> None:
+        """Execute the next instruction even if it is marked, as after a breakpoint there."""
+        self._cpu.resume = 1
+
+    def watch(self, places: Mapping[int, int]) -> None:
+        """Stop after an instruction that touches any of these bytes (watch.c); replaces the earlier ones.
+
+        Args:
+            places: `WATCH_WRITE`, `WATCH_READ` or both by place: an IRAM address, or `WATCH_SFR` plus the
+                address of a special function register.
+        """
+        table = bytearray(2 * WATCH_SFR)
+        for place, kinds in places.items():
+            table[place] = kinds
+        self._cpu.watches = self._own("watches", self._copy(table)) if places else self._ffi.NULL
+        self._cpu.watch_hit = 0
+
+    def take_hits(self) -> dict[int, int]:
+        """After `Stop.WATCHED`: what was done that is watched for, by place; the core runs on from there."""
+        table = memoryview(self._ffi.buffer(self._owned["watches"]))
+        hits = {place: kinds >> _WATCH_DONE for place, kinds in enumerate(table) if kinds >> _WATCH_DONE}
+        for place in hits:
+            table[place] &= (1 << _WATCH_DONE) - 1
+        self._cpu.watch_hit = 0
+        return hits
+
+    def _copy(self, table: bytes | bytearray) -> Any:
+        return self._ffi.new("uint8_t[]", bytes(table))
 
     def guard(self, *names: str) -> None:
         """Stop at mistakes of the firmware from now on: names of `GUARDS`."""

@@ -4,6 +4,8 @@
  *   registers.c      special function registers that are more than storage; MOVX bytes that have flags
  *   timers.c         timers 0 to 2, brought up to date only when somebody looks or one overflows
  *   mcs51.c          the loop around it: interrupts, deadlines, stops, instrumentation, spin loops
+ *   watch.c          which watched bytes an instruction touches, for a debugger
+ *   calls.c          calls, returns, interrupts and changes of registers, for timelines and waveforms
  */
 #ifndef TOWLINE_MCS51_INTERNAL_H
 #define TOWLINE_MCS51_INTERNAL_H
@@ -30,6 +32,12 @@ enum { PSW_P = 0x01, PSW_OV = 0x04, PSW_BANK = 0x18, PSW_AC = 0x40, PSW_CY = 0x8
 static inline uint64_t earlier(uint64_t one, uint64_t other)
 {
     return one < other ? one : other;
+}
+
+/* Index of a code address in tables by bank and address. */
+static inline uint32_t bank_of(const struct mcs51 *cpu, uint16_t pc)
+{
+    return pc & 0x8000 ? (SFR(CODE_BANK) & 1u) << 16 : 0;
 }
 
 /* Calling conventions of clang that keep the emulated registers in machine registers. An instruction preserves
@@ -65,6 +73,22 @@ SLOW void mcs51_sfr_write(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_
  * both return the deadline from then on, 0 after a stop. */
 SLOW uint64_t mcs51_movx_read(struct mcs51 *cpu, uint64_t deadline, uint32_t pc);
 SLOW uint64_t mcs51_movx_write(struct mcs51 *cpu, uint64_t clock, uint64_t deadline, uint32_t pc);
+
+/* Watchpoints, while `watches` is set: before the instruction at `code`, and after it, with what the first has
+ * kept of the registers in between; and the bytes from SP + offset on. What was done is left in
+ * `watches`, and that something was in watch_hit. */
+enum { WATCH_KEPT = 6 };
+void mcs51_watch_before(struct mcs51 *cpu, const uint8_t *code, uint8_t *kept);
+void mcs51_watch_after(struct mcs51 *cpu, const uint8_t *kept);
+void mcs51_watch_stack(struct mcs51 *cpu, int offset, int count, uint8_t kind);
+
+/* PSW with its parity, which its storage lacks until somebody asks. */
+uint8_t mcs51_psw(const struct mcs51 *cpu);
+
+/* While `calls` is set: record that control has come to cpu->pc in some way; and the same of an instruction that
+ * has been executed, if it is one of those, with SP as it was before it. Both record changes of `shown`. */
+void mcs51_record(struct mcs51 *cpu, enum mcs51_call_kind kind, uint8_t sp);
+void mcs51_record_instruction(struct mcs51 *cpu, uint8_t opcode, uint8_t sp);
 
 /* Bring the timers' registers up to `clock`. */
 void mcs51_timers_sync(struct mcs51 *cpu, uint64_t clock);

@@ -8,6 +8,7 @@
 
 enum { LOW_PRIORITY = 1, HIGH_PRIORITY = 2 };
 enum { STACK_RESET = 0x07 };
+enum { CALLS_MARGIN = 4096 }; /* entries of `calls` that a round of the loop in mcs51_run may need */
 
 /* How a spin loop is looked for: every `gap` clocks, at most so many instructions a round. */
 enum { PROBE_INSTRUCTIONS = 256, PROBE_GAP_MIN = 1024, PROBE_GAP_MAX = 65536 };
@@ -28,6 +29,8 @@ void mcs51_reset(struct mcs51 *cpu)
     cpu->probe_due = cpu->clock + PROBE_GAP_MIN;
     mcs51_timers_sync(cpu, cpu->clock);
     mcs51_timers_schedule(cpu);
+    if (cpu->calls)
+        mcs51_record(cpu, MCS51_RESET, SFR(SP));
 }
 
 static void stop(struct mcs51 *cpu, enum mcs51_stop reason, uint16_t pc)
@@ -79,6 +82,8 @@ static int interrupt(struct mcs51 *cpu)
         save(&cpu->saved[high != 0], cpu, SFR(PSW) & PSW_BANK);
     if (cpu->guard_stack && SFR(SP) >= 0xFE)
         stop(cpu, MCS51_STACK, cpu->pc);
+    if (cpu->watches)
+        mcs51_watch_stack(cpu, 1, 2, MCS51_WATCH_WRITE);
     cpu->iram[++SFR(SP)] = cpu->pc & 0xFF;
     cpu->iram[++SFR(SP)] = cpu->pc >> 8;
     cpu->pc = 3 + 8 * number;
@@ -86,6 +91,8 @@ static int interrupt(struct mcs51 *cpu)
     cpu->in_service |= high ? HIGH_PRIORITY : LOW_PRIORITY;
     cpu->resume = 0;
     acknowledge(cpu, number);
+    if (cpu->calls)
+        mcs51_record(cpu, MCS51_INTERRUPT, SFR(SP));
     return 1;
 }
 
@@ -94,12 +101,7 @@ static int interrupt(struct mcs51 *cpu)
 static int watched(const struct mcs51 *cpu)
 {
     return cpu->profile || cpu->marks || cpu->loaded || cpu->covered || cpu->guard_stack
-        || cpu->guard_interrupts;
-}
-
-static unsigned bank_of(const struct mcs51 *cpu, uint16_t pc)
-{
-    return pc & 0x8000 ? (SFR(CODE_BANK) & 1u) << 16 : 0;
+        || cpu->guard_interrupts || cpu->watches || cpu->calls;
 }
 
 static void check_stack(struct mcs51 *cpu, uint8_t opcode, uint16_t pc, int before)
@@ -140,15 +142,22 @@ static void step(struct mcs51 *cpu)
     }
     cpu->resume = 0;
     const int changed = cpu->guard_interrupts && opcode == 0x32 && cpu->in_service ? clobbered(cpu) : -1;
+    uint8_t kept[WATCH_KEPT];
+    if (cpu->watches)
+        mcs51_watch_before(cpu, &cpu->code[SFR(CODE_BANK) & 1][pc], kept);
     mcs51_execute(cpu, 0);
     if (cpu->pending_stop == MCS51_ILLEGAL)
         return;
+    if (cpu->watches)
+        mcs51_watch_after(cpu, kept);
     if (cpu->profile)
         cpu->profile[at] += cpu->clock - clock;
     if (cpu->covered) {
         const int taken = cpu->pc != (uint16_t)(pc + lengths[opcode]);
         cpu->covered[at] |= 1 | (branches[opcode] ? taken ? 2 : 4 : 0);
     }
+    if (cpu->calls)
+        mcs51_record_instruction(cpu, opcode, sp);
     if (cpu->guard_stack)
         check_stack(cpu, opcode, pc, sp);
     if (changed >= 0) {
@@ -201,16 +210,21 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
         trail[count].at = bank_of(cpu, cpu->pc) | cpu->pc;
         step(cpu);
         trail[count++].clocks = cpu->clock - clock;
-        if (cpu->pending_stop || cpu->impure || cpu->hold || cpu->clock >= limit)
+        if (cpu->pending_stop || cpu->watch_hit || cpu->impure || cpu->hold || cpu->clock >= limit)
             break;
         same = cpu->pc == pc && cpu->stack_floor == floor
             && __builtin_memcmp(before, cpu->iram, REGISTERS) == 0;
     }
     if (same) {
         const uint64_t length = cpu->clock - start, rounds = (limit - 1 - cpu->clock) / length;
+        const int shown = cpu->calls && rounds;
+        if (shown)
+            mcs51_record(cpu, MCS51_SKIP, SFR(SP));
         cpu->instructions += rounds * (cpu->instructions - first);
         cpu->clock += rounds * length;
         cpu->skipped += rounds * length;
+        if (shown)
+            mcs51_record(cpu, MCS51_SKIPPED, SFR(SP));
         for (int i = 0; cpu->profile && i < count; i++)
             cpu->profile[trail[i].at] += rounds * trail[i].clocks;
     }
@@ -238,6 +252,10 @@ int mcs51_run(struct mcs51 *cpu, uint64_t until)
             cpu->pending_stop = 0;
             return reason;
         }
+        if (cpu->watch_hit)
+            return MCS51_WATCHED;
+        if (cpu->calls && cpu->call_count > MCS51_CALLS - CALLS_MARGIN)
+            return MCS51_CALLED;
         if (cpu->clock >= until)
             return MCS51_UNTIL;
         if (!cpu->hold && interrupt(cpu))

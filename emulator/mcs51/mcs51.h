@@ -38,6 +38,43 @@ enum mcs51_stop {
     MCS51_CLOBBERED,     /* guard: RETI with registers other than at interrupt entry; `value`: which */
     MCS51_UNINIT,        /* guard: MOVX read of RAM nobody wrote; the read has happened */
     MCS51_SFR,           /* a questioned special function register, `asked`, was accessed */
+    MCS51_WATCHED,       /* instrumented: an instruction has touched watched bytes: `watches` says which */
+    MCS51_CALLED,        /* instrumented: `calls` is nearly full; empty it and run on */
+};
+
+/* What a watched byte is watched for, and where `watches` has the special function registers: IRAM is at its
+ * address, a register at MCS51_WATCH_SFR + its direct address. What was done to a byte is shifted by
+ * MCS51_WATCH_DONE. */
+enum mcs51_watch {
+    MCS51_WATCH_WRITE = 0x01,
+    MCS51_WATCH_READ = 0x02,
+    MCS51_WATCH_DONE = 4,
+    MCS51_WATCH_SFR = 0x100,
+};
+
+/* What `calls` records: how control left one function for another, and what registers changed. */
+enum mcs51_call_kind {
+    MCS51_CALL,          /* LCALL, ACALL */
+    MCS51_JUMP,          /* to one of `entries` in any other way */
+    MCS51_RETURN,        /* RET */
+    MCS51_RETI,
+    MCS51_INTERRUPT,     /* taken by hardware */
+    MCS51_RESET,
+    MCS51_SKIP,          /* a proven spin loop is skipped from here ... */
+    MCS51_SKIPPED,       /* ... to here */
+    MCS51_REGISTER,      /* one of `shown` has changed: `at` is its address, `sp` its value */
+};
+
+enum mcs51_calls {
+    MCS51_CALLS = 65536, /* entries of `calls` */
+};
+
+struct mcs51_call {
+    uint64_t clock;              /* after it */
+    uint32_t at;                 /* where it went: bank << 16 | address; the common half is bank 0 */
+    uint8_t kind;                /* enum mcs51_call_kind */
+    uint8_t sp;                  /* SP after it; of RET and RETI, before */
+    uint16_t reserved;
 };
 
 /* A device that stands in the core's own process of execution: the PCIe TLP engine. */
@@ -89,6 +126,14 @@ struct mcs51 {
     const uint8_t *marks;        /* [2][65536] nonzero: stop before executing (breakpoints), or null */
     const uint8_t *loaded;       /* [2][65536] nonzero: code is there (guard), or null */
     uint8_t *covered;            /* [2][65536] bit 0 executed, 1 branch taken, 2 not taken, or null */
+    struct mcs51_call *calls;    /* [MCS51_CALLS], or null: record calls, returns and interrupts (calls.c) */
+    uint32_t call_count;         /* of them so far; the owner sets it to 0 when he has taken them */
+    const uint8_t *entries;      /* [2][65536] nonzero: a function begins there, while `calls` is set */
+    uint8_t shown_count;         /* of `shown` */
+    uint8_t shown[128];          /* addresses of special function registers whose changes are recorded */
+    uint8_t known[128];          /* their values as recorded last */
+    uint8_t *watches;            /* [512] enum mcs51_watch by place, or null (watchpoints) */
+    uint8_t watch_hit;           /* MCS51_WATCHED is owed, until who clears what was done clears this too */
     uint8_t guard_stack;         /* switch */
     uint8_t stack_floor;         /* SP may not go below this; 0: not known, the next write to SP sets it */
     uint8_t guard_interrupts;    /* switch: compare registers at RETI */

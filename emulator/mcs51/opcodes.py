@@ -258,6 +258,34 @@ OPCODES: tuple[Opcode, ...] = tuple(sorted(_opcodes(_ROWS), key=lambda opcode: o
 """All 256, by code."""
 
 
+_WRITES, _READS = 1, 2
+_WRITTEN = {"MOV", "POP"}
+_CHANGED = {"INC", "DEC", "ANL", "ORL", "XRL", "XCH", "XCHD", "DJNZ", "JBC", "CPL", "CLR", "SETB"}
+"""What an instruction does to its first operand, and exchanges with its second; every other one reads."""
+
+
+def _touched(opcode: Opcode) -> int:
+    """For watchpoints: a byte for each operand in memory: how it is addressed (watch.c), and what is done."""
+    code, place = 0, 0
+    for index, operand in enumerate(opcode.operands):
+        if operand is Operand.DIRECT:
+            how = 1 + opcode.encoding.index(index)
+        else:
+            how = {Operand.BIT: 3, Operand.NOT_BIT: 3, Operand.AT_RI: 4, Operand.RN: 5}.get(operand, 0)
+        if how == 0 or opcode.mnemonic == "MOVX":
+            continue
+        first = index == 0
+        if first and opcode.mnemonic in _WRITTEN:
+            done = _WRITES | (_READS if operand is Operand.BIT else 0)
+        elif opcode.mnemonic in ("XCH", "XCHD") or (first and opcode.mnemonic in _CHANGED):
+            done = _WRITES | _READS
+        else:
+            done = _READS
+        code |= (done << 4 | how) << place
+        place += 8
+    return code
+
+
 def c_header() -> str:
     """The table for the C core: CLOCKS_xx and LENGTH_xx by opcode, and arrays by opcode."""
     lines = ["/* Generated from emulator/mcs51/opcodes.py. */", ""]
@@ -271,6 +299,7 @@ def c_header() -> str:
         f"#define INTERRUPT_CLOCKS {INTERRUPT_CLOCKS}",
         f"#define LENGTHS {lengths}",
         f"#define BRANCHES {branches}",
+        f"#define TOUCHED {', '.join(str(_touched(opcode)) for opcode in OPCODES)}",
         "",
     ]
     return "\n".join(lines)

@@ -33,15 +33,15 @@ int mcs51_question(struct mcs51 *cpu, uint32_t pc, uint8_t address)
     return 1;
 }
 
-static uint8_t parity(const struct mcs51 *cpu)
+uint8_t mcs51_psw(const struct mcs51 *cpu)
 {
-    return __builtin_parity(SFR(ACC)) ? PSW_P : 0;
+    return (SFR(PSW) & ~PSW_P) | (__builtin_parity(SFR(ACC)) ? PSW_P : 0);
 }
 
 uint32_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t address)
 {
     if (address == PSW)
-        return (SFR(PSW) & ~PSW_P) | parity(cpu);
+        return mcs51_psw(cpu);
     if (mcs51_special[address] & QUESTIONABLE)
         return SFR(address) | (mcs51_question(cpu, pc, address) ? DEADLINE_VOID : 0);
     /* An overflow by now shows, so that reading, changing and writing flags back loses none. */
@@ -107,7 +107,7 @@ void mcs51_line(struct mcs51 *cpu, int number, int level)
 void mcs51_settle(struct mcs51 *cpu)
 {
     mcs51_timers_sync(cpu, cpu->clock);
-    SFR(PSW) = (SFR(PSW) & ~PSW_P) | parity(cpu);
+    SFR(PSW) = mcs51_psw(cpu);
 }
 
 void mcs51_receive(struct mcs51 *cpu, uint8_t value)
