@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,9 @@ SERIAL = bytes.fromhex("00c0ffee")
 DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
+
+watchers: list[Callable[[Board], None]] = []
+"""Called with every board that `emulated` makes, before it runs."""
 
 
 class PowerCut(DeviceFailed):
@@ -109,6 +113,7 @@ class Board:
         self._code = code
         self._uart: list[Callable[[int], None]] = []
         self._recorders: list[Recorder] = []
+        self._starts: list[Callable[[Mcs51, bytes], None]] = []
         clock = Scheduler()
         bus = Bus(ASM2464PD, clock, strict=options.strict)
         self.flash = self._flash(clock)
@@ -131,6 +136,10 @@ class Board:
         self.usb = Host(self._start(self.boot), self.machine, best=options.port or Speed.SUPER_PLUS)
         if options.port is not None:
             self.usb.plug()
+        if os.environ.get("TOWLINE_COVERAGE"):
+            from emulator.coverage import environment
+
+            environment.record(self, code.path.stem if code is not None else "")
 
     @classmethod
     def of(cls, name: str | Path, options: Options = Options()) -> Board:
@@ -166,6 +175,12 @@ class Board:
     def on_uart(self, take: Callable[[int], None]) -> None:
         """Have every byte that the UART sends handed on."""
         self._uart.append(take)
+
+    def on_start(self, take: Callable[[Mcs51, bytes], None]) -> None:
+        """Have CPU and image body handed on now, if the CPU runs, and whenever the boot loader starts it."""
+        self._starts.append(take)
+        if self.boot.body is not None:
+            take(self.machine.cpu, self.boot.body)
 
     @contextmanager
     def capture(self, path: Path) -> Iterator[Capture]:
@@ -268,6 +283,8 @@ class Board:
             banks = (image.code(boot.body, 0)[0], image.code(boot.body, 1)[0])
             loaded = self._code.loaded if self._code is not None and self._code.banks == banks else None
             machine.cpu.load(banks[0], banks[1], None if loaded is None else b"".join(loaded))
+            for take in self._starts:
+                take(machine.cpu, boot.body)
             return self.chip.usb
         if boot.loader:
             return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader)
@@ -364,7 +381,10 @@ def emulated(spec: str) -> Any:
         InvalidInput: the image is none.
     """
     name, options = described(spec)
-    return Board.of(name or DEFAULT_IMAGE, options).backend()
+    board = Board.of(name or DEFAULT_IMAGE, options)
+    for watch in watchers:
+        watch(board)
+    return board.backend()
 
 
 def described(spec: str) -> tuple[str, Options]:

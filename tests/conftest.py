@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from sdk.errors import TowlineError
+
 # Deterministic, and without a clock: the same examples on every machine, however slow.
 settings.register_profile("all", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("all"), max_examples=25)
@@ -23,6 +25,27 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_configure(config: pytest.Config) -> None:
     """A run without the slow tests tries fewer examples as well, where a test names no number of them."""
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
+    if os.environ.get("TOWLINE_COVERAGE"):
+        firmware_coverage_begins()
+
+
+def firmware_coverage_begins() -> None:
+    """Every emulated board adds what it executes of `firmware` to that file, whatever runs first."""
+    from emulator import image_file
+    from emulator.coverage import build_of, environment
+
+    try:
+        environment.begin(build_of(image_file.load(image_file.locate("firmware"))), "firmware")
+    except TowlineError as problem:
+        raise pytest.UsageError(f"TOWLINE_COVERAGE: {problem}; {problem.hint}") from None
+
+
+def pytest_sessionfinish() -> None:
+    """The workers of xdist end without finalizers."""
+    if os.environ.get("TOWLINE_COVERAGE"):
+        from emulator.coverage import environment
+
+        environment.flush()
 
 
 def pytest_collection_finish() -> None:

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import TypeVar
 
@@ -37,12 +36,10 @@ import numpy as np
 import numpy.typing as npt
 
 from emulator.board import Board, Options
+from emulator.coverage import PLACES, Program
 from emulator.image_file import CodeImage, load
 from emulator.images import build
-from emulator.mcs51 import flow
-from emulator.mcs51.opcodes import Flow
 from emulator.pcie.endpoint import TestEndpoint
-from emulator.symbols import Symbols
 from emulator.usb import standard
 from emulator.usb.wire import Setup, Speed, Stall, Transfer
 from firmware.asm2464pd import commands, requests
@@ -70,7 +67,6 @@ ROOT_PORT = bytes.fromhex("211b6324")
 """The first dword of its configuration space."""
 FAILED = (1, 4, 5, 7)
 """Causes that a configuration read of the root port may fail for: a case may have switched PCIe off."""
-_CODE = 1 << 16
 _PC = re.compile(r"accessed at PC (0x[0-9a-f]+)")
 
 Case = tuple[Action, ...]
@@ -117,7 +113,7 @@ class Report:
         actions: in them.
         virtual: seconds that passed on the boards in cases that did not fail.
         kept: cases that reached something new.
-        covered: by code address, bits as of `Mcs51.coverage`.
+        covered: by place, bits as of `Mcs51.coverage`.
         failures: cases that violate the property.
     """
 
@@ -125,7 +121,7 @@ class Report:
     actions: int = 0
     virtual: float = 0.0
     kept: int = 0
-    covered: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(_CODE, np.uint8))
+    covered: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(PLACES, np.uint8))
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, other: Report) -> None:
@@ -145,25 +141,16 @@ class Report:
     @property
     def reached(self) -> int:
         """Sides of branches, taken and not taken, that were reached."""
-        covered = self.covered[_branches()]
-        return int(np.count_nonzero(covered & 2) + np.count_nonzero(covered & 4))
+        return _program().reached(self.covered)
 
     @property
     def sides(self) -> int:
         """Sides of branches that the code has."""
-        return 2 * len(_branches())
+        return 2 * len(_program().branches)
 
     def missed(self) -> list[str]:
         """Sides that were not reached, by C line."""
-        symbols = _symbols()
-        found = []
-        for address in _branches():
-            for bit, side in ((2, "taken"), (4, "not taken")):
-                if not self.covered[address] & bit:
-                    function = symbols.function_at(0, address)
-                    line = symbols.line_at(0, address)
-                    found.append(f"{address:#06x} {function.name if function else '?'} {line} never {side}")
-        return found
+        return [str(side) for side in _program().missed(self.covered)]
 
     def __str__(self) -> str:
         return (
@@ -174,36 +161,13 @@ class Report:
 
 
 @cache
-def _image() -> Path:
-    return build("firmware").ihx
-
-
-@cache
 def _code() -> CodeImage:
-    return load(_image())
+    return load(build("firmware").ihx)
 
 
 @cache
-def _symbols() -> Symbols:
-    from emulator import symbols
-
-    return symbols.beside(_image())
-
-
-@cache
-def _branches() -> npt.NDArray[np.intp]:
-    """Addresses of the firmware's conditional branches, as far as flow analysis finds code."""
-    code = _code()
-    names = {flow.Place(entry.bank, entry.start): entry.name for entry in _symbols().functions}
-    graph = flow.analyse(code.banks, code.loaded, names)
-    found = {
-        instruction.address
-        for routine in graph.routines.values()
-        for block in routine.blocks
-        for instruction in block.instructions
-        if instruction.opcode.flow is Flow.BRANCH
-    }
-    return np.array(sorted(found), np.intp)
+def _program() -> Program:
+    return Program.of("firmware")
 
 
 class Bench:
@@ -219,7 +183,7 @@ class Bench:
     def __init__(self, speed: Speed) -> None:
         endpoint = TestEndpoint(RAM_SIZE)
         self.board = Board(_code(), Options(port=speed, guards=GUARDS, faults=FAULTS, function=endpoint))
-        self.covered = np.frombuffer(self.board.machine.cpu.coverage(), np.uint8)[:_CODE]
+        self.covered = np.frombuffer(self.board.machine.cpu.coverage(), np.uint8)
         self.player = Player(self.board)
         self._unasked: list[str] = []
         xram = self.board.machine.bus.planes[Space.XDATA].storage
