@@ -115,13 +115,14 @@ class Pump:
     Attributes:
         scheduler: the world's, for use in the driver's thread only.
         progress: counts what transfers achieve; who moves a packet increments it.
+        patience: as given.
     """
 
     def __init__(self, world: World, patience: float = PATIENCE) -> None:
         self.scheduler = world.clock
         self.progress = 0
         self._world = world
-        self._patience = patience
+        self.patience = patience
         self._mutex = threading.Lock()  # over what follows
         self._inbox: deque[Action] = deque()
         self._waiting: list[Waiter] = []
@@ -220,7 +221,7 @@ class Pump:
                 progress = clock.now if waiter.bounded else moved
                 if progress != mark:
                     mark, since = progress, now
-                elif now - since > self._patience:
+                elif now - since > self.patience:
                     raise self._stuck(waiter)
                 due = began + (clock.now - quiet) * (SECONDS_PER_CLOCK / HASTE)
                 if due > now and self._others_may_act():
@@ -288,12 +289,12 @@ class Pump:
         where = f"{seconds(self.scheduler.now):.6f} s after power-on"
         if waiter.bounded:
             return DeviceFailed(
-                f"virtual time has stood still for {self._patience:g} s",
+                f"virtual time has stood still for {self.patience:g} s",
                 where=where,
                 hint="a block of the chip schedules events without end at one clock: please report it",
             )
         return DeviceFailed(
-            f"no USB transfer has moved for {self._patience:g} s, and the one waited for has no time-out",
+            f"no USB transfer has moved for {self.patience:g} s, and the one waited for has no time-out",
             where=where,
             hint="give the transfer a time-out, or see with --trace what the firmware waits for",
         )
