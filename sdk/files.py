@@ -39,7 +39,7 @@ def no_room(problem: OSError) -> OutputFailed:
     """The error for an intermediate file that could not be written."""
     return OutputFailed(
         f"intermediate files cannot be written: {problem.strerror or problem}",
-        where=tempfile.gettempdir(),
+        where=tempfile.tempdir,  # None if there is no directory for them at all
         hint="make room there, or set TMPDIR to another directory",
     )
 

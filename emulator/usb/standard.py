@@ -22,6 +22,10 @@ ATTACH_PATIENCE = 10.0
 """Virtual seconds from a reset until the link must be up again."""
 
 
+class EnumerationFailed(DeviceFailed):
+    """The device does not attach, or does not answer a standard request as it must."""
+
+
 class RequestCode(IntEnum):
     """bRequest of the standard requests (USB 3.2, table 9-5)."""
 
@@ -143,7 +147,7 @@ def parse_configuration(data: bytes) -> ConfigurationDescriptor:
     """Take a configuration descriptor and all that follows it apart.
 
     Raises:
-        DeviceFailed: a descriptor is cut short, too short for its type, or out of order.
+        EnumerationFailed: a descriptor is cut short, too short for its type, or out of order.
     """
     if len(data) < CONFIGURATION_LENGTH or data[0] < CONFIGURATION_LENGTH:
         raise _malformed(data, 0, "is no configuration descriptor")
@@ -185,7 +189,8 @@ def enumerate_device(device: UsbDevice, address: int, configuration: int | None 
         configuration: value to configure; None for that of the first configuration.
 
     Raises:
-        DeviceFailed: it does not attach, or does not answer a request as it must.
+        EnumerationFailed: it does not attach, or does not answer a request as it must.
+        DeviceFailed: the firmware has crashed over it.
         ConnectionError: it went away meanwhile.
     """
     _attach(device)
@@ -215,7 +220,7 @@ def _attach(device: UsbDevice) -> None:
         device.reset()
         up = device.wait_attached(ATTACH_PATIENCE)
     if not up:
-        raise DeviceFailed(
+        raise EnumerationFailed(
             f"no link came up within {ATTACH_PATIENCE:g} s of virtual time",
             where="USB port",
             hint="the firmware may have stopped before it set the USB lanes up: see with --trace usb",
@@ -226,7 +231,7 @@ def _bos(device: UsbDevice) -> bytes | None:
     """The BOS descriptor; a device that refuses it is a device without capabilities."""
     try:
         return _whole(device, DescriptorType.BOS, 0, BOS_HEADER_LENGTH)
-    except DeviceFailed:
+    except EnumerationFailed:
         return None
 
 
@@ -235,7 +240,7 @@ def _whole(device: UsbDevice, kind: DescriptorType, index: int, header: int) -> 
     start = _ask(device, get_descriptor(kind, index, header), header)
     total: int = struct.unpack_from("<H", start, 2)[0]
     if total < header:
-        raise DeviceFailed(
+        raise EnumerationFailed(
             f"it states a total length of {total}", where=_name(get_descriptor(kind, index, header))
         )
     return _ask(device, get_descriptor(kind, index, total), total)
@@ -247,14 +252,14 @@ def _ask(device: UsbDevice, setup: Setup, least: int = 0) -> bytes:
     try:
         answer = device.control(setup, timeout=PATIENCE)
     except Stall:
-        raise DeviceFailed("the device stalled it", where=_name(setup), hint=hint) from None
+        raise EnumerationFailed("the device stalled it", where=_name(setup), hint=hint) from None
     except TimeoutError:
-        raise DeviceFailed(
+        raise EnumerationFailed(
             f"the device did not answer within {PATIENCE:g} s of virtual time", where=_name(setup), hint=hint
         ) from None
     kind = setup.value >> 8
     if setup.is_in and (len(answer) < least or answer[1] != kind):
-        raise DeviceFailed(
+        raise EnumerationFailed(
             f"it answered {answer.hex(' ') or 'nothing'}, which is no descriptor of type {kind} "
             f"with at least {least} bytes",
             where=_name(setup),
@@ -271,8 +276,8 @@ def _name(setup: Setup) -> str:
     return f"{request.name}({setup.value})"
 
 
-def _malformed(data: bytes, place: int, what: str) -> DeviceFailed:
-    return DeviceFailed(
+def _malformed(data: bytes, place: int, what: str) -> EnumerationFailed:
+    return EnumerationFailed(
         f"the descriptor at byte {place} {what} ({data[place : place + 9].hex(' ')})",
         where="configuration descriptor",
     )

@@ -183,9 +183,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize(
-    "script", [ORPHAN, pytest.param(BUSY_ORPHAN, marks=pytest.mark.slow)], ids=["idle", "busy"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [ORPHAN, BUSY_ORPHAN], ids=["idle", "busy"])
 def test_no_device_process_outlives_a_killed_parent(with_process, script):
     parent = subprocess.Popen(
         [sys.executable, "-c", script, with_process.name], stdout=subprocess.PIPE, text=True

@@ -14,6 +14,7 @@ import pytest
 import usb.core
 import usb.util
 
+from emulator.usb.pyusb_backend import SPEEDS
 from tests.contract.loopback_function import BULK, COUNT, ECHO, IDLE, LOOPBACK, REFUSED, SINK, SOURCE
 from tests.contract.usb_fixture import RIGS, Rig
 
@@ -22,7 +23,14 @@ OUT, IN = 0x02, 0x81
 TIMEOUT = 20_000  # virtual milliseconds
 
 
-@pytest.fixture(scope="module", params=RIGS)
+def rigs():
+    """Each front at its best speed; the others are slow tests."""
+    for name in RIGS:
+        extra = not name.startswith("pyusb") and name.endswith("highspeed")
+        yield pytest.param(name, marks=pytest.mark.slow if extra else ())
+
+
+@pytest.fixture(scope="module", params=rigs())
 def powered(request):
     with RIGS[request.param]() as rig:
         yield rig
@@ -63,7 +71,7 @@ def test_enumeration(rig: Rig):
     device = rig.device
     assert device.idVendor == 0xADD1
     assert device.bMaxPacketSize0 == (9 if rig.speed.is_super else 64)
-    assert device.speed == (5 if rig.speed.is_super else 3)
+    assert device.speed == SPEEDS[rig.speed]
     assert device.address >= 2
     assert device.manufacturer == "towline"
     configuration = device.get_active_configuration()
@@ -165,14 +173,18 @@ def test_a_read_of_nothing_times_out_in_the_devices_time(rig: Rig):
         rig.device.read(IN, 64, 20)
     assert caught.value.errno == errno.ETIMEDOUT
     assert caught.value.backend_error_code == -7
-    assert 0.020 <= rig.now() - before < 0.025
+    assert 0.020 <= rig.now() - before < 0.020 + rig.late
     rig.device.write(OUT, b"late", TIMEOUT)
     assert bytes(rig.device.read(IN, 64, TIMEOUT)) == b"late"
 
 
 def test_a_write_cancelled_half_way_says_how_far_it_came(rig: Rig):
     use_bulk(rig.device, LOOPBACK)
-    assert rig.device.write(OUT, pattern(4 * rig.packet), 20) % rig.packet == 0
+    if rig.keeps_part:
+        assert rig.device.write(OUT, pattern(4 * rig.packet), 20) % rig.packet == 0
+    else:
+        with pytest.raises(usb.core.USBTimeoutError):
+            rig.device.write(OUT, pattern(4 * rig.packet), 20)
     use_bulk(rig.device, SINK)
     assert rig.device.write(OUT, pattern(100), TIMEOUT) == 100
     assert taken(rig.device) == 100

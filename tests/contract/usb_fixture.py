@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import usb.core
 
@@ -13,8 +14,12 @@ from emulator.board import Board, Options
 from emulator.core.clock import Scheduler
 from emulator.usb.host import Host
 from emulator.usb.pyusb_backend import Backend
+from emulator.usb.server import Server, Session
+from emulator.usb.usbip import UsbIp
+from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Speed
 from tests.contract.loopback_function import BULK, IDLE, LoopbackFunction
+from tests.usb_remote import Remote, UsbIpClient, UsbRedirClient
 
 
 class QuietWorld:
@@ -41,6 +46,8 @@ class Rig:
         now: seconds of the device's time.
         speed: the best that this port does.
         stalls_bulk: the device can answer STALL on a bulk endpoint, so that SET_FEATURE(HALT) shows.
+        keeps_part: a transfer that was cancelled half-way says how far it came.
+        late: seconds of the device's time by which a time-out of the host's may come late.
     """
 
     find: Callable[[], usb.core.Device | None]
@@ -49,6 +56,8 @@ class Rig:
     now: Callable[[], float]
     speed: Speed
     stalls_bulk: bool
+    keeps_part: bool = True
+    late: float = 0.005
     device: usb.core.Device = field(init=False)
 
     def refresh(self) -> None:
@@ -94,10 +103,59 @@ def board(best: Speed) -> Iterator[Rig]:
         yield rig
 
 
+@contextmanager
+def served(
+    host: Host, front: type[Session], client: Callable[[int, Any], Remote], *, keeps_part: bool
+) -> Iterator[Rig]:
+    """A front on a TCP port, served in a thread, and a program on the other end."""
+    server = Server(host, 0, front, lambda line: None)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    remote = client(server.port, host.clock)
+    backend = Backend([remote])  # type: ignore[list-item]  # what it needs of a port
+
+    def find() -> usb.core.Device | None:
+        return usb.core.find(backend=backend, idVendor=0xADD1)
+
+    try:
+        rig = Rig(find, host.unplug, host.plug, host.clock.now, host.best, True, keeps_part, late=10.0)
+        rig.refresh()
+        yield rig
+    finally:
+        remote.close()
+        server.stop()
+        thread.join()
+        server.close()
+
+
+@contextmanager
+def served_loopback(
+    best: Speed, front: type[Session], client: Callable[[int, Any], Remote], *, keeps_part: bool
+) -> Iterator[Rig]:
+    """The plainest device behind a front on a TCP port."""
+    world = QuietWorld()
+    host = Host(LoopbackFunction(world.clock), world, best=best)
+    host.plug()
+    with served(host, front, client, keeps_part=keeps_part) as rig:
+        yield rig
+
+
+def usbredir(best: Speed) -> AbstractContextManager[Rig]:
+    return served_loopback(best, UsbRedir, UsbRedirClient, keeps_part=True)
+
+
+def usbip(best: Speed) -> AbstractContextManager[Rig]:
+    return served_loopback(best, UsbIp, UsbIpClient, keeps_part=False)
+
+
 RIGS = {
     "pyusb-loopback-superspeed": lambda: loopback(Speed.SUPER_PLUS),
     "pyusb-loopback-highspeed": lambda: loopback(Speed.HIGH),
     "pyusb-chip-superspeed": lambda: board(Speed.SUPER_PLUS),
     "pyusb-chip-highspeed": lambda: board(Speed.HIGH),
+    "usbredir-loopback-superspeed": lambda: usbredir(Speed.SUPER),
+    "usbredir-loopback-highspeed": lambda: usbredir(Speed.HIGH),
+    "usbip-loopback-superspeed": lambda: usbip(Speed.SUPER),
+    "usbip-loopback-highspeed": lambda: usbip(Speed.HIGH),
 }
 """Front and device, by name."""

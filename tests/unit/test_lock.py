@@ -7,11 +7,13 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from sdk.errors import DeviceFailed
+from sdk import files
+from sdk.errors import DeviceFailed, OutputFailed
 from usbgpu.transport import DeviceBusy
 from usbgpu.transport.lock import DeviceLock
 
@@ -107,3 +109,14 @@ def test_without_a_runtime_directory(runtime, monkeypatch):
     lock = DeviceLock("usb-9-9")
     assert lock.path.parent == runtime
     lock.release()
+
+
+def test_without_any_directory_for_it(monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(DeviceFailed, match="No usable temporary directory") as caught:
+        DeviceLock("usb-1-1")
+    assert "TMPDIR" in str(caught.value.hint)
+    with pytest.raises(OutputFailed, match="No usable temporary directory"), files.scratch_directory():
+        pass

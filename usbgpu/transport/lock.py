@@ -23,11 +23,21 @@ from usbgpu.transport.errors import DeviceBusy
 
 
 def directory() -> Path:
-    """Where this user's lock files are."""
+    """Where this user's lock files are.
+
+    Raises:
+        DeviceFailed: there is no such place.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return Path(runtime)
-    return Path(tempfile.gettempdir())
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as problem:
+        raise DeviceFailed(
+            f"the device's lock cannot be made: {problem.strerror}",
+            hint="set XDG_RUNTIME_DIR or TMPDIR to a directory that you may write",
+        ) from problem
 
 
 class DeviceLock:
