@@ -99,6 +99,15 @@ class Session:
         """The integer body's inputs by name: what may be given in place of float `inputs`."""
         return {name: self._graph.tensor(name) for name in self._split.body.inputs}
 
+    @property
+    def on_device(self) -> DeviceSession:
+        """The target's own session, for what only that target offers.
+
+        Raises:
+            UsageError: the session is closed.
+        """
+        return self._open()
+
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One inference.
 

@@ -46,10 +46,11 @@ class Tool:
         variable: environment variable that overrides the search: a path, or a name on PATH.
         candidates: executable names in order of preference.
         minimum: oldest version that will do, as (major, minor).
-        pattern: finds the version in the output of `--version`.
+        pattern: finds the version in what it says of itself.
         package: Debian and Ubuntu package.
         purpose: what it is for, shown by doctor.
         optional: nothing of today's default journey needs it.
+        ask: the option that has it say its version.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Tool:
     package: str
     purpose: str
     optional: bool = False
+    ask: str = "--version"
 
     @property
     def install(self) -> str:
@@ -153,6 +155,17 @@ TOOLS: Mapping[str, Tool] = {
             "sdcc-ucsim",
             "the 8051 simulator that ours is measured and checked against",
             optional=True,
+        ),
+        Tool(
+            "dot",
+            "TOWLINE_DOT",
+            ("dot",),
+            (2, 40),
+            r"graphviz version (\d+(?:\.\d+)+)",
+            "graphviz",
+            "draws control flow (--graph)",
+            optional=True,
+            ask="-V",
         ),
     )
 }
@@ -374,7 +387,7 @@ def _search(tool: Tool, override: str | None, path: str | None) -> tuple[Path, s
 def _read_version(tool: Tool, executable: str) -> str | None:
     try:
         done = subprocess.run(
-            [*_death_prefix(), executable, "--version"],
+            [*_death_prefix(), executable, tool.ask],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from emulator.amdgpu import discovery
 from emulator.amdgpu.blocks import Blocks
-from emulator.amdgpu.context import Context, Event
+from emulator.amdgpu.context import Context, Event, Span
 from emulator.amdgpu.diagnosis import Diagnosis, Step
 from emulator.amdgpu.nbio import WINDOW
 from emulator.amdgpu.registers import RegisterFile
@@ -119,7 +119,7 @@ class AmdCard(ConfiguredFunction):
         context: of the blocks, since the last reset.
         blocks: they.
         register_observers: called as those of `RegisterFile`.
-        event_observers: called as those of `Context`.
+        event_observers, span_observers: called as those of `Context`.
 
     Raises:
         UsageError: there is no such chip, or it cannot have so much memory.
@@ -137,6 +137,7 @@ class AmdCard(ConfiguredFunction):
         )
         self.register_observers: list[Callable[[str, str, Register, int], None]] = []
         self.event_observers: list[Callable[[Event], None]] = []
+        self.span_observers: list[Callable[[Span], None]] = []
         bars = (
             Bar(VRAM_BAR, SMALLEST_VRAM_BAR, wide=True, prefetchable=True),
             Bar(DOORBELL_BAR, doorbell_facts.SIZE, wide=True, prefetchable=True),
@@ -260,7 +261,13 @@ class AmdCard(ConfiguredFunction):
         self.registers = RegisterFile(self.chip, self.diagnosis)
         self.registers.observers = self.register_observers
         self.context: Context = Context(
-            self.chip, self.vram, self.registers, self._link, self.diagnosis, self.event_observers
+            self.chip,
+            self.vram,
+            self.registers,
+            self._link,
+            self.diagnosis,
+            self.event_observers,
+            self.span_observers,
         )
         self.blocks = Blocks(self.context, self._shaders, self.scoreboard.dispatched, self.mode1_reset)
         self._hdp = self.blocks.hdp

@@ -49,6 +49,23 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Something that took time, for a timeline.
+
+    Attributes:
+        source: what was busy with it, such as `sdma queue 0`.
+        text: as in Event.
+        start: chip clocks since power-on when it began.
+        end: when it was over.
+    """
+
+    source: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """Shared by the blocks of one card.
 
@@ -59,6 +76,7 @@ class Context:
         link: upstream memory and time.
         diagnosis: told of mistakes of the driver.
         observers: told of events, for traces; empty when nobody looks.
+        span_observers: told of what took time, at its end, in the same way.
     """
 
     chip: Chip
@@ -67,6 +85,7 @@ class Context:
     link: Link
     diagnosis: Diagnosis
     observers: list[Callable[[Event], None]] = field(default_factory=list)
+    span_observers: list[Callable[[Span], None]] = field(default_factory=list)
 
     def event(self, source: str, text: Callable[[], str]) -> None:
         """Tell the observers; the text is only made if there is one."""
@@ -74,3 +93,10 @@ class Context:
             event = Event(source, text())
             for observer in self.observers:
                 observer(event)
+
+    def span(self, source: str, start: int, text: Callable[[], str]) -> None:
+        """Tell the observers of what began at a clock and is over now."""
+        if self.span_observers:
+            span = Span(source, text(), start, self.link.now())
+            for observer in self.span_observers:
+                observer(span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,11 +80,13 @@ class Scoreboard:
     Attributes:
         names: of kernels by the address of their code; whoever loads code may fill it.
         records: the latest dispatches, in the order in which they ended.
+        observers: get every record as it comes in.
     """
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.records: deque[Record] = deque(maxlen=LATEST)
+        self.observers: list[Callable[[Record], None]] = []
         self._scores: dict[tuple[int, str, int | None], Score] = {}
 
     def dispatched(self, record: Record) -> None:
@@ -92,6 +94,8 @@ class Scoreboard:
         outcome = replace(record.outcome, instructions=dict(record.outcome.instructions), writes=())
         record = replace(record, outcome=outcome)
         self.records.append(record)
+        for observer in self.observers:
+            observer(record)
         code = record.dispatch.code
         which = zlib.crc32(record.code) if record.code and not record.name else None
         score = self._scores.setdefault((code, record.name, which), Score(code, record.name))

@@ -207,7 +207,9 @@ class Queue:
 
     def _execute(self, words: Sequence[int], stream: Stream) -> Generator:
         self._context.event("sdma", lambda: f"queue {self.number} {describe(words)}")
-        return self._engine.packets[self.number].execute(words, stream)
+        start = self._context.link.now()
+        yield from self._engine.packets[self.number].execute(words, stream)
+        self._context.span(f"sdma queue {self.number}", start, lambda: describe(words))
 
     def run_buffer(self, base: int, dwords: int, vmid: int, privileged: bool) -> Generator:
         """Execute an indirect buffer. Raises what packets raise."""

@@ -74,6 +74,9 @@ class SlotDma:
 
     Attributes:
         remaining: bytes the armed transfer still has to move, 0 when nothing is armed.
+        to_sram: its direction.
+        triggered: whether one to the host has been let go.
+        on_change: called when a transfer was armed, let go, has ended, or was forgotten.
     """
 
     def __init__(
@@ -87,10 +90,11 @@ class SlotDma:
         self._wake = wake
         self._packet_size = packet_size
         self._undefined = Reporter(bus)
-        self._to_sram = False
-        self._triggered = False
+        self.to_sram = False
+        self.triggered = False
         self._place = 0
         self.remaining = 0
+        self.on_change: Callable[[], None] = lambda: None
         for register in _GUARDED:
             for offset in range(register.size):
                 action = self._arm if register is regs.DMA_ARM else None
@@ -109,7 +113,7 @@ class SlotDma:
 
     def bulk_out(self, data: bytes) -> Handshake | None:
         """A packet of EP 0x02: into the slots, or None if no transfer towards the SRAM is armed."""
-        if not (self.remaining and self._to_sram):
+        if not (self.remaining and self.to_sram):
             return None
         size = len(data)
         if size < self._packet_size() and size < self.remaining:
@@ -130,9 +134,9 @@ class SlotDma:
 
     def bulk_in(self) -> bytes | Handshake | None:
         """A packet of EP 0x81 from the slots, NAK before the trigger, or None if none is armed."""
-        if not self.remaining or self._to_sram:
+        if not self.remaining or self.to_sram:
             return None
-        if not self._triggered:
+        if not self.triggered:
             return Handshake.NAK
         size = min(self._packet_size(), self.remaining)
         place = self._place
@@ -144,12 +148,13 @@ class SlotDma:
 
     def busy(self, endpoint: int) -> bool:
         """Whether the next packet of that endpoint is the engine's."""
-        return self.remaining > 0 and endpoint == (OUT if self._to_sram else IN)
+        return self.remaining > 0 and endpoint == (OUT if self.to_sram else IN)
 
     def reset(self) -> None:
         """Forget the armed transfer: a bus reset, a lost link, a restart of the CPU. Inferred."""
         self.remaining = 0
-        self._triggered = False
+        self.triggered = False
+        self.on_change()
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -179,11 +184,12 @@ class SlotDma:
                 detail=f"{size} bytes, slots {first} to {end}: {room} bytes",
                 hint="the model goes on into the next slot, and from the last into the first",
             )
-        self._to_sram = bool(control & regs.DMA_CONTROL["TO_SRAM"])
-        self._triggered = False
+        self.to_sram = bool(control & regs.DMA_CONTROL["TO_SRAM"])
+        self.triggered = False
         self._place = first * SLOT_SIZE % SRAM.size
         self.remaining = size
-        if self._to_sram and size:
+        self.on_change()
+        if self.to_sram and size:
             self._wake(OUT)
 
     def _check(self, end: int) -> None:
@@ -217,15 +223,18 @@ class SlotDma:
     def _advance(self, size: int) -> None:
         self._place = (self._place + size) % SRAM.size
         self.remaining -= size
+        if not self.remaining:
+            self.on_change()
 
     def _completion_written(self, address: int, data: bytes) -> None:
         del address, data  # that it was written is all that counts
-        if self.remaining and not self._to_sram:
-            self._triggered = True
+        if self.remaining and not self.to_sram:
+            self.triggered = True
+            self.on_change()
             self._wake(IN)
 
     def _stream_page_written(self, address: int, data: bytes) -> None:
-        if self.remaining and (self._to_sram or self._triggered):
+        if self.remaining and (self.to_sram or self.triggered):
             self._undefined.report(
                 "a device wrote the submission queue's page while slot DMA streamed",
                 detail=f"{len(data)} bytes to {address:#x}",

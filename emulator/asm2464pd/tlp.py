@@ -140,6 +140,11 @@ class TlpEngine:
         return None if due == NEVER else due
 
     @property
+    def waits(self) -> bool:
+        """Whether a request is outstanding, one that will never end included."""
+        return bool(self._engine.outstanding)
+
+    @property
     def served(self) -> int:
         """Requests that the native half has carried out by itself."""
         return int(self._engine.served)

@@ -24,7 +24,7 @@ from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.cli.bench import summary
 from sdk.compiler import DEFAULT_TARGET, compile
-from sdk.errors import CheckFailed, EnvironmentMissing, OutputFailed
+from sdk.errors import CheckFailed, EnvironmentMissing, OutputFailed, UsageError
 from sdk.importers import read_onnx
 from sdk.quantization import quantize
 from sdk.report import Console, Result, seconds, size, table
@@ -42,6 +42,8 @@ GPUS = ("adreno-", "amd-")
 EMULATED = "emulated"
 GPU_PICTURES, GPU_LAYER_CHECKS = 90, 4
 """The same of those."""
+FILES_PICTURES = 100
+"""Pictures that `--files` leaves: enough to calibrate with."""
 
 Inputs = NDArray[np.float32]
 
@@ -71,20 +73,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", metavar="DIR", help="keep the quantised model, the .tow and the pictures here"
     )
+    parser.add_argument(
+        "--files",
+        metavar="DIR",
+        help="run nothing: leave the float model (net.onnx) and its pictures (pictures/) here, to begin with",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.files is not None:
+        if args.target or args.device or args.keep is not None:
+            raise UsageError("--files runs nothing: leave out --target, --device and --keep")
+        return _files(Path(args.files))
     if args.keep is None:
         with files.scratch_directory() as temporary:
             return _demo(args, temporary, Stages(console))
     directory = Path(args.keep)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise OutputFailed(f"cannot be created: {problem.strerror}", where=args.keep) from problem
+    _make(directory)
     result = _demo(args, directory, Stages(console))
     digits().write_pictures(directory)
     return result
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputFailed(f"cannot be created: {problem.strerror}", where=str(directory)) from problem
+
+
+def _files(directory: Path) -> Result:
+    """What the tutorials begin with."""
+    model, pictures = directory / "net.onnx", directory / "pictures"
+    _make(pictures)
+    files.write(model, digits().model.read_bytes())
+    written = digits().write_pictures(pictures, FILES_PICTURES)
+    return Result(
+        {"model": str(model), "pictures": [str(path) for path in written]},
+        f"{model}: MobileNetV2 0.35 for handwritten digits, float\n"
+        f"{pictures}: {len(written)} pictures of digits; their names say which",
+    )
 
 
 def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:

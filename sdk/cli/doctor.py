@@ -37,6 +37,7 @@ PACKAGES = {
     "intelhex": ("reads firmware images", EMULATOR_EXTRA),
     "llvmlite": ("runs the emulated GPU's kernels", EMULATOR_EXTRA),
     "pyelftools": ("reads kernels for AMD GPUs", COMPILE_EXTRA),
+    "pyvcd": ("writes waveforms (emulate --vcd)", EMULATOR_EXTRA),
 }
 
 SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "intelhex")}

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from sdk import files
+from sdk.cli import emulate_coverage, emulate_debug, emulate_serve, emulate_timeline
 from sdk.cli.options import require_directory
 from sdk.errors import DeviceFailed, TowlineError, UsageError
 from sdk.extras import require
@@ -59,7 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="length",
         metavar="TIME",
-        default="1s",
         help="virtual time to run, at least: the host may need longer (default: 1s)",
     )
     host = parser.add_argument_group("the host on the other end of the cable")
@@ -101,6 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"a fault, such as link-drop@5ms: {FAULTS} (docs/emulator.md has their forms)",
     )
+    emulate_serve.configure(parser)
     card = parser.add_argument_group("what is on PCIe bus 4: a plain test endpoint, or")
     card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card: gfx1100 or gfx1201")
     card.add_argument(
@@ -119,8 +120,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     see.add_argument(
         "--profile", action="store_true", help="clocks by function, from the .map or .cdb beside IMAGE"
     )
+    emulate_coverage.configure(see)
+    emulate_timeline.configure(see)
     see.add_argument("--record", metavar="FILE", help="record everything outside the CPU")
     see.add_argument("--replay", metavar="FILE", help="run against a recording and compare, to the clock")
+    emulate_debug.configure(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -131,7 +135,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     from emulator.board import Board, Options, PowerCut, memory_size
     from emulator.usb.wire import Speed
 
-    length = faults.duration(args.length)
+    length = faults.duration("1s" if args.length is None else args.length)
     options = Options(
         port=None if args.no_host or args.replay else Speed[SPEEDS[args.speed]],
         strict=args.strict,
@@ -149,6 +153,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         board = Board.of(args.image, options)
         console.detail(board.boot.reason)
         profile = board.machine.cpu.profile() if args.profile else None
+        stack.enter_context(emulate_coverage.recorded(args, board, console))
         if args.replay:
             return _replay(args, board, profile, stack)
         uart = _Terminal(console)
@@ -157,7 +162,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         stack.callback(board.close)
         stack.callback(uart.flush)
         _observe(args, board, stack)
-        ending = _drive(args, board, requests, answers, length, console, uart)
+        finish = emulate_debug.start(args, board, length, console, uart.flush, stack)
+        ending = finish(_drive(args, board, requests, answers, length, console, uart))
         speed = board.usb.speed
     cut = isinstance(ending, PowerCut)
     document = {
@@ -200,9 +206,12 @@ def _warnings(console: Console) -> Iterator[None]:
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
-    for option in ("host", "flash", "pcap", "record", "replay"):
+    emulate_debug.check(args)
+    emulate_serve.check(args)
+    emulate_timeline.check(args)
+    for option in ("host", "flash", "pcap", "coverage", "vcd", "trace_out", "record", "replay"):
         if getattr(args, option) == "":
-            raise UsageError(f"--{option} was given an empty name")
+            raise UsageError(f"--{option.replace('_', '-')} was given an empty name")
     if args.gpu == "":
         raise UsageError("--gpu was given an empty name")
     if args.vram is not None and not args.gpu:
@@ -227,15 +236,16 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     if args.host and not Path(args.host).is_file():
         raise UsageError("no such file", where=args.host)
     roles = {_same(name): role for name, role in ((args.image, "IMAGE"), (args.host, "--host")) if name}
-    for option in ("pcap", "record", "flash"):
+    for option in ("pcap", "coverage", "vcd", "trace_out", "record", "flash"):
         output = getattr(args, option)
         if not output:
             continue
         require_directory(output)
         if Path(output).exists() and not Path(output).is_file():
             continue  # /dev/null, a pipe
-        if (role := roles.setdefault(_same(output), f"--{option}")) != f"--{option}":
-            raise UsageError(f"the same file for {role} and --{option}", where=output)
+        named = f"--{option.replace('_', '-')}"
+        if (role := roles.setdefault(_same(output), named)) != named:
+            raise UsageError(f"the same file for {role} and {named}", where=output)
 
 
 def _same(name: str) -> str:
@@ -304,7 +314,7 @@ class _Terminal:
 
 
 def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) -> None:
-    """Hang on the recorder, the trace and the capture."""
+    """Hang on the recorder, the trace, the capture, waveforms and the timeline."""
     if args.record:
         stream = stack.enter_context(files.replacing_text(args.record))
         stack.callback(board.record(stream).finish)
@@ -323,6 +333,7 @@ def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) 
             stack.callback(Trace(board.machine.bus, REGISTERS, blocks, write).close)
     if args.pcap:
         stack.enter_context(board.capture(Path(args.pcap)))
+    emulate_timeline.observe(args, board, stack)
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
@@ -358,6 +369,9 @@ def _drive(
     from emulator.core.clock import seconds
 
     try:
+        if emulate_serve.wanted(args):
+            emulate_serve.serve(args, board, console)
+            return None
         if not args.no_host and board.usb.wait_attached(seconds(length)):
             board.usb.enumerate()
             for request in requests:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sdk.cli import firmware_build, firmware_conform, firmware_flash, firmware_size
+from sdk.cli import firmware_build, firmware_conform, firmware_coverage, firmware_flash, firmware_size, graphs
 from sdk.cli.options import add_common_again, add_verb
 from sdk.errors import InvalidInput
 from sdk.report import Console, Result
@@ -23,6 +23,7 @@ MODULES = {
     "size": firmware_size,
     "flash": firmware_flash,
     "conform": firmware_conform,
+    "coverage": firmware_coverage,
 }
 """The verbs that are modules."""
 
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
+    graphs.add_graph(disasm, "the blocks of --function, or who calls whom")
     add_common_again(disasm)
 
 
@@ -55,10 +57,11 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         module: Any = MODULES[args.firmware_verb]
         result: Result = module.run(args, console)
         return result
-    return _disassemble(args.image, args.function, console)
+    graphs.check(args)
+    return _disassemble(args.image, args.function, args.graph, console)
 
 
-def _disassemble(name: str, function: str | None, console: Console) -> Result:
+def _disassemble(name: str, function: str | None, picture: str | None, console: Console) -> Result:
     from emulator import image_file, symbols
     from emulator.mcs51 import flow, listing
     from firmware.asm2464pd.registers import ASM2464PD
@@ -83,6 +86,9 @@ def _disassemble(name: str, function: str | None, console: Console) -> Result:
                 "named by address",
             )
         routines = [found]
+    if picture is not None:
+        chart = graphs.calls(graph) if function is None else graphs.routine(listed, routines[0])
+        return Result(*graphs.written(picture, chart))
     rest = [(bank, part) for bank in (0, 1) for part in listing.ranges(graph.data[bank])]
     document: dict[str, Any] = {
         "image": name,

@@ -1,4 +1,4 @@
-"""`towline firmware build`: compile the bridge's firmware, or check an image that somebody else built."""
+"""`towline firmware build`: compile the bridge's firmware; wrap or check what somebody else built."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from sdk.cli.options import require_directory
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.report import Console, Result, table
 
-SUMMARY = "compile the firmware into a wrapped image, or check any image's fields"
+SUMMARY = "compile the firmware into a wrapped image, wrap other code, or check any image's fields"
 EXAMPLE = """towline firmware build -o bridge.bin
+towline firmware build --wrap mine.ihx -o mine.bin
 towline firmware build --check vendor.bin"""
 
 
@@ -20,7 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE.bin", help="write the wrapped image to FILE.bin, ready for `flash`"
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--wrap",
+        metavar="IMAGE",
+        help="build nothing: wrap this code (Intel HEX, binary) as the flash wants it",
+    )
+    instead.add_argument(
         "--check",
         metavar="IMAGE",
         help="build nothing: report the fields of a wrapped image or flash dump, a vendor's too",
@@ -32,6 +39,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         if args.output is not None:
             raise UsageError("--check builds nothing that -o could write")
         return _check(Path(args.check))
+    if args.wrap is not None:
+        if args.output is None:
+            raise UsageError("--wrap needs -o FILE.bin")
+        return _wrap(Path(args.wrap), args.output)
     return _build(args.output, console)
 
 
@@ -61,6 +72,26 @@ def _build(output: str | None, console: Console) -> Result:
         f"API level {document['api_level']}\nsha256 {document['sha256']}"
     )
     return Result(document, text)
+
+
+def _wrap(path: Path, output: str) -> Result:
+    from emulator import image_file
+    from firmware.asm2464pd.image import body, wrap
+    from firmware.asm2464pd.structure import Malformed
+
+    require_directory(output)
+    loaded = image_file.load(path)
+    try:
+        code = body(loaded.banks, loaded.loaded)
+        image = wrap(code)
+    except Malformed as problem:
+        raise InvalidInput(str(problem), where=str(path)) from problem
+    files.write(output, image)
+    digest = hashlib.sha256(image).hexdigest()
+    return Result(
+        {"image": output, "image_bytes": len(image), "code_bytes": len(code), "sha256": digest},
+        f"{output}: {len(code):,} bytes of code, {len(image):,} with the wrapping\nsha256 {digest}",
+    )
 
 
 def _check(path: Path) -> Result:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sdk import artifact
 from sdk.artifact import Artifact
+from sdk.cli import graphs
 from sdk.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line
 from sdk.errors import TowlineError, UsageError
 from sdk.graph import Graph, Tensor, macs, node_to_json
@@ -19,24 +20,36 @@ from sdk.report import Console, Result, size, table
 from sdk.target import get_target, target_names
 
 SUMMARY = "show what a model or a compiled network holds, and which targets take it"
-EXAMPLE = "towline inspect q.onnx\ntowline inspect net.tow --json"
+EXAMPLE = """towline inspect q.onnx
+towline inspect net.tow --json
+towline inspect net.tow --graph stem.svg --layer stem"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="an .onnx, a .tflite or a .tow")
     add_input_shape(parser)
+    graphs.add_graph(parser, "the code of a layer of a .tow")
+    parser.add_argument("--layer", metavar="NAME", help="which layer --graph draws")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     path = require_suffix(args.file, MODEL | TOW)
     shapes = input_shapes(args.input_shape)
+    graphs.check(args)
+    if args.layer is not None and args.graph is None:
+        raise UsageError("--layer says what --graph draws: give that too")
+    if args.graph is not None and path.suffix.lower() not in TOW:
+        raise UsageError("--graph draws code, and a model has none: compile it first", where=args.file)
     if is_tflite(path):
         return _tflite(path, shapes)
     if path.suffix.lower() == ".onnx":
         return _model(path, shapes)
     if shapes:
         raise UsageError("--input-shape is for a model; a .tow is compiled already")
-    return _network(path, artifact.load(path))
+    network = artifact.load(path)
+    if args.graph is not None:
+        return Result(*graphs.written(args.graph, graphs.layer(network, args.layer)))
+    return _network(path, network)
 
 
 # -- ONNX -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 from sdk import artifact, files
 from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
+from sdk.cli import run_trace
 from sdk.cli.inputs import add_network_and_inputs, class_count, read_labels, require_inputs, samples
 from sdk.cli.options import TOW, positive, require_suffix
 from sdk.cli.runtime import add_device, runtime
@@ -30,6 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
     add_device(parser)
+    parser.add_argument(
+        "--trace-out",
+        metavar="FILE.json",
+        help="write a timeline (ui.perfetto.dev): of all that an emulated card does, else by layer",
+    )
     parser.add_argument("--output", metavar="FILE.npz", help="keep the raw outputs, stacked by name")
 
 
@@ -37,6 +43,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     path = require_suffix(args.network, TOW)
     if args.output is not None:
         require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
+    if args.trace_out is not None:
+        require_suffix(args.trace_out, {".json": "a timeline"}, exists=False)
     require_inputs(args.input)
     network = artifact.load(path)
     if args.labels is not None:
@@ -46,7 +54,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
-    with runtime(args, console), Session(network, args.device) as session:
+    with (
+        runtime(args, console),
+        run_trace.opened(args.trace_out, network, args.device) as session,
+    ):
         for sample in samples(session, args.input):
             if (warning := session.unlike_calibration(sample.feeds)) is not None:
                 console.warn(f"{sample.name}: {warning}")

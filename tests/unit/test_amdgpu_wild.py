@@ -13,7 +13,7 @@ import pytest
 
 from emulator.amdgpu.isa import decode, flow, jit
 from emulator.amdgpu.seams import Extent
-from sdk import toolchain
+from sdk import disassembler, toolchain
 from tests.unit.amdgpu_shader_bench import BASE, CODE, SIZE, Bench, build
 from tests.unit.amdgpu_shader_kernels import KERNELS
 from tests.unit.test_amdgpu_decode import words
@@ -77,8 +77,8 @@ def test_every_page_of_code_must_be_executable(chip):
 
 
 def test_clang_is_found_without_asking_a_compiler(monkeypatch):
-    monkeypatch.setattr(decode.ctypes.util, "find_library", lambda name: pytest.fail("slow"))
-    decode._library.__wrapped__()
+    monkeypatch.setattr(disassembler.ctypes.util, "find_library", lambda name: pytest.fail("slow"))
+    disassembler._library.__wrapped__("AMDGPU")
 
 
 # Memory

@@ -145,6 +145,7 @@ def test_failure_by_signal_is_named(tool, monkeypatch):
         toolchain.run("clang", [])
 
 
+@pytest.mark.slow
 def test_timeout_kills_the_tool(tool, monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CLANG", str(tool(body=SLEEPER)))
     monkeypatch.setenv("PID_FILE", str(tmp_path / "pid"))
@@ -219,7 +220,7 @@ def test_status_has_a_line_for_everything(alone, tool):
     assert lines["lld"].path is None
     assert "sudo apt-get install lld-19" in lines["lld"].hint
     optional = [name for name, line in lines.items() if line.optional]
-    assert optional == ["cc", "sdcc", "make", "sdas8051", "s51", "opencl", "tinymesa"]
+    assert optional == ["cc", "sdcc", "make", "sdas8051", "s51", "dot", "opencl", "tinymesa"]
 
 
 @pytest.mark.slow

@@ -151,6 +151,13 @@ class CardSession:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    # -- for timelines ----------------------------------------------------------------------------------
+
+    @property
+    def launches(self) -> Sequence[Launch]:
+        """What an inference launches, in order."""
+        return self._launches
+
     # -- for the contract tests -------------------------------------------------------------------------
 
     def poison(self, byte: int) -> None:

@@ -6,18 +6,13 @@ spaces. SOPP's immediates are not read from the text, which spells them out in w
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import functools
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from emulator.amdgpu.isa.operands import EXEC, M0, TTMP, VCC, Instruction, Modifier, Operand
-from sdk import toolchain
-from sdk.errors import EnvironmentMissing
+from sdk.disassembler import Disassembler
 
-TRIPLE = b"amdgcn-amd-amdhsa"
+TRIPLE = "amdgcn-amd-amdhsa"
 
 LONGEST = 20
 """Bytes of the longest instruction: MIMG with all its address words."""
@@ -72,18 +67,11 @@ class Decoder:
 
     def __init__(self, chip: str) -> None:
         self.chip = chip
-        self._llvm = _library()
-        self._handle = self._llvm.LLVMCreateDisasmCPU(TRIPLE, chip.encode(), None, 0, None, None)
-        if not self._handle:
-            raise EnvironmentMissing(
-                f"libLLVM does not know {chip}", hint=f"{toolchain.TOOLS['clang'].install}, complete"
-            )
-        self._text = ctypes.create_string_buffer(512)
+        self._llvm = Disassembler("AMDGPU", TRIPLE, chip)
 
     def disassemble(self, data: bytes) -> tuple[int, str]:
         """Size and text of the first instruction; size 0 if it is none."""
-        size = self._llvm.LLVMDisasmInstruction(self._handle, data, len(data), 0, self._text, len(self._text))
-        text = self._text.value.decode().strip() if size else ""
+        size, text = self._llvm.disassemble(data)
         return (0, "") if "/*" in text else (size, text)  # such as /*Invalid register*/
 
     def decode(self, data: bytes, address: int) -> Instruction:
@@ -208,48 +196,6 @@ def _add_modifier(modifiers: dict[str, Modifier], word: str) -> None:
         modifiers[name] = int(value, 0)
     else:
         modifiers[name] = value
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    """The libLLVM of the installed clang, with the AMDGPU disassembler in it and set up."""
-    tried = []
-    for name in _candidates():
-        try:
-            llvm = ctypes.CDLL(name)
-            for part in ("TargetInfo", "TargetMC", "Disassembler"):
-                getattr(llvm, f"LLVMInitializeAMDGPU{part}")()
-        except (OSError, AttributeError):
-            tried.append(name)
-            continue
-        pointer, number, text, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
-        llvm.LLVMCreateDisasmCPU.restype = pointer
-        llvm.LLVMCreateDisasmCPU.argtypes = [text, text, pointer, number, pointer, pointer]
-        llvm.LLVMDisasmInstruction.restype = size
-        llvm.LLVMDisasmInstruction.argtypes = [pointer, text, ctypes.c_uint64, ctypes.c_uint64, text, size]
-        return llvm
-    major = toolchain.version("clang").partition(".")[0]
-    raise EnvironmentMissing(
-        f"no libLLVM with the AMDGPU target was found: {', '.join(tried)}",
-        hint=f"sudo apt-get install libllvm{major}, which clang-{major} is linked against",
-    )
-
-
-def _candidates() -> Iterator[str]:
-    """Names and paths under which distributions keep clang's libLLVM, the likeliest first."""
-    major = toolchain.version("clang").partition(".")[0]
-    prefix = Path(toolchain.find("clang")).resolve().parent.parent
-    names = (
-        f"libLLVM-{major}.so",
-        f"libLLVM.so.{major}.1",
-        f"libLLVM-{major}.so.1",
-        "libLLVM.so",
-        "libLLVM.dylib",
-    )
-    yield from (str(prefix / "lib" / name) for name in names if (prefix / "lib" / name).exists())
-    yield from names[:3]
-    if found := ctypes.util.find_library(f"LLVM-{major}"):  # asks a compiler: slow
-        yield found
 
 
 @functools.cache

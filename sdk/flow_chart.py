@@ -1,0 +1,169 @@
+"""Control flow as a picture: blocks of code and arrows between them, drawn as SVG by Graphviz's dot.
+
+One drawing for all processors. dot was chosen for its layered layout, which routes arrows around blocks.
+Where dot is missing, the picture can be had as its text (`as_dot`).
+
+Arrows: grey where execution runs on to the next block in memory, green where it jumps ahead, blue where it
+jumps back (a loop), dashed for calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from sdk import files, toolchain
+from sdk.errors import BuildFailed, UsageError
+
+FIRST, LAST = 36, 8
+"""Lines that are shown of a block that has more, at its start and its end."""
+WIDEST = 76
+"""Characters of a line; what is longer is cut."""
+TIMEOUT = 120.0
+"""Seconds that dot may take."""
+SUFFIXES = (".svg", ".dot")
+
+_LOOK = """  graph [fontname="Helvetica,sans-serif", fontsize=13, labelloc=t, labeljust=l, \
+ranksep=0.35, nodesep=0.3]
+  node [shape=box, fontname="Courier,monospace", fontsize=10, color="#57606a", style=filled, \
+fillcolor="#f6f8fa", margin="0.08,0.05"]
+  edge [color="#57606a", arrowsize=0.7]
+"""
+
+
+class Kind(Enum):
+    """How execution gets from one block to another; the value is how the arrow looks."""
+
+    NEXT = 'color="#8c959f"'
+    JUMP = 'color="#1a7f37"'
+    BACK = 'color="#0969da", penwidth=1.6'
+    CALL = 'color="#57606a", style=dashed'
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A block of code, or a function.
+
+    Attributes:
+        name: by which arrows refer to it; shown as its first line.
+        lines: the code.
+        entry: whether execution comes in here from outside.
+    """
+
+    name: str
+    lines: Sequence[str] = ()
+    entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From the end of one box to the beginning of another."""
+
+    source: str
+    target: str
+    kind: Kind = Kind.NEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture.
+
+    Attributes:
+        title: shown at its top.
+        boxes: names are unique.
+        arrows: those to a box that is not there are left out.
+        sideways: left to right: for a graph of calls, which is wide.
+    """
+
+    title: str
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow] = field(default_factory=tuple)
+    sideways: bool = False
+
+
+def arrows(source: str, place: int, ways: Sequence[tuple[str, int]], following: int | None) -> list[Arrow]:
+    """The arrows out of a block of code.
+
+    Args:
+        source: the block.
+        place: its address.
+        ways: name and address of each block that may come after it.
+        following: the address behind the block, if it runs on there.
+    """
+    found = []
+    for name, address in ways:
+        kind = Kind.NEXT if address == following else Kind.BACK if address <= place else Kind.JUMP
+        found.append(Arrow(source, name, kind))
+    return found
+
+
+def as_dot(chart: Chart) -> str:
+    """In the language of dot."""
+    numbers = {box.name: number for number, box in enumerate(chart.boxes)}
+    lines = ["digraph {", _LOOK + f"  label={_quoted([chart.title])}"]
+    if chart.sideways:
+        lines.append("  rankdir=LR")
+    for box in chart.boxes:
+        look = ', penwidth=2, fillcolor="#ddf4ff"' if box.entry else ""
+        lines.append(f"  b{numbers[box.name]} [label={_quoted(_shown(box))}{look}]")
+    for arrow in dict.fromkeys(chart.arrows):
+        if arrow.source in numbers and arrow.target in numbers:
+            lines.append(f"  b{numbers[arrow.source]} -> b{numbers[arrow.target]} [{arrow.kind.value}]")
+    return "\n".join([*lines, "}", ""])
+
+
+def as_svg(chart: Chart) -> bytes:
+    """As a picture that browsers show.
+
+    Raises:
+        ToolMissing: Graphviz is not there.
+        BuildFailed: it did not come to an end.
+    """
+    try:
+        return toolchain.run("dot", ["-Tsvg"], input=as_dot(chart).encode(), timeout=TIMEOUT).stdout
+    except BuildFailed as problem:
+        raise BuildFailed(
+            f"{problem.message} ({len(chart.boxes):,} boxes, {len(chart.arrows):,} arrows)",
+            where=problem.where,
+            hint="draw less at a time, or write a .dot and lay it out by other means (dot -Gnslimit=1, sfdp)",
+        ) from None
+
+
+def check(path: str) -> None:
+    """Refuse a name that `write` cannot write to. Raises UsageError."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise UsageError("a graph is an .svg or a .dot", where=path)
+
+
+def write(path: str | os.PathLike[str], chart: Chart) -> None:
+    """Write it to a file, by its suffix.
+
+    Raises:
+        UsageError: the suffix is another.
+        ToolMissing, BuildFailed: as `as_svg`.
+        OutputFailed: it cannot be written.
+    """
+    check(os.fspath(path))
+    files.write(path, as_dot(chart).encode() if Path(path).suffix.lower() == ".dot" else as_svg(chart))
+
+
+def _shown(box: Box) -> list[str]:
+    lines = list(box.lines)
+    if len(lines) > FIRST + LAST + 1:
+        lines = [*lines[:FIRST], f"... {len(lines) - FIRST - LAST:,} more ...", *lines[-LAST:]]
+    head = f"{box.name}:" if lines else box.name
+    return [line if len(line) <= WIDEST else f"{line[: WIDEST - 3]}..." for line in (head, *lines)]
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """A label, its lines flush left; SVG would drop the blanks that a line begins with."""
+    text = "".join(
+        "\u00a0" * (len(line) - len(line.lstrip(" ")))
+        + line.lstrip(" ").replace("\\", "\\\\").replace('"', '\\"')
+        + "\\l"
+        for line in lines
+    )
+    return f'"{text}"'
