@@ -11,16 +11,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firmware.asm2464pd import protocol, reference
 from firmware.asm2464pd.header import c_header
-from firmware.asm2464pd.reference import markdown
 from firmware.asm2464pd.tables import lane_table, phy_table
 
 _HERE = Path(__file__).parent
 INCLUDE = _HERE / "include"
 HEADER = INCLUDE / "asm2464pd.h"
 """The C header."""
-REFERENCE = _HERE.parents[1] / "docs" / "asm2464pd.md"
+_DOCS = _HERE.parents[1] / "docs"
+REFERENCE = _DOCS / "asm2464pd.md"
 """The Markdown reference, in a source tree."""
+PROTOCOL = _DOCS / "protocol.md"
+"""The protocol's specification, likewise."""
 
 
 def outputs() -> Mapping[Path, str]:
@@ -29,7 +32,8 @@ def outputs() -> Mapping[Path, str]:
         HEADER: c_header(),
         INCLUDE / "lane_table.h": lane_table(),
         INCLUDE / "phy_table.h": phy_table(),
-        REFERENCE: markdown(),
+        REFERENCE: reference.markdown(),
+        PROTOCOL: protocol.markdown(),
     }
 
 

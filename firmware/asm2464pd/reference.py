@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from firmware.asm2464pd import bot, commands, flash_layout, image, phy, wire
-from firmware.asm2464pd.describe import Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import Evidence, Register, Space
 from firmware.asm2464pd.header import REGENERATE
+from firmware.asm2464pd.markdown import bits, data_stage, fields, members, table
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.asm2464pd.requests import REQUESTS, VendorRequest
-from firmware.asm2464pd.structure import Member, Struct
+from firmware.asm2464pd.structure import Struct
 
 _OPENING = f"""\
 # ASM2464PD register reference
@@ -57,12 +58,6 @@ def markdown() -> str:
     return "\n".join((_OPENING, *sections))
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    heads = tuple(heads)
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
-
-
 def _memory_map() -> str:
     rows = (
         (
@@ -76,17 +71,17 @@ def _memory_map() -> str:
         )
         for memory in ASM2464PD.memories
     )
-    return "## Memory map\n\n" + _table(
+    return "## Memory map\n\n" + table(
         ("range", "space", "name", "PCIe address", "evidence", "what", "source"), rows
     )
 
 
 def _block(title: str, registers: Iterable[Register]) -> str:
-    table = _table(
+    rows = table(
         ("address", "name", "access", "reset", "evidence", "what", "source"),
         map(_register, _folded(registers)),
     )
-    return f"## {title}\n\n{table}"
+    return f"## {title}\n\n{rows}"
 
 
 def _folded(registers: Iterable[Register]) -> Iterator[Register]:
@@ -106,7 +101,7 @@ def _register(register: Register) -> tuple[str, ...]:
         address += f", {register.size} bytes{' LE' if register.little else ''}"
     if register.space is Space.PHY:
         address += " (PHY)"
-    what = register.doc + "".join(f"<br>{_field(field, register)}" for field in register.fields)
+    what = register.doc + "".join(f"<br>{bits(field, register)}" for field in register.fields)
     return (
         address,
         f"`{register.name}`",
@@ -116,26 +111,6 @@ def _register(register: Register) -> tuple[str, ...]:
         what,
         register.source,
     )
-
-
-def _field(field: Field, owner: Register | None = None) -> str:
-    """One line: bits, name, meaning, values, and where it differs from its register."""
-    bits = f"{field.bit + field.width - 1}:{field.bit}" if field.width > 1 else str(field.bit)
-    notes = []
-    if field.access is not None:
-        notes.append(field.access.value)
-    if field.evidence is not None and (owner is None or field.evidence is not owner.evidence):
-        notes.append(field.evidence.value)
-    text = f"[{bits}] `{field.name}`"
-    if field.doc:
-        text += f": {field.doc}"
-    if field.values:
-        text += "; " + _values(field.values.items())
-    return text + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _values(values: Iterable[tuple[int, str]]) -> str:
-    return ", ".join(f"{value:#x} {label}" for value, label in values)
 
 
 def _setup() -> str:
@@ -161,29 +136,25 @@ def _setup() -> str:
         f"{len(phy.USB_LANE_SETUP)} updates of each USB lane, at {lanes} (offset, bits kept, bits set; "
         f"{phy.EVIDENCE.value}, {phy.SOURCE}):\n\n{lane}\n\n"
         f"{len(phy.PCIE_SETUP)} writes to {len(final)} addresses of the PHY plane, in the order of "
-        f"`firmware/asm2464pd/phy.py`, leave behind:\n\n" + _table(("page", "offset=value"), rows)
+        f"`firmware/asm2464pd/phy.py`, leave behind:\n\n" + table(("page", "offset=value"), rows)
     )
 
 
 def _requests() -> str:
-    return "## Vendor requests\n\nA firmware implements these; the chip knows nothing of them.\n\n" + _table(
+    return "## Vendor requests\n\nA firmware implements these; the chip knows nothing of them.\n\n" + table(
         ("bRequest", "bmRequestType", "name", "wValue", "wIndex", "data", "evidence", "what", "source"),
         map(_request, REQUESTS),
     )
 
 
 def _request(request: VendorRequest) -> tuple[str, ...]:
-    lengths = request.lengths
-    data = "none" if lengths == range(1) else f"{lengths[0]} to {lengths[-1]} bytes"
-    if request.data is not None:
-        data = f"`{request.data.name}`"
     return (
         f"0x{request.code:02X}",
         f"0x{request.request_type:02X}",
         f"`{request.name}`",
-        "<br>".join(map(_field, request.value)) or "0",
-        "<br>".join(map(_field, request.index)) or "0",
-        data,
+        fields(request.value),
+        fields(request.index),
+        data_stage(request),
         request.evidence.value,
         request.doc,
         request.source,
@@ -203,7 +174,7 @@ def _lists() -> str:
     )
     return (
         "## Operations of command lists\n\nThe protocol is that of `firmware/asm2464pd/commands.py`.\n\n"
-        + (_table(("opcode", "name", "extension", "payload", "what"), rows))
+        + (table(("opcode", "name", "extension", "payload", "what"), rows))
     )
 
 
@@ -217,7 +188,7 @@ def _commands() -> str:
         )
         for command in bot.COMMANDS
     )
-    return "## Mass-storage vendor commands\n\nOf the boot loader and of its maker's firmware.\n\n" + _table(
+    return "## Mass-storage vendor commands\n\nOf the boot loader and of its maker's firmware.\n\n" + table(
         ("opcode", "name", "data", "what"), rows
     )
 
@@ -238,25 +209,10 @@ def _structures() -> str:
 
 
 def _struct(struct: Struct) -> str:
-    rows = (
-        (
-            f"{struct.offset(member.name)}",
-            f"{member.size}{' BE' if member.big and member.size > 1 else ''}",
-            f"`{member.name}`",
-            _member(member),
-        )
-        for member in struct.members
-    )
     return (
         f"### {struct.name}\n\n{struct.doc} {struct.size} bytes; {struct.evidence.value}; "
-        f"{struct.source}.\n\n" + _table(("offset", "bytes", "member", "what"), rows)
+        f"{struct.source}.\n\n{members(struct)}"
     )
-
-
-def _member(member: Member) -> str:
-    fixed = "" if member.fixed is None else f"always {member.fixed:#x}"
-    said = "; ".join(part for part in (member.doc, fixed, _values(member.values.items())) if part)
-    return "<br>".join((*((said,) if said else ()), *map(_field, member.fields)))
 
 
 def _image() -> str:
@@ -276,7 +232,7 @@ def _image() -> str:
         "## Image and flash\n\n"
         f"A wrapped image is `IMAGE_HEADER`, the body (at most {image.MAX_BODY} bytes), `IMAGE_TRAILER`. "
         f"The body goes to CODE space as follows ({Evidence.INFERRED.value}):\n\n"
-        + _table(("body", "CODE", "bank (SFR 0x96)"), areas)
+        + table(("body", "CODE", "bank (SFR 0x96)"), areas)
         + "\nFlash:\n\n"
-        + _table(("address", "size", "name", "what"), regions)
+        + table(("address", "size", "name", "what"), regions)
     )

@@ -92,6 +92,7 @@ def test_wrong_device_strings_are_refused(spec: str) -> None:
         described(spec)
 
 
+@pytest.mark.slow
 def test_who_has_no_gpu_does_not_load_its_facts() -> None:
     script = "import sys, emulator.board; print([m for m in sys.modules if 'amd' in m])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

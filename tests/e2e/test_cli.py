@@ -73,6 +73,7 @@ def start(*argv, **options):
 # -- the journey ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_quantize_reports(journey, capsys, tmp_path):
     code, document, err = call(
         capsys,
@@ -575,12 +576,13 @@ def test_a_missing_last_input_is_found_before_the_first_runs(journey, tmp_path, 
     assert "running the code" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
     [
         ("inspect", "f.onnx"),
-        pytest.param(("inspect", "f.tow"), marks=pytest.mark.slow),
-        pytest.param(("run", "f.tow", "--input", "x.npy"), marks=pytest.mark.slow),
+        ("inspect", "f.tow"),
+        ("run", "f.tow", "--input", "x.npy"),
     ],
 )
 def test_pipes_are_refused_rather_than_waited_for(verb, tmp_path):

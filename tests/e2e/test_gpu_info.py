@@ -41,7 +41,7 @@ def board(monkeypatch):
 
 @pytest.mark.parametrize(("device", "chip", "pci"), [
     (None, "gfx1100", "1002:744c"),
-    ("emulated?gpu=gfx1201&vram=512M", "gfx1201", "1002:7550"),
+    pytest.param("emulated?gpu=gfx1201&vram=512M", "gfx1201", "1002:7550", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_the_emulated_card(device, chip, pci, capsys):
     code, document, _ = call(capsys, "gpu", "info", *([] if device is None else ["--device", device]))
