@@ -27,7 +27,7 @@ from tests.firmware_fuzz_actions import (
 )
 
 WORKERS = 2
-SEEDS = 2000
+SEEDS = 1000
 """Of the long campaign, of each worker."""
 SIDES = 0.85
 """Share of the branches' sides that the long campaign reaches at least."""
