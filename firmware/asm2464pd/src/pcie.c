@@ -7,7 +7,8 @@
 #include "tlp.h"
 
 /* A card answers 20 to 50 ms after its supply is there (hardware: the open firmware's pull request 81). */
-enum { SETTLE_US = 50000, LINK_UP_SAMPLES = 3, SAMPLES = 200, SAMPLE_US = 10000 };
+#define SETTLE_US 50000ul
+enum { LINK_UP_SAMPLES = 3, SAMPLES = 200, SAMPLE_US = 10000 };
 
 __idata u16 links_lost;
 
