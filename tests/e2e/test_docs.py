@@ -278,7 +278,7 @@ def test_quotations_are_compared(quoted, missing):
 
 def test_servers_are_awaited_and_stopped(shell):
     server = Block(
-        1, "sh", "background", "echo up; trap 'echo down; exit 130' INT; while :; do sleep 0.02; done"
+        1, "sh", "background", "trap 'echo down; exit 130' INT; echo up; while :; do sleep 0.02; done"
     )
     process = shell.serve(server)
     stop(process, signal.SIGINT)
