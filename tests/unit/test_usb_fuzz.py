@@ -90,7 +90,7 @@ def test_whatever_comes(front: type[Session], seeds: range):
             sent = (guest if front is UsbRedir else client)(dice)
             if dice.random() < 0.3:
                 sent = sent[: dice.randrange(len(sent) + 1)]
-            with contextlib.suppress(ConnectionError, TimeoutError), found.connect() as peer:
+            with contextlib.suppress(OSError), found.connect() as peer:  # reset, or timed out
                 peer.sendall(sent)
                 if dice.random() < 0.5:
                     peer.shutdown(socket.SHUT_WR)
