@@ -12,11 +12,8 @@ transfers when they are submitted, requests, cleared halts, resets.
 from __future__ import annotations
 
 import errno
-import gc
-import os
 import random
 import signal
-import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -368,19 +365,6 @@ def works(desk: Desk) -> None:
         job = Job(gpu, 2)
         job.launch()
         job.download()
-
-
-def footprint() -> dict[str, int]:
-    """What a program holds: file descriptors, threads, objects that are tracked, KiB of memory."""
-    gc.collect()
-    status = Path("/proc/self/status").read_text()
-    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": threading.active_count(),
-        "objects": len(gc.get_objects()),
-        "kilobytes": int(resident.split()[1]),
-    }
 
 
 class Network:

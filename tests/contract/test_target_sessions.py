@@ -1,7 +1,6 @@
 """What a target's programs and sessions owe: equal bytes twice, no leaks, refusals by name, a tidy end."""
 
 import dataclasses
-import gc
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
 from sdk.graph import Quantization
 from sdk.target import Options, get_target, require_supported
 from tests.contract.targets import COMPILED, LONG, TARGETS, assert_identical, random_input
+from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder
 
 FINGERPRINT = """
@@ -75,29 +75,7 @@ def test_sessions_leave_nothing_behind(with_process):
         with with_process.open(None).load(program) as session:
             session.run(inputs)
 
-    for _ in range(20):
-        cycle()
-    before = footprint()
-    for _ in range(200):
-        cycle()
-    after = footprint()
-    assert after["descriptors"] == before["descriptors"]
-    assert after["children"] == before["children"]
-    assert after["objects"] - before["objects"] < 200
-    assert after["kilobytes"] - before["kilobytes"] < 2048
-
-
-def footprint() -> dict[str, int]:
-    gc.collect()
-    status = Path("/proc/self/status").read_text()
-    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    children = sum(len(task.read_text().split()) for task in Path("/proc/self/task").glob("*/children"))
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "children": children,
-        "objects": len(gc.get_objects()),
-        "kilobytes": int(resident.split()[1]),
-    }
+    leaves_nothing(cycle)
 
 
 def test_a_session_refuses_what_does_not_fit(target):

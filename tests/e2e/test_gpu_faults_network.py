@@ -14,7 +14,8 @@ from emulator.amdgpu import discovery as tables
 from emulator.board import Board, Options
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError, Unsupported
 from sdk.graph import Graph
-from tests.gpu_faults import MIB, Desk, Killed, Network, ended_with, footprint, misuse_code
+from tests.footprint import leaves_nothing
+from tests.gpu_faults import MIB, Desk, Killed, Network, ended_with, misuse_code
 from tests.graph_builder import GraphBuilder
 from tests.unit.test_gpu_discovery import sealed
 from usbgpu import bridge as bridges
@@ -172,16 +173,7 @@ def test_cycles_leave_nothing_behind(network, cycles):
             network.run(session)
         assert network.is_empty
 
-    for _ in range(min(cycles, 20)):
-        cycle()
-    before = footprint()
-    for _ in range(cycles):
-        cycle()
-    after = footprint()
-    assert after["descriptors"] == before["descriptors"]
-    assert after["threads"] == before["threads"]
-    assert after["objects"] - before["objects"] < 500 + 5 * cycles
-    assert after["kilobytes"] - before["kilobytes"] < 4096
+    leaves_nothing(cycle, cycles, objects=500 + 5 * cycles, kilobytes=4096)
 
 
 # -- firmware files ----------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from sdk.passes import optimize, split
 from sdk.quantization import quantize
 from sdk.target import Session
 from sdk.zoo.digits import digits
-from tests.gpu_faults import Desk, Killed, Network, footprint
+from tests.footprint import footprint
+from tests.gpu_faults import Desk, Killed, Network
 
 FAULTS = ("unplug", "interrupt", "kill", "lose_power", "lose_link", "reset_card", "break_off")
 SHARE = 0.3

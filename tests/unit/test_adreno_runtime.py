@@ -2,14 +2,12 @@
 
 import copy
 import dataclasses
-import gc
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from dsp.adreno.runtime import OpenClSession, fitting
 from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.target import Options, get_target, zero_point_inputs
+from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
 
@@ -433,27 +432,7 @@ def test_sessions_leave_nothing_behind():
         with DEVICE.load(PROGRAM) as session:
             session.run(INPUTS)
 
-    for _ in range(20):
-        cycle()
-    before = footprint()
-    for _ in range(200):
-        cycle()
-    after = footprint()
-    assert after["descriptors"] == before["descriptors"]
-    assert after["threads"] == before["threads"]
-    assert after["objects"] - before["objects"] < 200
-    assert after["kilobytes"] - before["kilobytes"] < 2048
-
-
-def footprint():
-    gc.collect()
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": int(lines["Threads"]),
-        "objects": len(gc.get_objects()),
-        "kilobytes": int(lines["VmRSS"].split()[0]),
-    }
+    leaves_nothing(cycle)
 
 
 @pytest.mark.slow

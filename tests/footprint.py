@@ -1,0 +1,37 @@
+"""What a program holds, to see that work leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def footprint() -> dict[str, int]:
+    """File descriptors, threads (of libraries too), children, objects that are tracked, KiB of memory."""
+    gc.collect()
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": int(lines["Threads"]),
+        "children": sum(len(task.read_text().split()) for task in Path("/proc/self/task").glob("*/children")),
+        "objects": len(gc.get_objects()),
+        "kilobytes": int(lines["VmRSS"].split()[0]),
+    }
+
+
+def leaves_nothing(
+    cycle: Callable[[], None], cycles: int = 200, *, objects: int = 200, kilobytes: int = 2048
+) -> None:
+    """After twenty cycles to warm up, so many more end where they began, but for what allocators keep."""
+    for _ in range(20):
+        cycle()
+    before = footprint()
+    for _ in range(cycles):
+        cycle()
+    after = footprint()
+    for name in ("descriptors", "threads", "children"):
+        assert after[name] == before[name], name
+    assert after["objects"] - before["objects"] < objects
+    assert after["kilobytes"] - before["kilobytes"] < kilobytes
