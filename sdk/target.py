@@ -259,6 +259,18 @@ def get_target(name: str) -> Target:
     raise UsageError(f"no target named {name!r}", hint=f"known targets: {known}")
 
 
+def devices(target: str | None = None) -> dict[str, Sequence[tuple[str, str]]]:
+    """The devices that can be opened here and now: (device string, description) by target.
+
+    Args:
+        target: a name of `target_names()`; all of them by default.
+
+    Raises:
+        UsageError: no installed package registers it.
+    """
+    return {name: get_target(name).devices() for name in ([target] if target else target_names())}
+
+
 def require_supported(target: Target, graph: Graph) -> None:
     """Refuse the first node the target does not take, by name.
 

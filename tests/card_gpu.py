@@ -1,4 +1,4 @@
-"""`usbgpu.target.seam.Gpu` on the whole emulated card, driven by the tests' own driver: boot, page tables,
+"""`usbgpu.seam.Gpu` on the whole emulated card, driven by the tests' own driver: boot, page tables,
 queues and caches, but no bridge. One launch at a time.
 """
 

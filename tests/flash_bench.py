@@ -13,9 +13,9 @@ from emulator.asm2464pd.flash_chip import OTP_SIZE, SIZE
 from emulator.board import Board, Options
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import flash_layout, image
-from firmware.flash import job, state
-from firmware.flash.programmer import Written
 from usbgpu import transport
+from usbgpu.flash import job, state
+from usbgpu.flash.programmer import Written
 from usbgpu.transport import Identity, Transport
 
 SERIAL = bytes.fromhex("00c0ffee")

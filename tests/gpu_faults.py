@@ -36,7 +36,7 @@ from usbgpu import bridge as bridges
 from usbgpu import transport
 from usbgpu.amd import gpu as gpus
 from usbgpu.amd.gpu import Gpu
-from usbgpu.target.seam import Read, Write
+from usbgpu.seam import Read, Write
 from usbgpu.target.target import AmdTarget
 
 MIB = 1 << 20

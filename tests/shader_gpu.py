@@ -1,4 +1,4 @@
-"""`usbgpu.target.seam.Gpu` on the shader executor alone: no card to boot, no bridge, no page tables.
+"""`usbgpu.seam.Gpu` on the shader executor alone: no card to boot, no bridge, no page tables.
 
 Launches run when they are to; a stream really brings its bytes piece by piece, so that a launch which starts
 too early meets poison.

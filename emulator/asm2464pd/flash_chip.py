@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from emulator.asm2464pd import timing
-from emulator.core.clock import Scheduler
+from emulator.core.clock import Scheduler, Timing
 from sdk.errors import InvalidInput
 
 SIZE = 0x100000
@@ -260,7 +260,7 @@ class FlashChip:
     def _array(self) -> bytearray:
         return self._otp if self._otp_mode else self._memory
 
-    def _erase(self, out: bytes, size: int, duration: timing.Timing) -> bytes:
+    def _erase(self, out: bytes, size: int, duration: Timing) -> bytes:
         address = int.from_bytes(out, "big") % SIZE
         if len(out) == ADDRESS_BYTES and not self._otp_mode and not self._refused(address):
             self._begin(duration, self._memory, address - address % size, b"\xff" * size)
@@ -272,7 +272,7 @@ class FlashChip:
         protected = PROTECTED_BLOCKS[(self._status[0] & Status.BP) >> 2]
         return not self._write_enabled or address >= SIZE - protected * BLOCK
 
-    def _begin(self, duration: timing.Timing, target: bytearray, start: int, result: bytes) -> None:
+    def _begin(self, duration: Timing, target: bytearray, start: int, result: bytes) -> None:
         now = self._clock.now
         self._operation = _Operation(now, now + duration.clocks, target, start, result)
 

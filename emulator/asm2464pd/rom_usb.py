@@ -10,7 +10,8 @@ from emulator.asm2464pd import rom_descriptors as descriptors
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.rom_bot import IN_ENDPOINT, OUT_ENDPOINT, BulkOnlyTransport, CommandSet
 from emulator.asm2464pd.rom_descriptors import Identity
-from emulator.core.clock import Event, Scheduler
+from emulator.core.clock import Event, Scheduler, at_rate
+from emulator.usb.timing import HIGH_SPEED_BYTES_PER_SECOND
 from emulator.usb.wire import Handshake, Partner, Setup, Speed
 
 
@@ -86,7 +87,7 @@ class BulkOnlyDevice:
         """The CPU handles every packet: its turn-around, or the wire where that is slower."""
         if self._speed.is_super:
             return timing.PACKET_TURNAROUND.clocks
-        wire = timing.at_rate(size, timing.HIGH_SPEED_BYTES_PER_SECOND)
+        wire = at_rate(size, HIGH_SPEED_BYTES_PER_SECOND)
         return max(timing.PACKET_TURNAROUND.clocks, wire)
 
     # -- packets ----------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Every constant of the chip's virtual-time model, each with its grade. One place, printed by the tools.
+"""Every constant of the chip's virtual-time model, each with its grade; printed by the tools. Those of the
+USB link and of the host are in `emulator.usb.timing`.
 
 Two published rates of the open firmware on silicon (3.6 MB/s stream write, 1.8 MB/s stream read) are what the
 CPU clock, the MOVX time, the PCIe round trip and the packet turn-around were fitted to; `tests/` repeats the
@@ -7,39 +8,12 @@ fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from emulator.core.clock import clocks
+from emulator.core.clock import Timing, clocks
 from firmware.asm2464pd.describe import Evidence
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """One constant.
-
-    Attributes:
-        clocks: chip clocks, rounded up.
-        evidence: its grade.
-        doc: what it is, in words and in its natural unit.
-    """
-
-    clocks: int
-    evidence: Evidence
-    doc: str
-
 
 PCIE_READ = Timing(clocks(1.35e-6), Evidence.INFERRED, "round trip of a non-posted TLP: 1.35 us")
 PCIE_TIMEOUT = Timing(clocks(50e-3), Evidence.GUESS, "completion time-out of the hardware: 50 ms")
 PACKET_TURNAROUND = Timing(770, Evidence.INFERRED, "a CPU-armed bulk packet of up to 1 KiB: 770 clocks")
-CONTROL_TURNAROUND = Timing(
-    clocks(25e-6), Evidence.GUESS, "host side of a SuperSpeed control transfer: 25 us"
-)
-BULK_IDLE = Timing(clocks(15e-6), Evidence.GUESS, "bulk submission when nothing is queued: 15 us")
-BULK_QUEUED = Timing(clocks(2e-6), Evidence.GUESS, "bulk submission behind a queued one: 2 us")
-HIGH_SPEED_STAGE = Timing(clocks(125e-6), Evidence.GUESS, "a High Speed control stage: 125 us")
-PORT_RESET = Timing(clocks(10e-3), Evidence.GUESS, "a hot reset and the recovery after it: 10 ms")
-HIGH_SPEED_RESET = Timing(clocks(60e-3), Evidence.GUESS, "USB 2.0, 7.1.7.5: 50 ms reset, 10 ms recovery")
-ADDRESS_RECOVERY = Timing(clocks(2e-3), Evidence.GUESS, "USB 2.0, 9.2.6.3: 2 ms after SET_ADDRESS")
 LINK_DETECT = Timing(clocks(12e-3), Evidence.INFERRED, "the receiver looks for a partner: every 12 ms")
 LINK_TRAINING = Timing(clocks(10e-3), Evidence.GUESS, "from the lanes' set-up to the first link event: 10 ms")
 PCIE_TRAINING = Timing(clocks(100e-3), Evidence.GUESS, "from PERST# released to L0: 100 ms")
@@ -56,10 +30,3 @@ SLOT_DMA_BYTES_PER_SECOND = 700_000_000
 PCIE_BYTES_PER_SECOND = 6_600_000_000
 """A bus master's data on a link of four lanes at 16 GT/s: 7.88 GB/s less the headers of 128-byte packets
 [assumption]."""
-HIGH_SPEED_BYTES_PER_SECOND = 40_000_000
-"""Bulk at High Speed [assumption]."""
-
-
-def at_rate(size: int, bytes_per_second: int) -> int:
-    """Clocks that `size` bytes take at a rate."""
-    return clocks(size / bytes_per_second)

@@ -19,6 +19,8 @@ from emulator.asm2464pd.usb_control import ControlEndpoint
 from emulator.asm2464pd.usb_link import Link
 from emulator.asm2464pd.usb_storage import StorageEngine
 from emulator.core.bus import Bus
+from emulator.core.clock import at_rate
+from emulator.usb.timing import HIGH_SPEED_BYTES_PER_SECOND
 from emulator.usb.wire import Handshake, Partner, Speed
 
 log = logging.getLogger(__name__)
@@ -161,7 +163,7 @@ class UsbController:
     def packet_clocks(self, endpoint: int, size: int) -> int:
         """Clocks until the next bulk packet of that endpoint may start, as things stand."""
         if self._link.speed is Speed.HIGH:
-            return _clocks(size, timing.HIGH_SPEED_BYTES_PER_SECOND)
+            return _clocks(size, HIGH_SPEED_BYTES_PER_SECOND)
         if self.engine is not None and self.engine.busy(endpoint):
             return _clocks(size, timing.SLOT_DMA_BYTES_PER_SECOND)
         return timing.PACKET_TURNAROUND.clocks
@@ -190,4 +192,4 @@ class UsbController:
 
 @functools.cache
 def _clocks(size: int, bytes_per_second: int) -> int:
-    return max(1, timing.at_rate(size, bytes_per_second))
+    return max(1, at_rate(size, bytes_per_second))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from firmware.asm2464pd.describe import Evidence
+
 HZ = Fraction(800_000_000, 7)
 """Chip clocks per second. Grade: guess, from the family's notes; two published rates agree with it."""
 
@@ -24,6 +26,26 @@ def clocks(seconds: float) -> int:
 def seconds(count: int) -> float:
     """The time that clocks take, in seconds."""
     return float(count / HZ)
+
+
+def at_rate(size: int, bytes_per_second: int) -> int:
+    """Clocks that `size` bytes take at a rate."""
+    return clocks(size / bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One constant of the model of time.
+
+    Attributes:
+        clocks: chip clocks, rounded up.
+        evidence: its grade.
+        doc: what it is, in words and in its natural unit.
+    """
+
+    clocks: int
+    evidence: Evidence
+    doc: str
 
 
 TIDY = 256

@@ -12,7 +12,7 @@ clock; a packet refused takes its time again when the device is ready.
 
 from __future__ import annotations
 
-from emulator.asm2464pd import timing
+from emulator.usb import timing
 from emulator.usb.pipe import Ended, Pipe
 from emulator.usb.pump import Pump
 from emulator.usb.wire import Function, Handshake, Outcome, Speed, Transfer

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.asm2464pd import timing
+from emulator.usb import timing
 from emulator.usb.pipe import Ended, Pipe
 from emulator.usb.pump import Pump
 from emulator.usb.wire import Function, Handshake, Outcome, Speed, Transfer

@@ -4,7 +4,7 @@ What hardware does: it schedules transactions, one control transfer at a time an
 obeys NAK and STALL, and remembers what a host controller remembers of the device: its address, its
 configuration, and which endpoints are halted. Software's part, enumeration, is `standard.enumerate_device`.
 
-Terms are those of the USB 3.2 and 2.0 specifications; times are rows of `emulator.asm2464pd.timing`.
+Terms are those of the USB 3.2 and 2.0 specifications; times are rows of `emulator.usb.timing`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from emulator.asm2464pd import timing
 from emulator.core.clock import Event
-from emulator.usb import standard
+from emulator.usb import standard, timing
 from emulator.usb.bulk import BulkPipe
 from emulator.usb.control import ControlPipe
 from emulator.usb.pump import Pump, Waiter, World, ticks

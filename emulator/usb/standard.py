@@ -11,8 +11,8 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from emulator.asm2464pd import timing
 from emulator.core.clock import seconds
+from emulator.usb import timing
 from emulator.usb.wire import Setup, Speed, Stall, UsbDevice
 from sdk.errors import DeviceFailed
 

@@ -15,9 +15,8 @@ import struct
 from enum import IntEnum
 from importlib.metadata import version
 
-from emulator.asm2464pd import timing
 from emulator.core.clock import seconds
-from emulator.usb import control, standard
+from emulator.usb import control, standard, timing
 from emulator.usb.host import FIRST_ADDRESS
 from emulator.usb.server import MAX_DATA, Packets, Peer, Refused, Session
 from emulator.usb.standard import ConfigurationDescriptor, InterfaceDescriptor

@@ -9,11 +9,11 @@ import pytest
 
 from emulator.board import Board
 from emulator.usb.wire import Speed
-from firmware import benchmark
 from firmware.asm2464pd.command_list import SECTOR, CommandList, ListError, config_address
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
 from tests.bridge_rig import TRIGGER, Rig, powered, rig_of
 from tests.e2e.test_command_list_random import AREA, Model
+from towline.cli.benchmarks import firmware as benchmark
 from usbgpu import bridge
 from usbgpu.bridge import SRAM_ADDRESS, ListFailed, Reply
 from usbgpu.bridge.base import CAUSE

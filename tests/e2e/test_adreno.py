@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from sdk import artifact
-from sdk.cli import demo, main
 from sdk.errors import EnvironmentMissing
 from sdk.zoo import digits
 from tests.e2e.test_cli import call
 from tests.opencl_substitute import require_opencl
+from towline.cli import demo, main
 
 require_opencl()
 
@@ -95,7 +95,7 @@ def test_a_tow_with_altered_source_shows_the_compiler_s_log_once(network, tmp_pa
 def test_without_a_platform_the_hint_is_how_to_install_one(network):
     tow, pictures = network
     done = subprocess.run(
-        [sys.executable, "-m", "sdk", "run", tow, "--input", pictures[0]],
+        [sys.executable, "-m", "towline", "run", tow, "--input", pictures[0]],
         env=os.environ | {"OCL_ICD_VENDORS": "/nowhere"},
         capture_output=True,
         text=True,

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sdk import reference
-from sdk.cli import main
 from sdk.importers import load_model
 from sdk.passes import optimize, split
 from sdk.quantization import quantize
@@ -19,6 +18,7 @@ from tests.card_gpu import CardGpu
 from tests.contract.targets import random_input
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import ShaderGpu, register, target
+from towline.cli import main
 
 CHIPS = ("gfx1100", "gfx1201")
 DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from emulator.board import Board, described
-from sdk.cli import main
 from sdk.errors import UsageError
 from tests.reference_host import Host
+from towline.cli import main
 
 BAR0, BAR2, BAR5 = 0x8_0000_0000, 0x8_4000_0000, 0x1000_0000
 """In the windows that the host opens on the bridges."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from firmware.asm2464pd.command_list import CommandList
-from firmware.benchmark import DRAINED, LANDED
 from tests.amdgpu_bridge import SLOT, Bridge, booted
 from tests.amdgpu_driver import HEAP, SRAM_VA, VA
 from tests.amdgpu_queues import Sdma, halves
 from tests.list_host import noise
 from tests.reference_host import IN
+from towline.cli.benchmarks.firmware import DRAINED, LANDED
 from usbgpu.amd.facts.chips import CHIPS
 
 VRAM = 512 << 20

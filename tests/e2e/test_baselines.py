@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sdk import toolchain
-from sdk.cli import main
 from sdk.errors import EnvironmentMissing
 from tests.opencl_substitute import require_opencl
+from towline.cli import main
 
 BASELINES = sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
 """NETWORK.TARGET.json; that of `towline bench usb` is tests/e2e/test_bench_usb.py's."""

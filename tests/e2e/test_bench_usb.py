@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from sdk import reference
-from sdk.cli import main
 from sdk.errors import CheckFailed
 from sdk.target import Options
 from tests.graph_builder import GraphBuilder
-from usbgpu import benchmark
-from usbgpu.benchmark import Network, measure
+from towline.cli import main
+from towline.cli.benchmarks import usb as benchmark
+from towline.cli.benchmarks.usb import Network, measure
 from usbgpu.target.target import AmdTarget
 
 BASELINE = Path(__file__).parents[2] / "bench" / "usb.json"

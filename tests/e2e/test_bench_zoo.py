@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from sdk.cli import bench_zoo, main
 from sdk.errors import EnvironmentMissing
 from sdk.target import target_names
 from sdk.zoo import NETWORKS
+from towline.cli import bench_zoo, main
 
 
 def call(capsys, *args):

@@ -18,10 +18,10 @@ import pytest
 
 import towline
 from sdk import artifact
-from sdk.cli import main
 from sdk.errors import InvalidInput
 from sdk.zoo import digits
 from tests.unit.test_imports import ROOT, run_with_numpy_alone
+from towline.cli import main
 
 TARGET = "hexagon-v65"
 
@@ -62,7 +62,7 @@ def call(capsys, *argv):
 def start(*argv, **options):
     """A command line in its own process, its output piped."""
     return subprocess.Popen(
-        [sys.executable, "-m", "sdk", *map(str, argv)],
+        [sys.executable, "-m", "towline", *map(str, argv)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -194,7 +194,7 @@ def test_running_arrays_needs_numpy_alone(journey, tmp_path):
     inputs = tmp_path / "one.npy"
     np.save(inputs, digits().inputs(images[:1]))
     script = f"""
-        from sdk.cli import main
+        from towline.cli import main
         raise SystemExit(main(["run", {str(journey.network)!r}, "--input", {str(inputs)!r}, "--json"]))
     """
     done = run_with_numpy_alone(script)
@@ -467,7 +467,7 @@ def test_a_reader_that_leaves_is_no_error(journey):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "sdk", "inspect", journey.network],
+        [sys.executable, "-m", "towline", "inspect", journey.network],
         stdout=write, stderr=subprocess.PIPE, check=False,
     )  # fmt: skip
     os.close(write)
@@ -480,7 +480,7 @@ def test_a_reader_that_leaves_is_no_error(journey):
 def test_stdout_on_a_full_disk(words):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "sdk", *words], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "towline", *words], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"towline: error: standard output: cannot be written: No space left")
@@ -540,8 +540,12 @@ def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypa
     def work(*_, **__):
         raise AssertionError("the work has begun")
 
-    for place in ("cli.compile.compile", "cli.bench._empty_cache", "zoo.benchmark.quantize"):
-        monkeypatch.setattr(f"sdk.{place}", work)
+    for place in (
+        "towline.cli.compile.compile",
+        "towline.cli.bench._empty_cache",
+        "sdk.zoo.benchmark.quantize",
+    ):
+        monkeypatch.setattr(place, work)
     compile = ("compile", journey.quantized, "--target", TARGET)
     out = ("-o", tmp_path / "n.tow")
     for argv in (
@@ -596,7 +600,7 @@ def test_pipes_are_refused_rather_than_waited_for(verb, tmp_path):
 @pytest.mark.slow
 def test_names_that_no_encoding_holds(tmp_path):
     odd = os.fsencode(tmp_path) + b"/no\xff.onnx"
-    command = [sys.executable.encode(), b"-m", b"sdk", b"inspect", odd, b"--json"]
+    command = [sys.executable.encode(), b"-m", b"towline", b"inspect", odd, b"--json"]
     environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
     assert done.returncode == 2
@@ -620,7 +624,7 @@ def test_labels_in_a_locale_without_their_letters(journey, tmp_path):
     argv = [
         sys.executable,
         "-m",
-        "sdk",
+        "towline",
         "run",
         journey.network,
         "--input",
@@ -638,7 +642,7 @@ def test_labels_in_a_locale_without_their_letters(journey, tmp_path):
 @pytest.mark.slow
 def test_a_closed_stdout_is_no_bug_of_ours():
     done = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m sdk targets >&-"], capture_output=True, timeout=60, text=True
+        ["sh", "-c", f"{sys.executable} -m towline targets >&-"], capture_output=True, timeout=60, text=True
     )
     assert done.returncode == 0
     assert done.stderr == ""
@@ -650,7 +654,7 @@ def test_ctrl_c_while_starting():
 
         class CtrlC:
             def find_spec(self, name, path=None, target=None):
-                if name == "sdk.cli":
+                if name == "towline.cli":
                     os.kill(os.getpid(), signal.SIGINT)
 
         signal.signal(signal.SIGINT, signal.default_int_handler)

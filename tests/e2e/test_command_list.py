@@ -15,7 +15,6 @@ from emulator.usb.wire import Setup, Speed
 from firmware.asm2464pd import commands
 from firmware.asm2464pd.command_list import SYNC_PACKET, CommandList, config_address
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
-from firmware.benchmark import StreamDevice, measure, stream
 from tests.list_host import (
     CAUSE,
     SRAM_PCIE,
@@ -26,6 +25,7 @@ from tests.list_host import (
     packed,
 )
 from tests.reference_host import OUT, RAM, REGISTERS
+from towline.cli.benchmarks.firmware import StreamDevice, measure, stream
 
 SPEEDS = [Speed.SUPER_PLUS, pytest.param(Speed.HIGH, marks=pytest.mark.slow)]
 SCRATCH, DELAY, DELAYED, ABORTED = (REGISTERS + offset for offset in (0x04, 0x38, 0x40, 0x44))

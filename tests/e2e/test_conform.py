@@ -10,12 +10,12 @@ import pytest
 from emulator.board import Board, Options
 from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Speed as Port
-from firmware import build, conform
-from firmware.conform import Verdict
-from firmware.conform.check import Need
+from firmware import build
 from sdk import toolchain
-from sdk.cli import main
-from usbgpu import transport
+from towline.cli import main
+from usbgpu import conform, transport
+from usbgpu.conform import Verdict
+from usbgpu.conform.check import Need
 from usbgpu.transport import Running
 
 USB_SECTIONS = ("descriptor fields", "descriptor sets", "strings", "reading descriptors", "standard requests")

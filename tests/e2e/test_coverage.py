@@ -14,7 +14,7 @@ import pytest
 from emulator import images
 from emulator.coverage import Coverage
 from firmware import build as product
-from sdk.cli import main
+from towline.cli import main
 
 CONDITIONAL = {0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, *range(0xB4, 0xC0), 0xD5, *range(0xD8, 0xE0)}
 """JBC, JB, JNB, JC, JNC, JZ, JNZ, CJNE, DJNZ."""

@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 from sdk import artifact
-from sdk.cli import main
 from sdk.target import Options, get_target
 from sdk.zoo import digits
 from tests.reference_target import NAME, register, small_network
+from towline.cli import main
 
 BROKEN = "block8/depthwise"
 TARGET, DSP = "c", "hexagon-v65"

@@ -35,11 +35,11 @@ import pytest
 
 from firmware.asm2464pd import image
 from sdk import cache
-from sdk.cli import main, parser
 from sdk.importers import load_model
 from sdk.quantization import quantize
 from sdk.zoo import digits
 from tests.tflite_writer import from_graph
+from towline.cli import main, parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

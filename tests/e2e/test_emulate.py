@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sdk.cli import main
+from towline.cli import main
 
 BOOTED = "220ms"
 """Virtual time by which the vendor image has enumerated."""

@@ -14,13 +14,13 @@ import pytest
 
 from dsp.c.export import STACK_BYTES, export, identifier
 from sdk import artifact, compiler, files, toolchain
-from sdk.cli import main
 from sdk.errors import OutputFailed
 from sdk.quantization import quantize
 from sdk.session import Session
 from sdk.zoo import digits
 from tests.graph_builder import GraphBuilder
 from tests.reference_target import small_network
+from towline.cli import main
 
 STRICT = "-O2 -Werror -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual"
 

@@ -11,10 +11,10 @@ from emulator.board import Board, Options
 from emulator.core.clock import Scheduler
 from emulator.image_file import load
 from emulator.images import build
+from emulator.mcs51.stack import bound
 from emulator.usb.wire import Setup, Speed, Stall
 from firmware import build as product
 from firmware.asm2464pd import commands, flash_layout
-from firmware.stack import bound
 from tests.reference_host import (
     CFGRD0,
     CFGRD1,

@@ -22,11 +22,6 @@ from emulator.core.clock import Scheduler
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import image
 from firmware.asm2464pd.flash_layout import IMAGE
-from firmware.flash import plan
-from firmware.flash.job import FlashInterrupted
-from firmware.flash.programmer import VerifyFailed, Written
-from firmware.flash.state import Backup
-from sdk.cli import main
 from sdk.errors import DeviceFailed
 from sdk.report import table
 from tests.flash_bench import (
@@ -41,6 +36,11 @@ from tests.flash_bench import (
     running,
     saved,
 )
+from towline.cli import main
+from usbgpu.flash import plan
+from usbgpu.flash.job import FlashInterrupted
+from usbgpu.flash.programmer import VerifyFailed, Written
+from usbgpu.flash.state import Backup
 
 SHARES = (0.0, 0.5)
 """How far an operation has got when the power goes. At its end is just before the next one."""
@@ -399,7 +399,7 @@ def test_what_is_a_guess_is_told_before_it_is_relied_upon(
         begun.append(capsys.readouterr().err)
         raise DeviceFailed("enough")
 
-    monkeypatch.setattr("firmware.flash.job.write", write)
+    monkeypatch.setattr("usbgpu.flash.job.write", write)
     args = ["firmware", "flash", str(image_file), "--device", LOADER, "--flash", str(board), "--yes"]
     assert main(args) == 1
     assert "how the flash is read back is a guess" in begun[0]

@@ -18,9 +18,9 @@ from emulator.debug.memory import address_of
 from emulator.debug.registers import PC, REGISTERS
 from emulator.debug.source import Sources
 from emulator.mcs51.disassembler import decode
-from sdk.cli import main
 from sdk.errors import EnvironmentMissing, TowlineError
 from tests.gdb_client import GdbClient
+from towline.cli import main
 
 NUMBERS = {register.name: number for number, register in enumerate(REGISTERS)}
 
@@ -264,7 +264,7 @@ def read_description(client):
 @pytest.mark.skipif(shutil.which("gdb-multiarch") is None, reason="gdb-multiarch is not installed")
 def test_gdb_itself():
     """As far as a GDB without an 8051 goes: everything but source, symbols and the disassembly."""
-    command = [sys.executable, "-m", "sdk", "emulate", "firmware", "--gdb", "0", "--for", "1ms"]
+    command = [sys.executable, "-m", "towline", "emulate", "firmware", "--gdb", "0", "--for", "1ms"]
     towline = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         assert towline.stderr is not None

@@ -6,7 +6,7 @@ import pytest
 
 from emulator.amdgpu import capture
 from emulator.amdgpu.kernels import build
-from sdk.cli import bench_gpu, main
+from towline.cli import bench_gpu, main
 
 CHIPS = ("gfx1100", "gfx1201")
 

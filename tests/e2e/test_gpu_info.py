@@ -7,7 +7,7 @@ import pytest
 from emulator.board import Board, Options, emulated
 from emulator.faults import parse as fault
 from emulator.usb.wire import Speed
-from sdk.cli import bench_usb, main
+from towline.cli import bench_usb, main
 from usbgpu.transport import device_string
 
 VRAM = 512 << 20

@@ -18,7 +18,7 @@ from usbgpu.amd.compute import KernelFailed
 from usbgpu.amd.facts import pages
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.monitor import Monitor, TooHot
-from usbgpu.target.seam import Read, Write
+from usbgpu.seam import Read, Write
 
 QUICK = ("add", "scan", "sort")  # plain, with LDS, with scratch memory
 SLOW = ("gemm_dot4", "gemm_wmma", "histogram", "pointwise", "depthwise", "average_pool", "softmax")

@@ -48,7 +48,7 @@ def linux(running: Guest) -> Iterator[Guest]:
 @contextmanager
 def emulated(*words: str) -> Iterator[int]:
     """`towline emulate`, serving on that port; Ctrl-C ends it, and it has nothing to complain of either."""
-    command = [sys.executable, "-m", "sdk", "emulate", *words]
+    command = [sys.executable, "-m", "towline", "emulate", *words]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -128,7 +128,7 @@ def test_towline_finds_the_gpu_from_inside(linux: Guest) -> None:
     with emulated(*image, "--usbredir", "0", "--qmp", str(linux.qmp)) as port, linux.redirected(port):
         enumerated(linux)
         words = ("gpu", "info", "--device", "usb", "--firmware", str(firmware))
-        _, said = linux.python("-m", "sdk", *words, seconds=240)
+        _, said = linux.python("-m", "towline", *words, seconds=240)
     assert re.search(r"^USB +add1:0001, USB 3", said, re.M)
     assert re.search(r"^card +gfx1100, 96 compute units", said, re.M)
     assert re.search(r"^opened +cold: it was booted", said, re.M)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.cli import main
+from towline.cli import main
 
 DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 PICTURES = ("cat.jpg", "tench.png", "fly_on_daisy.jpg")

@@ -15,8 +15,8 @@ from emulator.board import Board
 from emulator.debug import cdb
 from emulator.debug.monitor import Monitor
 from emulator.debug.source import Sources
-from sdk.cli import main
 from sdk.errors import UsageError
+from towline.cli import main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "debugging-firmware.md"
 SOURCES = Path(__file__).parents[2] / "firmware" / "asm2464pd" / "src"
@@ -311,7 +311,7 @@ def test_at_a_terminal(tmp_path):
     """Line editing, Ctrl-C that stops the run and not the monitor, an empty line that steps again."""
     tmux = ["tmux", "-S", str(tmp_path / "socket"), "-f", "/dev/null"]
     environment = ["env", "TERM=screen"]
-    command = f"{sys.executable} -m sdk emulate firmware --debug --for 1000s; echo exit $?; cat"
+    command = f"{sys.executable} -m towline emulate firmware --debug --for 1000s; echo exit $?; cat"
     subprocess.run([*environment, *tmux, "new-session", "-d", "-x", "150", "-y", "200", command], check=True)
 
     def screen():

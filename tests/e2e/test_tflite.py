@@ -12,7 +12,6 @@ import onnx
 import pytest
 
 from sdk import reference
-from sdk.cli import main
 from sdk.compiler import compile
 from sdk.importers import load_model
 from sdk.quantization import quantize
@@ -21,6 +20,7 @@ from sdk.target import target_names
 from sdk.zoo import NETWORKS, digits
 from tests import reference_target
 from tests.tflite_writer import from_graph
+from towline.cli import main
 
 SIZE = 64
 EXACT = ("mobilenet_v1", "mobilenet_v2", "efficientnet_lite0", "resnet18", "detector")

@@ -11,9 +11,9 @@ from vcd.reader import TokenKind, tokenize
 from emulator import board
 from emulator.core.clock import HZ
 from sdk import artifact
-from sdk.cli import main, run_trace
 from sdk.flow_chart import Kind
 from tests.chrome_reader import read
+from towline.cli import main, run_trace
 
 BRIDGE, PORT = "bridge ASM2464PD", "USB port of the host"
 BOOTED = "220ms"
@@ -123,7 +123,7 @@ def test_signals_are_chosen_by_name_and_a_replay_shows_the_same(capfd, tmp_path)
 def test_ctrl_c_keeps_valid_files(tmp_path, image):
     vcd, trace = tmp_path / "run.vcd", tmp_path / "run.json"
     (tmp_path / "drive.py").write_text("print('up', flush=True)\nwhile True: board.usb.clock.sleep(1e-3)\n")
-    command = [sys.executable, "-m", "sdk", "emulate", image, "--host", "drive.py"]
+    command = [sys.executable, "-m", "towline", "emulate", image, "--host", "drive.py"]
     process = subprocess.Popen(
         [*command, "--vcd", str(vcd), "--trace-out", str(trace)],
         cwd=tmp_path, stdout=subprocess.PIPE, text=True,

@@ -18,7 +18,6 @@ from dsp.hexagon import tuning as variants
 from dsp.hexagon.build import kernel_hash
 from dsp.hexagon.lowering import lower
 from sdk import reference, toolchain, tuner, tuning
-from sdk.cli import main
 from sdk.errors import DeviceFailed, EnvironmentMissing, ToolMissing
 from sdk.importers import load_model
 from sdk.passes import optimize, split
@@ -28,6 +27,7 @@ from sdk.tuning import Entry, Tuning
 from sdk.zoo.benchmark import quantized_benchmark
 from tests.graph_builder import GraphBuilder
 from tests.onnx_models import saved, small_float_model
+from towline.cli import main
 
 NAME = "hexagon-v65"
 MEASURED_WITH = "19.1.7"
@@ -223,7 +223,19 @@ def _process(command):
 
 def test_ctrl_c_keeps_what_was_measured(model, tmp_path, capsys):
     output, kept = tmp_path / "t.json", tmp_path / "cache" / "measurements"
-    command = [sys.executable, "-m", "sdk", "tune", model, "--target", NAME, "-o", str(output), "--jobs", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "towline",
+        "tune",
+        model,
+        "--target",
+        NAME,
+        "-o",
+        str(output),
+        "--jobs",
+        "1",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
     deadline = time.monotonic() + 300
     while not (kept.exists() and any(kept.glob("*.json"))):

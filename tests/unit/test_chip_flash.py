@@ -13,7 +13,7 @@ from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import BLOCK, OTP_SIZE, PAGE, SECTOR, SIZE, Command, FlashChip, Status
 from emulator.asm2464pd.undefined import Undefined
 from emulator.core.bus import Bus
-from emulator.core.clock import Scheduler, clocks
+from emulator.core.clock import Scheduler, Timing, clocks
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD
@@ -91,7 +91,7 @@ def test_page_program_clears_bits_and_wraps_in_its_page(before: bytes, offset: i
     ("code", "size", "duration"),
     [(Command.SE, SECTOR, timing.FLASH_SECTOR_ERASE), (Command.BE, BLOCK, timing.FLASH_BLOCK_ERASE)],
 )
-def test_erase_takes_the_whole_unit(code: int, size: int, duration: timing.Timing) -> None:
+def test_erase_takes_the_whole_unit(code: int, size: int, duration: Timing) -> None:
     pins = Pins(bytes(SIZE))
     assert pins.enabled(command(code, 3 * size + 5)) == duration.clocks
     assert pins.read(3 * size, size) == b"\xff" * size

@@ -6,6 +6,7 @@ import pytest
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.undefined import Undefined
+from emulator.core.clock import at_rate
 from emulator.usb.wire import Handshake, Setup
 from firmware.asm2464pd.registers import interrupts, memory, usb
 from tests.unit.usb_bench import SPEEDS, Bench, attached
@@ -192,10 +193,10 @@ def test_packet_clocks(bench):
     if bench.usb.speed.is_super:
         assert bench.usb.packet_clocks(OUT, size) == timing.PACKET_TURNAROUND.clocks
         bench.usb.engine = Engine()
-        assert bench.usb.packet_clocks(OUT, 1024) == timing.at_rate(1024, 700_000_000)
+        assert bench.usb.packet_clocks(OUT, 1024) == at_rate(1024, 700_000_000)
         assert bench.usb.packet_clocks(IN, 1024) == timing.PACKET_TURNAROUND.clocks
     else:
-        assert bench.usb.packet_clocks(OUT, size) == timing.at_rate(size, 40_000_000)
+        assert bench.usb.packet_clocks(OUT, size) == at_rate(size, 40_000_000)
     assert bench.usb.packet_clocks(OUT, 0) > 0
 
 

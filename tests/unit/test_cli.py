@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sdk.cli
-from sdk.cli import VERBS, doctor, main
-from sdk.cli.bench import PEAK, summary
-from sdk.cli.inputs import read_labels
-from sdk.cli.options import ONNX, TOW, input_shapes, require_suffix
+import towline.cli
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.graph import Dequantize, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
 from sdk.report import Console, Result, dumps, seconds, size, success, table
 from sdk.session import probabilities
 from sdk.target import LayerProfile, Profile
+from towline.cli import VERBS, doctor, main
+from towline.cli.bench import PEAK, summary
+from towline.cli.inputs import read_labels
+from towline.cli.options import ONNX, TOW, input_shapes, require_suffix
 
 
 def run(capsys, *argv):
@@ -126,7 +126,7 @@ def _raise(problem):
     ],
 )
 def test_outcomes(capsys, monkeypatch, action, code, error):
-    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(action)})
+    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(action)})
     got, out, err = run(capsys, "do", "--json")
     document = json.loads(out)
     assert got == code
@@ -141,7 +141,7 @@ def test_outcomes(capsys, monkeypatch, action, code, error):
 
 def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
     failure = CheckFailed("2 differ", where="node a", hint="report it")
-    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(lambda: Result({"x": 1}, "one", failure))})
+    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(lambda: Result({"x": 1}, "one", failure))})
     _, out, _ = run(capsys, "do", "--json")
     assert json.loads(out) == {
         "schema": 1,
@@ -155,7 +155,7 @@ def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
 
 
 def test_traceback_only_with_vv(capsys, monkeypatch):
-    monkeypatch.setattr(sdk.cli, "VERBS", {"do": Verb(_raise(ZeroDivisionError("oops")))})
+    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(_raise(ZeroDivisionError("oops")))})
     assert "Traceback" not in run(capsys, "do", "-v")[2]
     assert "ZeroDivisionError: oops" in run(capsys, "do", "-vv")[2]
 

@@ -10,14 +10,13 @@ import pytest
 from emulator.usb.host import Host
 from emulator.usb.pyusb_backend import Backend
 from emulator.usb.wire import Speed as Port
-from firmware import conform
-from firmware.conform import Verdict
-from firmware.conform.check import Bench
-from firmware.conform.suite import select
 from sdk.errors import InvalidInput, UsageError
 from tests.contract.loopback_function import LoopbackFunction
 from tests.contract.usb_fixture import QuietWorld
-from usbgpu import transport
+from usbgpu import conform, transport
+from usbgpu.conform import Verdict
+from usbgpu.conform.check import Bench
+from usbgpu.conform.suite import select
 from usbgpu.transport import Identity, Running, Speed, Stalled
 
 DEVICE = "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 01 02 03 01"

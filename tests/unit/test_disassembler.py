@@ -19,9 +19,9 @@ from emulator.mcs51.disassembler import ChipNames, Instruction, Numbers, decode,
 from emulator.mcs51.flow import Kind, Place
 from emulator.mcs51.opcodes import OPCODES
 from firmware.asm2464pd.registers import ASM2464PD
-from sdk import cli
 from sdk.errors import InvalidInput
 from tests.unit.test_image_file import hex_file
+from towline import cli
 
 needs_sdcc = pytest.mark.skipif(shutil.which("sdcc") is None, reason="sdcc is not installed")
 

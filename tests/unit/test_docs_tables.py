@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sdk.cli import parser
 from sdk.errors import UsageError
 from sdk.target import target_names
 from sdk.zoo import NETWORKS
 from tests.e2e import test_networks
+from towline.cli import parser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -26,11 +26,11 @@ from dsp.hexagon.fastrpc.listener import UNSUPPORTED, Files, Listener
 from dsp.hexagon.fastrpc.marshal import Scalars, pack_outputs, unpack_call, words
 from dsp.hexagon.fastrpc.runtime import FastrpcDevice
 from sdk import artifact, reference
-from sdk.cli import main
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidArtifact, InvalidInput, UsageError
 from sdk.target import Options, get_target
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.unit.fake_fastrpc import SHELL, FakeKernel
+from towline.cli import main
 
 HEADER = "/usr/include/misc/fastrpc.h"
 

@@ -7,8 +7,8 @@ import pytest
 from emulator import faults
 from emulator.core.clock import clocks
 from emulator.faults import Fault
-from sdk.cli import emulate
 from sdk.errors import UsageError
+from towline.cli import emulate
 
 
 @pytest.mark.parametrize(

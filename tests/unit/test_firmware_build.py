@@ -10,8 +10,8 @@ from firmware import build as product
 from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.generate import differences
 from firmware.check import check
-from sdk.cli import main
 from sdk.errors import BuildFailed
+from towline.cli import main
 
 BODY = bytes(range(256)) * 40
 LIMIT = 10 * 1024

@@ -6,8 +6,8 @@ import pytest
 
 from emulator.mcs51 import flow
 from emulator.mcs51.flow import Place
+from emulator.mcs51.stack import bound, stack
 from firmware import build as product
-from firmware.stack import bound, stack
 from sdk.errors import CheckFailed
 
 SPARE = 32

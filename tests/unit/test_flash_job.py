@@ -11,15 +11,15 @@ import pytest
 from emulator.asm2464pd.flash_chip import Command
 from emulator.board import Board
 from firmware.asm2464pd import bot, flash_layout, image
-from firmware.flash import job, plan, state
-from firmware.flash.job import FlashAborted, FlashInterrupted, NotStarted
-from firmware.flash.mass_storage import MassStorage
-from firmware.flash.programmer import VerifyFailed, choose
-from firmware.flash.spi import SpiFlash, Xdata
-from firmware.flash.state import Backup
 from sdk.errors import CheckFailed, DeviceFailed, InvalidInput, OutputFailed, Unsupported, UsageError
 from tests.flash_bench import CONFIG, SERIAL, Bench, Cut, filler, holds, running, saved
 from usbgpu import transport
+from usbgpu.flash import job, plan, state
+from usbgpu.flash.job import FlashAborted, FlashInterrupted, NotStarted
+from usbgpu.flash.mass_storage import MassStorage
+from usbgpu.flash.programmer import VerifyFailed, choose
+from usbgpu.flash.spi import SpiFlash, Xdata
+from usbgpu.flash.state import Backup
 from usbgpu.transport import AccessDenied, Running, Transport
 
 OLD, NEW = filler(700), filler(900)
@@ -90,7 +90,7 @@ def test_a_device_that_is_no_bridge_is_refused(bench: Bench) -> None:
 
 def test_another_chip_of_the_maker_is_refused(bench: Bench, monkeypatch) -> None:
     inquiry = bytes((0, 0x80, 6, 2, 31, 0, 0, 0)) + b"ASMT    ASM236X         0   "
-    monkeypatch.setattr("firmware.flash.mass_storage.MassStorage.inquiry", lambda self: inquiry)
+    monkeypatch.setattr("usbgpu.flash.mass_storage.MassStorage.inquiry", lambda self: inquiry)
     with pytest.raises(Unsupported, match="another chip: ASM236X"):
         bench.prepare(bench.power(strap=True), NEW)
     inquiry = inquiry.replace(b"ASM236X", b"Gadget ")
@@ -358,7 +358,7 @@ def test_ctrl_c_in_the_middle_is_told_too(bench: Bench, monkeypatch) -> None:
     def interrupt(self, contents, progress):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("firmware.flash.programmer.StorageProgrammer.write", interrupt)
+    monkeypatch.setattr("usbgpu.flash.programmer.StorageProgrammer.write", interrupt)
     with pytest.raises(FlashAborted) as caught:
         bench.flash(bench.power(strap=True), NEW)
     assert caught.value.exit_code == 130
@@ -409,7 +409,7 @@ def test_any_error_in_the_middle_of_a_write_says_how_to_go_on(bench: Bench, monk
     def refuse(self, contents, progress):
         raise AccessDenied("no permission to use the device")
 
-    monkeypatch.setattr("firmware.flash.programmer.StorageProgrammer.write", refuse)
+    monkeypatch.setattr("usbgpu.flash.programmer.StorageProgrammer.write", refuse)
     with pytest.raises(FlashInterrupted, match="no permission") as caught:
         bench.flash(bench.power(strap=True), NEW)
     assert "leave the power on" in (caught.value.hint or "")

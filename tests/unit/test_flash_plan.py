@@ -8,9 +8,9 @@ import pytest
 
 from firmware.asm2464pd import image
 from firmware.asm2464pd.flash_layout import BLOCK_SIZE, IMAGE, PAGE_SIZE
-from firmware.flash import plan
-from firmware.flash.plan import Contents, Program, stages
 from tests.flash_bench import CONFIG, filler
+from usbgpu.flash import plan
+from usbgpu.flash.plan import Contents, Program, stages
 
 TAIL = bytes(range(256)) * (0x8020 // 256) + bytes(0x20)
 LARGEST = image.wrap(bytes(index * 31 >> 3 & 0xFF for index in range(image.MAX_BODY)))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from firmware.flash import state
-from firmware.flash.state import Backup
 from sdk.errors import InvalidInput, OutputFailed
 from tests.flash_bench import CONFIG
+from usbgpu.flash import state
+from usbgpu.flash.state import Backup
 
 BACKUP = Backup(
     "2025-11-21T06:00:00+00:00", "a bridge", "00c0ffee", CONFIG, b"\0\1\2" * 50, b"\xff" * 64, b"abc", 28

@@ -8,9 +8,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from sdk import flow_chart
-from sdk.cli import main
 from sdk.errors import UsageError
 from sdk.flow_chart import Arrow, Box, Chart, Kind, arrows, as_dot, as_svg
+from towline.cli import main
 
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's dot is not installed")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sdk.cli import bench, bench_usb, demo, gpu_doctor, gpu_info, main, runtime
 from sdk.errors import UsageError
 from sdk.report import Console
 from sdk.target import LayerProfile, Profile
+from towline.cli import bench, bench_usb, demo, gpu_doctor, gpu_info, main, runtime
 from usbgpu import emulation
 from usbgpu.transport import sysfs
 

@@ -8,7 +8,7 @@ from usbgpu.amd import pm4
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import pm4 as facts
 from usbgpu.amd.facts.chips import BASES, CHIPS
-from usbgpu.target.seam import Launch
+from usbgpu.seam import Launch
 
 SCRATCH = pm4.Scratch(0x2000_0300_0000, 6 * 32 * 0x3300)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from emulator import benchmark
 from emulator.mcs51.core import Stop
 from firmware.asm2464pd.describe import Space
 from sdk import toolchain
 from sdk.errors import ToolMissing
 from tests.unit.mcs51_bench import Bench
+from towline.cli.benchmarks import mcs51 as benchmark
 
 
 def crc16(data):

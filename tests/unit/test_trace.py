@@ -11,8 +11,8 @@ from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.asm2464pd.registers import tlp as tlp_regs
 from firmware.asm2464pd.registers import usb as usb_regs
-from sdk.cli import emulate
 from sdk.errors import UsageError
+from towline.cli import emulate
 
 
 class Traced:

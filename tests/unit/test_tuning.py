@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from sdk import tuner, tuning
-from sdk.cli import main
 from sdk.compiler import compile
 from sdk.errors import EnvironmentMissing, InvalidInput, UsageError
 from sdk.graph import Graph
 from sdk.target import SUPPORTED, Candidate
 from sdk.tuning import Entry, Tuning
 from tests.onnx_models import saved, small_qdq_model
+from towline.cli import main
 
 NAME = "test-tunable"
 ENTRY_POINTS = f"[towline.targets]\n{NAME} = tests.unit.test_tuning:TunableTarget\n"

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.asm2464pd import timing
 from emulator.core.clock import clocks
-from emulator.usb import pump, standard
+from emulator.usb import pump, standard, timing
 from emulator.usb.host import Host
 from emulator.usb.pump import Pump, Waiter
 from emulator.usb.wire import Handshake, Outcome, Setup, Speed, Stall

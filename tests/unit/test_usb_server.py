@@ -18,11 +18,11 @@ from emulator.usb.server import Server, Session
 from emulator.usb.usbip import UsbIp
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Outcome, Setup, Speed
-from sdk.cli import main
 from sdk.errors import EnvironmentMissing
 from tests.contract.loopback_function import BULK, ECHO, IN, LOOPBACK, OUT, SINK
 from tests.usb_bench import HELLO, IMPORT, attached, bench, until
 from tests.usb_remote import Remote, UsbIpClient, UsbRedirClient
+from towline.cli import main
 
 
 def test_usbredir_tells_of_the_endpoints_before_the_device_and_at_each_configuration():
@@ -257,7 +257,7 @@ def test_a_port_that_is_taken_on_the_command_line(capsys):
 @pytest.mark.parametrize("client", [UsbRedirClient, UsbIpClient])
 def test_the_command_serves_until_ctrl_c(client: type[Remote]):
     option = "--usbredir" if client is UsbRedirClient else "--usbip"
-    command = [sys.executable, "-m", "sdk", "emulate", "vendor", option, "0"]
+    command = [sys.executable, "-m", "towline", "emulate", "vendor", option, "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

@@ -27,7 +27,7 @@ from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.queues import ComputeQueue
 from usbgpu.amd.recover import CardLost
 from usbgpu.bridge.seam import ListFailed
-from usbgpu.target.seam import Launch
+from usbgpu.seam import Launch
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.start import Function
 from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
 from usbgpu.bridge.seam import Bridge
-from usbgpu.target.seam import Launch, Read, Write
+from usbgpu.seam import Launch, Read, Write
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from sdk.errors import InvalidInput, UsageError
 from usbgpu.amd import metadata
 from usbgpu.amd.memory import Buffer
 from usbgpu.amd.metadata import Argument
-from usbgpu.target.seam import Launch
+from usbgpu.seam import Launch
 
 HEADER = struct.Struct("<4sBBBBB7x HHIQQQIHHHHHH")
 PROGRAM = struct.Struct("<IIQQQQQQ")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import pm4
 from usbgpu.amd.facts.describe import DWORD
-from usbgpu.target.seam import Launch
+from usbgpu.seam import Launch
 
 PACKETS = pm4.PACKETS
 MEMORY = 1

@@ -13,8 +13,8 @@ from sdk.graph import Array, Tensor
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.report import size as human
 from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
+from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, Write
 from usbgpu.target.plan import ALIGNMENT, MARGIN, LaunchPlan, Plan
-from usbgpu.target.seam import Buffer, Gpu, Launch, Prepared, Read, Write
 
 CODE_ALIGNMENT = 4096
 

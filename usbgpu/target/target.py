@@ -23,6 +23,7 @@ from sdk.report import size as human
 from sdk.shapes import window_counts
 from sdk.target import SUPPORTED, Arithmetic, Device, Options, Program, Verdict, batch_verdict
 from usbgpu.amd.facts.chips import CHIPS
+from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
 from usbgpu.target.calls import Lowered, Picture
 from usbgpu.target.context import extent
@@ -30,7 +31,6 @@ from usbgpu.target.lowering import OPERATORS, lower
 from usbgpu.target.packing import round_up
 from usbgpu.target.plan import LIMIT, MARGIN, KernelPlan, LaunchPlan, Plan, TensorPlan
 from usbgpu.target.products import groups_apart
-from usbgpu.target.seam import Gpu
 from usbgpu.target.session import CardDevice
 
 SCALE_LIMIT = 2.0**9

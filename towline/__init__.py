@@ -1,0 +1,90 @@
+"""Towline's public API.
+
+    import towline
+
+    towline.quantize("net.onnx", "pictures/", "q.onnx")
+    towline.compile("q.onnx", target="hexagon-v65", output="net.tow")
+    with towline.Session("net.tow") as session:
+        for prediction in session.classify("cat.jpg"):
+            print(prediction.index, prediction.score)
+
+Running a `.tow` needs numpy alone; pictures, `quantize` and `compile` need the extra `compile`.
+Everything raised on purpose is an `Error`, with `message`, `where` and `hint`.
+
+A name is imported when it is first used, so that `import towline` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from towline._shadow import require_own_packages
+
+require_own_packages()
+
+if TYPE_CHECKING:
+    from sdk.artifact import Artifact, load, save
+    from sdk.check import Check, check
+    from sdk.compiler import compile
+    from sdk.errors import TowlineError as Error
+    from sdk.preprocess import Preprocessing
+    from sdk.quantization import QuantizationReport, quantize
+    from sdk.session import Prediction, Session
+    from sdk.target import Options, Profile, devices
+    from sdk.target import target_names as targets
+    from towline._version import __version__
+
+_HOME = {
+    "Artifact": "sdk.artifact",
+    "Check": "sdk.check",
+    "Error": "sdk.errors:TowlineError",
+    "Options": "sdk.target",
+    "Prediction": "sdk.session",
+    "Preprocessing": "sdk.preprocess",
+    "Profile": "sdk.target",
+    "QuantizationReport": "sdk.quantization",
+    "Session": "sdk.session",
+    "__version__": "towline._version",
+    "check": "sdk.check",
+    "compile": "sdk.compiler",
+    "devices": "sdk.target",
+    "load": "sdk.artifact",
+    "quantize": "sdk.quantization",
+    "save": "sdk.artifact",
+    "targets": "sdk.target:target_names",
+}
+"""Public name -> the module that has it, and its name there if that is another one."""
+
+__all__ = [
+    "Artifact",
+    "Check",
+    "Error",
+    "Options",
+    "Prediction",
+    "Preprocessing",
+    "Profile",
+    "QuantizationReport",
+    "Session",
+    "__version__",
+    "check",
+    "compile",
+    "devices",
+    "load",
+    "quantize",
+    "save",
+    "targets",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'towline' has no attribute {name!r}")
+    module, _, other = _HOME[name].partition(":")
+    value = getattr(importlib.import_module(module), other or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,412 @@
+"""`towline bench`: the exact counters of one inference, layer by layer, and a comparison with a baseline.
+
+A baseline is a JSON file of counts. They are exact, so a comparison needs no tolerance: a count above the
+baseline's is worse. `--update-baseline` writes the counts of this run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sdk import artifact, compiler, files
+from sdk.artifact import Artifact
+from sdk.errors import CheckFailed, InvalidInput, UsageError
+from sdk.extras import require
+from sdk.report import Console, Result, dumps, size, table
+from sdk.session import DEVICE_VARIABLE, Session
+from sdk.target import LayerProfile, Options, Profile, get_target
+from sdk.zoo.benchmark import PATTERN, quantized_benchmark
+from towline.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
+from towline.cli.runtime import add_device, runtime
+
+SUMMARY = "count what one inference costs, layer by layer"
+EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
+
+PEAK = 256
+"""MACs per packet that HVX can do at most: two `vrmpy` of 128 products each (Hexagon v65 HVX reference)."""
+
+BASELINE_SCHEMA = 1
+USB = "usb"
+ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject",
+        metavar="NET",
+        help="a compiled network (.tow), a quantised model (.onnx or .tflite), a network of the zoo by name: "
+        "NETWORK_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
+        "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
+        "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
+        "its host; or zoo, every network on every target, at zoo_0.25_32 or another width and size",
+    )
+    parser.add_argument("--target", metavar="NAME", help="what to compile a model or a name of the zoo for")
+    add_device(parser)
+    parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
+    parser.add_argument(
+        "--update-baseline", action="store_true", help="write the counts to the --baseline file instead"
+    )
+    add_input_shape(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.subject == "mcs51":
+        return _mcs51(args)
+    if args.subject == "firmware":
+        return _firmware(args)
+    if args.subject == "gpu":
+        return _gpu(args, console)
+    if args.subject == USB:
+        return _usb(args, console)
+    if zoo := ZOO.fullmatch(args.subject):
+        return _zoo(args, zoo["shape"], console)
+    baseline = _baseline(args)
+    network, compile_seconds = _subject(args, console)
+    with runtime(args, console), Session(network, args.device) as session:
+        profile = session.profile()
+    document = summary(profile)
+    document["compile_seconds"] = compile_seconds
+    text = _text(network.program.target, profile, document)
+    return _compared(args, baseline, document, text, _counts(network, document))
+
+
+def _baseline(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The baseline to compare with, read before anything is measured; None for none.
+
+    Raises:
+        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is none.
+    """
+    if args.update_baseline and not args.baseline:
+        raise UsageError("--update-baseline needs --baseline FILE")
+    if args.update_baseline:
+        require_directory(args.baseline)
+    return None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
+
+
+def _compared(
+    args: argparse.Namespace,
+    baseline: Mapping[str, Any] | None,
+    document: dict[str, Any],
+    text: str,
+    counts: dict[str, Any],
+) -> Result:
+    """What was measured, beside the baseline; or written as one."""
+    if args.update_baseline:
+        files.write(args.baseline, (dumps({"schema": BASELINE_SCHEMA, **counts}) + "\n").encode())
+        return Result(document, f"{text}\n\nbaseline written: {args.baseline}")
+    if baseline is None:
+        return Result(document, text)
+    worse, better = _compare(counts, baseline, args.baseline)
+    if args.subject != USB:
+        document["baseline"] = {"file": args.baseline, "worse": worse, "better": better}
+    toolchain = baseline.get("toolchain")
+    if toolchain != counts["toolchain"]:
+        text += f"\n\nthe baseline was compiled by {toolchain}: counts may differ for that alone"
+    text += f"\n\nagainst {args.baseline}: {len(worse)} counts worse, {len(better)} better"
+    if worse or better:
+        rows = [
+            (
+                e["name"],
+                e["baseline"],
+                e["now"],
+                100 * (e["now"] / e["baseline"] - 1) if e["baseline"] else None,
+            )
+            for e in (*worse, *better)
+        ]
+        text += "\n" + table(("count", "baseline", "now", "change %"), rows)
+    if not worse:
+        return Result(document, text)
+    names = ", ".join(entry["name"] for entry in worse[:5]) + (", ..." if len(worse) > 5 else "")
+    failure = CheckFailed(
+        f"{len(worse)} counts are worse than the baseline: {names}",
+        where=args.baseline,
+        hint="if that is intended, run it again with --update-baseline and explain the rise in the commit",
+    )
+    return Result(document, text, failure)
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """A profile as `total`, `layers` and `memory`, with what follows from the counts."""
+    macs = sum(layer.macs for layer in profile.layers)
+    return {
+        "total": {**profile.total, "macs": macs, **_rates(profile.total, macs, "percent_of_bound")},
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "macs": layer.macs,
+                **layer.counters,
+                **_rates(layer.counters, layer.macs, "percent_of_peak"),
+                "limit": layer.note,
+            }
+            for layer in profile.layers
+        ],
+        "memory": dict(profile.memory),
+    }
+
+
+def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, float]:
+    """What follows from a target's counters: of DSPs by packets, of GPUs by instructions of 32 lanes."""
+    if packets := counters.get("packets"):
+        return {"macs_per_packet": macs / packets, percent: 100 * macs / packets / PEAK}
+    if instructions := counters.get("wave_instructions"):
+        return {"macs_per_wave_instruction": macs / instructions}
+    return {}
+
+
+def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    named = PATTERN.fullmatch(args.subject) is not None
+    if not named:
+        require_suffix(args.subject, TOW | MODEL)
+    if (named or Path(args.subject).suffix.lower() in MODEL) and not args.target:
+        raise UsageError("a network to compile needs a target", hint="add --target hexagon-v65")
+    if args.target:
+        _require_device(args.target, args, console)
+    with files.scratch_directory() as directory:
+        built = quantized_benchmark(args.subject, directory)
+        return _compiled(built or Path(args.subject), args, console)
+
+
+def _require_device(target: str, args: argparse.Namespace, console: Console) -> None:
+    """Refuse a wrong target or device before minutes of work."""
+    with runtime(args, console):
+        opened: Any = get_target(target).open(args.device or os.environ.get(DEVICE_VARIABLE) or None)
+        if hasattr(opened, "close"):  # what is a real device may be opened once
+            opened.close()
+
+
+def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
+    shapes = input_shapes(args.input_shape)
+    if subject.suffix.lower() in MODEL:
+        with _empty_cache():
+            started = time.perf_counter()
+            network = compiler.compile(subject, args.target, input_shapes=shapes)
+            return network, time.perf_counter() - started
+    if args.target or shapes:
+        raise UsageError("--target and --input-shape are for a model; a .tow is compiled already")
+    network = artifact.load(subject)
+    _require_device(network.program.target, args, console)
+    console.detail(f"compiling for {network.program.target} once more, to time it")
+    target = get_target(network.program.target)
+    with _empty_cache():
+        started = time.perf_counter()
+        target.compile(network.program.graph, Options())
+        return network, time.perf_counter() - started
+
+
+@contextmanager
+def _empty_cache() -> Iterator[None]:
+    """TOWLINE_CACHE at a new directory: what a first compilation costs, whatever was compiled before."""
+    before = os.environ.get("TOWLINE_CACHE")
+    with files.scratch_directory() as directory:
+        os.environ["TOWLINE_CACHE"] = str(directory)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TOWLINE_CACHE"]
+            else:
+                os.environ["TOWLINE_CACHE"] = before
+
+
+# -- the emulated bridge --------------------------------------------------------------------------------
+
+
+def _mcs51(args: argparse.Namespace) -> Result:
+    """CPU time of the emulated 8051 beside ucsim's; ratios of one run, so there is no baseline to hold."""
+    _refuse_options(args)
+    require("cffi", extra="emulator")
+    from towline.cli.benchmarks.mcs51 import measure
+
+    found = measure()
+    rows = [
+        ("CRC and memcpy loop", found["mips"], found["ratio"]),
+        (f"the same on {found['reference']['name']}", found["reference"]["mips"], 1.0),
+        ("PIO stream write to a RAM BAR", found["mips_mmio"], None),
+    ]
+    return Result(found, table(("8051 program", "MIPS", "ratio"), rows))
+
+
+def _firmware(args: argparse.Namespace) -> Result:
+    """Clocks of the firmware's data paths on the emulated board, beside the published loops."""
+    _refuse_options(args)
+    require("cffi", extra="emulator")
+    from towline.cli.benchmarks.firmware import measure
+
+    found = measure()
+    per_dword, published, bulk = found["clocks_per_dword"], found["published"], found["bulk_mb_per_virtual_s"]
+    paths = [
+        ("stream of request F0, write", per_dword["pio_write"], published["write"]),
+        ("stream of request F0, read", per_dword["pio_read"], published["read"]),
+        ("command list, block write", per_dword["list_write"], published["write"]),
+        ("command list, block read", per_dword["list_read"], published["read"]),
+        ("command list, single writes", found["clocks_per_list_write"], None),
+    ]
+    text = table(("data path", "clocks a dword", "published loop"), paths)
+    text += f"\n\n4.5 MB in one bulk transfer, through the SRAM to the device behind it: {bulk['out']} MB/s"
+    text += f"\n496 KiB of the SRAM to the host: {bulk['in']} MB/s"
+    return Result(found, f"{text}\ncode: {found['code_bytes']} bytes")
+
+
+def _gpu(args: argparse.Namespace, console: Console) -> Result:
+    """Speed of the emulated GPU's shader executor, and its results beside numpy's."""
+    _refuse_options(args)
+    require("cffi", extra="emulator")
+    from towline.cli import bench_gpu
+
+    return bench_gpu.run(console)
+
+
+def _usb(args: argparse.Namespace, console: Console) -> Result:
+    """Transfers and times of a GPU over USB, on both emulated cards; its exact counts make a baseline."""
+    if args.target or args.device or args.input_shape:
+        raise UsageError("usb takes no --target, --device or --input-shape: it measures both emulated cards")
+    baseline = _baseline(args)
+    from towline.cli import bench_usb
+
+    document, text, counts = bench_usb.run(console)
+    return _compared(args, baseline, document, text, counts)
+
+
+def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Result:
+    """Every network of the zoo on every target."""
+    if args.baseline or args.update_baseline or args.input_shape:
+        raise UsageError(
+            "zoo takes no --input-shape or --baseline: its networks have shapes and none is held"
+        )
+    from towline.cli import bench_zoo
+
+    return bench_zoo.run(args, shape or bench_zoo.SHAPE, console)
+
+
+def _refuse_options(args: argparse.Namespace) -> None:
+    if args.target or args.device or args.baseline or args.input_shape:
+        raise UsageError(f"{args.subject} takes no --target, --device, --input-shape or --baseline")
+
+
+# -- baselines ------------------------------------------------------------------------------------------
+
+
+def _counts(network: Artifact, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The exact counts of a bench document, by name: what a baseline holds."""
+    counts = {f"total.{name}": value for name, value in document["total"].items()}
+    counts |= {f"memory.{name}": value for name, value in document["memory"].items()}
+    for layer in document["layers"]:
+        counts |= {f"layer {layer['name']}.{name}": value for name, value in layer.items()}
+    exact = {
+        name: count for name, count in counts.items() if type(count) is int and not name.endswith(".macs")
+    }
+    program = network.program
+    return {
+        "target": program.target,
+        "toolchain": program.plan.get("toolchain"),
+        "counts": exact,
+    }
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            "no such baseline", where=str(path), hint="write it with --update-baseline"
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"the baseline cannot be read: {problem}", where=str(path)) from problem
+    counts = document.get("counts") if isinstance(document, dict) else None
+    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+        raise InvalidInput("is not a baseline", where=str(path), hint="write one with --update-baseline")
+    if document.get("schema") != BASELINE_SCHEMA:
+        raise InvalidInput(
+            f"is a baseline of schema {document.get('schema')}, not {BASELINE_SCHEMA}",
+            where=str(path),
+            hint="write it anew with --update-baseline",
+        )
+    return dict(document)
+
+
+def _compare(
+    now: Mapping[str, Any], baseline: Mapping[str, Any], where: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(worse, better) counts. A baseline of another network or target compares nothing, and is refused."""
+    if now["target"] != baseline.get("target") or now["counts"].keys() != baseline["counts"].keys():
+        unknown = sorted(now["counts"].keys() ^ baseline["counts"].keys())
+        what = f"{unknown[0]} and {len(unknown) - 1} more counts differ" if unknown else "the target differs"
+        raise CheckFailed(
+            f"the baseline is of another network: {what}",
+            where=where,
+            hint="if the network's layers have changed, write it anew with --update-baseline",
+        )
+    changes = [
+        {"name": name, "baseline": baseline["counts"][name], "now": count}
+        for name, count in now["counts"].items()
+        if count != baseline["counts"][name]
+    ]
+    worse = [change for change in changes if change["now"] > change["baseline"]]
+    return worse, [change for change in changes if change["now"] < change["baseline"]]
+
+
+# -- text -----------------------------------------------------------------------------------------------
+
+
+def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
+    total, memory = document["total"], document["memory"]
+    counters = sorted({name for layer in profile.layers for name in layer.counters}, key=_order)
+    rates = [name for name in _RATES if name in total]
+    rows = [_row(layer, counters, rates) for layer in profile.layers]
+    rows.append(("total", "", total["macs"], *(total.get(name) for name in (*counters, *rates)), ""))
+    headers = ["layer", "operator", "MACs", *(name.replace("_", " ") for name in counters)]
+    headers += [*(_RATES[name] for name in rates), "where the packets go"]
+    if not any(layer.note for layer in profile.layers):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    lines = [table(headers, rows), ""]
+    if "percent_of_bound" in total:
+        lines.append(
+            f"{total['packets']:,} packets, {total['macs_per_packet']:.1f} MAC/packet: "
+            f"{total['percent_of_bound']:.1f} % of {target}'s peak of {PEAK}"
+        )
+    if "issue_slots_per_mac" in total:
+        lines.append(
+            f"{total['issue_slots_per_mac']:.2f} issue slots per MAC of 1 x 1 convolutions and Gemm "
+            "(inner: of their loops alone), as Mesa's ir3 compiles NIR written after the OpenCL C"
+        )
+    lines.append("memory: " + ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in memory.items()))
+    lines.append(f"compiled in {document['compile_seconds']:.1f} s with an empty kernel cache")
+    return "\n".join(lines)
+
+
+def _row(layer: LayerProfile, counters: list[str], rates: list[str]) -> tuple[str | int | float | None, ...]:
+    shown = _rates(layer.counters, layer.macs, "percent_of_bound") if layer.macs else {}
+    return (
+        layer.name,
+        layer.op,
+        layer.macs,
+        *(layer.counters.get(name) for name in counters),
+        *(shown.get(name) for name in rates),
+        layer.note,
+    )
+
+
+_RATES = {
+    "macs_per_packet": "MAC/packet",
+    "percent_of_bound": "% of peak",
+    "macs_per_wave_instruction": "MAC/wave instruction",
+}
+_COLUMNS = (
+    *("packets", "packets_longer_half", "instructions", "hvx_instructions"),
+    *("waves", "wave_instructions", "virtual_us"),
+    *("work_items", "device_us", "inner", "issue_slots"),
+)
+
+
+def _order(counter: str) -> tuple[int, str]:
+    return (_COLUMNS.index(counter) if counter in _COLUMNS else len(_COLUMNS), counter)

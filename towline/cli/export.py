@@ -1,0 +1,79 @@
+"""`towline export`: a network compiled for the target `c` as a folder of C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sdk import artifact, files
+from sdk.errors import OutputFailed, UsageError
+from sdk.report import Console, Result, table
+from towline.cli.options import TOW, require_directory, require_suffix
+
+SUMMARY = "write a network as C: sources, weights, header, Makefile and a program around it"
+EXAMPLE = "towline compile q.onnx --target c -o net.tow\ntowline export net.tow -o net"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", metavar="NET.tow", help="a network compiled with --target c")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--name", help="what files and functions begin with (default: as the .tow is called)")
+    parser.add_argument("--force", action="store_true", help="write into a folder that holds files already")
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    from dsp.c.export import export, identifier
+
+    path = require_suffix(args.network, TOW)
+    folder = Path(args.output)
+    require_directory(args.output)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("is no directory", where=args.output)
+    occupied = folder.is_dir() and any(folder.iterdir())
+    if occupied and not args.force:
+        raise UsageError(
+            "the directory is not empty", where=args.output, hint="name another, or give --force"
+        )
+    name = args.name if args.name is not None else identifier(path.stem)
+    if name != identifier(name):
+        hint = f"for example {identifier(name)}"
+        raise UsageError(f"--name {name!r} does not begin C identifiers", hint=hint)
+    network = artifact.load(path)
+    contents = export(network.graph, network.program, name, network.preprocessing)
+    _write(folder, contents)
+    rows = [(file, len(data)) for file, data in contents.items()]
+    document = {"output": args.output, "name": name, "files": dict(rows)}
+    return Result(document, f"{table(('file', 'bytes'), rows)}\n\nnow: make -C {folder}")
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all files or none: they are made within the file system of their place, and moved there.
+
+    A directory that is there stays the same one: it may be someone's working directory, or a mount.
+    """
+    target = Path(os.path.realpath(folder))
+    there = target.is_dir()
+    for path in (target / file for file in contents):
+        if path.is_dir():
+            raise UsageError("is a directory", where=str(path), hint="name another folder for the export")
+    try:
+        parent = target if there else target.parent
+        with tempfile.TemporaryDirectory(prefix=".towline-", dir=parent) as scratch:
+            made = Path(scratch, "made")  # unlike the scratch directory with the permissions of the umask
+            made.mkdir()
+            for file, data in contents.items():
+                files.write(made / file, data)
+            if there:
+                for file in contents:
+                    os.replace(made / file, target / file)
+            else:
+                os.replace(made, target)
+    except OSError as problem:
+        raise OutputFailed(
+            f"cannot be written: {problem.strerror or problem}",
+            where=str(folder),
+            hint="check the directory, its permissions and the space left on the disk",
+        ) from None

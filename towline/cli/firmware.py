@@ -1,0 +1,114 @@
+"""`towline firmware`: what can be done with firmware of the USB bridge.
+
+Each verb is a module of its own that declares what `towline.cli.Verb` asks for; `disasm` is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sdk.errors import InvalidInput
+from sdk.report import Console, Result
+from towline.cli import (
+    firmware_build,
+    firmware_conform,
+    firmware_coverage,
+    firmware_flash,
+    firmware_size,
+    graphs,
+)
+from towline.cli.options import add_common_again, add_verb
+
+SUMMARY = "build, write and look into firmware of the USB bridge"
+EXAMPLE = """towline firmware build -o bridge.bin
+towline firmware flash bridge.bin --device usb
+towline firmware disasm bridge.bin --function main"""
+
+MODULES = {
+    "build": firmware_build,
+    "size": firmware_size,
+    "flash": firmware_flash,
+    "conform": firmware_conform,
+    "coverage": firmware_coverage,
+}
+"""The verbs that are modules."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="firmware_verb")
+    for name, module in MODULES.items():
+        verb = add_verb(nouns, name, module.SUMMARY, module.EXAMPLE)
+        module.configure(verb)
+        add_common_again(verb)
+    disasm = add_verb(
+        nouns,
+        "disasm",
+        "list an image as labelled blocks with cross references, names of registers, and clocks",
+        "towline firmware disasm bridge.ihx --function main",
+    )
+    disasm.add_argument(
+        "image",
+        metavar="IMAGE",
+        help="Intel HEX, binary, wrapped image, flash dump, or an image by name: firmware, vendor, storage",
+    )
+    disasm.add_argument(
+        "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
+    )
+    graphs.add_graph(disasm, "the blocks of --function, or who calls whom")
+    add_common_again(disasm)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.firmware_verb in MODULES:
+        module: Any = MODULES[args.firmware_verb]
+        result: Result = module.run(args, console)
+        return result
+    graphs.check(args)
+    return _disassemble(args.image, args.function, args.graph, console)
+
+
+def _disassemble(name: str, function: str | None, picture: str | None, console: Console) -> Result:
+    from emulator import image_file, symbols
+    from emulator.mcs51 import flow, listing
+    from firmware.asm2464pd.registers import ASM2464PD
+
+    path = image_file.locate(name)
+    image = image_file.load(path)
+    try:
+        table = symbols.beside(path)
+    except InvalidInput as problem:
+        console.warn(f"no names are known: {problem}")
+        table = symbols.Symbols()
+    graph = flow.analyse(image.banks, image.loaded, listing.names_of(table))
+    listed = listing.Listing(graph, ASM2464PD, table)
+    routines = list(graph.routines.values())
+    if function is not None:
+        found = graph.named(function)
+        if found is None:
+            raise InvalidInput(
+                f"has no function {function!r}",
+                where=name,
+                hint="leave out --function to see them all; without a .map or .cdb beside the image they are "
+                "named by address",
+            )
+        routines = [found]
+    if picture is not None:
+        chart = graphs.calls(graph) if function is None else graphs.routine(listed, routines[0])
+        return Result(*graphs.written(picture, chart))
+    rest = [(bank, part) for bank in (0, 1) for part in listing.ranges(graph.data[bank])]
+    document: dict[str, Any] = {
+        "image": name,
+        "kind": image.kind.value,
+        "code_bytes": sum(map(len, graph.code)),
+        "functions": listed.as_data(routines) if console.json else [],
+    }
+    text = "" if console.json else listed.as_text(routines)
+    if function is None:
+        document["not_reached"] = [
+            {"bank": bank, "start": part.start, "end": part.stop} for bank, part in rest
+        ]
+        if rest:
+            stretches = (f"{flow.Place(bank, part.start)}-0x{part.stop - 1:04X}" for bank, part in rest)
+            text += f"\n; not reached: {', '.join(stretches)}\n"
+    return Result(document, text)

@@ -1,0 +1,134 @@
+"""`towline firmware build`: compile the bridge's firmware; wrap or check what somebody else built."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from sdk import files
+from sdk.errors import CheckFailed, InvalidInput, UsageError
+from sdk.report import Console, Result, table
+from towline.cli.options import require_directory
+
+SUMMARY = "compile the firmware into a wrapped image, wrap other code, or check any image's fields"
+EXAMPLE = """towline firmware build -o bridge.bin
+towline firmware build --wrap mine.ihx -o mine.bin
+towline firmware build --check vendor.bin"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.bin", help="write the wrapped image to FILE.bin, ready for `flash`"
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--wrap",
+        metavar="IMAGE",
+        help="build nothing: wrap this code (Intel HEX, binary) as the flash wants it",
+    )
+    instead.add_argument(
+        "--check",
+        metavar="IMAGE",
+        help="build nothing: report the fields of a wrapped image or flash dump, a vendor's too",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.check is not None:
+        if args.output is not None:
+            raise UsageError("--check builds nothing that -o could write")
+        return _check(Path(args.check))
+    if args.wrap is not None:
+        if args.output is None:
+            raise UsageError("--wrap needs -o FILE.bin")
+        return _wrap(Path(args.wrap), args.output)
+    return _build(args.output, console)
+
+
+def _build(output: str | None, console: Console) -> Result:
+    from firmware.asm2464pd.commands import API_LEVEL
+    from firmware.build import build
+
+    if output is not None:
+        require_directory(output)
+    built = build()
+    image = built.image.read_bytes()
+    if output is not None:
+        files.write(output, image)
+    document = {
+        "image": str(output or built.image),
+        "image_bytes": len(image),
+        "code_bytes": built.bin.stat().st_size,
+        "sha256": hashlib.sha256(image).hexdigest(),
+        "api_level": f"{API_LEVEL >> 8:x}.{API_LEVEL & 0xFF:02x}",
+        "ihx": str(built.ihx),
+        "map": str(built.map),
+        "cdb": str(built.cdb),
+    }
+    console.detail(f"beside it: {built.ihx.name}, {built.map.name}, {built.cdb.name} in {built.ihx.parent}")
+    text = (
+        f"{document['image']}: {document['code_bytes']:,} bytes of code, {len(image):,} with the wrapping, "
+        f"API level {document['api_level']}\nsha256 {document['sha256']}"
+    )
+    return Result(document, text)
+
+
+def _wrap(path: Path, output: str) -> Result:
+    from emulator import image_file
+    from firmware.asm2464pd.image import body, wrap
+    from firmware.asm2464pd.structure import Malformed
+
+    require_directory(output)
+    loaded = image_file.load(path)
+    try:
+        code = body(loaded.banks, loaded.loaded)
+        image = wrap(code)
+    except Malformed as problem:
+        raise InvalidInput(str(problem), where=str(path)) from problem
+    files.write(output, image)
+    digest = hashlib.sha256(image).hexdigest()
+    return Result(
+        {"image": output, "image_bytes": len(image), "code_bytes": len(code), "sha256": digest},
+        f"{output}: {len(code):,} bytes of code, {len(image):,} with the wrapping\nsha256 {digest}",
+    )
+
+
+def _check(path: Path) -> Result:
+    from firmware.check import check
+
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
+    report = check(data)
+    document = {
+        "image": str(path),
+        "kind": report.kind,
+        "body_bytes": report.body,
+        "trailing_bytes": report.trailing,
+        "fields": [
+            {
+                "name": field.name,
+                "offset": field.offset,
+                "expected": field.expected,
+                "found": field.found,
+                "good": field.good,
+            }
+            for field in report.fields
+        ],
+    }
+    text = f"{path}: {report.kind}\n" + table(
+        ("field", "offset", "expected", "found", ""),
+        (
+            (field.name, f"{field.offset:#07x}", field.expected, field.found, "" if field.good else "WRONG")
+            for field in report.fields
+        ),
+    )
+    if report.trailing:
+        text += f"\n{report.trailing:,} bytes behind the image"
+    failure = None
+    if report.bad:
+        names = ", ".join(field.name for field in report.bad)
+        failure = CheckFailed(f"wrong: {names}", where=str(path), hint="the bridge would not boot it")
+    return Result(document, text, failure)

@@ -1,0 +1,240 @@
+"""`towline firmware flash`: write a firmware image into a bridge, or an old one back.
+
+The work is `usbgpu.flash`'s; here is what the user is told and asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sdk import files
+from sdk.errors import TowlineError, UsageError
+from sdk.extras import require
+from sdk.report import Console, Result, table
+from towline.cli.flash_boards import EmulatedBoard, RealBoard
+from towline.cli.options import require_directory
+
+if TYPE_CHECKING:
+    from usbgpu.flash import job
+    from usbgpu.flash.programmer import Written
+    from usbgpu.transport import Identity, Transport
+
+SUMMARY = "write a firmware image into a bridge; no power cut makes it useless"
+EXAMPLE = """towline firmware flash bridge.bin --device usb
+towline firmware flash --restore backup.json --device usb
+towline firmware flash bridge.bin --device emulated --flash board.flash --inject power-cut@1s --yes"""
+
+EMULATED = "emulated"
+WAIT_SECONDS = 120.0
+"""How long a user at a terminal is given to take the power from the board and give it back."""
+
+
+class Declined(TowlineError):
+    """The user said no; nothing was changed."""
+
+    code: ClassVar[str] = "declined"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("image", metavar="IMAGE", type=Path, nargs="?", help="wrapped image to write")
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="usb, usb:SERIAL, emulated, emulated?strap (default: TOWLINE_DEVICE)",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask before the flash is changed")
+    parser.add_argument("--dry-run", action="store_true", help="look at everything, change nothing")
+    parser.add_argument(
+        "--backup",
+        metavar="FILE",
+        help="write the backup to FILE as well; without IMAGE, do no more than that",
+    )
+    parser.add_argument(
+        "--restore",
+        metavar="FILE",
+        type=Path,
+        help="take the configuration from this backup; without IMAGE, the image too",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        help=f"for the board's power to go and come back (default: {WAIT_SECONDS:g} at a terminal, else 0)",
+    )
+    board = parser.add_argument_group("the emulated board")
+    board.add_argument("--flash", metavar="FILE", type=Path, help="keep its flash in FILE")
+    board.add_argument(
+        "--inject", metavar="FAULT", action="append", default=[], help="a fault: power-cut@1s (see docs)"
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    from usbgpu.flash import job, state
+    from usbgpu.transport import DeviceString
+
+    named = DeviceString.parse(args.device)
+    emulated = named.kind == EMULATED
+    _refuse_contradictions(args, emulated=emulated)
+    image = job.read_image(args.image) if args.image is not None else None
+    home = state.directory()
+    with _bench(args, named.text, emulated=emulated) as bench, bench.open() as device:
+        if image is None and args.restore is None:
+            return _only_backup(args, device, console)
+        prepared = job.prepare(
+            device, home, image=image, restore=args.restore, kind=named.kind, progress=console.progress
+        )
+        document, text = _summary(args, prepared)
+        for warning in prepared.warnings:
+            console.warn(warning)
+        if args.dry_run:
+            return Result(document | {"dry_run": True}, f"{text}\n\nnothing was changed (--dry-run)")
+        _ask(args, text)
+        if args.backup:
+            state.export(prepared.present or prepared.wanted, Path(args.backup))
+        path, journal = job.secure(prepared, home, named.kind)
+        console.note(f"backup: {path}")
+        written = job.write(prepared, journal, console.progress)
+        console.end_progress()
+        identity = job.start(prepared, lambda old: bench.power_cycle(old, console))
+        return _result(document, path, written, prepared, identity)
+
+
+@contextlib.contextmanager
+def _bench(args: argparse.Namespace, device: str, *, emulated: bool) -> Iterator[RealBoard | EmulatedBoard]:
+    """The board that the command line names."""
+    with contextlib.ExitStack() as stack:
+        if not emulated:
+            yield RealBoard(device, args.wait if args.wait is not None else WAIT_SECONDS * _at_terminal())
+            return
+        require("cffi", extra="emulator")
+        flash = args.flash or stack.enter_context(files.scratch_directory()) / "board.flash"
+        board = EmulatedBoard(device, flash, args.inject)
+        stack.callback(board.close)
+        yield board
+
+
+# -- the user ---------------------------------------------------------------------------------------------
+
+
+def _refuse_contradictions(args: argparse.Namespace, *, emulated: bool) -> None:
+    if args.image is None and args.restore is None and not args.backup:
+        raise UsageError("nothing to do", hint="name an IMAGE, or --restore FILE, or --backup FILE")
+    if (args.flash or args.inject) and not emulated:
+        raise UsageError("--flash and --inject are for --device emulated")
+    if args.wait is not None and not 0 <= args.wait < math.inf:
+        raise UsageError("--wait is a number of seconds, 0 or more")
+    for output in (args.backup, args.flash):
+        if output:
+            require_directory(str(output))
+    changes = not args.dry_run and (args.image is not None or args.restore is not None)
+    if changes and not args.yes and not _at_terminal():
+        raise UsageError("nobody can be asked: standard input is no terminal", hint="say --yes, or --dry-run")
+
+
+def _at_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _ask(args: argparse.Namespace, text: str) -> None:
+    """Tell the user what will be done, and have them say yes, unless they have.
+
+    Raises:
+        Declined: they said something else.
+    """
+    if args.yes:
+        print(text, file=sys.stderr, flush=True)
+        return
+    print(f"{text}\nWrite this? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("nothing was changed")
+
+
+def _summary(args: argparse.Namespace, prepared: job.Prepared) -> tuple[dict[str, Any], str]:
+    from usbgpu.flash import job
+
+    contents, identity = prepared.contents, prepared.identity
+    erases, programs = prepared.operations
+    levels = sorted(job.releases(contents.image))
+    config = job.describe(contents.config)
+    origin = str(prepared.wanted_path) if prepared.wanted_path is not None else "the flash"
+    document = {
+        "device": prepared.device.name,
+        "running": identity.running.value,
+        "speed": identity.speed.value,
+        "serial": prepared.serial,
+        "programmer": prepared.programmer.name,
+        "image": str(args.image) if args.image is not None else origin,
+        "image_bytes": len(contents.image),
+        "releases": levels,
+        "config": config,
+        "config_from": origin,
+        "erases": erases,
+        "programs": programs,
+        "caution": prepared.programmer.caution,
+        "warnings": list(prepared.warnings),
+    }
+    rows = [
+        ("device", f"{prepared.device.name}: {identity}"),
+        ("by", prepared.programmer.name),
+        ("image", f"{document['image']}, {len(contents.image):,} bytes{_levels(levels)}"),
+        ("configuration", f"blocks: {', '.join(config)}; from {origin}"),
+        ("to do", f"erases: {erases}, programs: {programs}" if erases else "nothing, the flash holds it"),
+        ("caution", prepared.programmer.caution),
+    ]
+    return document, "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+
+def _levels(levels: list[int]) -> str:
+    return f", API {' or '.join(f'{level >> 8}.{level & 0xFF}' for level in levels)}" if levels else ""
+
+
+def _result(
+    document: dict[str, Any],
+    path: Path,
+    written: Written | None,
+    prepared: job.Prepared,
+    identity: Identity | None,
+) -> Result:
+    verified = written.verified if written is not None else len(prepared.contents.memory)
+    rest = "" if verified > len(prepared.contents.image) else "; the device does not give the rest"
+    runs = str(identity) if identity is not None else "what ran before, until the board loses all power"
+    document |= {
+        "backup": str(path),
+        "written": written is not None,
+        "verified_bytes": verified,
+        "repeats": written.repeats if written is not None else 0,
+        "started": identity is not None,
+        "runs": identity.running.value if identity is not None else None,
+        "release": identity.release if identity is not None else None,
+    }
+    rows = [
+        ("written", "nothing, it was there" if written is None else document["image"]),
+        ("verified", f"{verified:,} bytes{rest}"),
+        ("backup", str(path)),
+        ("runs", runs),
+    ]
+    return Result(document, table(("", ""), rows).strip())
+
+
+def _only_backup(args: argparse.Namespace, device: Transport, console: Console) -> Result:
+    from usbgpu.flash import job, state
+
+    backup = job.back_up(device, console.progress)
+    if args.dry_run:
+        return Result({"dry_run": True, "device": backup.device}, "nothing was written (--dry-run)")
+    state.export(backup, Path(args.backup))
+    config = job.describe(backup.config)
+    document = {
+        "backup": args.backup,
+        "device": backup.device,
+        "serial": backup.serial,
+        "config": config,
+        "memory_bytes": len(backup.memory),
+    }
+    return Result(document, f"{args.backup}: configuration {', '.join(config)}; {len(backup.memory):,} bytes")

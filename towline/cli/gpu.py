@@ -1,0 +1,42 @@
+"""`towline gpu`: the AMD GPU behind a bridge, its kernels, and what the emulated card does with them.
+
+Each verb is a module of its own that declares what `towline.cli.Verb` asks for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sdk.report import Console, Result
+from towline.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay
+from towline.cli.options import add_common_again, add_verb
+
+SUMMARY = "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into"
+EXAMPLE = """towline gpu info
+towline gpu disasm kernel.co
+towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture
+towline gpu replay gemm.capture"""
+
+MODULES = {
+    "info": gpu_info,
+    "doctor": gpu_doctor,
+    "disasm": gpu_disasm,
+    "capture": gpu_capture,
+    "replay": gpu_replay,
+}
+"""The verbs."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    nouns = parser.add_subparsers(metavar="VERB", title="verbs", required=True, dest="gpu_verb")
+    for name, module in MODULES.items():
+        verb = add_verb(nouns, name, module.SUMMARY, module.EXAMPLE)
+        module.configure(verb)
+        add_common_again(verb)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    module: Any = MODULES[args.gpu_verb]
+    result: Result = module.run(args, console)
+    return result

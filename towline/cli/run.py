@@ -1,0 +1,141 @@
+"""`towline run`: a compiled network on pictures or arrays, checked against the reference if asked."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sdk import artifact, files
+from sdk.artifact import Artifact
+from sdk.check import Check, check, combine
+from sdk.errors import CheckFailed
+from sdk.graph import Array
+from sdk.report import Console, Result, table
+from sdk.session import Session, probabilities
+from towline.cli import run_trace
+from towline.cli.inputs import add_network_and_inputs, class_count, read_labels, require_inputs, samples
+from towline.cli.options import TOW, positive, require_suffix
+from towline.cli.runtime import add_device, runtime
+
+SUMMARY = "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)"
+EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_network_and_inputs(parser)
+    parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
+    parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    add_device(parser)
+    parser.add_argument(
+        "--trace-out",
+        metavar="FILE.json",
+        help="write a timeline (ui.perfetto.dev): of all that an emulated card does, else by layer",
+    )
+    parser.add_argument("--output", metavar="FILE.npz", help="keep the raw outputs, stacked by name")
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    path = require_suffix(args.network, TOW)
+    if args.output is not None:
+        require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
+    if args.trace_out is not None:
+        require_suffix(args.trace_out, {".json": "a timeline"}, exists=False)
+    require_inputs(args.input)
+    network = artifact.load(path)
+    if args.labels is not None:
+        network.labels = read_labels(args.labels, class_count(network.graph))
+    console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
+
+    outputs: list[dict[str, Any]] = []
+    raw: list[dict[str, Array]] = []
+    checks: list[Check] = []
+    with (
+        runtime(args, console),
+        run_trace.opened(args.trace_out, network, args.device) as session,
+    ):
+        for sample in samples(session, args.input):
+            if (warning := session.unlike_calibration(sample.feeds)) is not None:
+                console.warn(f"{sample.name}: {warning}")
+            raw.append(session.run(sample.feeds))
+            outputs.append(_described(session, sample.name, raw[-1], args.top))
+            if args.check:
+                checks.append(check(network, session, sample.feeds))
+            console.progress("run", len(raw), max(len(raw), len(args.input)))
+    if args.output is not None:
+        _save(args.output, raw)
+    document: dict[str, Any] = {"target": network.program.target, "outputs": outputs}
+    text = _text(outputs)
+    if args.output is not None:
+        document["output"] = args.output
+        text += f"\n\noutputs written: {args.output}"
+    if not args.check:
+        return Result(document, text)
+    found = combine(checks)
+    document["check"] = found.to_json()
+    verdict, failure = _verdict(network, found)
+    return Result(document, f"{text}\n\n{verdict}", failure)
+
+
+def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
+    stacked: dict[str, Any] = {name: np.concatenate([values[name] for values in raw]) for name in raw[0]}
+    with files.replacing(path) as file:
+        np.savez(file, **stacked)
+
+
+def _described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
+    classifier = probabilities(session.artifact.graph, values) is not None
+    return {
+        "input": name,
+        "top": [dataclasses.asdict(one) for one in session.rank(values, count)] if classifier else [],
+        "tensors": {
+            tensor: {"dtype": str(array.dtype), "shape": array.shape} for tensor, array in values.items()
+        },
+    }
+
+
+def _text(outputs: Sequence[dict[str, Any]]) -> str:
+    if not any(output["top"] for output in outputs):
+        rows = [
+            (output["input"], name, tensor["dtype"], "x".join(map(str, tensor["shape"])))
+            for output in outputs
+            for name, tensor in output["tensors"].items()
+        ]
+        return table(("input", "output", "dtype", "shape"), rows)
+    return table(
+        ("input", "class", "label", "score"),
+        [
+            (
+                output["input"] if rank == 0 else "",
+                str(entry["index"]),
+                entry["label"],
+                f"{entry['score']:.4f}",
+            )
+            for output in outputs
+            for rank, entry in enumerate(output["top"])
+        ],
+    )
+
+
+def _verdict(network: Artifact, found: Check) -> tuple[str, CheckFailed | None]:
+    text = (
+        f"check: {found.elements:,} elements of every layer against the {network.arithmetic} reference, "
+        f"{found.mismatches:,} mismatches"
+    )
+    first = found.first_mismatch
+    if first is None or first.first is None:
+        return text, None
+    index, device, expected = first.first
+    return (
+        f"{text}, the largest by {found.max_abs_diff}",
+        CheckFailed(
+            f"{found.mismatches:,} of {found.elements:,} elements differ from the reference; the first is "
+            f"element {list(index)} of {first.tensor}: {device} instead of {expected}",
+            where=f"node {first.node}",
+            hint="this is a bug in the target: please report it with the network and the input",
+        ),
+    )

@@ -1,0 +1,129 @@
+"""`towline tune`: measure which variants of a target's kernels cost a network least, and keep the choices."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from sdk import cache, files, tuner, tuning
+from sdk.graph import Graph
+from sdk.importers import load_model
+from sdk.passes import optimize, split
+from sdk.report import Console, Result, table
+from sdk.target import get_target, require_supported
+from sdk.tuner import Layer, Outcome
+from sdk.zoo.benchmark import quantized_benchmark
+from towline.cli.options import (
+    MODEL,
+    add_input_shape,
+    input_shapes,
+    positive,
+    require_directory,
+    require_suffix,
+)
+
+SUMMARY = "measure which variants of a target's kernels cost a network least"
+EXAMPLE = (
+    "towline tune q.onnx --target hexagon-v65\n"
+    "towline tune q.onnx --target hexagon-v65 --scheduler tcp://host:8786 -o tuning.json\n"
+    "towline compile q.onnx --target hexagon-v65 --tuning tuning.json -o net.tow"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="the quantised model, ONNX or TFLite, or a network of the zoo by name"
+    )
+    parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.json",
+        help="the tuning file, which is added to if it is there (default: the user's own, which "
+        "`towline compile` looks into by itself)",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--jobs", type=positive, metavar="N", help="candidates measured at a time (default: one a core)"
+    )
+    where.add_argument(
+        "--scheduler",
+        type=_address,
+        metavar="tcp://HOST:8786",
+        help="measure on the workers of a Dask scheduler instead; trust it with your machines",
+    )
+    add_input_shape(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> Result:
+    tuner.tunable(args.target)  # what is wrong with the arguments shows before the work
+    output = tuning.user_file(args.target) if args.output is None else Path(args.output)
+    if args.output is not None:
+        require_directory(args.output)
+    tuning.existing(output, args.target)
+    body = _body(args)
+    with tuner.local(args.jobs) if args.scheduler is None else tuner.dask(args.scheduler) as pool:
+        outcome = tuner.tune(
+            args.target, body, pool, lambda known, total: console.progress("measuring", known, total)
+        )
+    # Read again: another run may have added to it meanwhile.
+    data = tuner.merged(tuning.existing(output, args.target), outcome).to_bytes()
+    (cache.keep if args.output is None else files.write)(output, data)
+    document = _document(args.target, output, outcome)
+    return Result(document, _text(document, outcome))
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"(tcp|tls)://\S+:\d{1,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no scheduler's address, like tcp://host:8786")
+    return text
+
+
+def _body(args: argparse.Namespace) -> Graph:
+    """The integer body of the network, which the target takes."""
+    shapes = input_shapes(args.input_shape)
+    with files.scratch_directory() as directory:
+        built = quantized_benchmark(args.model, directory)
+        graph = load_model(built or require_suffix(args.model, MODEL), input_shapes=shapes)
+    body = split(optimize(graph)).body
+    require_supported(get_target(args.target), body)
+    return body
+
+
+def _document(target: str, output: Path, outcome: Outcome) -> dict[str, Any]:
+    layers = outcome.layers
+    return {
+        "target": target,
+        "output": output,
+        "counter": outcome.tuning.counter,
+        "candidates": outcome.known + outcome.measured,
+        "known": outcome.known,
+        "measured": outcome.measured,
+        "untuned": sum(layer.uses * layer.untuned for layer in layers),
+        "tuned": sum(layer.uses * layer.count for layer in layers),
+        "layers": [vars(layer) for layer in layers],
+    }
+
+
+def _text(document: dict[str, Any], outcome: Outcome) -> str:
+    gains = [layer for layer in outcome.layers if layer.count < layer.untuned]
+    counter = outcome.tuning.counter
+    saved = document["untuned"] - document["tuned"]
+    lines = [
+        f"{document['candidates']} variants of {len(outcome.layers)} kinds of layer: "
+        f"{document['known']} known from earlier runs, {document['measured']} measured",
+        f"better than the heuristic for {len(gains)}: what can be tuned takes {document['tuned']:,} "
+        f"{counter} in the network instead of {document['untuned']:,} ({saved:,} less)",
+        f"written: {document['output']}",
+    ]
+    if gains:
+        headers = ("uses", f"{counter} each", "tuned", "choice", "layer")
+        lines.insert(1, table(headers, [_row(layer) for layer in gains]))
+        lines.insert(1, "")
+    return "\n".join(lines)
+
+
+def _row(layer: Layer) -> tuple[int, int, int, str, str]:
+    return layer.uses, layer.untuned, layer.count, layer.choice, layer.signature

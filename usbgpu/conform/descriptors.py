@@ -1,0 +1,420 @@
+"""Checks of the descriptors: every field by its rule (`fields`), and what they must be together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sdk.errors import DeviceFailed
+from usbgpu.conform import fields
+from usbgpu.conform.check import REFUSAL, Bench, Check, Need, Section, equal, fail, require
+from usbgpu.conform.fields import (
+    BOS,
+    CAPABILITIES,
+    CAPABILITY,
+    COMPANION,
+    CONFIGURATION,
+    DEVICE,
+    ENDPOINT,
+    INTERFACE,
+    LAYOUTS,
+    OTHER_SPEED,
+    QUALIFIER,
+    STRING,
+    Field,
+    Layout,
+    Place,
+)
+from usbgpu.transport import Speed, Stalled
+
+LONGEST = 0x0400
+"""More bytes than any descriptor here has; one control transfer."""
+ENGLISH = 0x0409
+FULL_SPEED_PACKETS = (8, 16, 32, 64)
+"""Sizes of bulk packets (USB 2.0, 5.8.3)."""
+TEN_GIGABITS = 10**10
+RESERVED_OF_SUBLINKS = 0x3F00
+SERIAL_DIGITS = set("0123456789ABCDEF")
+LEAST_SERIAL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """What a device says of itself.
+
+    Attributes:
+        device: the device descriptor.
+        configurations: each with what belongs to it.
+        bos: the binary object store, empty if the device has none.
+        qualifier: the device qualifier, empty if it is refused.
+    """
+
+    device: bytes
+    configurations: tuple[bytes, ...]
+    bos: bytes
+    qualifier: bytes
+
+    def of(self, kind: int) -> list[bytes]:
+        """All of one type, capabilities under CAPABILITY, in order."""
+        match kind:
+            case fields.DEVICE:
+                return [self.device]
+            case fields.QUALIFIER:
+                return [self.qualifier] if self.qualifier else []
+            case fields.BOS | fields.CAPABILITY:
+                sources: tuple[bytes, ...] = (self.bos,)
+            case _:
+                sources = self.configurations
+        return [raw for source in sources for raw in parts(source) if raw[1] == kind]
+
+
+def parts(data: bytes) -> Iterator[bytes]:
+    """A run of descriptors taken apart; one with an impossible length takes all that is left."""
+    place = 0
+    while place + 2 <= len(data):
+        length = data[place]
+        if length < 2:
+            length = len(data) - place
+        yield data[place : place + length]
+        place += length
+
+
+def read(bench: Bench) -> Descriptors:
+    """Ask for all of them.
+
+    Raises:
+        DeviceFailed: the device descriptor or a configuration is refused.
+    """
+    device = get(bench, DEVICE)
+    count = device[17] if len(device) > 17 else 0
+    configurations = tuple(get(bench, CONFIGURATION, index) for index in range(count))
+    qualifier = optional(bench, QUALIFIER) if bench.high else b""
+    return Descriptors(device, configurations, optional(bench, BOS), qualifier)
+
+
+def get(bench: Bench, kind: int, index: int = 0, length: int = LONGEST, language: int = 0) -> bytes:
+    """GET_DESCRIPTOR."""
+    return bench.device.control_in(0x80, 6, kind << 8 | index, language, length, timeout=REFUSAL)
+
+
+def optional(bench: Bench, kind: int, index: int = 0) -> bytes:
+    """A descriptor that may be refused; then it is empty."""
+    try:
+        return get(bench, kind, index)
+    except Stalled:
+        return b""
+
+
+# -- every field ----------------------------------------------------------------------------------------
+
+
+def _field_check(
+    section: Section, kind: int, layout: Layout, each: Field, capability: int | None = None
+) -> Check:
+    def run(bench: Bench) -> None:
+        findings = []
+        for number, raw in enumerate(_chosen(read(bench), kind, capability)):
+            if len(raw) < each.offset + each.size:
+                findings.append(f"{layout.name} {number} ends before it")
+            elif not each.holds(each.value(raw), Place(raw, bench.high)):
+                findings.append(f"{layout.name} {number} has {each.value(raw):#x}")
+        require(not findings, "; ".join(findings))
+
+    needs = frozenset({Need.SUPER}) if kind == COMPANION else frozenset()
+    needs |= frozenset({Need.HIGH}) if kind == QUALIFIER else frozenset()
+    return Check(section.name, f"{layout.name}: {each.name}", f"{layout.source}: {each.says}", run, needs)
+
+
+def _chosen(found: Descriptors, kind: int, capability: int | None) -> list[bytes]:
+    raws = found.of(kind)
+    return raws if capability is None else [raw for raw in raws if len(raw) > 2 and raw[2] == capability]
+
+
+def _field_checks() -> Section:
+    section = Section("descriptor fields")
+    for kind, layout in LAYOUTS.items():
+        section.checks += [_field_check(section, kind, layout, each) for each in fields.exercised(layout)]
+    for capability, layout in CAPABILITIES.items():
+        section.checks += [
+            _field_check(section, CAPABILITY, layout, each, capability) for each in fields.exercised(layout)
+        ]
+    return section
+
+
+FIELDS = _field_checks()
+
+# -- together -------------------------------------------------------------------------------------------
+
+SETS = Section("descriptor sets")
+
+
+@SETS("wTotalLength", "9.6.3 and 9.6.2: bytes of all that is returned with the descriptor")
+def _total_lengths(bench: Bench) -> None:
+    found = read(bench)
+    for raw in (*found.configurations, found.bos):
+        if raw:
+            equal(f"wTotalLength of type {raw[1]}", int.from_bytes(raw[2:4], "little"), len(raw))
+            lengths = [piece[0] for piece in parts(raw)]
+            equal(f"sum of the lengths within type {raw[1]}", sum(lengths), len(raw))
+
+
+@SETS("bNumInterfaces", "9.6.3, 9.6.5: the interfaces there are, numbered from 0")
+def _interface_count(bench: Bench) -> None:
+    for raw in read(bench).configurations:
+        numbers = {piece[2] for piece in parts(raw) if piece[1] == INTERFACE}
+        equal("the interface numbers", sorted(numbers), list(range(raw[4])))
+
+
+@SETS("bAlternateSetting", "9.6.5: numbered from 0 within an interface")
+def _alternates(bench: Bench) -> None:
+    for raw in read(bench).configurations:
+        settings: dict[int, list[int]] = {}
+        for piece in parts(raw):
+            if piece[1] == INTERFACE:
+                settings.setdefault(piece[2], []).append(piece[3])
+        for number, found in settings.items():
+            equal(f"the alternate settings of interface {number}", found, list(range(len(found))))
+
+
+@SETS("bNumEndpoints", "9.6.5: the endpoint descriptors that follow the interface's")
+def _endpoint_counts(bench: Bench) -> None:
+    for setting, endpoints in _settings(read(bench)):
+        equal(f"endpoints of {_setting(setting)}", len(endpoints), setting[4])
+
+
+@SETS("endpoint addresses", "9.6.6: no two of a setting are equal")
+def _unique_endpoints(bench: Bench) -> None:
+    for setting, endpoints in _settings(read(bench)):
+        addresses = [endpoint[2] for endpoint in endpoints]
+        require(len(addresses) == len(set(addresses)), f"{_setting(setting)} names an endpoint twice")
+
+
+@SETS("endpoints in use", "contract: bulk EP 0x02 OUT and EP 0x81 IN in the first setting")
+def _endpoints_in_use(bench: Bench) -> None:
+    _, endpoints = next(_settings(read(bench)), (b"", []))
+    bulk = {endpoint[2] for endpoint in endpoints if endpoint[3] & 3 == fields.BULK}
+    require({0x02, 0x81} <= bulk, f"the bulk endpoints are {', '.join(map(hex, sorted(bulk))) or 'none'}")
+
+
+@SETS("companions", "9.6.7: one right behind each endpoint descriptor", Need.SUPER)
+def _companions(bench: Bench) -> None:
+    for raw in read(bench).configurations:
+        pieces = [*parts(raw), b"\0\0"]
+        for one, following in itertools.pairwise(pieces):
+            if one[1] == ENDPOINT and following[1] != COMPANION:
+                fail(f"EP {one[2]:#04x} has no companion")
+
+
+@SETS("no companions", "9.6.7: only at SuperSpeed", Need.HIGH)
+def _no_companions(bench: Bench) -> None:
+    require(not read(bench).of(COMPANION), "there is a companion descriptor at High Speed")
+
+
+@SETS("bNumDeviceCaps", "9.6.2: the capabilities that follow")
+def _capability_count(bench: Bench) -> None:
+    bos = _bos(bench)
+    equal("the number of capabilities", len([raw for raw in parts(bos) if raw[1] == CAPABILITY]), bos[4])
+
+
+@SETS("capabilities", "9.6.2: USB 2.0 extension and SuperSpeed in every BOS; SuperSpeedPlus at 10 Gb/s")
+def _capabilities(bench: Bench) -> None:
+    found = [raw[2] for raw in parts(_bos(bench)) if raw[1] == CAPABILITY and len(raw) > 2]
+    needed = {fields.USB2_EXTENSION, fields.SUPERSPEED}
+    if bench.device.speed is Speed.SUPER_PLUS:
+        needed.add(fields.SUPERSPEED_PLUS)
+    missing = [CAPABILITIES[kind].name for kind in sorted(needed - set(found))]
+    require(not missing, f"missing: {', '.join(missing)}")
+    require(len(found) == len(set(found)), "a capability stands there twice")
+
+
+@SETS(
+    "sublink attributes",
+    "9.6.2.5: in pairs of both directions, the one of wFunctionalitySupport and this link's speed among them",
+)
+def _sublinks(bench: Bench) -> None:
+    for raw in parts(_bos(bench)):
+        if raw[1] != CAPABILITY or raw[2] != fields.SUPERSPEED_PLUS:
+            continue
+        words = [int.from_bytes(raw[place : place + 4], "little") for place in range(12, len(raw), 4)]
+        require(words and len(words) % 2 == 0, f"{len(words)} sublink attributes")
+        for receive, transmit in zip(words[::2], words[1::2], strict=True):
+            equal("speed id of the transmit sublink", transmit & 0xF, receive & 0xF)
+            equal("direction of a pair", (receive >> 7 & 1, transmit >> 7 & 1), (0, 1))
+            equal("reserved bits of a pair", (receive | transmit) & RESERVED_OF_SUBLINKS, 0)
+        if bench.device.speed is Speed.SUPER_PLUS:
+            fast = [word for word in words if word >> 14 & 3 == 1 and _bits_per_second(word) >= TEN_GIGABITS]
+            require(len(fast) > 1, "no pair has SuperSpeedPlus as its protocol, and 10 Gb/s")
+        ids = {word & 0xF for word in words}
+        require(raw[8] & 0xF in ids, "wFunctionalitySupport names a speed id that is not there")
+        require(
+            len(ids) - 1 == raw[4] >> 5 & 0xF | (raw[5] & 1) << 3,
+            "SSIC is not the number of speed ids less 1",
+        )
+
+
+@SETS("same device at both speeds", "9.6.2: the SuperSpeed capability names the speed of this link")
+def _named_speed(bench: Bench) -> None:
+    for raw in parts(_bos(bench)):
+        if raw[1] == CAPABILITY and raw[2] == fields.SUPERSPEED:
+            bit = 2 if bench.high else 3
+            require(int.from_bytes(raw[4:6], "little") >> bit & 1, "wSpeedsSupported leaves out this link's")
+
+
+# -- strings --------------------------------------------------------------------------------------------
+
+STRINGS = Section("strings")
+
+
+def _names(bench: Bench) -> dict[str, int]:
+    """The string indices that descriptors give, by field."""
+    found = read(bench)
+    names = dict(zip(("iManufacturer", "iProduct", "iSerialNumber"), found.device[14:17], strict=True))
+    for raw in found.configurations:
+        names[f"iConfiguration of {raw[5]}"] = raw[6]
+    for setting, _ in _settings(found):
+        names[f"iInterface of {_setting(setting)}"] = setting[8]
+    return {name: index for name, index in names.items() if index}
+
+
+@STRINGS("languages", "9.6.9: index 0 lists the languages, English among them")
+def _languages(bench: Bench) -> None:
+    raw = get(bench, STRING, 0, 255)
+    require(len(raw) >= 4 and len(raw) % 2 == 0, f"{len(raw)} bytes")
+    equal("length and type", tuple(raw[:2]), (len(raw), STRING))
+    languages = {int.from_bytes(raw[place : place + 2], "little") for place in range(2, len(raw), 2)}
+    require(ENGLISH in languages, f"{ENGLISH:#06x} is not listed")
+
+
+@STRINGS("named strings", "9.6.9: every index in a descriptor names a string in UTF-16LE")
+def _named_strings(bench: Bench) -> None:
+    for name, index in _names(bench).items():
+        try:
+            raw = get(bench, STRING, index, 255, ENGLISH)
+        except DeviceFailed as problem:
+            fail(f"{name} ({index}): {problem.message}")
+        require(len(raw) >= 4 and len(raw) % 2 == 0, f"{name} has {len(raw)} bytes")
+        equal(f"length and type of {name}", tuple(raw[:2]), (len(raw), STRING))
+        try:
+            text = raw[2:].decode("utf-16-le")
+        except UnicodeDecodeError:
+            fail(f"{name} is not UTF-16LE")
+        require(text.isprintable(), f"{name} is {text!r}")
+
+
+@STRINGS("other indices", "9.4.3: a string that there is not is a request error")
+def _no_string(bench: Bench) -> None:
+    unused = max(_names(bench).values(), default=0) + 1
+    bench.refuses(0x80, 6, STRING << 8 | unused, ENGLISH, 255)
+    bench.refuses(0x80, 6, STRING << 8 | 0xEE, ENGLISH, 255)
+
+
+@STRINGS("serial number", "mass storage BOT 1.0, 4.1.1: 12 hexadecimal digits at least", Need.STORAGE)
+def _storage_serial(bench: Bench) -> None:
+    text = bench.device.string(read(bench).device[16]) or ""
+    digits = len(text) >= LEAST_SERIAL and set(text) <= SERIAL_DIGITS
+    require(digits, f"the serial number is {text!r}")
+
+
+@STRINGS("product", "contract: begins with custom, by which existing hosts know the requests", Need.VENDOR)
+def _product(bench: Bench) -> None:
+    require(bench.identity.product.startswith("custom"), f"the product string is {bench.identity.product!r}")
+
+
+# -- how they are read ----------------------------------------------------------------------------------
+
+READING = Section("reading descriptors")
+
+
+@READING("short reads", "9.4.3: as many bytes as are asked for, or all of the descriptor")
+def _short_reads(bench: Bench) -> None:
+    kinds = [(DEVICE, 0), (CONFIGURATION, 0), (BOS, 0), (STRING, 0), (STRING, 2)]
+    for kind, index in kinds:
+        whole = optional(bench, kind, index)
+        for length in (1, 2, 8, 9, 18, 64, 255):
+            if whole:
+                part = get(bench, kind, index, length, ENGLISH if kind == STRING else 0)
+                equal(f"{length} bytes of type {kind} index {index}", part, whole[:length])
+
+
+@READING("reading twice", "9.4.3: a descriptor does not change")
+def _twice(bench: Bench) -> None:
+    equal("what the second reading gives", read(bench), read(bench))
+
+
+@READING("other descriptors", "9.4.3: types that cannot be asked for, or are not there, are request errors")
+def _refused_types(bench: Bench) -> None:
+    count = read(bench).device[17]
+    for kind, index in (
+        (INTERFACE, 0),
+        (ENDPOINT, 0),
+        (COMPANION, 0),
+        (CONFIGURATION, count),
+        (0xEE, 0),
+        (0, 0),
+    ):
+        bench.refuses(0x80, 6, kind << 8 | index, 0, 64)
+
+
+@READING("qualifier at SuperSpeed", "9.4.3: the device qualifier is a request error", Need.SUPER)
+def _qualifier_super(bench: Bench) -> None:
+    bench.refuses(0x80, 6, QUALIFIER << 8, 0, 10)
+    bench.refuses(0x80, 6, OTHER_SPEED << 8, 0, 9)
+
+
+@READING("qualifier", "USB 2.0, 9.6.2: a High Speed device has one", Need.HIGH)
+def _qualifier_high(bench: Bench) -> None:
+    require(read(bench).qualifier, "the device qualifier is refused")
+
+
+@READING("other speed", "USB 2.0, 9.6.4: as many configurations as the qualifier says, of type 7", Need.HIGH)
+def _other_speed(bench: Bench) -> None:
+    qualifier = read(bench).qualifier
+    count = qualifier[8] if len(qualifier) > 8 else 0
+    for index in range(count):
+        raw = optional(bench, OTHER_SPEED, index)
+        require(len(raw) >= 9, f"configuration {index} of the other speed is refused")
+        equal("its type", raw[1], OTHER_SPEED)
+        equal("its wTotalLength", int.from_bytes(raw[2:4], "little"), len(raw))
+        for piece in parts(raw):
+            if piece[1] == ENDPOINT and piece[3] & 3 == fields.BULK:
+                size = int.from_bytes(piece[4:6], "little")
+                require(size in FULL_SPEED_PACKETS, f"EP {piece[2]:#04x} has packets of {size} at Full Speed")
+    bench.refuses(0x80, 6, OTHER_SPEED << 8 | count, 0, 64)
+
+
+SECTIONS = (FIELDS, SETS, STRINGS, READING)
+
+
+# -- inside ---------------------------------------------------------------------------------------------
+
+
+def _settings(found: Descriptors) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Each alternate setting's interface descriptor, with its endpoints'."""
+    for raw in found.configurations:
+        setting, endpoints = b"", list[bytes]()
+        for piece in parts(raw):
+            if piece[1] == INTERFACE:
+                if setting:
+                    yield setting, endpoints
+                setting, endpoints = piece, []
+            elif piece[1] == ENDPOINT:
+                endpoints.append(piece)
+        if setting:
+            yield setting, endpoints
+
+
+def _bits_per_second(sublink: int) -> int:
+    """The lane speed of a sublink attribute: a mantissa, and an exponent of 1000."""
+    return int((sublink >> 16) * 1000 ** (sublink >> 4 & 3))
+
+
+def _setting(raw: bytes) -> str:
+    return f"interface {raw[2]} setting {raw[3]}"
+
+
+def _bos(bench: Bench) -> bytes:
+    """The BOS, which a device that is capable of SuperSpeed has at every speed."""
+    bos = read(bench).bos
+    require(len(bos) >= 5, "there is no BOS descriptor")
+    return bos
