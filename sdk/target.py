@@ -242,6 +242,7 @@ GROUP = "towline.targets"
 
 
 def target_names() -> list[str]:
+    """The names of all installed targets, sorted."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 

@@ -8,6 +8,9 @@
         for prediction in session.classify("cat.jpg"):
             print(prediction.index, prediction.score)
 
+    with towline.open_gpu("usb") as gpu:            # a card behind a USB bridge; "emulated" without one
+        print(gpu.info(), gpu.metrics())
+
 Running a `.tow` needs numpy alone; pictures, `quantize` and `compile` need the extra `compile`.
 Everything raised on purpose is an `Error`, with `message`, `where` and `hint`.
 
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from sdk.session import Prediction, Session
     from sdk.target import Options, Profile, devices
     from sdk.target import target_names as targets
+    from sdk.zoo import digits
     from towline._version import __version__
+    from towline.gpu import compile_kernels, emulated_board, open_gpu
 
 _HOME = {
     "Artifact": "sdk.artifact",
@@ -48,8 +53,12 @@ _HOME = {
     "__version__": "towline._version",
     "check": "sdk.check",
     "compile": "sdk.compiler",
+    "compile_kernels": "towline.gpu",
     "devices": "sdk.target",
+    "digits": "sdk.zoo",
+    "emulated_board": "towline.gpu",
     "load": "sdk.artifact",
+    "open_gpu": "towline.gpu",
     "quantize": "sdk.quantization",
     "save": "sdk.artifact",
     "targets": "sdk.target:target_names",
@@ -69,8 +78,12 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "compile_kernels",
     "devices",
+    "digits",
+    "emulated_board",
     "load",
+    "open_gpu",
     "quantize",
     "save",
     "targets",

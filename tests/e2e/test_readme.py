@@ -11,7 +11,7 @@ import pytest
 from sdk.preprocess import Preprocessing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(document, language):
@@ -21,7 +21,7 @@ def blocks(document, language):
 @pytest.mark.slow
 def test_the_example_classifies_three_digits(tmp_path):
     (example,) = blocks(ROOT / "README.md", "python")
-    assert len([line for line in example.splitlines() if line]) == 10
+    assert len([line for line in example.splitlines() if line]) <= 10
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
     )

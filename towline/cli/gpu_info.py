@@ -19,7 +19,6 @@ from sdk.report import Console, Result, size, table
 from towline.cli.runtime import add_device, firmware_directory
 
 if TYPE_CHECKING:
-    from usbgpu.amd.card import Card
     from usbgpu.bridge import BridgeReport
     from usbgpu.transport import Transport
 
@@ -67,7 +66,7 @@ def _open(transport: Transport, firmware: Path | None, document: dict[str, Any],
     """Open the card; `document` gets what is found on the way, so that it is there if something fails."""
     from usbgpu import bridge as bridges
     from usbgpu import emulation, pcie
-    from usbgpu.amd import monitor, start
+    from usbgpu.amd import information, monitor, start
 
     calls: list[float] = []
     transport.observers.append(lambda call, outcome: calls.append(outcome.ended))
@@ -96,25 +95,18 @@ def _open(transport: Transport, firmware: Path | None, document: dict[str, Any],
         "steps": [asdict(step) for step in started.steps],
     }
     try:
-        card = started.card
-        document["card"] |= _card(card)
-        document["metrics"] = dict(monitor.measure(card).document())
-        link = pcie.link(bridge, function)
-        document["link"] = {"pcie": {"rate_gt": link.rate, "lanes": link.lanes}}
+        card = information.describe(started.card, function)
+        document["card"] |= {
+            "chip": card.chip,
+            "untested": card.untested,
+            "vram": card.vram,
+            "vram_reached": card.vram_reached,
+            "compute_units": card.compute_units,
+        }
+        document["metrics"] = dict(monitor.measure(started.card).document())
+        document["link"] = {"pcie": {"rate_gt": card.link.rate, "lanes": card.link.lanes}}
     finally:
         document["open"]["left_clean"] = start.close(started.card, started.record)
-
-
-def _card(card: Card) -> dict[str, Any]:
-    from usbgpu.amd.facts.chips import CHIPS
-
-    return {
-        "chip": card.chip.name,
-        "untested": card.chip.name not in CHIPS,
-        "vram": card.vram,
-        "vram_reached": card.window,
-        "compute_units": card.compute_units,
-    }
 
 
 def bridge_document(report: BridgeReport) -> dict[str, Any]:

@@ -23,15 +23,16 @@ from sdk.errors import DeviceFailed, UsageError
 from usbgpu import bridge as bridges
 from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
-from usbgpu.amd import kernels, layout
+from usbgpu.amd import information, kernels, layout, monitor
 from usbgpu.amd import start as starting
 from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
 from usbgpu.amd.compute import TIMEOUT, Compute, Step
 from usbgpu.amd.doctor import Doctor
+from usbgpu.amd.information import Information
 from usbgpu.amd.kernels import Loaded, Module
 from usbgpu.amd.memory import Buffer, Memory
-from usbgpu.amd.monitor import INTERVAL, Monitor
+from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.start import Function
@@ -193,6 +194,14 @@ class Gpu:
         close, self._close = self._close, None
         if close is not None:
             close()
+
+    def info(self) -> Information:
+        """What card it is, its memory, its PCIe link. Raises DeviceFailed: errors of the bridge."""
+        return information.describe(self.card, pcie.find(self.card.bridge))
+
+    def metrics(self) -> Metrics:
+        """Power, temperatures and clocks now. Raises DeviceFailed: errors of card and bridge."""
+        return monitor.measure(self.card)
 
     # -- memory -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,53 @@
+"""What card it is, and how it is plugged in, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from usbgpu import pcie
+from usbgpu.amd.card import Card
+from usbgpu.amd.facts.chips import CHIPS
+from usbgpu.pcie import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    """A card that is up.
+
+    Attributes:
+        chip: as LLVM calls it, such as gfx1100.
+        untested: its facts are inferred from its siblings.
+        compute_units: by its discovery table; 0 if that does not say.
+        vram: bytes of VRAM.
+        vram_reached: bytes of it that PCIe BAR 0 reaches.
+        link: the narrowest PCIe link between the bridge and the card, as trained.
+        bdf: bus, device and function of the card on the bridge's PCIe bus.
+        bars: bytes of each PCIe BAR, by index.
+    """
+
+    chip: str
+    untested: bool
+    compute_units: int
+    vram: int
+    vram_reached: int
+    link: pcie.Link
+    bdf: str
+    bars: dict[int, int]
+
+
+def describe(card: Card, function: Function) -> Information:
+    """What is known of a card that is up. Reads the PCIe ports' link status.
+
+    Raises:
+        DeviceFailed, DeviceMissing: the bridge's errors.
+    """
+    return Information(
+        chip=card.chip.name,
+        untested=card.chip.name not in CHIPS,
+        compute_units=card.compute_units,
+        vram=card.vram,
+        vram_reached=card.window,
+        link=pcie.link(card.bridge, function),
+        bdf=function.bdf,
+        bars={index: bar.size for index, bar in sorted(function.bars.items())},
+    )
