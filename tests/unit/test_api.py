@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ def test_every_public_name_is_there_and_explained(name):
     if inspect.isclass(value):
         for member, method in inspect.getmembers(value, inspect.isfunction):
             assert member.startswith("_") or inspect.getdoc(method), f"{name}.{member}"
+
+
+def test_every_public_name_is_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in towline.__all__ if name != "Error" and f"`{name}`" not in page] == []
 
 
 def test_the_star_brings_what_is_listed():
