@@ -30,9 +30,9 @@ from firmware.asm2464pd.image import (
     size,
     unwrap,
 )
-from firmware.asm2464pd.structure import Finding
 from sdk.errors import InvalidInput
 from sdk.extras import require
+from sdk.facts.structures import Finding
 
 BANK_START = 0x8000
 """The first CODE address that depends on the bank."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from emulator.core.bus import Bus
 from emulator.core.clock import seconds
-from firmware.asm2464pd.describe import Access, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from sdk.errors import UsageError
+from sdk.facts.registers import Access
 
 _UNKNOWN = -1
 """Instead of a byte: what a write has made of it."""
@@ -39,7 +40,7 @@ class Trace:
     def __init__(
         self,
         bus: Bus,
-        blocks: Mapping[str, Collection[Register]],
+        blocks: Mapping[str, Collection[ByteRegister]],
         chosen: Collection[str],
         write: Callable[[str], None],
     ) -> None:
@@ -122,7 +123,7 @@ class Trace:
         return differs
 
     def _line(
-        self, head: str, register: Register, name: str, address: int, digits: str, meaning: str
+        self, head: str, register: ByteRegister, name: str, address: int, digits: str, meaning: str
     ) -> None:
         plane = "" if register.space is Space.XDATA else f"{register.space.value}:"
         self._print(f"{head} {name:<24} {plane}{address:04x} = {digits}  {meaning}".rstrip())
@@ -138,7 +139,7 @@ class Trace:
         self._write(f"{seconds(self._bus.clock.now):12.9f} {text}")
 
 
-def traceable(blocks: Mapping[str, Collection[Register]]) -> tuple[str, ...]:
+def traceable(blocks: Mapping[str, Collection[ByteRegister]]) -> tuple[str, ...]:
     """The names of the blocks with registers on the bus."""
     return tuple(
         name
@@ -147,7 +148,7 @@ def traceable(blocks: Mapping[str, Collection[Register]]) -> tuple[str, ...]:
     )
 
 
-def describe(register: Register, value: int) -> str:
+def describe(register: ByteRegister, value: int) -> str:
     """The fields of a value that are not zero: `ARM_OUT MODE=3`, or `STATE=L0` where a value has a name."""
     words = []
     for part in register.fields:

@@ -22,11 +22,12 @@ import numpy as np
 from emulator.core.clock import HZ
 from emulator.mcs51.core import Call, Calls
 from emulator.mcs51.flow import VECTORS
-from firmware.asm2464pd.describe import Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import BLOCKS, cpu
 from sdk import files
 from sdk.errors import UsageError
 from sdk.extras import require
+from sdk.facts.registers import Field
 
 if TYPE_CHECKING:
     from emulator.board import Board
@@ -53,7 +54,7 @@ class Signal:
     """
 
     block: str
-    register: Register
+    register: ByteRegister
     part: Field | None = None
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firmware.asm2464pd import flash_layout, image
-from firmware.asm2464pd.structure import Finding, Struct
+from sdk.facts.structures import Finding, Struct
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,12 +336,12 @@ class Driver:
         found: dict[str, bytes] = {}
         for file in firmware_facts.FILES[self.chip.name]:
             data = self._files[f"{file.name}.bin"]
-            header = firmware_facts.HEADERS[file.header].unpack(data)
+            header = firmware_facts.HEADERS[file.header].unpack_from(data)
             payload = header["ucode_array_offset_bytes"]
             if "psp_fw_bin_count" in header:
                 for i in range(header["psp_fw_bin_count"]):
                     at = firmware_facts.HEADERS[file.header].size + i * firmware_facts.PSP_BIN.size
-                    entry = firmware_facts.PSP_BIN.unpack(data[at:])
+                    entry = firmware_facts.PSP_BIN.unpack_from(data, at)
                     name = firmware_facts.PSP_BINS[entry["fw_type"]]
                     start = payload + entry["offset_bytes"]
                     found[name] = data[start : start + entry["size_bytes"]]

@@ -165,7 +165,7 @@ class Replay:
                 self._command(words[0], TMR, 0, TMR_SIZE, 2, TMR, 0)
             case "answer":
                 self.host.wait("answer of the PSP", lambda: self.word(FENCE) == self._fence)
-                assert self.word(COMMAND + psp.COMMAND_BUFFER.offsets["resp"]) == 0
+                assert self.word(COMMAND + psp.COMMAND_BUFFER.offset("resp")) == 0
             case "level":
                 self._levels[int(words[0], 0)] = self._last & 0xFFFF
             case "highest":
@@ -209,7 +209,7 @@ class Replay:
         return len(blob)
 
     def _command(self, name: str, *body: int) -> None:
-        buffer = struct.pack("<3I", 0, 0, psp.COMMANDS[name]).ljust(psp.COMMAND_BUFFER.offsets["cmd"], b"\0")
+        buffer = struct.pack("<3I", 0, 0, psp.COMMANDS[name]).ljust(psp.COMMAND_BUFFER.offset("cmd"), b"\0")
         buffer += struct.pack(f"<{len(body)}I", *body)
         self.vram(COMMAND, buffer.ljust(psp.COMMAND_BUFFER.size, b"\0"))
 

@@ -82,10 +82,10 @@ class Blocks:
             self.rlc.require,
             self.cost,
         )
-        part = context.chip.register("GC", "GRBM_SOFT_RESET").fields["SOFT_RESET_SDMA0"]
+        part = context.chip.register("GC", "GRBM_SOFT_RESET").field("SOFT_RESET_SDMA0")
 
         def soft_reset(value: int) -> None:
-            if part.of(value):
+            if part.get(value):
                 self.sdma.soft_reset()
 
         self.compute.grbm.resets.append(soft_reset)

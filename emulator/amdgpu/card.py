@@ -37,7 +37,7 @@ from emulator.pcie.function import Bar, Reset, UnsupportedRequest
 from sdk.errors import UsageError
 from usbgpu.amd.facts import doorbells as doorbell_facts
 from usbgpu.amd.facts.chips import CHIPS, VENDOR, Chip
-from usbgpu.amd.facts.describe import Register
+from usbgpu.amd.facts.describe import DwordRegister
 from usbgpu.amd.facts.discovery import OFFSET_FROM_END
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class AmdCard(ConfiguredFunction):
         self._shaders = LateShaders(
             self.chip, self.vram, self.diagnosis, lambda code: names.get(code, hex(code))
         )
-        self.register_observers: list[Callable[[str, str, Register, int], None]] = []
+        self.register_observers: list[Callable[[str, str, DwordRegister, int], None]] = []
         self.event_observers: list[Callable[[Event], None]] = []
         self.span_observers: list[Callable[[Span], None]] = []
         bars = (

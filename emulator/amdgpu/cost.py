@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from emulator.amdgpu.seams import Dispatch, Outcome
 from emulator.core.clock import clocks
+from sdk.facts.registers import Evidence
 from usbgpu.amd.facts.chips import Chip
 
 LANES = 32
@@ -38,43 +39,49 @@ class Constant:
     value: tuple[float, float]
     unit: str
     what: str
-    grade: str
+    grade: Evidence
 
 
 CONSTANTS: Mapping[str, Constant] = {
-    "simds": Constant((2, 2), "", "SIMDs of a compute unit", "inferred"),
-    "wave_slots": Constant((16, 16), "waves", "that a SIMD holds at most", "inferred"),
-    "vgprs": Constant((1536, 1536), "registers", "of a SIMD, for each of 32 lanes", "inferred"),
-    "vgpr_granule": Constant((24, 24), "registers", "in which a wave is given them", "inferred"),
-    "lds": Constant((65536, 65536), "bytes", "of LDS for the groups of a compute unit", "inferred"),
-    "valu_cycles": Constant((1, 1), "cycles", "of a SIMD for a vector instruction", "inferred"),
+    "simds": Constant((2, 2), "", "SIMDs of a compute unit", Evidence.INFERRED),
+    "wave_slots": Constant((16, 16), "waves", "that a SIMD holds at most", Evidence.INFERRED),
+    "vgprs": Constant((1536, 1536), "registers", "of a SIMD, for each of 32 lanes", Evidence.INFERRED),
+    "vgpr_granule": Constant((24, 24), "registers", "in which a wave is given them", Evidence.INFERRED),
+    "lds": Constant((65536, 65536), "bytes", "of LDS for the groups of a compute unit", Evidence.INFERRED),
+    "valu_cycles": Constant((1, 1), "cycles", "of a SIMD for a vector instruction", Evidence.INFERRED),
     "wmma_cycles": Constant(
-        (32, 8), "cycles", "of a SIMD for a WMMA of 16x16x16 int8 (512 and 2048 a CU)", "inferred"
+        (32, 8), "cycles", "of a SIMD for a WMMA of 16x16x16 int8 (512 and 2048 a CU)", Evidence.INFERRED
     ),
-    "salu_cycles": Constant((1, 1), "cycles", "of a SIMD for a scalar or any other instruction", "guess"),
-    "lds_cycles": Constant((1, 1), "cycles", "of a compute unit for an LDS instruction", "guess"),
-    "vmem_cycles": Constant((2, 2), "cycles", "of a compute unit for a memory instruction", "guess"),
-    "dependent": Constant((5, 5), "cycles", "until the next instruction of a wave that is alone", "inferred"),
-    "lds_latency": Constant((30, 30), "cycles", "that a wave waits for LDS", "guess"),
+    "salu_cycles": Constant(
+        (1, 1), "cycles", "of a SIMD for a scalar or any other instruction", Evidence.GUESS
+    ),
+    "lds_cycles": Constant((1, 1), "cycles", "of a compute unit for an LDS instruction", Evidence.GUESS),
+    "vmem_cycles": Constant((2, 2), "cycles", "of a compute unit for a memory instruction", Evidence.GUESS),
+    "dependent": Constant(
+        (5, 5), "cycles", "until the next instruction of a wave that is alone", Evidence.INFERRED
+    ),
+    "lds_latency": Constant((30, 30), "cycles", "that a wave waits for LDS", Evidence.GUESS),
     "memory_latency": Constant(
-        (250, 250), "cycles", "that a wave waits for memory, caches counted in", "guess"
+        (250, 250), "cycles", "that a wave waits for memory, caches counted in", Evidence.GUESS
     ),
-    "overlap": Constant((4, 4), "instructions", "to memory that a wave has under way at a time", "guess"),
+    "overlap": Constant(
+        (4, 4), "instructions", "to memory that a wave has under way at a time", Evidence.GUESS
+    ),
     "cache_bytes": Constant(
-        (64, 64), "bytes/cycle", "that a compute unit gets out of its caches", "inferred"
+        (64, 64), "bytes/cycle", "that a compute unit gets out of its caches", Evidence.INFERRED
     ),
-    "miss": Constant((1 / 8, 1 / 8), "", "share of the bytes read that comes from VRAM", "guess"),
-    "vram_bandwidth": Constant((960e9, 640e9), "bytes/s", "of VRAM at its highest clock", "inferred"),
-    "vram_clock": Constant((1249, 1259), "MHz", "UCLK at which it has that bandwidth", "inferred"),
-    "wave_launch": Constant((1, 1), "cycles", "of a shader engine to start a wave", "guess"),
+    "miss": Constant((1 / 8, 1 / 8), "", "share of the bytes read that comes from VRAM", Evidence.GUESS),
+    "vram_bandwidth": Constant((960e9, 640e9), "bytes/s", "of VRAM at its highest clock", Evidence.INFERRED),
+    "vram_clock": Constant((1249, 1259), "MHz", "UCLK at which it has that bandwidth", Evidence.INFERRED),
+    "wave_launch": Constant((1, 1), "cycles", "of a shader engine to start a wave", Evidence.GUESS),
     "launch": Constant(
-        (1.5e-6, 1.5e-6), "s", "from a dispatch packet to the first wave, and the end", "guess"
+        (1.5e-6, 1.5e-6), "s", "from a dispatch packet to the first wave, and the end", Evidence.GUESS
     ),
-    "packet": Constant((80e-9, 80e-9), "s", "of an engine's firmware for a packet", "guess"),
-    "copy_start": Constant((600e-9, 600e-9), "s", "from a copy packet to the first byte", "guess"),
-    "copy_bandwidth": Constant((100e9, 100e9), "bytes/s", "of an SDMA engine within VRAM", "guess"),
-    "link_latency": Constant((1e-6, 1e-6), "s", "of a read beyond PCIe by an engine", "guess"),
-    "vram_latency": Constant((500e-9, 500e-9), "s", "of a read of VRAM by an engine", "guess"),
+    "packet": Constant((80e-9, 80e-9), "s", "of an engine's firmware for a packet", Evidence.GUESS),
+    "copy_start": Constant((600e-9, 600e-9), "s", "from a copy packet to the first byte", Evidence.GUESS),
+    "copy_bandwidth": Constant((100e9, 100e9), "bytes/s", "of an SDMA engine within VRAM", Evidence.GUESS),
+    "link_latency": Constant((1e-6, 1e-6), "s", "of a read beyond PCIe by an engine", Evidence.GUESS),
+    "vram_latency": Constant((500e-9, 500e-9), "s", "of a read of VRAM by an engine", Evidence.GUESS),
 }
 
 
@@ -166,7 +173,7 @@ class Cost:
                 "value": self._constants[name],
                 "unit": constant.unit,
                 "what": constant.what,
-                "grade": constant.grade,
+                "grade": constant.grade.value,
             }
             for name, constant in CONSTANTS.items()
         ]

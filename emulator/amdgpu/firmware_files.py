@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sdk.facts.structures import Malformed
 from usbgpu.amd.facts import firmware
 from usbgpu.amd.facts.chips import Chip
-from usbgpu.amd.facts.describe import FactError
 from usbgpu.amd.facts.firmware import SIGNATURE, SIGNED_EXTRA, SIGNED_HEADER
 
 
@@ -30,7 +30,7 @@ def parse(file: firmware.File, data: bytes) -> dict[str, bytes]:
     family, major, minor = file.header
     header = firmware.HEADERS[file.header]
     try:
-        common = firmware.COMMON.unpack(data)
+        common = firmware.COMMON.unpack_from(data)
         if common["size_bytes"] != len(data):
             raise FirmwareError(f"{file.name}: {len(data)} bytes, its header says {common['size_bytes']}")
         if (common["header_version_major"], common["header_version_minor"]) != (major, minor):
@@ -48,7 +48,7 @@ def parse(file: firmware.File, data: bytes) -> dict[str, bytes]:
                 )
                 for part in firmware.PARTS[file.header]
             }
-    except FactError as error:
+    except Malformed as error:
         raise FirmwareError(f"{file.name}: cut short: {error}") from None
     for name, (offset, size) in places.items():
         if offset + size > len(data):
@@ -64,7 +64,7 @@ def _bins(file: firmware.File, data: bytes, start: int, count: int) -> dict[str,
         raise FirmwareError(f"{file.name}: {count} parts")
     places = {}
     for index in range(count):
-        entry = firmware.PSP_BIN.unpack(data[start + index * firmware.PSP_BIN.size :])
+        entry = firmware.PSP_BIN.unpack_from(data, start + index * firmware.PSP_BIN.size)
         if entry["fw_type"] not in firmware.PSP_BINS:
             raise FirmwareError(f"{file.name}: part of unknown type {entry['fw_type']}")
         places[firmware.PSP_BINS[entry["fw_type"]]] = payload + entry["offset_bytes"], entry["size_bytes"]
@@ -132,13 +132,13 @@ def check(chip: Chip, name: str, blob: bytes) -> None:
     if found not in allowed:
         known = [other for other in firmware.KINDS if kind(chip, other) == found]
         raise FirmwareError(f"it is {known[0] if known else f'of unknown kind {found:#x}'}, not {name}")
-    magic = blob[SIGNED_HEADER.offsets["magic"] :][:4]
+    magic = blob[SIGNED_HEADER.offset("magic") :][:4]
     if magic != firmware.MAGIC and not (found == firmware.KINDS["KDB"] and magic == bytes(4)):
         raise FirmwareError(f"its header has {magic!r} instead of {firmware.MAGIC!r}")
     signature = blob[size - SIGNATURE : size]
     if len(set(signature)) < 2 or len(set(blob[256 : size - SIGNATURE])) < 2:
         raise FirmwareError("it is blank: nothing but its header has arrived")
-    owner = blob[SIGNED_HEADER.offsets["key"] :][:16]
+    owner = blob[SIGNED_HEADER.offset("key") :][:16]
     if owner.startswith(key(chip)[:8]):
         if owner != key(chip):
             raise FirmwareError(f"it is for {owner[8:].decode('latin-1').strip()}, not for {chip.name}")

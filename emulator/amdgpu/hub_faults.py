@@ -126,7 +126,7 @@ class Faults:
             return False
         register = self._context.chip.register(self._block, name)
         kind = f"{error.fault}_PROTECTION_FAULT_ENABLE_{what}"
-        if kind not in register.fields:  # contexts know one kind for all errors of directories
+        if kind not in register:  # contexts know one kind for all errors of directories
             kind = f"PDE0_PROTECTION_FAULT_ENABLE_{what}"
         if not registers.get(self._block, name, kind):
             return False

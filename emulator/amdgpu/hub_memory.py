@@ -8,7 +8,7 @@ from emulator.amdgpu.hub import Hub
 from emulator.amdgpu.seams import Extent
 from emulator.amdgpu.tlb import Access, Translation
 from emulator.pcie.function import UnsupportedRequest
-from usbgpu.amd.facts.describe import FactError
+from sdk.facts.registers import FactError
 
 
 class HubMemory:

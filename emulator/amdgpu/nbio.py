@@ -108,7 +108,7 @@ class Nbio:
     # -- flushes ----------------------------------------------------------------------------------------
 
     def _remap(self, value: int) -> None:
-        part = self._context.chip.register("NBIO", "BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL").fields["ADDRESS"]
+        part = self._context.chip.register("NBIO", "BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL").field("ADDRESS")
         self.flush_index = (value & part.mask) >> 2
 
     def _flush(self, value: int) -> int:

@@ -297,7 +297,7 @@ class Psp:
 
         def finish() -> None:
             try:
-                self._write(place + facts.COMMAND_BUFFER.offsets["resp"], facts.RESPONSE.pack(response))
+                self._write(place + facts.COMMAND_BUFFER.offset("resp"), facts.RESPONSE.pack(**response))
                 self._write(fence, frame["fence_value"].to_bytes(4, "little"))
             except FirmwareError as error:
                 self._wrong(f"a PSP command is done, but nobody hears of it: {error}")
@@ -311,14 +311,14 @@ class Psp:
         command = next(
             (name for name, known in facts.COMMANDS.items() if known == number), f"command {number:#x}"
         )
-        body = buffer[facts.COMMAND_BUFFER.offsets["cmd"] :]
+        body = buffer[facts.COMMAND_BUFFER.offset("cmd") :]
         response, size = {"status": STATUS["SUCCESS"]}, 0
         if command == "LOAD_TOC":
-            response, size = self._load_toc(facts.LOAD_TOC.unpack(body))
+            response, size = self._load_toc(facts.LOAD_TOC.unpack_from(body))
         elif command == "SETUP_TMR":
-            response = self._setup_tmr(facts.SETUP_TMR.unpack(body))
+            response = self._setup_tmr(facts.SETUP_TMR.unpack_from(body))
         elif command == "LOAD_IP_FW":
-            response, size = self._load_firmware(facts.LOAD_IP_FW.unpack(body))
+            response, size = self._load_firmware(facts.LOAD_IP_FW.unpack_from(body))
         elif command == "AUTOLOAD_RLC":
             self._autoload(frozenset(self._loaded))
         elif command == "DESTROY_TMR":

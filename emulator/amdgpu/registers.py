@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from emulator.amdgpu.diagnosis import Diagnosis
 from usbgpu.amd.facts.chips import BASES, Chip
-from usbgpu.amd.facts.describe import DWORD, Register
+from usbgpu.amd.facts.describe import DWORD, DwordRegister
 
 Selector = Callable[[], Hashable]
 
@@ -20,7 +20,7 @@ Selector = Callable[[], Hashable]
 @dataclass(slots=True)
 class _Cell:
     block: str
-    register: Register
+    register: DwordRegister
     reset: int = 0
     selector: Selector | None = None
     values: dict[Hashable, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class RegisterFile:
 
     def __init__(self, chip: Chip, diagnosis: Diagnosis) -> None:
         self.chip = chip
-        self.observers: list[Callable[[str, str, Register, int], None]] = []
+        self.observers: list[Callable[[str, str, DwordRegister, int], None]] = []
         self._diagnosis = diagnosis
         self._cells: dict[int, _Cell] = {}
 
@@ -74,7 +74,7 @@ class RegisterFile:
 
     def reserve(self, block: str, segment: int, offset: int) -> None:
         """Claim a gap between registers that drivers write all the same: writes vanish, reads are 0."""
-        register = Register(f"RESERVED_{offset:#x}", offset, segment)
+        register = DwordRegister(f"RESERVED_{offset:#x}", offset, segment)
         cell = _Cell(block, register, on_write=lambda value: 0)
         self._cells.setdefault(BASES[block][segment] + offset, cell)
 

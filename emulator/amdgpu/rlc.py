@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.diagnosis import Step
 from emulator.core.clock import clocks
-from usbgpu.amd.facts.describe import Register
+from usbgpu.amd.facts.describe import DwordRegister
 
 AUTOLOAD_CLOCKS = clocks(5e-3)
 """From AUTOLOAD_RLC until the engines run (model; grade: guess)."""
@@ -199,5 +199,5 @@ class Rlc:
         self._context.registers.set("GC", "RLC_GPU_CLOCK_COUNT_LSB", now & 0xFFFF_FFFF)
         self._context.registers.set("GC", "RLC_GPU_CLOCK_COUNT_MSB", now >> 32 & 0xFFFF_FFFF)
 
-    def _register(self, name: str) -> Register:
+    def _register(self, name: str) -> DwordRegister:
         return self._context.chip.register("GC", name)

@@ -16,7 +16,7 @@ from emulator.amdgpu.sdma_packets import Packets
 from emulator.amdgpu.sdma_queue import Queue
 from emulator.amdgpu.seams import AddressSpace, Doorbells, Interrupts
 from usbgpu.amd.facts import doorbells as doorbell_facts
-from usbgpu.amd.facts.describe import Register
+from usbgpu.amd.facts.describe import DwordRegister
 from usbgpu.amd.facts.interrupts import CLIENTS, SOURCES
 
 QUEUES = 8
@@ -275,5 +275,5 @@ class SdmaEngine:
             MC_RD_IDLE=idle, INT_IDLE=1,
         )  # fmt: skip
 
-    def _register(self, name: str) -> Register:
+    def _register(self, name: str) -> DwordRegister:
         return self.context.chip.register("GC", name)

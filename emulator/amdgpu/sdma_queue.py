@@ -15,7 +15,7 @@ from emulator.amdgpu.sdma_packets import Denied, Generator, Malformed, Stream, T
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.pcie.function import UnsupportedRequest
 from usbgpu.amd.facts import sdma
-from usbgpu.amd.facts.describe import DWORD, Register
+from usbgpu.amd.facts.describe import DWORD, DwordRegister
 
 if TYPE_CHECKING:
     from emulator.amdgpu.sdma import SdmaEngine
@@ -287,7 +287,7 @@ class Queue:
     def _noting(self, name: str) -> Callable[[int], None]:
         return lambda value: self._written.add(name)
 
-    def _register(self, name: str) -> Register:
+    def _register(self, name: str) -> DwordRegister:
         return self._context.chip.register("GC", self._prefix + name)
 
     def _get(self, name: str, part: str) -> int:

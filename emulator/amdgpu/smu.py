@@ -371,7 +371,7 @@ class Smu:
             ],
             "AvgTemperatureFanIntake": round(AMBIENT),
         }
-        return facts.METRICS[self._major].pack(values)
+        return facts.METRICS[self._major].pack(**values)
 
 
 def _name(number: int) -> str:

@@ -34,15 +34,13 @@ def blob(chip: Chip, name: str, size: int, body: bytes = b"") -> bytes:
     """
     noise = hashlib.shake_128(f"{chip.name} {name}".encode()).digest(size - SIGNED_EXTRA - len(body))
     header = SIGNED_HEADER.pack(
-        {
-            "magic": firmware.MAGIC,
-            "signed_bytes": size - SIGNED_EXTRA,
-            "signed": 1,
-            "key": firmware_files.key(chip),
-            "kind": firmware_files.kind(chip, name) | 0x8000_0000,
-            "version": VERSION,
-            "file_bytes": size,
-        }
+        magic=firmware.MAGIC,
+        signed_bytes=size - SIGNED_EXTRA,
+        signed=1,
+        key=firmware_files.key(chip),
+        kind=firmware_files.kind(chip, name) | 0x8000_0000,
+        version=VERSION,
+        file_bytes=size,
     )
     signed = header + body + noise
     return signed + firmware_files.digest(signed)
@@ -123,7 +121,7 @@ def _file(chip: Chip, file: File, full_size: bool) -> bytes:
                 "offset_bytes": offset - PAYLOAD,
                 "size_bytes": size,
             }
-            table += firmware.PSP_BIN.pack(entry)
+            table += firmware.PSP_BIN.pack(**entry)
     else:
         for part in firmware.PARTS[file.header]:
             offset, size = places.get(part.name.format(file.unit), (0, 0))
@@ -133,4 +131,4 @@ def _file(chip: Chip, file: File, full_size: bool) -> bytes:
     if family == "gfx":
         values["ucode_start_addr_lo"] = firmware.RS64_START & 0xFFFF_FFFF
         values["ucode_start_addr_hi"] = firmware.RS64_START >> 32
-    return (header.pack(values) + table).ljust(PAYLOAD, b"\0") + b"".join(parts.values())
+    return (header.pack(**values) + table).ljust(PAYLOAD, b"\0") + b"".join(parts.values())

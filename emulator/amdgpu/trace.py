@@ -19,7 +19,7 @@ from emulator.amdgpu.card import AmdCard
 from emulator.amdgpu.context import Event
 from emulator.amdgpu.diagnosis import Finding
 from emulator.core.clock import seconds
-from usbgpu.amd.facts.describe import Register
+from usbgpu.amd.facts.describe import DwordRegister
 
 REPEATS = 3
 """Identical lines in a row that are printed; the rest of a polling loop is counted."""
@@ -50,7 +50,7 @@ class Trace:
         self._card.diagnosis.observers.remove(self._found)
         self._end_repeats()
 
-    def _accessed(self, kind: str, block: str, register: Register, value: int) -> None:
+    def _accessed(self, kind: str, block: str, register: DwordRegister, value: int) -> None:
         head = "R" if kind == "read" else "W"
         self._print(f"{head} {block}:{register.name} = {value:#x}  {describe(register, value)}".rstrip())
 
@@ -81,11 +81,11 @@ class Trace:
         self._last, self._times = "", 0
 
 
-def describe(register: Register, value: int) -> str:
+def describe(register: DwordRegister, value: int) -> str:
     """The fields of a value that are not zero; nothing if there is but one that is all of it."""
     words = []
     for name, content in register.unpack(value).items():
-        width = register.fields[name].width
+        width = register.field(name).width
         if content and width < 32:
             words.append(name if width == 1 else f"{name}={content:#x}")
     return " ".join(words)

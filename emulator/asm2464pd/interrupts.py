@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.core.bus import Bus
-from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import interrupts as regs
 
 INT0 = 0
@@ -29,7 +29,9 @@ class Interrupts:
             bus.map(register, "interrupts")
         bus.map(regs.INT_CONTROL, "interrupts", write=lambda value: self._drive())
 
-    def source(self, register: Register, cause: str, acknowledged: Callable[[], None] | None = None) -> None:
+    def source(
+        self, register: ByteRegister, cause: str, acknowledged: Callable[[], None] | None = None
+    ) -> None:
         """Take over an event register of one byte, write 1 to clear.
 
         Args:
@@ -46,17 +48,17 @@ class Interrupts:
 
         self._bus.map(register, "usb", write=write)
 
-    def raise_bits(self, register: Register, bits: int) -> None:
+    def raise_bits(self, register: ByteRegister, bits: int) -> None:
         """Set bits of an event register."""
         self._bus.raise_bits(register, bits)
         self._summarise(register)
 
-    def clear(self, register: Register) -> None:
+    def clear(self, register: ByteRegister) -> None:
         """The hardware takes back every event of a register."""
         self._bus.set(register, 0)
         self._summarise(register)
 
-    def _summarise(self, register: Register) -> None:
+    def _summarise(self, register: ByteRegister) -> None:
         bus, mask = self._bus, self._masks[register.name]
         before = bus.value(regs.USB_EVENTS)
         after = before | mask if bus.value(register) else before & ~mask

@@ -14,7 +14,7 @@ from emulator.core.bus import Bus
 from emulator.core.clock import Event
 from emulator.pcie.fabric import Fabric
 from emulator.pcie.function import Reset
-from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import link as facts
 
 _STATES = {name: value for value, name in facts.LTSSM.items()}
@@ -120,6 +120,6 @@ class PcieLink:
         self._bus.set(facts.PCIE_LINK_STATUS, facts.PCIE_LINK_STATUS["UP"] if self.up else 0)
         self._bus.set(facts.PCIE_LINK_RATE, self._rate if self.up else 0)
 
-    def _all(self, register: Register, field: str) -> bool:
+    def _all(self, register: ByteRegister, field: str) -> bool:
         """Whether every bit of a field is set."""
         return self._bus.value(register) & register[field] == register[field]

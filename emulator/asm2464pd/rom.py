@@ -28,7 +28,7 @@ from emulator.asm2464pd.rom_usb import BulkOnlyDevice
 from emulator.core.bus import Bus
 from firmware.asm2464pd import bot, flash_layout, image
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.structure import Malformed, Struct
+from sdk.facts.structures import Malformed, Struct
 
 
 class Restart(Enum):

@@ -188,12 +188,12 @@ class BulkOnlyTransport:
             self._lose_step()
             return
         block = CBW.unpack(packet)
-        length = CBW.member("cb_length").bits("LENGTH").get(block["cb_length"])
-        if CBW.member("lun").bits("LUN").get(block["lun"]) or not 1 <= length <= CBW.member("cdb").size:
+        length = CBW.member("cb_length").field("LENGTH").get(block["cb_length"])
+        if CBW.member("lun").field("LUN").get(block["lun"]) or not 1 <= length <= CBW.member("cdb").size:
             self._lose_step()
             return
         wanted = block["data_transfer_length"]
-        to_host = bool(block["flags"] & CBW.member("flags").bits("IN").mask) and wanted > 0
+        to_host = bool(block["flags"] & CBW.member("flags").field("IN").mask) and wanted > 0
         self._now = _Transaction(phase=_Phase.BUSY, tag=block["tag"], left=wanted, to_host=to_host)
         try:
             self._now.command = self._commands.begin(CBW.part(packet, "cdb")[:length])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
 from emulator.core.clock import HZ, Event
-from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import system as regs
 
 KNOWN_MODE = 4
@@ -30,9 +30,9 @@ KNOWN_TICK = HZ / 2000
 class Bank:
     """The registers of one timer."""
 
-    mode: Register
-    csr: Register
-    threshold: Register
+    mode: ByteRegister
+    csr: ByteRegister
+    threshold: ByteRegister
 
 
 BANKS = (

@@ -9,7 +9,7 @@ fit.
 from __future__ import annotations
 
 from emulator.core.clock import Timing, clocks
-from firmware.asm2464pd.describe import Evidence
+from sdk.facts.registers import Evidence
 
 PCIE_READ = Timing(clocks(1.35e-6), Evidence.INFERRED, "round trip of a non-posted TLP: 1.35 us")
 PCIE_TIMEOUT = Timing(clocks(50e-3), Evidence.GUESS, "completion time-out of the hardware: 50 ms")

@@ -23,7 +23,7 @@ from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
 from emulator.pcie.fabric import Completion, Fabric
 from emulator.pcie.function import Status
-from firmware.asm2464pd.describe import Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import tlp as facts
 from sdk.errors import InternalError
 
@@ -318,7 +318,7 @@ class TlpEngine:
             slot.completer = entry.completer
         self._engine.range_count = len(ranges)
 
-    def _announce(self, registers: tuple[Register, ...]) -> None:
+    def _announce(self, registers: tuple[ByteRegister, ...]) -> None:
         """Observers hear what the native half has changed."""
         for observer in self._bus.observers:
             for register in registers:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from emulator.core.clock import Scheduler
-from firmware.asm2464pd.describe import Access, Evidence, Map, Memory, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Map, Memory, Space
 from sdk.errors import DeviceFailed, InternalError
+from sdk.facts.registers import Access, Evidence
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Observer(Protocol):
 class _Port:
     """One mapped byte."""
 
-    register: Register
+    register: ByteRegister
     access: Access
     owner: str
     read: Read | None = None
@@ -138,7 +139,7 @@ class Bus:
 
     def map(
         self,
-        register: Register,
+        register: ByteRegister,
         owner: str,
         *,
         write: Write | None = None,
@@ -168,23 +169,23 @@ class Bus:
             self._ports[register.space, address] = _Port(register, access, owner, read, write, native)
             self.planes[register.space].flags[address] = self._flags(register.space, address)
 
-    def value(self, register: Register) -> int:
+    def value(self, register: ByteRegister) -> int:
         """What the storage of a register holds."""
         plane = self.planes[register.space]
         if register.size == 1:
             return plane[register.address]
         return sum(plane[address] << register.shift(address) for address in register.addresses)
 
-    def set(self, register: Register, value: int) -> None:
+    def set(self, register: ByteRegister, value: int) -> None:
         """The hardware changes a register."""
         order = "little" if register.little else "big"
         self.store(register.space, register.address, value.to_bytes(register.size, order))  # type: ignore[arg-type]
 
-    def raise_bits(self, register: Register, bits: int) -> None:
+    def raise_bits(self, register: ByteRegister, bits: int) -> None:
         """Set bits of a register, leaving the others."""
         self.set(register, self.value(register) | bits)
 
-    def clear_bits(self, register: Register, bits: int) -> None:
+    def clear_bits(self, register: ByteRegister, bits: int) -> None:
         """Clear bits of a register, leaving the others."""
         self.set(register, self.value(register) & ~bits)
 
@@ -340,7 +341,7 @@ class Bus:
         for address in memory.addresses:
             plane.flags[address] = flags
 
-    def _reset(self, register: Register) -> None:
+    def _reset(self, register: ByteRegister) -> None:
         plane = self.planes[register.space]
         for address in register.addresses:
             plane[address] = register.reset >> register.shift(address) & 0xFF

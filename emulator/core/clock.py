@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from firmware.asm2464pd.describe import Evidence
+from sdk.facts.registers import Evidence
 
 HZ = Fraction(800_000_000, 7)
 """Chip clocks per second. Grade: guess, from the family's notes; two published rates agree with it."""

@@ -17,9 +17,10 @@ from emulator.debug.cdb import Type, Variable, Variables
 from emulator.debug.debugger import Debugger
 from emulator.debug.memory import SPACES, linked
 from emulator.trace import describe
-from firmware.asm2464pd.describe import Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import UsageError
+from sdk.facts.registers import Field
 
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)|(->|[.\[\]*&()]))")
 _BYTE = Type("integer", 1)
@@ -54,7 +55,7 @@ class Value:
     what: str
     space: str = ""
     address: int = 0
-    register: Register | None = None
+    register: ByteRegister | None = None
     field: Field | None = None
     put: Callable[[int], None] | None = None
 
@@ -168,7 +169,7 @@ class Evaluator:
         scalar = kind.kind in ("integer", "pointer", "bits")
         return Value(kind, data, what, space, address, put=put if scalar else None)
 
-    def of_register(self, register: Register) -> Value:
+    def of_register(self, register: ByteRegister) -> Value:
         """The value of a register of the chip."""
         space = register.space.value
         data = self._memory.read(space, register.address, register.size)
@@ -233,7 +234,7 @@ class Evaluator:
         offset, kind = value.type.members[name]
         return self.at(kind, value.space, value.address + offset, what)
 
-    def _field(self, value: Value, register: Register, name: str) -> Value:
+    def _field(self, value: Value, register: ByteRegister, name: str) -> Value:
         part = next((entry for entry in register.fields if entry.name == name.upper()), None)
         if part is None:
             names = ", ".join(entry.name for entry in register.fields)
@@ -282,7 +283,7 @@ class Evaluator:
             return f"{value.what} = {value.number:#x}" + (f" ({name})" if name else "")
         return f"{value.what} = {self._plain(value)}"
 
-    def _register_text(self, value: Value, register: Register) -> str:
+    def _register_text(self, value: Value, register: ByteRegister) -> str:
         number, digits = value.number, 2 + 2 * register.size
         head = f"{register.name} = {number:#0{digits}x}  {describe(register, number)}".rstrip()
         rows = [
@@ -448,7 +449,7 @@ def _inserted(whole: int, number: int, bit: int, width: int, what: str) -> int:
     return whole & ~((1 << width) - 1 << bit) | number << bit
 
 
-def _register(name: str) -> Register | None:
+def _register(name: str) -> ByteRegister | None:
     try:
         return ASM2464PD[name]
     except KeyError:

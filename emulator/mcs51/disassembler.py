@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from emulator.mcs51.opcodes import OPCODES, Flow, Opcode, Operand
-from firmware.asm2464pd.describe import Map, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Map, Space
 
 CODE_MASK = 0xFFFF
 
@@ -154,7 +154,7 @@ class ChipNames(Numbers):
         return self._labels.get(address) or super().code(address)
 
 
-def _short(register: Register) -> str:
+def _short(register: ByteRegister) -> str:
     """The manual's name of an SFR; the facts have the block in front."""
     return register.name.removeprefix("CPU_")
 

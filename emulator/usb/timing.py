@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.core.clock import Timing, clocks
-from firmware.asm2464pd.describe import Evidence
+from sdk.facts.registers import Evidence
 
 CONTROL_TURNAROUND = Timing(
     clocks(25e-6), Evidence.GUESS, "host side of a SuperSpeed control transfer: 25 us"

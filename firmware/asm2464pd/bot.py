@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firmware.asm2464pd.describe import Evidence, FactError
-from firmware.asm2464pd.structure import Member, Struct
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Member, Struct
 
 CDB_SIZE = 16
 """Bytes of a CDB in a CBW."""

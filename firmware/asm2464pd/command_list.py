@@ -35,7 +35,7 @@ from firmware.asm2464pd.commands import (
     Opcode,
 )
 from firmware.asm2464pd.registers.memory import SLOT_SIZE, SRAM, SRAM_WINDOW
-from firmware.asm2464pd.structure import Malformed
+from sdk.facts.structures import Malformed
 
 DWORD = 4
 SECTOR = 512

@@ -50,8 +50,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firmware.asm2464pd.describe import Evidence, FactError
-from firmware.asm2464pd.structure import Member, Struct
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Member, Struct
 
 API_LEVEL = 0x0100
 """Stands in bcdDevice and in INFO. The high byte changes when older hosts would misread us."""

@@ -1,4 +1,4 @@
-"""The vocabulary of the facts: what a register, a field and a piece of memory are, and what is checked.
+"""How the chip's registers and memories are addressed, and what is checked of them.
 
 A wrong declaration fails at import, with the name of the register: fields that overlap or do not fit,
 a reset value wider than the register, two registers on one address.
@@ -6,42 +6,13 @@ a reset value wider than the register, two registers on one address.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
 
-
-class Evidence(Enum):
-    """How well a fact is known, best first."""
-
-    HARDWARE = "hardware"
-    """Said of silicon by people who had it in hand."""
-    TRACE = "trace"
-    """What software known to work on silicon does and depends on."""
-    INFERRED = "inferred"
-    """Follows from several sources, and none contradicts it."""
-    GUESS = "guess"
-    """Sources disagree or are silent; an access is an error under `--strict`."""
-
-
-class Access(Enum):
-    """What the CPU can do with a register or field, and what its write means."""
-
-    RO = "read-only"
-    """Writes are ignored; the hardware changes it."""
-    RW = "read-write"
-    """Reads back what was written."""
-    WO = "write-only"
-    """Reads give the reset value."""
-    W1C = "write 1 to clear"
-    """The hardware sets bits; writing 1 clears them, writing 0 leaves them."""
-    SELF_CLEARING = "command"
-    """A write starts something; reads give the reset value once it is done."""
-    FIFO = "fifo"
-    """Each read takes an item, each write adds one: never read it twice by accident."""
+from sdk.facts.registers import MACRO, Access, Evidence, FactError, Register, check_fields
 
 
 class Space(Enum):
@@ -61,75 +32,10 @@ SPACE_SIZE: Mapping[Space, int] = MappingProxyType(
     {Space.SFR: 0x100, Space.XDATA: 0x10000, Space.PHY: 0x10000, Space.SRAM: 0x80000}
 )
 
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
-
-class FactError(ValueError):
-    """A declaration that contradicts itself or another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Some bits of a register.
-
-    Attributes:
-        name: a C identifier in capitals, unique in its register.
-        bit: the lowest bit, 0 is the least significant of the whole register.
-        width: in bits.
-        doc: one line.
-        access: where it differs from the register's.
-        evidence: where it differs from the register's.
-        values: named values.
-    """
-
-    name: str
-    bit: int
-    width: int = 1
-    doc: str = ""
-    access: Access | None = None
-    evidence: Evidence | None = None
-    values: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def mask(self) -> int:
-        """The field's bits within the register."""
-        return ((1 << self.width) - 1) << self.bit
-
-    def get(self, value: int) -> int:
-        """The field out of a register's value."""
-        return (value & self.mask) >> self.bit
-
-    def put(self, value: int) -> int:
-        """The field's value at its place in the register; FactError if it does not fit."""
-        if not 0 <= value < 1 << self.width:
-            raise FactError(f"{self.name}: {value:#x} does not fit {self.width} bits")
-        return value << self.bit
-
-
-def check_fields(owner: str, fields: Iterable[Field], bits: int) -> None:
-    """Fields are C identifiers used once, inside `bits` bits, without overlap, and so are their values.
-
-    Raises:
-        FactError: they are not.
-    """
-    taken = 0
-    names = set()
-    for part in fields:
-        if not _NAME.fullmatch(part.name) or part.name in names:
-            raise FactError(f"{owner}.{part.name}: not a C identifier, or used twice")
-        if part.width < 1 or part.bit < 0 or part.bit + part.width > bits:
-            raise FactError(f"{owner}.{part.name}: bits outside the register")
-        if taken & part.mask:
-            raise FactError(f"{owner}.{part.name}: overlaps another field")
-        if any(not 0 <= value < 1 << part.width for value in part.values):
-            raise FactError(f"{owner}.{part.name}: a named value does not fit")
-        taken |= part.mask
-        names.add(part.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    """One register.
+@dataclass(frozen=True)
+class ByteRegister(Register):
+    """A register that the 8051 reaches byte by byte.
 
     Attributes:
         name: a C identifier in capitals, unique in the chip.
@@ -145,20 +51,17 @@ class Register:
         source: where the fact comes from, in words a reader can follow.
     """
 
-    name: str
     space: Space
     address: int
     evidence: Evidence
     doc: str
     access: Access = Access.RW
     reset: int = 0
-    size: int = 1
     little: bool = False
-    fields: tuple[Field, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not MACRO.fullmatch(self.name):
             raise FactError(f"{self.name}: a register is named like a C macro")
         if self.size < 1 or not 0 <= self.address <= SPACE_SIZE[self.space] - self.size:
             raise FactError(f"{self.name}: {self.address:#x}+{self.size} is outside {self.space.value}")
@@ -176,17 +79,6 @@ class Register:
         """How far the byte at `address` is shifted in the register's value."""
         index = address - self.address
         return 8 * (index if self.little else self.size - 1 - index)
-
-    def field(self, name: str) -> Field:
-        """The field of that name; KeyError if there is none."""
-        for part in self.fields:
-            if part.name == name:
-                return part
-        raise KeyError(f"{self.name} has no field {name}")
-
-    def __getitem__(self, name: str) -> int:
-        """The mask of a field: `USB_STATUS["EP0"]`."""
-        return self.field(name).mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +111,7 @@ class Memory:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not MACRO.fullmatch(self.name):
             raise FactError(f"{self.name}: a memory is named like a C macro")
         if self.size < 1 or not 0 <= self.address <= SPACE_SIZE[self.space] - self.size:
             raise FactError(f"{self.name}: {self.address:#x}+{self.size:#x} is outside {self.space.value}")
@@ -236,12 +128,12 @@ class Map:
         FactError: two entries claim one name or one address.
     """
 
-    def __init__(self, registers: Iterable[Register], memories: Iterable[Memory]) -> None:
+    def __init__(self, registers: Iterable[ByteRegister], memories: Iterable[Memory]) -> None:
         self.registers = tuple(registers)
         self.memories = tuple(memories)
-        self._names: dict[str, Register | Memory] = {}
-        self._bytes: dict[tuple[Space, int], Register] = {}
-        entries: tuple[Register | Memory, ...] = (*self.registers, *self.memories)
+        self._names: dict[str, ByteRegister | Memory] = {}
+        self._bytes: dict[tuple[Space, int], ByteRegister] = {}
+        entries: tuple[ByteRegister | Memory, ...] = (*self.registers, *self.memories)
         for entry in entries:
             if entry.name in self._names:
                 raise FactError(f"{entry.name}: declared twice")
@@ -256,13 +148,13 @@ class Map:
             for address in register.addresses:
                 self._bytes[register.space, address] = register
 
-    def __iter__(self) -> Iterator[Register]:
+    def __iter__(self) -> Iterator[ByteRegister]:
         return iter(self.registers)
 
-    def __getitem__(self, name: str) -> Register:
+    def __getitem__(self, name: str) -> ByteRegister:
         """The register of that name; KeyError if there is none."""
         entry = self._names[name]
-        if not isinstance(entry, Register):
+        if not isinstance(entry, ByteRegister):
             raise KeyError(f"{name} is memory, not a register")
         return entry
 
@@ -273,7 +165,7 @@ class Map:
             raise KeyError(f"{name} is a register, not memory")
         return entry
 
-    def at(self, space: Space, address: int) -> Register | None:
+    def at(self, space: Space, address: int) -> ByteRegister | None:
         """The register that holds this byte, if any."""
         return self._bytes.get((space, address))
 
@@ -284,7 +176,7 @@ class Map:
                 return memory
         return None
 
-    def nearest(self, space: Space, address: int) -> Register | None:
+    def nearest(self, space: Space, address: int) -> ByteRegister | None:
         """The declared register closest to an address, for messages."""
         candidates = [register for register in self.registers if register.space is space]
         return min(candidates, key=lambda register: abs(register.address - address), default=None)

@@ -12,8 +12,8 @@ import itertools
 import operator
 from dataclasses import dataclass
 
-from firmware.asm2464pd.describe import Evidence, FactError
-from firmware.asm2464pd.structure import Finding, Malformed, Member, Struct
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Finding, Malformed, Member, Struct
 
 _SOURCE = "open firmware, flash.py and e4_flash.py; cyrozap/usb-to-pcie-re tool"
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from firmware.asm2464pd import bot, commands, flash_layout, image, spi, wire
-from firmware.asm2464pd.describe import FactError, Field, Memory, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.asm2464pd.requests import REQUESTS
-from firmware.asm2464pd.structure import Struct
+from sdk.facts.registers import FactError, Field
+from sdk.facts.structures import Struct
 
 REGENERATE = "python -m firmware.asm2464pd.generate"
 
@@ -92,7 +93,7 @@ def _xdata(address: int) -> str:
     return f"(*(volatile __xdata unsigned char *)0x{address:04X})"
 
 
-def _registers(names: _Names, registers: Iterable[Register]) -> Iterator[str]:
+def _registers(names: _Names, registers: Iterable[ByteRegister]) -> Iterator[str]:
     for register in registers:
         if register.space is Space.SFR:
             yield f"__sfr __at (0x{register.address:02X}) {names.take(register.name)};"
@@ -106,7 +107,7 @@ def _registers(names: _Names, registers: Iterable[Register]) -> Iterator[str]:
                 yield from _field(names, register.name, field, register.size)
 
 
-def _bits(names: _Names, register: Register) -> Iterator[str]:
+def _bits(names: _Names, register: ByteRegister) -> Iterator[str]:
     """Bits of an SFR whose address ends in 0 or 8 can be named one by one."""
     if register.address % 8 == 0:
         for field in register.fields:
@@ -115,7 +116,7 @@ def _bits(names: _Names, register: Register) -> Iterator[str]:
                 yield f"__sbit __at (0x{register.address + field.bit:02X}) {name};"
 
 
-def _lvalues(names: _Names, register: Register) -> Iterator[str]:
+def _lvalues(names: _Names, register: ByteRegister) -> Iterator[str]:
     name = register.name
     if register.size > _ARRAY:
         yield _define(names, name, f"((volatile __xdata unsigned char *)0x{register.address:04X})")

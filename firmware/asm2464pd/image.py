@@ -10,8 +10,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from firmware.asm2464pd.describe import Evidence, FactError
-from firmware.asm2464pd.structure import Finding, Malformed, Member, Struct
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Finding, Malformed, Member, Struct
 
 CODE_SIZE = 0x10000
 """CODE space as the CPU sees it with either bank chosen."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from firmware.asm2464pd.describe import Field, Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.requests import VendorRequest
-from firmware.asm2464pd.structure import Member, Struct
+from sdk.facts.registers import Field
+from sdk.facts.structures import Member, Struct
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -16,7 +17,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
-def bits(field: Field, owner: Register | None = None) -> str:
+def bits(field: Field, owner: ByteRegister | None = None) -> str:
     """A field in a line: bits, name, meaning, values, and where it differs from its register."""
     place = f"{field.bit + field.width - 1}:{field.bit}" if field.width > 1 else str(field.bit)
     notes = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firmware.asm2464pd.describe import Evidence, FactError
+from sdk.facts.registers import Evidence, FactError
 
 EVIDENCE = Evidence.HARDWARE
 """The grade of every value here."""

@@ -13,13 +13,14 @@ from pathlib import Path
 from firmware.asm2464pd import bot, commands, flash_layout, image, wire
 from firmware.asm2464pd.command_list import CAUSES, SECTOR, SYNC_PACKET, CommandList, payload_packets
 from firmware.asm2464pd.commands import Opcode
-from firmware.asm2464pd.describe import Evidence, FactError, Memory
+from firmware.asm2464pd.describe import Memory
 from firmware.asm2464pd.header import REGENERATE
 from firmware.asm2464pd.markdown import data_stage, fields, members, table
 from firmware.asm2464pd.registers.memory import NVME_CQ, SLOT_SIZE, SRAM, SRAM_WINDOW
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
 from firmware.asm2464pd.requests import REQUESTS, VendorRequest
-from firmware.asm2464pd.structure import Struct
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Struct
 
 TEMPLATE = Path(__file__).with_name("protocol.md")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from firmware.asm2464pd import bot, commands, flash_layout, image, phy, wire
-from firmware.asm2464pd.describe import Evidence, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.header import REGENERATE
 from firmware.asm2464pd.markdown import bits, data_stage, fields, members, table
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.asm2464pd.requests import REQUESTS, VendorRequest
-from firmware.asm2464pd.structure import Struct
+from sdk.facts.registers import Evidence
+from sdk.facts.structures import Struct
 
 _OPENING = f"""\
 # ASM2464PD register reference
@@ -76,7 +77,7 @@ def _memory_map() -> str:
     )
 
 
-def _block(title: str, registers: Iterable[Register]) -> str:
+def _block(title: str, registers: Iterable[ByteRegister]) -> str:
     rows = table(
         ("address", "name", "access", "reset", "evidence", "what", "source"),
         map(_register, _folded(registers)),
@@ -84,7 +85,7 @@ def _block(title: str, registers: Iterable[Register]) -> str:
     return f"## {title}\n\n{rows}"
 
 
-def _folded(registers: Iterable[Register]) -> Iterator[Register]:
+def _folded(registers: Iterable[ByteRegister]) -> Iterator[ByteRegister]:
     """Registers in order of address; the PHY's tuning registers have a section of their own."""
     order = list(Space)
     tuning = {lane + update.offset for lane in phy.USB_LANES for update in phy.USB_LANE_SETUP}
@@ -94,7 +95,7 @@ def _folded(registers: Iterable[Register]) -> Iterator[Register]:
             yield register
 
 
-def _register(register: Register) -> tuple[str, ...]:
+def _register(register: ByteRegister) -> tuple[str, ...]:
     width = 2 if register.space is Space.SFR else 4
     address = f"0x{register.address:0{width}X}"
     if register.size > 1:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firmware.asm2464pd import commands
-from firmware.asm2464pd.describe import Evidence, FactError, Field, check_fields
-from firmware.asm2464pd.structure import Struct
 from firmware.asm2464pd.wire import TLP_REQUEST, TLP_RESULT
+from sdk.facts.registers import Evidence, FactError, Field, check_fields
+from sdk.facts.structures import Struct
 
 VENDOR_IN = 0xC0
 """bmRequestType: vendor, device, towards the host."""

@@ -6,8 +6,8 @@ completion header and the completion queue entry those of the PCIe and NVMe base
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Evidence, Field
-from firmware.asm2464pd.structure import Member, Struct
+from sdk.facts.registers import Evidence, Field
+from sdk.facts.structures import Member, Struct
 
 SETUP_PACKET = Struct(
     "SETUP_PACKET",

@@ -415,7 +415,7 @@ def test_a_security_processor_that_only_tells_of_failures(monkeypatch):
     bench = Bench("gfx1100")
     bench.card.vram.memory[: layout.BOOT_REGION] = b"\xa5" * layout.BOOT_REGION
     processor = type(bench.card.blocks.psp)
-    write, success = processor._write, psp_facts.RESPONSE.pack({"status": 0})
+    write, success = processor._write, psp_facts.RESPONSE.pack(status=0)
     monkeypatch.setattr(
         processor, "_write", lambda self, at, data: data[:4] == success[:4] or write(self, at, data)
     )

@@ -182,7 +182,7 @@ class Bench:
         for member in list(members):
             if member.startswith(tuple(skip)) and skip:
                 del members[member]
-        data = layout.pack(members)
+        data = layout.pack(**members)
         self.memory.write(where, data)
         self.select(me=1, pipe=pipe, queue=queue)
         first = self.chip.address("GC", "CP_MQD_BASE_ADDR")

@@ -14,7 +14,7 @@ from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.fabric import Fabric, Node, chain
 from emulator.pcie.function import PcieFunction, UnsupportedRequest
 from emulator.pcie.ports import BRIDGES, BridgePort
-from firmware.asm2464pd.describe import Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import ASM2464PD, link, tlp
 
 WINDOW = 0x10000000
@@ -63,11 +63,11 @@ class Requester:
 
     # -- registers and time -----------------------------------------------------------------------------
 
-    def write(self, register: Register, value: int) -> None:
+    def write(self, register: ByteRegister, value: int) -> None:
         for place, byte in enumerate(value.to_bytes(register.size, "big"), register.address):
             self.bus.cpu_write(register.space, place, byte)
 
-    def value(self, register: Register) -> int:
+    def value(self, register: ByteRegister) -> int:
         return self.bus.value(register)
 
     def run(self, clocks: int) -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from emulator.amdgpu import firmware_files, synthetic
 from emulator.amdgpu.firmware_files import FirmwareError
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Malformed, c_struct
 from usbgpu.amd.facts import firmware, psp, smu
 from usbgpu.amd.facts.chips import CHIPS, GFX1100, GFX1201, Chip
-from usbgpu.amd.facts.describe import FactError
-from usbgpu.amd.facts.structure import Structure
 
 REAL = Path(os.environ.get("TOWLINE_AMDGPU_FIRMWARE", "/lib/firmware/amdgpu"))
 BOTH = pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
@@ -27,27 +27,31 @@ BOTH = pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 
 
 def test_members_lie_where_c_puts_them() -> None:
-    structure = Structure("s", "u8 a, u16 b[3], u8 c, u64 d, u32 e")
-    assert structure.offsets == {"a": 0, "b": 2, "c": 8, "d": 16, "e": 24}
+    structure = c_struct("s", "u8 a, u16 b[3], u8 c, u64 d, u32 e", Evidence.HARDWARE, "the test")
+    assert [structure.offset(name) for name in "abcde"] == [0, 2, 8, 16, 24]
     assert structure.size == 32
-    data = structure.pack({"a": 1, "b": [2, 3], "d": 4})
+    data = structure.pack(a=1, b=[2, 3], d=4)
     assert (structure.get(data, "b", 1), structure.get(data, "b", 2), structure.get(data, "d")) == (3, 0, 4)
     assert structure.unpack(data) == {"a": 1, "c": 0, "d": 4, "e": 0}
 
 
 def test_wrong_use_of_a_structure_is_refused() -> None:
-    structure = Structure("s", "u16 a, u16 b[2]")
-    for values in ({"c": 1}, {"a": 65536}, {"b": [1, 2, 3]}, {"a": -1}):
-        with pytest.raises(FactError):
-            structure.pack(values)
+    structure = c_struct("s", "u16 a, u16 b[2]", Evidence.HARDWARE, "the test")
+    with pytest.raises(FactError):
+        structure.pack(c=1)
+    for values in ({"a": 65536}, {"b": [1, 2, 3]}, {"a": -1}, {"a": [1]}, {"b": [1, -1]}):
+        with pytest.raises(Malformed):
+            structure.pack(**values)
     for name, index in (("b", 2), ("c", 0), ("b", -1)):
         with pytest.raises(FactError):
             structure.get(bytes(6), name, index)
-    with pytest.raises(FactError):
+    with pytest.raises(Malformed):
         structure.get(bytes(5), "b", 1)
+    with pytest.raises(Malformed):
+        structure.unpack_from(bytes(9), 4)
     for members in ("u16 a, u16 a", "u24 a", "u8 a-b"):
         with pytest.raises(FactError):
-            Structure("s", members)
+            c_struct("s", members, Evidence.HARDWARE, "the test")
 
 
 def test_sizes_are_those_that_the_kernels_headers_give() -> None:
@@ -59,12 +63,12 @@ def test_sizes_are_those_that_the_kernels_headers_give() -> None:
         ("sdma", 2, 0): 64, ("sdma", 3, 0): 44, ("imu", 1, 0): 48,
     }  # fmt: skip
     names = ("MetricsCounter", "EnergyAccumulator", "AvgTemperature", "AvgFanRpm", "D3HotEntryCountPerMode")
-    metrics = {version: [table.offsets[name] for name in names] for version, table in smu.METRICS.items()}
+    metrics = {version: [table.offset(name) for name in names] for version, table in smu.METRICS.items()}
     assert metrics == {13: [80, 112, 120, 152, 180], 14: [104, 132, 140, 170, 196]}
     assert [smu.METRICS[version].size for version in (13, 14)] == [392, 412]
     assert (psp.FRAME.size, psp.COMMAND_BUFFER.size, psp.RESPONSE.size) == (64, 1024, 96)
-    assert (psp.COMMAND_BUFFER.offsets["cmd"], psp.COMMAND_BUFFER.offsets["resp"]) == (28, 864)
-    assert (psp.FRAME.offsets["fence_addr_lo"], psp.FRAME.offsets["vmid"]) == (12, 32)
+    assert (psp.COMMAND_BUFFER.offset("cmd"), psp.COMMAND_BUFFER.offset("resp")) == (28, 864)
+    assert (psp.FRAME.offset("fence_addr_lo"), psp.FRAME.offset("vmid")) == (12, 32)
     assert firmware.SIGNED_HEADER.size == 256
 
 
@@ -159,7 +163,7 @@ def test_files_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(FirmwareError, match=r"its header says \d+"):
         firmware_files.parse(file, good + b"?")
     long = bytearray(good)
-    at = firmware.HEADERS[file.header].offsets["ctl_ucode_size_bytes"]
+    at = firmware.HEADERS[file.header].offset("ctl_ucode_size_bytes")
     long[at : at + 4] = (0x601).to_bytes(4, "little")
     with pytest.raises(FirmwareError, match=r"SDMA_UCODE_TH1 .* beyond the file's end"):
         firmware_files.parse(file, bytes(long))
@@ -182,7 +186,7 @@ def test_sizes_of_the_second_toc_format_may_count_4_kib() -> None:
 def test_a_bit_that_changed_is_noticed(offset: int, bit: int) -> None:
     blob = bytearray(synthetic.blob(GFX1100, "RS64_MEC", 0x600))
     blob[offset] ^= 1 << bit
-    key = firmware.SIGNED_HEADER.offsets["key"]
+    key = firmware.SIGNED_HEADER.offset("key")
     if key <= offset < key + 8:  # then it is somebody else's, whose signature nobody can check
         firmware_files.check(GFX1100, "RS64_MEC", bytes(blob))
         return

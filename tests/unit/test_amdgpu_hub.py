@@ -10,10 +10,10 @@ from emulator.amdgpu import hub as hub_module
 from emulator.amdgpu.hub_memory import HubMemory
 from emulator.amdgpu.seams import PageFault
 from emulator.amdgpu.tlb import TRANSLATIONS
+from sdk.facts.registers import FactError
 from tests.unit.amdgpu_bench import SRAM
 from tests.unit.amdgpu_hub_bench import DUMMY, EXECUTE, FB_BASE, READ, ROOT, RWX, SCRATCH, START, WRITE, Bench
 from usbgpu.amd.facts import pages
-from usbgpu.amd.facts.describe import FactError
 
 CHIPS = ("gfx1100", "gfx1201")
 BLOCKS = ("GC", "MMHUB")

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.amdgpu.pm4 import EOP_CLOCKS
+from sdk.facts.registers import FactError
 from tests.unit import amdgpu_bench
 from tests.unit.amdgpu_queues import (
     BUFFER,
@@ -25,7 +26,6 @@ from tests.unit.amdgpu_queues import (
 )
 from usbgpu.amd.facts import interrupts as ih
 from usbgpu.amd.facts import pm4
-from usbgpu.amd.facts.describe import FactError
 
 BAD_OPCODE = (ih.CLIENTS["GRBM_CP"], ih.SOURCES["CP_BAD_OPCODE_ERROR"])
 

@@ -74,11 +74,11 @@ class Bench(bench.Noticed):
 
     def queue(self, command: bytes, number: int, *, buffer: int = COMMAND, fence: int = FENCE) -> None:
         """Put a frame into the ring; nothing is started."""
-        data = facts.COMMAND_BUFFER.pack({"cmd_id": number})
+        data = facts.COMMAND_BUFFER.pack(cmd_id=number)
         self.context.vram.write(buffer, data[:28] + command + data[28 + len(command) :])
         self.fence += 1
         frame = {"cmd_buf_addr_lo": buffer, "fence_addr_lo": fence, "fence_value": self.fence}
-        self.context.vram.write(RING + self.read(67) * 4, facts.FRAME.pack(frame))
+        self.context.vram.write(RING + self.read(67) * 4, facts.FRAME.pack(**frame))
 
     def submit(
         self, command: bytes, number: int, *, buffer: int = COMMAND, fence: int = FENCE
@@ -90,7 +90,7 @@ class Bench(bench.Noticed):
 
     def response(self) -> dict[str, int]:
         return facts.RESPONSE.unpack(
-            self.context.vram.read(COMMAND + facts.COMMAND_BUFFER.offsets["resp"], 96)
+            self.context.vram.read(COMMAND + facts.COMMAND_BUFFER.offset("resp"), 96)
         )
 
     def fence_value(self) -> int:
@@ -99,11 +99,11 @@ class Bench(bench.Noticed):
     def toc(self) -> dict[str, int]:
         self.context.vram.write(MSG1, self.blobs["TOC"])
         command = {"toc_phy_addr_lo": MSG1, "toc_size": len(self.blobs["TOC"])}
-        return self.submit(facts.LOAD_TOC.pack(command), COMMANDS["LOAD_TOC"])
+        return self.submit(facts.LOAD_TOC.pack(**command), COMMANDS["LOAD_TOC"])
 
     def tmr(self, address: int = TMR, size: int = facts.TMR_MAXIMUM) -> dict[str, int]:
         command = {"buf_phy_addr_lo": address, "buf_size": size, "tmr_flags": 2}
-        return self.submit(facts.SETUP_TMR.pack(command), COMMANDS["SETUP_TMR"])
+        return self.submit(facts.SETUP_TMR.pack(**command), COMMANDS["SETUP_TMR"])
 
     def firmware(self, name: str, blob: bytes | None = None, size: int | None = None) -> dict[str, int]:
         data = self.blobs[name.replace("_P0_", "_").replace("_P3_", "_")] if blob is None else blob
@@ -113,7 +113,7 @@ class Bench(bench.Noticed):
             "fw_size": len(data) if size is None else size,
             "fw_type": FW_TYPES[name],
         }
-        return self.submit(facts.LOAD_IP_FW.pack(command), COMMANDS["LOAD_IP_FW"])
+        return self.submit(facts.LOAD_IP_FW.pack(**command), COMMANDS["LOAD_IP_FW"])
 
     def autoload(self, without: Collection[str] = ()) -> None:
         """All that comes after `boot`."""
@@ -212,7 +212,7 @@ def test_the_ring_wraps() -> None:
     card.boot()
     card.ring(size=0x100)  # four frames
     for count in range(1, 10):
-        card.queue(facts.LOAD_TOC.pack({}), COMMANDS["DESTROY_TMR"])
+        card.queue(facts.LOAD_TOC.pack(), COMMANDS["DESTROY_TMR"])
         card.write(67, (card.read(67) + 16) % 0x40)
         card.wait()
         assert card.fence_value() == count
@@ -224,14 +224,14 @@ def test_commands_queue_up() -> None:
     card.boot()
     card.ring()
     for frame in range(3):
-        data = facts.COMMAND_BUFFER.pack({"cmd_id": COMMANDS["DESTROY_TMR"]})
+        data = facts.COMMAND_BUFFER.pack(cmd_id=COMMANDS["DESTROY_TMR"])
         card.context.vram.write(COMMAND + frame * 0x1000, data)
         entry = {
             "cmd_buf_addr_lo": COMMAND + frame * 0x1000,
             "fence_addr_lo": FENCE + 4 * frame,
             "fence_value": 7,
         }
-        card.context.vram.write(RING + 64 * frame, facts.FRAME.pack(entry))
+        card.context.vram.write(RING + 64 * frame, facts.FRAME.pack(**entry))
     card.write(67, 48)
     card.wait()
     assert card.context.vram.read(FENCE, 12) == b"\7\0\0\0" * 3
@@ -440,9 +440,9 @@ def test_commands_that_are_refused_say_so_in_their_status() -> None:
     assert card.firmware("SMU", size=0)["status"] == STATUS["BAD_PARAMETERS"]
     assert card.firmware("SMU", card.blobs["IMU_D"])["status"] == STATUS["SECURITY"]
     assert card.firmware("SMU", card.blobs["SMU"][:-4])["status"] == STATUS["SECURITY"]
-    bad = facts.LOAD_IP_FW.pack({"fw_phy_addr_hi": 1, "fw_size": 0x1000, "fw_type": FW_TYPES["SMU"]})
+    bad = facts.LOAD_IP_FW.pack(fw_phy_addr_hi=1, fw_size=0x1000, fw_type=FW_TYPES["SMU"])
     assert card.submit(bad, COMMANDS["LOAD_IP_FW"])["status"] == STATUS["ACCESS_DENIED"]
-    odd = facts.LOAD_IP_FW.pack({"fw_phy_addr_lo": MSG1, "fw_size": 0x1000, "fw_type": 200})
+    odd = facts.LOAD_IP_FW.pack(fw_phy_addr_lo=MSG1, fw_size=0x1000, fw_type=200)
     assert card.submit(odd, COMMANDS["LOAD_IP_FW"])["status"] == STATUS["NOT_SUPPORTED"]
     card.toc()
     assert card.tmr(TMR + 0x1000)["status"] == STATUS["BAD_PARAMETERS"]
@@ -636,9 +636,7 @@ def test_firmware_of_blocks_that_are_not_modelled_is_taken(chip: str) -> None:
         card.tmr()
     for name in ("CP_MES", "RS64_KIQ", "VCN0_RAM", "DMUB", "PPTABLE"):
         card.context.vram.write(MSG1, b"not a blob")
-        command = facts.LOAD_IP_FW.pack(
-            {"fw_phy_addr_lo": MSG1, "fw_size": 0x1000, "fw_type": FW_TYPES[name]}
-        )
+        command = facts.LOAD_IP_FW.pack(fw_phy_addr_lo=MSG1, fw_size=0x1000, fw_type=FW_TYPES[name])
         assert card.submit(command, COMMANDS["LOAD_IP_FW"])["status"] == STATUS["SUCCESS"]
     assert card.findings == ""
 

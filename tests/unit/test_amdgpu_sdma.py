@@ -12,9 +12,9 @@ from emulator.amdgpu.sdma_packets import atomic
 from emulator.amdgpu.seams import Extent, PageFault
 from emulator.core.clock import clocks
 from emulator.pcie.function import UnsupportedRequest
+from sdk.facts.registers import FactError
 from tests.unit.amdgpu_bench import SRAM, context, read, run, write
 from usbgpu.amd.facts import sdma
-from usbgpu.amd.facts.describe import FactError
 from usbgpu.amd.facts.sdma import PACKETS
 
 RING, RING_DWORDS, RPTR, WPTR = 0x1_0000, 1 << 10, 0x8000, 0x8008

@@ -10,14 +10,15 @@ import pytest
 from emulator.core import bus as bus_module
 from emulator.core.bus import Bus, Unmodelled
 from emulator.core.clock import Scheduler
-from firmware.asm2464pd.describe import Access, Evidence, Field, Map, Memory, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Map, Memory, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 X = Space.XDATA
 TRACE = Evidence.TRACE
 
 
-def register(name: str, address: int, access: Access = Access.RW, **rest: object) -> Register:
-    return Register(name, X, address, rest.pop("evidence", TRACE), "", access=access, **rest)  # type: ignore[arg-type]
+def register(name: str, address: int, access: Access = Access.RW, **rest: object) -> ByteRegister:
+    return ByteRegister(name, X, address, rest.pop("evidence", TRACE), "", access=access, **rest)  # type: ignore[arg-type]
 
 
 PLAIN = register("PLAIN", 0x9000, reset=0x5A)
@@ -69,7 +70,7 @@ def test_storage_begins_at_the_reset_value(bus: Bus) -> None:
     ],
 )
 def test_access_kind_decides_what_a_write_leaves(
-    bus: Bus, entry: Register, before: int, written: int, after: int
+    bus: Bus, entry: ByteRegister, before: int, written: int, after: int
 ) -> None:
     bus.set(entry, before)
     bus.cpu_write(X, entry.address, written)
@@ -209,8 +210,8 @@ def test_cancelled_events_do_not_pile_up() -> None:
 
 
 def test_special_function_registers_are_questioned_like_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    known = Register("CPU_KNOWN", Space.SFR, 0xA8, TRACE, "")
-    guess = Register("CPU_GUESS", Space.SFR, 0xA0, Evidence.GUESS, "")
+    known = ByteRegister("CPU_KNOWN", Space.SFR, 0xA8, TRACE, "")
+    guess = ByteRegister("CPU_GUESS", Space.SFR, 0xA0, Evidence.GUESS, "")
     bus = Bus(Map((known, guess), ()), Scheduler())
     assert bus.questionable_sfrs == set(range(0x80, 0x100)) - {0xA8}
     bus.program_counter = lambda: 0x1234

@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from firmware.asm2464pd import bot, phy, wire
-from firmware.asm2464pd.describe import Access, Evidence, FactError, Field, Map, Memory, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Map, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS, memory
 from firmware.asm2464pd.requests import REQUESTS, VENDOR_OUT, VendorRequest
-from firmware.asm2464pd.structure import Malformed, Member, Struct
+from sdk.facts.registers import Access, Evidence, FactError, Field
+from sdk.facts.structures import Malformed, Member, Struct
 
 
 def register(name="ONE", address=0x9000, **rest):
-    return Register(name, Space.XDATA, address, Evidence.TRACE, "a register", **rest)
+    return ByteRegister(name, Space.XDATA, address, Evidence.TRACE, "a register", **rest)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def register(name="ONE", address=0x9000, **rest):
     [
         (lambda: register("lower"), "named like a C macro"),
         (lambda: register(address=0xFFFF, size=2), "outside xdata"),
-        (lambda: Register("S", Space.SFR, 0x100, Evidence.TRACE, ""), "outside sfr"),
+        (lambda: ByteRegister("S", Space.SFR, 0x100, Evidence.TRACE, ""), "outside sfr"),
         (lambda: register(reset=0x100), "does not fit 8 bits"),
         (lambda: register(fields=(Field("A", 0, 3), Field("B", 2))), "overlaps another field"),
         (lambda: register(fields=(Field("A", 7, 2),)), "outside the register"),
@@ -188,8 +189,8 @@ def test_a_tlp_result_has_its_fields_where_hosts_look():
     result = wire.TLP_RESULT.unpack(reply)
     completion = wire.TLP_RESULT.member("completion")
     assert result["data"] == 0x12345678
-    assert completion.bits("STATUS").get(result["completion"]) == 1
-    assert completion.bits("BYTE_COUNT").get(result["completion"]) == 4
+    assert completion.field("STATUS").get(result["completion"]) == 1
+    assert completion.field("BYTE_COUNT").get(result["completion"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -210,5 +211,5 @@ def test_bytes_that_do_not_fit_are_refused_member_by_member(attempt, complaint):
 
 
 def test_an_unknown_member_is_a_mistake_of_the_caller():
-    with pytest.raises(KeyError, match="CSW has no member colour"):
+    with pytest.raises(FactError, match="CSW has no member colour"):
         wire.CSW.pack(colour=1)

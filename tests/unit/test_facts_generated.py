@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 from firmware.asm2464pd import generate, header, wire
-from firmware.asm2464pd.describe import FactError, Field, Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.requests import REQUESTS
+from sdk.facts.registers import FactError, Field
 
 PROGRAM = """
 #include "asm2464pd.h"
@@ -41,7 +42,7 @@ def test_check_tells_a_stale_file_by_its_exit_status(monkeypatch, tmp_path, caps
 
 def test_two_facts_with_one_c_name_are_refused(monkeypatch):
     clash = next(register for register in ASM2464PD if register.name == "EP0_PHASE")
-    field = Register("EP0", clash.space, 0x9200, clash.evidence, "", fields=(Field("PHASE", 0),))
+    field = ByteRegister("EP0", clash.space, 0x9200, clash.evidence, "", fields=(Field("PHASE", 0),))
     monkeypatch.setattr(header, "BLOCKS", {"cpu": (), "usb": (clash, field)})
     with pytest.raises(FactError, match="EP0_PHASE: two facts make this C name"):
         header.c_header()

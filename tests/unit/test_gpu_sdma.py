@@ -3,8 +3,8 @@
 import pytest
 
 from sdk.errors import InternalError
+from sdk.facts.registers import FactError
 from usbgpu.amd.facts import sdma
-from usbgpu.amd.facts.describe import FactError
 from usbgpu.amd.sdma import COPY_LIMIT, WRITE_LIMIT, Program
 
 

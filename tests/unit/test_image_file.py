@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from emulator.image_file import Kind, load, locate
 from firmware.asm2464pd import flash_layout, image
-from firmware.asm2464pd.structure import Malformed
 from sdk.errors import InvalidInput
+from sdk.facts.structures import Malformed
 
 BODY = b"\x02\x00\x03" + bytes(range(256)) * 3
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from firmware.asm2464pd import commands, generate, protocol
-from firmware.asm2464pd.describe import FactError
+from sdk.facts.registers import FactError
 from tests.protocol_page import Page, sealed, sums
 
 

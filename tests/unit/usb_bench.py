@@ -9,7 +9,7 @@ from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, clocks
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import phy
-from firmware.asm2464pd.describe import Memory, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, interrupts, usb
 
 SPEEDS = (Speed.SUPER_PLUS, Speed.HIGH)
@@ -53,17 +53,17 @@ class Bench:
 
     # -- the CPU ----------------------------------------------------------------------------------------
 
-    def read(self, register: Register) -> int:
+    def read(self, register: ByteRegister) -> int:
         return sum(
             self.bus.cpu_read(register.space, address) << register.shift(address)
             for address in register.addresses
         )
 
-    def write(self, register: Register, value: int) -> None:
+    def write(self, register: ByteRegister, value: int) -> None:
         for address in register.addresses:
             self.bus.cpu_write(register.space, address, value >> register.shift(address) & 0xFF)
 
-    def update(self, register: Register, clear: int = 0, put: int = 0) -> None:
+    def update(self, register: ByteRegister, clear: int = 0, put: int = 0) -> None:
         self.write(register, self.read(register) & ~clear | put)
 
     def peek(self, memory: Memory, size: int) -> bytes:
@@ -105,7 +105,7 @@ class Bench:
         self.write(usb.USB_MODE, 0)
         self.write(usb.USB_PHY_CONTROL, 0x10)
 
-    def acknowledge(self, *registers: Register) -> None:
+    def acknowledge(self, *registers: ByteRegister) -> None:
         """Write back what an event register reads."""
         for register in registers:
             self.write(register, self.read(register))

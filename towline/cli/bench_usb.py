@@ -206,7 +206,7 @@ def _constants() -> str:
             name,
             *(_value(value) for value in constant.value),
             f"{constant.unit} {constant.what}",
-            constant.grade,
+            constant.grade.value,
         )
         for name, constant in CONSTANTS.items()
     ]

@@ -77,7 +77,7 @@ def _build(output: str | None, console: Console) -> Result:
 def _wrap(path: Path, output: str) -> Result:
     from emulator import image_file
     from firmware.asm2464pd.image import body, wrap
-    from firmware.asm2464pd.structure import Malformed
+    from sdk.facts.structures import Malformed
 
     require_directory(output)
     loaded = image_file.load(path)

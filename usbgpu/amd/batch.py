@@ -118,7 +118,7 @@ class Batch:
     def set(self, block: str, name: str, **fields: int) -> None:
         """Replace fields of a register and leave the others as they are. Raises FactError."""
         register = self.card.chip.register(block, name)
-        mask = register.pack(0, **{field: (1 << register.fields[field].width) - 1 for field in fields})
+        mask = sum(register[field] for field in fields)
         address = self._register(block, name)
         self._list(24, 0, name).modify(address, register.pack(0, **fields), mask)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sdk.errors import EnvironmentMissing, TowlineError
+from sdk.facts.structures import Malformed
 from usbgpu.amd.facts import firmware as facts
 from usbgpu.amd.facts.chips import Chip
-from usbgpu.amd.facts.describe import FactError
 
 DIRECTORY = Path("/lib/firmware/amdgpu")
 """Where distributions put them."""
@@ -98,7 +98,7 @@ def load(chip: Chip, directory: Path | None = None) -> Firmware:
             parts, start = _parse(chip, file, data)
             for name, blob in parts.items():
                 _check(chip, name, blob)
-        except (_Bad, FactError) as problem:
+        except (_Bad, Malformed) as problem:
             raise InvalidFirmware(
                 str(problem),
                 where=str(path),
@@ -185,7 +185,7 @@ def _parse(chip: Chip, file: facts.File, data: bytes) -> tuple[dict[str, bytes],
     """The blobs of a file, and where its processor starts, if it is of one."""
     if len(data) < facts.COMMON.size:
         raise _Bad(f"{len(data)} bytes are no firmware")
-    common = facts.COMMON.unpack(data)
+    common = facts.COMMON.unpack_from(data)
     if common["size_bytes"] != len(data):
         raise _Bad(f"it has {len(data)} bytes, {common['size_bytes']} by its header: cut short, or altered")
     version = (file.header[0], common["header_version_major"], common["header_version_minor"])
@@ -222,7 +222,7 @@ def _bins(
     if count > 64:
         raise _Bad(f"it lists {count} parts")
     for index in range(count):
-        entry = facts.PSP_BIN.unpack(data[start + index * facts.PSP_BIN.size :])
+        entry = facts.PSP_BIN.unpack_from(data, start + index * facts.PSP_BIN.size)
         place = common["ucode_array_offset_bytes"] + entry["offset_bytes"], entry["size_bytes"]
         if entry["fw_type"] in facts.PSP_BINS:
             yield facts.PSP_BINS[entry["fw_type"]], place
@@ -235,7 +235,7 @@ def _check(chip: Chip, name: str, blob: bytes) -> None:
     """Whether a blob is what its place in the file says. Raises _Bad."""
     if len(blob) < facts.SIGNED_EXTRA:
         raise _Bad(f"{name} has {len(blob)} bytes: no room for a signature")
-    header = facts.SIGNED_HEADER.unpack(blob)
+    header = facts.SIGNED_HEADER.unpack_from(blob)
     if header["signed_bytes"] + facts.SIGNED_EXTRA > len(blob):
         raise _Bad(f"{name} is cut short: it has {len(blob)} bytes")
     kind = facts.SDMA_KINDS[chip.generation] if name == "SDMA_UCODE_TH0" else facts.KINDS.get(name)

@@ -38,7 +38,7 @@ def select(batch: Batch, *, me: int = 0, pipe: int = 0, queue: int = 0, vmid: in
 
 def wait_for_engines(batch: Batch) -> None:
     """Wait until autoload is done."""
-    done = batch.card.chip.register("GC", "RLC_RLCS_BOOTLOAD_STATUS").fields["BOOTLOAD_COMPLETE"].mask
+    done = batch.card.chip.register("GC", "RLC_RLCS_BOOTLOAD_STATUS")["BOOTLOAD_COMPLETE"]
     batch.wait("GC", "RLC_RLCS_BOOTLOAD_STATUS", done, done, AUTOLOAD_TIME, what="engines started by the RLC")
     batch.wait("GC", "CP_STAT", 0, seconds=AUTOLOAD_TIME, what="command processor idle")
 
@@ -123,7 +123,7 @@ def gate_clocks(batch: Batch) -> None:
         batch.write("MMHUB", "MM_ATC_L2_MISC_CG", 0xC_0000)
     safe = batch.card.chip.register("GC", "RLC_SAFE_MODE")
     batch.write("GC", safe.name, safe.pack(CMD=1, MESSAGE=1))
-    batch.wait("GC", safe.name, 0, safe.fields["CMD"].mask)
+    batch.wait("GC", safe.name, 0, safe["CMD"])
     batch.set(
         "GC", "RLC_CGCG_CGLS_CTRL",
         CGCG_EN=1, CGLS_EN=1, CGLS_REP_COMPANSAT_DELAY=0xF, CGCG_GFX_IDLE_THRESHOLD=0x36,

@@ -198,7 +198,7 @@ class Programs:
         wave = scratch_wave(launch)
         # WAVES counts those of one shader engine (Mesa for gfx11 on).
         waves = scratch.size // wave // self._card.chip.shader_engines
-        size = ring.pack(WAVES=min(waves, ring.fields["WAVES"].mask), WAVESIZE=wave // SCRATCH_UNIT)
+        size = ring.pack(WAVES=min(waves, ring["WAVES"]), WAVESIZE=wave // SCRATCH_UNIT)
         return [
             *self.registers("COMPUTE_TMPRING_SIZE", size),
             *self.registers("COMPUTE_DISPATCH_SCRATCH_BASE_LO", *_halves(scratch.address >> 8)),

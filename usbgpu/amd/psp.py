@@ -33,7 +33,7 @@ BUFFERS, BUFFER = layout.PSP + RING_SIZE, 4 << 10
 """Command buffers, one for each command of a boot, and the distance between them."""
 FENCE = layout.PSP + layout.PSP_SIZE - BUFFER
 """Where the ring's fence is written."""
-RESPONSE = facts.COMMAND_BUFFER.offsets["resp"]
+RESPONSE = facts.COMMAND_BUFFER.offset("resp")
 
 READY_MASK = facts.READY | 0xFF
 """Of C2PMSG_35: bits 7:0 are an error."""
@@ -162,11 +162,11 @@ class Psp:
             where = {"fw_phy_addr_lo": piece.address & 0xFFFF_FFFF, "fw_phy_addr_hi": piece.address >> 32}
             if piece.what == "TOC":
                 place = {name.replace("fw_", "toc_"): value for name, value in where.items()}
-                toc = facts.LOAD_TOC.pack({**place, "toc_size": len(piece.blob)})
+                toc = facts.LOAD_TOC.pack(**place, toc_size=len(piece.blob))
                 self._submit(batch, "LOAD_TOC", toc)
                 continue
             kind = facts.FW_TYPES[piece.what.replace("_STACK", "_P0_STACK")]
-            body = facts.LOAD_IP_FW.pack({**where, "fw_size": len(piece.blob), "fw_type": kind})
+            body = facts.LOAD_IP_FW.pack(**where, fw_size=len(piece.blob), fw_type=kind)
             self._submit(batch, "LOAD_IP_FW", body, piece.what)
             if piece.what == "SMU" and self.needs_tmr:
                 self._set_up_tmr(batch)
@@ -251,7 +251,7 @@ class Psp:
             "tmr_flags": 2,
             "system_phy_addr_lo": layout.TMR,
         }
-        self._submit(batch, "SETUP_TMR", facts.SETUP_TMR.pack(body))
+        self._submit(batch, "SETUP_TMR", facts.SETUP_TMR.pack(**body))
 
     def _submit(self, batch: Batch, command: str, body: bytes, what: str = "") -> int:
         """Have a command done: its number."""
@@ -260,8 +260,8 @@ class Psp:
         place, fence = self._vram + _buffer(number), self._vram + FENCE
         if _buffer(number) >= FENCE or (number + 1) * facts.FRAME.size >= RING_SIZE:
             raise InternalError("more PSP commands than a boot has")
-        start = facts.COMMAND_BUFFER.offsets["cmd"]
-        head = facts.COMMAND_BUFFER.pack({"cmd_id": facts.COMMANDS[command]})[:start]
+        start = facts.COMMAND_BUFFER.offset("cmd")
+        head = facts.COMMAND_BUFFER.pack(cmd_id=facts.COMMANDS[command])[:start]
         batch.store(_buffer(number), (head + body).ljust(64, b"\0"))  # no command reads further
         batch.store(_buffer(number) + RESPONSE, bytes(4))
         frame = {
@@ -271,7 +271,7 @@ class Psp:
             "fence_addr_hi": fence >> 32,
             "fence_value": number + 1,
         }
-        batch.store(RING + number * facts.FRAME.size, facts.FRAME.pack(frame))
+        batch.store(RING + number * facts.FRAME.size, facts.FRAME.pack(**frame))
         batch.flush_hdp()
         batch.write("MP", mailbox(self._card, 67), (number + 1) * facts.FRAME.size // 4)
         name = self._commands[number]

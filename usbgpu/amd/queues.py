@@ -210,7 +210,7 @@ class ComputeQueue(Queue):
         """Describe the queue to the command processor; it is idle, or has never been there."""
         self.restart(batch)
         batch.clear(EOP, EOP_SIZE)
-        described = mqd.MQDS[self.card.chip.generation].pack(self._members())
+        described = mqd.MQDS[self.card.chip.generation].pack(**self._members())
         batch.store(MQD, described)
         batch.flush_hdp()
         registers = self.card.chip.blocks["GC"].registers

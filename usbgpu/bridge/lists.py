@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from firmware.asm2464pd import commands as facts
 from firmware.asm2464pd import requests
 from firmware.asm2464pd.command_list import REFUSED, SECTOR, SYNC_PACKET, CommandList, Failure, ListError
-from firmware.asm2464pd.structure import Malformed
 from sdk.errors import DeviceFailed, UsageError
+from sdk.facts.structures import Malformed
 from usbgpu.bridge.base import DAMAGED, PIECE, BaseBridge, patience
 from usbgpu.bridge.seam import ListFailed, Reply
 from usbgpu.transport import Disconnected, Pending, Transport, WireFailed

@@ -18,7 +18,7 @@ from firmware.asm2464pd.commands import (
     PAYLOAD_HEADER,
     RESULT_TRAILER,
 )
-from firmware.asm2464pd.structure import Malformed
+from sdk.facts.structures import Malformed
 from usbgpu.conform.check import Bench, equal, fail, require
 
 PATIENCE = 5.0

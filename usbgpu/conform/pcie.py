@@ -82,8 +82,8 @@ def status(bench: Bench) -> Completion:
     completion = TLP_RESULT.member("completion")
     return Completion(
         found["data"],
-        completion.bits("STATUS").get(found["completion"]),
-        completion.bits("BYTE_COUNT").get(found["completion"]),
+        completion.field("STATUS").get(found["completion"]),
+        completion.field("BYTE_COUNT").get(found["completion"]),
         bool(found["has_data"] & 1),
         found["status"],
     )

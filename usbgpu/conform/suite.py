@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from firmware.asm2464pd.structure import Malformed
 from sdk.errors import DeviceFailed, UsageError
+from sdk.facts.structures import Malformed
 from usbgpu import transport
 from usbgpu.conform import descriptors, faults, list_faults, lists, standard, storage, vendor
 from usbgpu.conform.check import Bench, Check, Failed

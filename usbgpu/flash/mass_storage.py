@@ -7,9 +7,9 @@ ways back into step after a stall (6.6, 6.7). Data stages here are all or nothin
 from __future__ import annotations
 
 from firmware.asm2464pd.bot import CDB_SIZE, Command
-from firmware.asm2464pd.structure import Malformed
 from firmware.asm2464pd.wire import CBW, CSW
 from sdk.errors import DeviceFailed
+from sdk.facts.structures import Malformed
 from usbgpu.transport import Stalled, Transport
 
 COMMAND_SECONDS = 5.0
@@ -87,7 +87,7 @@ class MassStorage:
         """One command: what came, status, and residue."""
         device = self._device
         self._tag = self._tag % 0xFFFF_FFFF + 1
-        towards_host = CBW.member("flags").bits("IN").mask if wanted else 0
+        towards_host = CBW.member("flags").field("IN").mask if wanted else 0
         block = CBW.pack(
             tag=self._tag,
             data_transfer_length=len(data) or wanted,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmware.asm2464pd import requests
-from firmware.asm2464pd.describe import Register
+from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import flash as regs
 from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
 from firmware.asm2464pd.registers.system import SYS_AUX, SYS_CPU_STATUS
@@ -85,12 +85,12 @@ class Xdata:
         request = requests.XDATA_WRITE
         self._device.control_out(request.request_type, request.code, address, value)
 
-    def set(self, register: Register, value: int) -> None:
+    def set(self, register: ByteRegister, value: int) -> None:
         """A register, byte by byte in order of address."""
         for address in register.addresses:
             self.write(address, value >> register.shift(address) & 0xFF)
 
-    def get(self, register: Register) -> int:
+    def get(self, register: ByteRegister) -> int:
         """A register of one byte."""
         return self.read(register.address, 1)[0]
 

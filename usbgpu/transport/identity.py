@@ -18,8 +18,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.structure import Malformed
 from sdk.errors import DeviceFailed
+from sdk.facts.structures import Malformed
 
 if TYPE_CHECKING:
     from usbgpu.transport.device import Speed, Transport

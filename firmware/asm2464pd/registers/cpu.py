@@ -6,22 +6,27 @@ the chip uses is graded "trace"; the rest is the MCS-51's, and nothing contradic
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _MANUAL = "MCS-51 manual, special function registers"
 _FIRMWARE = "open firmware, compiler's start-up and interrupt code"
 
-CPU_P0 = Register(
+CPU_P0 = ByteRegister(
     "CPU_P0", Space.SFR, 0x80, Evidence.INFERRED, "Port 0; storage here: no pin is known to be on it.",
     reset=0xFF, source=_MANUAL,
 )  # fmt: skip
-CPU_SP = Register(
+CPU_SP = ByteRegister(
     "CPU_SP", Space.SFR, 0x81, Evidence.TRACE, "Stack pointer: IRAM address of the last byte pushed.",
     reset=0x07, source=_FIRMWARE,
 )  # fmt: skip
-CPU_DPL = Register("CPU_DPL", Space.SFR, 0x82, Evidence.TRACE, "Data pointer, bits 7:0.", source=_FIRMWARE)
-CPU_DPH = Register("CPU_DPH", Space.SFR, 0x83, Evidence.TRACE, "Data pointer, bits 15:8.", source=_FIRMWARE)
-CPU_PCON = Register(
+CPU_DPL = ByteRegister(
+    "CPU_DPL", Space.SFR, 0x82, Evidence.TRACE, "Data pointer, bits 7:0.", source=_FIRMWARE
+)
+CPU_DPH = ByteRegister(
+    "CPU_DPH", Space.SFR, 0x83, Evidence.TRACE, "Data pointer, bits 15:8.", source=_FIRMWARE
+)
+CPU_PCON = ByteRegister(
     "CPU_PCON", Space.SFR, 0x87, Evidence.INFERRED, "Power control; the idle mode is not modelled.",
     fields=(
         Field("IDL", 0, doc="Idle until an interrupt."),
@@ -32,7 +37,7 @@ CPU_PCON = Register(
     ),
     source=_MANUAL,
 )  # fmt: skip
-CPU_TCON = Register(
+CPU_TCON = ByteRegister(
     "CPU_TCON", Space.SFR, 0x88, Evidence.TRACE, "Timers 0 and 1, external interrupts.",
     fields=(
         Field("IT0", 0, doc="INT0 by falling edge; else by level."),
@@ -47,7 +52,7 @@ CPU_TCON = Register(
     source=_FIRMWARE,
 )  # fmt: skip
 _MODES = {0: "13 bits", 1: "16 bits", 2: "8 bits, reloaded", 3: "split (timer 0), stopped (timer 1)"}
-CPU_TMOD = Register(
+CPU_TMOD = ByteRegister(
     "CPU_TMOD", Space.SFR, 0x89, Evidence.INFERRED, "Modes of timers 0 and 1; one count is 12 clocks.",
     fields=(
         Field("M0", 0, 2, "Mode of timer 0.", values=_MODES),
@@ -59,24 +64,24 @@ CPU_TMOD = Register(
     ),
     source=_MANUAL,
 )  # fmt: skip
-CPU_TL0 = Register("CPU_TL0", Space.SFR, 0x8A, Evidence.INFERRED, "Timer 0, bits 7:0.", source=_MANUAL)
-CPU_TL1 = Register("CPU_TL1", Space.SFR, 0x8B, Evidence.INFERRED, "Timer 1, bits 7:0.", source=_MANUAL)
-CPU_TH0 = Register("CPU_TH0", Space.SFR, 0x8C, Evidence.INFERRED, "Timer 0, bits 15:8.", source=_MANUAL)
-CPU_TH1 = Register("CPU_TH1", Space.SFR, 0x8D, Evidence.INFERRED, "Timer 1, bits 15:8.", source=_MANUAL)
-CPU_P1 = Register(
+CPU_TL0 = ByteRegister("CPU_TL0", Space.SFR, 0x8A, Evidence.INFERRED, "Timer 0, bits 7:0.", source=_MANUAL)
+CPU_TL1 = ByteRegister("CPU_TL1", Space.SFR, 0x8B, Evidence.INFERRED, "Timer 1, bits 7:0.", source=_MANUAL)
+CPU_TH0 = ByteRegister("CPU_TH0", Space.SFR, 0x8C, Evidence.INFERRED, "Timer 0, bits 15:8.", source=_MANUAL)
+CPU_TH1 = ByteRegister("CPU_TH1", Space.SFR, 0x8D, Evidence.INFERRED, "Timer 1, bits 15:8.", source=_MANUAL)
+CPU_P1 = ByteRegister(
     "CPU_P1", Space.SFR, 0x90, Evidence.INFERRED, "Port 1; storage here.", reset=0xFF, source=_MANUAL
 )
-CPU_DPX = Register(
+CPU_DPX = ByteRegister(
     "CPU_DPX", Space.SFR, 0x93, Evidence.TRACE, "Which 64 KiB space MOVX reaches.",
     fields=(Field("PLANE", 0, values={0: "XDATA", 1: "PHY and PCIe switch registers"}),),
     source="open firmware, PHY access",
 )  # fmt: skip
-CPU_CODE_BANK = Register(
+CPU_CODE_BANK = ByteRegister(
     "CPU_CODE_BANK", Space.SFR, 0x96, Evidence.TRACE, "Which code stands at 0x8000 to 0xFFFF.",
     fields=(Field("BANK", 0),),
     source="open firmware, start-up code and image splitter; the vendor firmware's bank trampolines",
 )  # fmt: skip
-CPU_SCON = Register(
+CPU_SCON = ByteRegister(
     "CPU_SCON", Space.SFR, 0x98, Evidence.INFERRED, "Serial port control.",
     fields=(
         Field("RI", 0, doc="A byte has arrived."),
@@ -89,16 +94,16 @@ CPU_SCON = Register(
     ),
     source=_MANUAL,
 )  # fmt: skip
-CPU_SBUF = Register(
+CPU_SBUF = ByteRegister(
     "CPU_SBUF", Space.SFR, 0x99, Evidence.INFERRED, "Serial data: a read gives what arrived, a write sends.",
     access=Access.FIFO, source=_MANUAL,
 )  # fmt: skip
-CPU_P2 = Register(
+CPU_P2 = ByteRegister(
     "CPU_P2", Space.SFR, 0xA0, Evidence.GUESS,
     "Port 2. That it is bits 15:8 of the address of MOVX by R0 or R1, as on any MCS-51, is not known here.",
     reset=0xFF, source=_MANUAL,
 )  # fmt: skip
-CPU_IE = Register(
+CPU_IE = ByteRegister(
     "CPU_IE", Space.SFR, 0xA8, Evidence.TRACE, "Interrupt enables.",
     fields=(
         Field("EX0", 0, doc="INT0: the chip's first interrupt summary."),
@@ -111,10 +116,10 @@ CPU_IE = Register(
     ),
     source=_FIRMWARE,
 )  # fmt: skip
-CPU_P3 = Register(
+CPU_P3 = ByteRegister(
     "CPU_P3", Space.SFR, 0xB0, Evidence.INFERRED, "Port 3; storage here.", reset=0xFF, source=_MANUAL
 )
-CPU_IP = Register(
+CPU_IP = ByteRegister(
     "CPU_IP", Space.SFR, 0xB8, Evidence.INFERRED, "Interrupt priorities: 1 is high.",
     fields=(
         Field("PX0", 0),
@@ -126,7 +131,7 @@ CPU_IP = Register(
     ),
     source=_MANUAL,
 )  # fmt: skip
-CPU_T2CON = Register(
+CPU_T2CON = ByteRegister(
     "CPU_T2CON", Space.SFR, 0xC8, Evidence.INFERRED, "Timer 2 control.",
     fields=(
         Field("CP_RL2", 0, doc="Capture instead of reload."),
@@ -140,15 +145,15 @@ CPU_T2CON = Register(
     ),
     source=_MANUAL,
 )  # fmt: skip
-CPU_RCAP2L = Register(
+CPU_RCAP2L = ByteRegister(
     "CPU_RCAP2L", Space.SFR, 0xCA, Evidence.INFERRED, "Timer 2's reload value, bits 7:0.", source=_MANUAL
 )
-CPU_RCAP2H = Register(
+CPU_RCAP2H = ByteRegister(
     "CPU_RCAP2H", Space.SFR, 0xCB, Evidence.INFERRED, "Timer 2's reload value, bits 15:8.", source=_MANUAL
 )
-CPU_TL2 = Register("CPU_TL2", Space.SFR, 0xCC, Evidence.INFERRED, "Timer 2, bits 7:0.", source=_MANUAL)
-CPU_TH2 = Register("CPU_TH2", Space.SFR, 0xCD, Evidence.INFERRED, "Timer 2, bits 15:8.", source=_MANUAL)
-CPU_PSW = Register(
+CPU_TL2 = ByteRegister("CPU_TL2", Space.SFR, 0xCC, Evidence.INFERRED, "Timer 2, bits 7:0.", source=_MANUAL)
+CPU_TH2 = ByteRegister("CPU_TH2", Space.SFR, 0xCD, Evidence.INFERRED, "Timer 2, bits 15:8.", source=_MANUAL)
+CPU_PSW = ByteRegister(
     "CPU_PSW", Space.SFR, 0xD0, Evidence.TRACE, "Program status.",
     fields=(
         Field("P", 0, doc="Odd number of ones in ACC; a write does not reach it.", access=Access.RO),
@@ -161,5 +166,5 @@ CPU_PSW = Register(
     ),
     source=_FIRMWARE,
 )  # fmt: skip
-CPU_ACC = Register("CPU_ACC", Space.SFR, 0xE0, Evidence.TRACE, "Accumulator.", source=_FIRMWARE)
-CPU_B = Register("CPU_B", Space.SFR, 0xF0, Evidence.TRACE, "B register of MUL and DIV.", source=_FIRMWARE)
+CPU_ACC = ByteRegister("CPU_ACC", Space.SFR, 0xE0, Evidence.TRACE, "Accumulator.", source=_FIRMWARE)
+CPU_B = ByteRegister("CPU_B", Space.SFR, 0xF0, Evidence.TRACE, "B register of MUL and DIV.", source=_FIRMWARE)

@@ -8,13 +8,14 @@ registers are known to be there.
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _OPEN = "open firmware, main.c"
 _EXPLORE = "open firmware's repository, dma_explore.py"
 _HEADER = "open firmware's repository, registers.h"
 
-DMA_CONTROL = Register(
+DMA_CONTROL = ByteRegister(
     "DMA_CONTROL",
     Space.XDATA,
     0xC412,
@@ -27,7 +28,7 @@ DMA_CONTROL = Register(
     ),
     source=_OPEN,
 )
-DMA_SLOT_FIRST = Register(
+DMA_SLOT_FIRST = ByteRegister(
     "DMA_SLOT_FIRST",
     Space.XDATA,
     0xC414,
@@ -39,7 +40,7 @@ DMA_SLOT_FIRST = Register(
     ),
     source=_OPEN,
 )
-DMA_SLOT_END = Register(
+DMA_SLOT_END = ByteRegister(
     "DMA_SLOT_END",
     Space.XDATA,
     0xC415,
@@ -48,7 +49,7 @@ DMA_SLOT_END = Register(
     fields=(Field("SLOT", 0, 6, "number of the slot, 1 to 32"),),
     source=_OPEN,
 )
-DMA_SECTOR_SIZE = Register(
+DMA_SECTOR_SIZE = ByteRegister(
     "DMA_SECTOR_SIZE",
     Space.XDATA,
     0xC422,
@@ -57,10 +58,10 @@ DMA_SECTOR_SIZE = Register(
     size=2,
     source=_OPEN,
 )
-DMA_SECTORS = Register(
+DMA_SECTORS = ByteRegister(
     "DMA_SECTORS", Space.XDATA, 0xC426, Evidence.TRACE, "Sectors to transfer.", size=2, source=_OPEN
 )
-DMA_ARM = Register(
+DMA_ARM = ByteRegister(
     "DMA_ARM",
     Space.XDATA,
     0xC429,
@@ -68,7 +69,7 @@ DMA_ARM = Register(
     "The first slot once more. Writing it, last, arms the transfer.",
     source=f"{_OPEN}; a script that arms again without writing DMA_CONTROL",
 )
-DMA_RELEASE = Register(
+DMA_RELEASE = ByteRegister(
     "DMA_RELEASE",
     Space.XDATA,
     0xC42A,
@@ -81,8 +82,8 @@ DMA_RELEASE = Register(
 # The second engine: copies the bulk OUT buffer to the SRAM window. It shares DMA_SECTOR_SIZE to DMA_RELEASE.
 
 
-def _second(name: str, address: int, doc: str) -> Register:
-    return Register(name, Space.XDATA, address, Evidence.GUESS, doc, source=_EXPLORE)
+def _second(name: str, address: int, doc: str) -> ByteRegister:
+    return ByteRegister(name, Space.XDATA, address, Evidence.GUESS, doc, source=_EXPLORE)
 
 
 DMA_COPY_ENABLE = _second("DMA_COPY_ENABLE", 0xC400, "Second engine: written 1 to copy.")
@@ -99,10 +100,10 @@ DMA_COPY_C42B = _second("DMA_COPY_C42B", 0xC42B, "Second engine, descriptor: wri
 
 # The engine of the vendor's mass-storage firmware.
 
-DMA_SCSI_CONTROL = Register(
+DMA_SCSI_CONTROL = ByteRegister(
     "DMA_SCSI_CONTROL", Space.XDATA, 0xCE00, Evidence.GUESS, "SCSI data phase: control.", source=_HEADER
 )
-DMA_SCSI_ADDRESS = Register(
+DMA_SCSI_ADDRESS = ByteRegister(
     "DMA_SCSI_ADDRESS",
     Space.XDATA,
     0xCE76,
@@ -112,10 +113,10 @@ DMA_SCSI_ADDRESS = Register(
     little=True,
     source=_HEADER,
 )
-DMA_SCSI_TRIGGER = Register(
+DMA_SCSI_TRIGGER = ByteRegister(
     "DMA_SCSI_TRIGGER", Space.XDATA, 0xCE88, Evidence.GUESS, "SCSI data phase: start.", source=_HEADER
 )
-DMA_SCSI_STATE = Register(
+DMA_SCSI_STATE = ByteRegister(
     "DMA_SCSI_STATE",
     Space.XDATA,
     0xCE89,

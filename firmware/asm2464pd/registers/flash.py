@@ -7,25 +7,26 @@ cyrozap's tool for the ASM236x; the divider's formula is that of ASMedia's USB h
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _OPEN = "open firmware, flash.h"
 _TOOL = "cyrozap/usb-to-pcie-re, asm2x6x_tool.py"
 _SCRIPT = "open firmware, e4_flash.py"
 
-FLASH_CONTROL = Register(
+FLASH_CONTROL = ByteRegister(
     "FLASH_CONTROL", Space.XDATA, 0xC89F, Evidence.TRACE, "Written 0 before a transaction.", source=_OPEN
 )
-FLASH_ADDRESS_LOW = Register(
+FLASH_ADDRESS_LOW = ByteRegister(
     "FLASH_ADDRESS_LOW", Space.XDATA, 0xC8A1, Evidence.TRACE, "Address, bits 7 to 0.", source=_OPEN
 )
-FLASH_ADDRESS_MIDDLE = Register(
+FLASH_ADDRESS_MIDDLE = ByteRegister(
     "FLASH_ADDRESS_MIDDLE", Space.XDATA, 0xC8A2, Evidence.TRACE, "Address, bits 15 to 8.", source=_OPEN
 )
-FLASH_LENGTH = Register(
+FLASH_LENGTH = ByteRegister(
     "FLASH_LENGTH", Space.XDATA, 0xC8A3, Evidence.TRACE, "Bytes of data.", size=2, source=f"{_OPEN}; {_TOOL}"
 )
-FLASH_DIVIDER = Register(
+FLASH_DIVIDER = ByteRegister(
     "FLASH_DIVIDER",
     Space.XDATA,
     0xC8A6,
@@ -34,7 +35,7 @@ FLASH_DIVIDER = Register(
     "controllers.",
     source=f"{_OPEN}; cyrozap/asmedia-xhc-re, regs-asm1142.yaml",
 )
-FLASH_CSR = Register(
+FLASH_CSR = ByteRegister(
     "FLASH_CSR",
     Space.XDATA,
     0xC8A9,
@@ -44,13 +45,13 @@ FLASH_CSR = Register(
     fields=(Field("BUSY", 0, doc="write 1 to start; reads 1 while the transaction runs"),),
     source=f"{_OPEN}; {_TOOL}",
 )
-FLASH_COMMAND = Register(
+FLASH_COMMAND = ByteRegister(
     "FLASH_COMMAND", Space.XDATA, 0xC8AA, Evidence.TRACE, "The command byte.", source=_OPEN
 )
-FLASH_ADDRESS_HIGH = Register(
+FLASH_ADDRESS_HIGH = ByteRegister(
     "FLASH_ADDRESS_HIGH", Space.XDATA, 0xC8AB, Evidence.TRACE, "Address, bits 23 to 16.", source=_OPEN
 )
-FLASH_ADDRESS_LENGTH = Register(
+FLASH_ADDRESS_LENGTH = ByteRegister(
     "FLASH_ADDRESS_LENGTH",
     Space.XDATA,
     0xC8AC,
@@ -62,7 +63,7 @@ FLASH_ADDRESS_LENGTH = Register(
     ),
     source=f"{_OPEN}; {_TOOL}",
 )
-FLASH_MODE = Register(
+FLASH_MODE = ByteRegister(
     "FLASH_MODE",
     Space.XDATA,
     0xC8AD,
@@ -74,7 +75,7 @@ FLASH_MODE = Register(
     ),
     source=f"{_OPEN}; {_SCRIPT}",
 )
-FLASH_BUFFER_OFFSET = Register(
+FLASH_BUFFER_OFFSET = ByteRegister(
     "FLASH_BUFFER_OFFSET",
     Space.XDATA,
     0xC8AE,
@@ -83,7 +84,7 @@ FLASH_BUFFER_OFFSET = Register(
     size=2,
     source=_OPEN,
 )
-FLASH_GATE = Register(
+FLASH_GATE = ByteRegister(
     "FLASH_GATE",
     Space.XDATA,
     0xCA81,
@@ -102,8 +103,8 @@ FLASH_GATE = Register(
 )
 
 
-def _buffer_dma(name: str, address: int, doc: str, fields: tuple[Field, ...] = ()) -> Register:
-    return Register(name, Space.XDATA, address, Evidence.TRACE, doc, fields=fields, source=_SCRIPT)
+def _buffer_dma(name: str, address: int, doc: str, fields: tuple[Field, ...] = ()) -> ByteRegister:
+    return ByteRegister(name, Space.XDATA, address, Evidence.TRACE, doc, fields=fields, source=_SCRIPT)
 
 
 FLASH_DMA_CHANNEL = _buffer_dma(

@@ -7,12 +7,13 @@ cause an entry and relies on being entered again.
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 OPEN = "open firmware, main.c"
 HEADER = "open firmware, registers.h"
 
-USB_EVENTS = Register(
+USB_EVENTS = ByteRegister(
     "USB_EVENTS",
     Space.XDATA,
     0x9101,
@@ -31,7 +32,7 @@ USB_EVENTS = Register(
     source=f"{OPEN}; {HEADER}: status, not write-1-to-clear",
 )
 
-INT_CONTROL = Register(
+INT_CONTROL = ByteRegister(
     "INT_CONTROL",
     Space.XDATA,
     0xC800,
@@ -41,7 +42,7 @@ INT_CONTROL = Register(
     source=f"{OPEN}, on silicon; {HEADER}",
 )
 
-INT_ENABLE = Register(
+INT_ENABLE = ByteRegister(
     "INT_ENABLE",
     Space.XDATA,
     0xC801,
@@ -51,7 +52,7 @@ INT_ENABLE = Register(
     source=HEADER,
 )
 
-INT_USB = Register(
+INT_USB = ByteRegister(
     "INT_USB",
     Space.XDATA,
     0xC802,
@@ -65,7 +66,7 @@ INT_USB = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-INT_SYSTEM = Register(
+INT_SYSTEM = ByteRegister(
     "INT_SYSTEM",
     Space.XDATA,
     0xC806,
@@ -76,7 +77,7 @@ INT_SYSTEM = Register(
     source=HEADER,
 )
 
-INT_PCIE = Register(
+INT_PCIE = ByteRegister(
     "INT_PCIE",
     Space.XDATA,
     0xC80A,

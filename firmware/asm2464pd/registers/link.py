@@ -8,7 +8,8 @@ firmware's registers.h.
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _MAIN = "open firmware, main.c"
 _REGISTERS = "open firmware, registers.h"
@@ -19,7 +20,7 @@ LTSSM = {0x00: "DETECT_QUIET", 0x01: "DETECT_ACTIVE", 0x10: "POLLING", 0x48: "L0
 PORT_ON = 0x1C
 """What PCIE_PORT_POWER holds while the port is on."""
 
-PCIE_TUNNEL_CONFIG = Register(
+PCIE_TUNNEL_CONFIG = ByteRegister(
     "PCIE_TUNNEL_CONFIG",
     Space.XDATA,
     0xB298,
@@ -28,7 +29,7 @@ PCIE_TUNNEL_CONFIG = Register(
     fields=(Field("TUNNEL", 4, 1, "Tunnel enable."),),
     source=f"{_MAIN}; {_REGISTERS}",
 )
-PCIE_TUNNEL_CONTROL = Register(
+PCIE_TUNNEL_CONTROL = ByteRegister(
     "PCIE_TUNNEL_CONTROL",
     Space.XDATA,
     0xB403,
@@ -36,7 +37,7 @@ PCIE_TUNNEL_CONTROL = Register(
     "Tunnel control; 0x01 is written at power-on.",
     source=_MAIN,
 )
-PCIE_TUNNEL_LINK_STATE = Register(
+PCIE_TUNNEL_LINK_STATE = ByteRegister(
     "PCIE_TUNNEL_LINK_STATE",
     Space.XDATA,
     0xB430,
@@ -44,7 +45,7 @@ PCIE_TUNNEL_LINK_STATE = Register(
     "Tunnel link state; 0x00 is written at power-on.",
     source=_MAIN,
 )
-PCIE_TUNNEL_LINK_STATUS = Register(
+PCIE_TUNNEL_LINK_STATUS = ByteRegister(
     "PCIE_TUNNEL_LINK_STATUS",
     Space.XDATA,
     0xB431,
@@ -52,7 +53,7 @@ PCIE_TUNNEL_LINK_STATUS = Register(
     "Tunnel link training status; 0x0C is written twice at power-on.",
     source=_MAIN,
 )
-PCIE_LTSSM = Register(
+PCIE_LTSSM = ByteRegister(
     "PCIE_LTSSM",
     Space.XDATA,
     0xB450,
@@ -62,7 +63,7 @@ PCIE_LTSSM = Register(
     fields=(Field("STATE", 0, 8, "Anything other than 0x78 is not up.", values=LTSSM),),
     source=f"{_MAIN}; {_REGISTERS}; host scripts wait for 0x78",
 )
-PCIE_PERST = Register(
+PCIE_PERST = ByteRegister(
     "PCIE_PERST",
     Space.XDATA,
     0xB480,
@@ -73,7 +74,7 @@ PCIE_PERST = Register(
     fields=(Field("ASSERT", 0, 1, "1 holds the slot in reset.", evidence=Evidence.HARDWARE),),
     source=f"{_MAIN}; {_REGISTERS}",
 )
-PCIE_SLOT_3V3 = Register(
+PCIE_SLOT_3V3 = ByteRegister(
     "PCIE_SLOT_3V3",
     Space.XDATA,
     0xC656,
@@ -82,7 +83,7 @@ PCIE_SLOT_3V3 = Register(
     fields=(Field("ENABLE", 5, 1, "3.3 V on."),),
     source=_MAIN,
 )
-PCIE_SLOT_12V = Register(
+PCIE_SLOT_12V = ByteRegister(
     "PCIE_SLOT_12V",
     Space.XDATA,
     0xC659,
@@ -92,7 +93,7 @@ PCIE_SLOT_12V = Register(
     fields=(Field("ENABLE", 0, 1, "12 V on."),),
     source=f"{_MAIN}; its pull requests 68 and 81",
 )
-PCIE_PORT_POWER = Register(
+PCIE_PORT_POWER = ByteRegister(
     "PCIE_PORT_POWER",
     Space.XDATA,
     0xE764,
@@ -102,7 +103,7 @@ PCIE_PORT_POWER = Register(
     fields=(Field("ENABLE", 2, 3, "All three bits are set to switch it on."),),
     source=f"{_MAIN}; its pull request 81",
 )
-PCIE_LINK_STATUS = Register(
+PCIE_LINK_STATUS = ByteRegister(
     "PCIE_LINK_STATUS",
     Space.XDATA,
     0xE765,
@@ -112,7 +113,7 @@ PCIE_LINK_STATUS = Register(
     fields=(Field("UP", 1, 1, "The link is up."),),
     source=_MAIN,
 )
-PCIE_LINK_RATE = Register(
+PCIE_LINK_RATE = ByteRegister(
     "PCIE_LINK_RATE",
     Space.PHY,
     0x4092,
@@ -125,7 +126,7 @@ PCIE_LINK_RATE = Register(
     ),
     source=_MAIN,
 )
-PCIE_ROUTING = Register(
+PCIE_ROUTING = ByteRegister(
     "PCIE_ROUTING",
     Space.PHY,
     0x6025,

@@ -7,7 +7,8 @@ neither has are unmodelled.
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Evidence, Memory, Space
+from firmware.asm2464pd.describe import Memory, Space
+from sdk.facts.registers import Evidence
 
 _NOTES = "cyrozap/usb-to-pcie-re notes on the ASM2x6x"
 _OPEN = "open firmware, main.c"

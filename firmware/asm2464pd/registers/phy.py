@@ -10,12 +10,12 @@ pcie_tuning.h), whose values come from traces of the vendor's.
 from __future__ import annotations
 
 from firmware.asm2464pd import phy
-from firmware.asm2464pd.describe import Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import link
 
 
-def _usb(lane: int, offset: int) -> Register:
-    return Register(
+def _usb(lane: int, offset: int) -> ByteRegister:
+    return ByteRegister(
         f"PHY_USB{lane}_{offset:02X}",
         Space.XDATA,
         phy.USB_LANES[lane] + offset,
@@ -25,8 +25,8 @@ def _usb(lane: int, offset: int) -> Register:
     )
 
 
-def _pcie(lane: int, block: int, offset: int) -> Register:
-    return Register(
+def _pcie(lane: int, block: int, offset: int) -> ByteRegister:
+    return ByteRegister(
         f"PHY_PCIE{lane}_{'AB'[block]}{offset:02X}",
         Space.PHY,
         phy.PCIE_LANES[lane][block] + offset,

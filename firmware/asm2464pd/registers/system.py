@@ -6,14 +6,15 @@ known from the open firmware, which sleeps with timers 0 and 1.
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _OPEN = "open firmware, main.c"
 _HEADER = "open firmware's repository, registers.h"
 _SIBLING = "cyrozap/asmedia-xhc-re, regs-asm1142.yaml"
 _UART_SOURCE = f"{_HEADER}; {_SIBLING}"
 
-UART_RBR = Register(
+UART_RBR = ByteRegister(
     "UART_RBR",
     Space.XDATA,
     0xC000,
@@ -22,7 +23,7 @@ UART_RBR = Register(
     access=Access.FIFO,
     source=_UART_SOURCE,
 )
-UART_THR = Register(
+UART_THR = ByteRegister(
     "UART_THR",
     Space.XDATA,
     0xC001,
@@ -31,11 +32,13 @@ UART_THR = Register(
     access=Access.WO,
     source=_OPEN,
 )
-UART_IER = Register(
+UART_IER = ByteRegister(
     "UART_IER", Space.XDATA, 0xC002, Evidence.INFERRED, "Interrupt enable.", source=_UART_SOURCE
 )
-UART_FCR = Register("UART_FCR", Space.XDATA, 0xC004, Evidence.INFERRED, "FIFO control.", source=_UART_SOURCE)
-UART_RX_COUNT = Register(
+UART_FCR = ByteRegister(
+    "UART_FCR", Space.XDATA, 0xC004, Evidence.INFERRED, "FIFO control.", source=_UART_SOURCE
+)
+UART_RX_COUNT = ByteRegister(
     "UART_RX_COUNT",
     Space.XDATA,
     0xC005,
@@ -44,7 +47,7 @@ UART_RX_COUNT = Register(
     access=Access.RO,
     source=_UART_SOURCE,
 )
-UART_TX_FREE = Register(
+UART_TX_FREE = ByteRegister(
     "UART_TX_FREE",
     Space.XDATA,
     0xC006,
@@ -54,7 +57,7 @@ UART_TX_FREE = Register(
     reset=16,
     source=_UART_SOURCE,
 )
-UART_LCR = Register(
+UART_LCR = ByteRegister(
     "UART_LCR",
     Space.XDATA,
     0xC007,
@@ -68,8 +71,10 @@ UART_LCR = Register(
     ),
     source=f"{_OPEN}; {_SIBLING}",
 )
-UART_MCR = Register("UART_MCR", Space.XDATA, 0xC008, Evidence.INFERRED, "Modem control.", source=_UART_SOURCE)
-UART_LSR = Register(
+UART_MCR = ByteRegister(
+    "UART_MCR", Space.XDATA, 0xC008, Evidence.INFERRED, "Modem control.", source=_UART_SOURCE
+)
+UART_LSR = ByteRegister(
     "UART_LSR",
     Space.XDATA,
     0xC009,
@@ -82,8 +87,8 @@ UART_LSR = Register(
 )
 
 
-def _mode(timer: int, address: int, evidence: Evidence) -> Register:
-    return Register(
+def _mode(timer: int, address: int, evidence: Evidence) -> ByteRegister:
+    return ByteRegister(
         f"TIMER{timer}_MODE",
         Space.XDATA,
         address,
@@ -97,8 +102,8 @@ def _mode(timer: int, address: int, evidence: Evidence) -> Register:
     )
 
 
-def _csr(timer: int, address: int, evidence: Evidence) -> Register:
-    return Register(
+def _csr(timer: int, address: int, evidence: Evidence) -> ByteRegister:
+    return ByteRegister(
         f"TIMER{timer}_CSR",
         Space.XDATA,
         address,
@@ -114,8 +119,8 @@ def _csr(timer: int, address: int, evidence: Evidence) -> Register:
     )
 
 
-def _threshold(timer: int, address: int, evidence: Evidence) -> Register:
-    return Register(
+def _threshold(timer: int, address: int, evidence: Evidence) -> ByteRegister:
+    return ByteRegister(
         f"TIMER{timer}_THRESHOLD",
         Space.XDATA,
         address,
@@ -142,7 +147,7 @@ TIMER4_MODE = _mode(4, 0xCC5C, Evidence.INFERRED)
 TIMER4_CSR = _csr(4, 0xCC5D, Evidence.INFERRED)
 TIMER4_THRESHOLD = _threshold(4, 0xCC5E, Evidence.INFERRED)
 
-SYS_AUX = Register(
+SYS_AUX = ByteRegister(
     "SYS_AUX",
     Space.XDATA,
     0xC805,
@@ -151,7 +156,7 @@ SYS_AUX = Register(
     fields=(Field("ENABLE", 1, doc="auxiliary enable"), Field("STATUS", 2, doc="auxiliary status")),
     source="open firmware, flash.h",
 )
-SYS_USB_POWER = Register(
+SYS_USB_POWER = ByteRegister(
     "SYS_USB_POWER",
     Space.XDATA,
     0xCC28,
@@ -161,7 +166,7 @@ SYS_USB_POWER = Register(
     fields=(Field("CYCLE", 0, doc="write 1"),),
     source=_HEADER,
 )
-SYS_CPU_RESTART = Register(
+SYS_CPU_RESTART = ByteRegister(
     "SYS_CPU_RESTART",
     Space.XDATA,
     0xCC31,
@@ -171,7 +176,7 @@ SYS_CPU_RESTART = Register(
     fields=(Field("RESTART", 0, doc="write 1"),),
     source="open firmware, util.h",
 )
-SYS_CPU_STATUS = Register(
+SYS_CPU_STATUS = ByteRegister(
     "SYS_CPU_STATUS",
     Space.XDATA,
     0xCC33,

@@ -8,7 +8,8 @@ dwords whole: B210 to B213 and B214 to B217 are the first two dwords of the pack
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 _PIO = "open firmware, pcie_pio.h"
 _REGISTERS = "open firmware, registers.h"
@@ -26,7 +27,7 @@ FMT_TYPES = {
 }
 """Requests that are known to work, by fmt/type byte."""
 
-TLP_FMT_TYPE = Register(
+TLP_FMT_TYPE = ByteRegister(
     "TLP_FMT_TYPE",
     Space.XDATA,
     0xB210,
@@ -35,7 +36,7 @@ TLP_FMT_TYPE = Register(
     fields=(Field("KIND", 0, 8, "Format (bits 7:5) and type (4:0).", values=FMT_TYPES),),
     source=_REGISTERS,
 )
-TLP_TRAFFIC_CLASS = Register(
+TLP_TRAFFIC_CLASS = ByteRegister(
     "TLP_TRAFFIC_CLASS",
     Space.XDATA,
     0xB211,
@@ -43,7 +44,7 @@ TLP_TRAFFIC_CLASS = Register(
     "Second byte of the request's header, traffic class; 0.",
     source=_TOOL,
 )
-TLP_ATTRIBUTES = Register(
+TLP_ATTRIBUTES = ByteRegister(
     "TLP_ATTRIBUTES",
     Space.XDATA,
     0xB212,
@@ -51,7 +52,7 @@ TLP_ATTRIBUTES = Register(
     "Third byte of the request's header: digest, poison, attributes, length 9:8; 0.",
     source=_TOOL,
 )
-TLP_LENGTH = Register(
+TLP_LENGTH = ByteRegister(
     "TLP_LENGTH",
     Space.XDATA,
     0xB213,
@@ -59,7 +60,7 @@ TLP_LENGTH = Register(
     "Fourth byte of the request's header: its length in dwords. Only 1 is known to work.",
     source=f"open firmware, main.c; {_TOOL}",
 )
-TLP_REQUESTER = Register(
+TLP_REQUESTER = ByteRegister(
     "TLP_REQUESTER",
     Space.XDATA,
     0xB214,
@@ -68,7 +69,7 @@ TLP_REQUESTER = Register(
     size=2,
     source=_TOOL,
 )
-TLP_TAG = Register(
+TLP_TAG = ByteRegister(
     "TLP_TAG",
     Space.XDATA,
     0xB216,
@@ -77,7 +78,7 @@ TLP_TAG = Register(
     "writes 0; both work.",
     source=f"open firmware, main.c; {_TOOL}",
 )
-TLP_BYTE_ENABLES = Register(
+TLP_BYTE_ENABLES = ByteRegister(
     "TLP_BYTE_ENABLES",
     Space.XDATA,
     0xB217,
@@ -89,7 +90,7 @@ TLP_BYTE_ENABLES = Register(
     ),
     source=_REGISTERS,
 )
-TLP_ADDRESS = Register(
+TLP_ADDRESS = ByteRegister(
     "TLP_ADDRESS",
     Space.XDATA,
     0xB218,
@@ -99,7 +100,7 @@ TLP_ADDRESS = Register(
     size=4,
     source=_PIO,
 )
-TLP_ADDRESS_HIGH = Register(
+TLP_ADDRESS_HIGH = ByteRegister(
     "TLP_ADDRESS_HIGH",
     Space.XDATA,
     0xB21C,
@@ -108,7 +109,7 @@ TLP_ADDRESS_HIGH = Register(
     size=4,
     source="open firmware, main.c and the carry chain of pcie_pio.h",
 )
-TLP_DATA = Register(
+TLP_DATA = ByteRegister(
     "TLP_DATA",
     Space.XDATA,
     0xB220,
@@ -117,7 +118,7 @@ TLP_DATA = Register(
     size=4,
     source=_PIO,
 )
-TLP_COMPLETION = Register(
+TLP_COMPLETION = ByteRegister(
     "TLP_COMPLETION",
     Space.XDATA,
     0xB224,
@@ -131,7 +132,7 @@ TLP_COMPLETION = Register(
     ),
     source=f"{_REGISTERS}; {_TOOL}",
 )
-TLP_COMPLETER = Register(
+TLP_COMPLETER = ByteRegister(
     "TLP_COMPLETER",
     Space.XDATA,
     0xB228,
@@ -141,7 +142,7 @@ TLP_COMPLETER = Register(
     size=2,
     source=_TOOL,
 )
-TLP_COMPLETION_STATUS = Register(
+TLP_COMPLETION_STATUS = ByteRegister(
     "TLP_COMPLETION_STATUS",
     Space.XDATA,
     0xB22A,
@@ -161,7 +162,7 @@ TLP_COMPLETION_STATUS = Register(
     ),
     source=f"{_REGISTERS}; host scripts check it",
 )
-TLP_COMPLETION_TAIL = Register(
+TLP_COMPLETION_TAIL = ByteRegister(
     "TLP_COMPLETION_TAIL",
     Space.XDATA,
     0xB22C,
@@ -176,7 +177,7 @@ TLP_COMPLETION_TAIL = Register(
     ),
     source=_TOOL,
 )
-TLP_DOORBELL = Register(
+TLP_DOORBELL = ByteRegister(
     "TLP_DOORBELL",
     Space.XDATA,
     0xB251,
@@ -184,7 +185,7 @@ TLP_DOORBELL = Register(
     "Value of the NVMe doorbell write that launch codes 0x03 and 0x13 send.",
     source="host NVMe script of the open firmware",
 )
-TLP_LAUNCH = Register(
+TLP_LAUNCH = ByteRegister(
     "TLP_LAUNCH",
     Space.XDATA,
     0xB254,
@@ -203,7 +204,7 @@ TLP_LAUNCH = Register(
     ),
     source=f"{_PIO}; host NVMe script",
 )
-TLP_COMPLETION_KIND = Register(
+TLP_COMPLETION_KIND = ByteRegister(
     "TLP_COMPLETION_KIND",
     Space.XDATA,
     0xB284,
@@ -213,7 +214,7 @@ TLP_COMPLETION_KIND = Register(
     fields=(Field("HAS_DATA", 0, 1, "1 for reads, 0 for configuration writes."),),
     source=f"{_REGISTERS}; {_TOOL}",
 )
-TLP_STATUS = Register(
+TLP_STATUS = ByteRegister(
     "TLP_STATUS",
     Space.XDATA,
     0xB296,

@@ -6,14 +6,15 @@ are in memory.py, the summary of events in interrupts.py, the SerDes lanes in ph
 
 from __future__ import annotations
 
-from firmware.asm2464pd.describe import Access, Evidence, Field, Register, Space
+from firmware.asm2464pd.describe import ByteRegister, Space
+from sdk.facts.registers import Access, Evidence, Field
 
 OPEN = "open firmware, usb.h and main.c"
 HEADER = "open firmware, registers.h"
 
 # -- set-up and link --------------------------------------------------------------------------------------
 
-USB_CONFIG = Register(
+USB_CONFIG = ByteRegister(
     "USB_CONFIG",
     Space.XDATA,
     0x9002,
@@ -24,7 +25,7 @@ USB_CONFIG = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-USB_BULK_EVENT_ENABLE = Register(
+USB_BULK_EVENT_ENABLE = ByteRegister(
     "USB_BULK_EVENT_ENABLE",
     Space.XDATA,
     0x9005,
@@ -33,7 +34,7 @@ USB_BULK_EVENT_ENABLE = Register(
     source=OPEN,
 )
 
-USB_EP_EVENT_ENABLE = Register(
+USB_EP_EVENT_ENABLE = ByteRegister(
     "USB_EP_EVENT_ENABLE",
     Space.XDATA,
     0x9010,
@@ -42,11 +43,11 @@ USB_EP_EVENT_ENABLE = Register(
     source=OPEN,
 )
 
-USB_EP_MANAGEMENT = Register(
+USB_EP_MANAGEMENT = ByteRegister(
     "USB_EP_MANAGEMENT", Space.XDATA, 0x905E, Evidence.TRACE, "Written 0x00 at set-up.", source=OPEN
 )
 
-USB_ADDRESS = Register(
+USB_ADDRESS = ByteRegister(
     "USB_ADDRESS",
     Space.XDATA,
     0x9090,
@@ -61,7 +62,7 @@ USB_ADDRESS = Register(
     source=OPEN,
 )
 
-USB_ADDRESS_COMMIT = Register(
+USB_ADDRESS_COMMIT = ByteRegister(
     "USB_ADDRESS_COMMIT",
     Space.XDATA,
     0x91D0,
@@ -70,7 +71,7 @@ USB_ADDRESS_COMMIT = Register(
     source=OPEN,
 )
 
-USB_LINK_SPEED = Register(
+USB_LINK_SPEED = ByteRegister(
     "USB_LINK_SPEED",
     Space.XDATA,
     0x9100,
@@ -88,7 +89,7 @@ USB_LINK_SPEED = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-USB_PHY_CONTROL = Register(
+USB_PHY_CONTROL = ByteRegister(
     "USB_PHY_CONTROL",
     Space.XDATA,
     0x91C0,
@@ -101,7 +102,7 @@ USB_PHY_CONTROL = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-USB_LINK_EVENTS = Register(
+USB_LINK_EVENTS = ByteRegister(
     "USB_LINK_EVENTS",
     Space.XDATA,
     0x91D1,
@@ -117,7 +118,7 @@ USB_LINK_EVENTS = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-USB_POWER_ENABLE = Register(
+USB_POWER_ENABLE = ByteRegister(
     "USB_POWER_ENABLE",
     Space.XDATA,
     0x92C0,
@@ -128,7 +129,7 @@ USB_POWER_ENABLE = Register(
     source="open firmware, test.py reads bit 7 as 1 though nothing writes it",
 )
 
-USB_POWER_STATUS = Register(
+USB_POWER_STATUS = ByteRegister(
     "USB_POWER_STATUS",
     Space.XDATA,
     0x92C2,
@@ -142,7 +143,7 @@ USB_POWER_STATUS = Register(
     source=f"{OPEN}; reset value inferred from the clearing",
 )
 
-USB_LINK_STATUS = Register(
+USB_LINK_STATUS = ByteRegister(
     "USB_LINK_STATUS",
     Space.XDATA,
     0x9300,
@@ -157,7 +158,7 @@ USB_LINK_STATUS = Register(
     source=f"{OPEN}; {HEADER}: bit 1 verified on silicon",
 )
 
-USB_LINK_ALTERNATE = Register(
+USB_LINK_ALTERNATE = ByteRegister(
     "USB_LINK_ALTERNATE",
     Space.XDATA,
     0x9301,
@@ -168,11 +169,11 @@ USB_LINK_ALTERNATE = Register(
     source=OPEN,
 )
 
-USB_LINK_CONFIG = Register(
+USB_LINK_CONFIG = ByteRegister(
     "USB_LINK_CONFIG", Space.XDATA, 0x9303, Evidence.TRACE, "Written 0x33 at set-up; retains it.", source=OPEN
 )
 
-USB_MODE = Register(
+USB_MODE = ByteRegister(
     "USB_MODE",
     Space.XDATA,
     0xCC30,
@@ -185,7 +186,7 @@ USB_MODE = Register(
 
 # -- EP0 --------------------------------------------------------------------------------------------------
 
-EP0_PHASE = Register(
+EP0_PHASE = ByteRegister(
     "EP0_PHASE",
     Space.XDATA,
     0x9091,
@@ -202,7 +203,7 @@ EP0_PHASE = Register(
     source=OPEN,
 )
 
-EP0_COMMAND = Register(
+EP0_COMMAND = ByteRegister(
     "EP0_COMMAND",
     Space.XDATA,
     0x9092,
@@ -218,7 +219,7 @@ EP0_COMMAND = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-EP0_IN_LENGTH = Register(
+EP0_IN_LENGTH = ByteRegister(
     "EP0_IN_LENGTH",
     Space.XDATA,
     0x9003,
@@ -228,7 +229,7 @@ EP0_IN_LENGTH = Register(
     source=OPEN,
 )
 
-EP0_REQUEST_TYPE = Register(
+EP0_REQUEST_TYPE = ByteRegister(
     "EP0_REQUEST_TYPE",
     Space.XDATA,
     0x9104,
@@ -243,7 +244,7 @@ EP0_REQUEST_TYPE = Register(
     source=OPEN,
 )
 
-EP0_REQUEST = Register(
+EP0_REQUEST = ByteRegister(
     "EP0_REQUEST",
     Space.XDATA,
     0x9105,
@@ -253,7 +254,7 @@ EP0_REQUEST = Register(
     source=OPEN,
 )
 
-EP0_REQUEST_VALUE = Register(
+EP0_REQUEST_VALUE = ByteRegister(
     "EP0_REQUEST_VALUE",
     Space.XDATA,
     0x9106,
@@ -265,7 +266,7 @@ EP0_REQUEST_VALUE = Register(
     source=OPEN,
 )
 
-EP0_REQUEST_INDEX = Register(
+EP0_REQUEST_INDEX = ByteRegister(
     "EP0_REQUEST_INDEX",
     Space.XDATA,
     0x9108,
@@ -277,7 +278,7 @@ EP0_REQUEST_INDEX = Register(
     source=OPEN,
 )
 
-EP0_REQUEST_LENGTH = Register(
+EP0_REQUEST_LENGTH = ByteRegister(
     "EP0_REQUEST_LENGTH",
     Space.XDATA,
     0x910A,
@@ -289,7 +290,7 @@ EP0_REQUEST_LENGTH = Register(
     source=OPEN,
 )
 
-EP_COMPLETE = Register(
+EP_COMPLETE = ByteRegister(
     "EP_COMPLETE",
     Space.XDATA,
     0x9096,
@@ -302,7 +303,7 @@ EP_COMPLETE = Register(
 
 # -- bulk endpoints 0x02 (OUT) and 0x81 (IN) --------------------------------------------------------------
 
-BULK_EVENTS = Register(
+BULK_EVENTS = ByteRegister(
     "BULK_EVENTS",
     Space.XDATA,
     0x9093,
@@ -328,7 +329,7 @@ BULK_EVENTS = Register(
     source=OPEN,
 )
 
-BULK_COMMAND = Register(
+BULK_COMMAND = ByteRegister(
     "BULK_COMMAND",
     Space.XDATA,
     0x9094,
@@ -344,7 +345,7 @@ BULK_COMMAND = Register(
     source=OPEN,
 )
 
-BULK_IN_LENGTH = Register(
+BULK_IN_LENGTH = ByteRegister(
     "BULK_IN_LENGTH",
     Space.XDATA,
     0x9007,
@@ -354,7 +355,7 @@ BULK_IN_LENGTH = Register(
     source=OPEN,
 )
 
-BULK_OUT_COUNT = Register(
+BULK_OUT_COUNT = ByteRegister(
     "BULK_OUT_COUNT",
     Space.XDATA,
     0x910D,
@@ -365,7 +366,7 @@ BULK_OUT_COUNT = Register(
     source=OPEN,
 )
 
-BULK_OUT_COUNT_MIRROR = Register(
+BULK_OUT_COUNT_MIRROR = ByteRegister(
     "BULK_OUT_COUNT_MIRROR",
     Space.XDATA,
     0x9114,
@@ -378,7 +379,7 @@ BULK_OUT_COUNT_MIRROR = Register(
 
 # -- mass-storage engine ----------------------------------------------------------------------------------
 
-MSC_CONFIG = Register(
+MSC_CONFIG = ByteRegister(
     "MSC_CONFIG",
     Space.XDATA,
     0x900B,
@@ -392,7 +393,7 @@ MSC_CONFIG = Register(
     source=f"{OPEN}; {HEADER}",
 )
 
-MSC_LENGTH = Register(
+MSC_LENGTH = ByteRegister(
     "MSC_LENGTH",
     Space.XDATA,
     0x901A,
@@ -402,7 +403,7 @@ MSC_LENGTH = Register(
     source=HEADER,
 )
 
-MSC_EVENT = Register(
+MSC_EVENT = ByteRegister(
     "MSC_EVENT",
     Space.XDATA,
     0x90E2,
@@ -413,7 +414,7 @@ MSC_EVENT = Register(
     source=f"{OPEN}; {HEADER}: written 0x01 before a command is handled",
 )
 
-MSC_EP_STATUS = Register(
+MSC_EP_STATUS = ByteRegister(
     "MSC_EP_STATUS",
     Space.XDATA,
     0x90E3,
@@ -423,7 +424,7 @@ MSC_EP_STATUS = Register(
     source=HEADER,
 )
 
-MSC_CONTROL = Register(
+MSC_CONTROL = ByteRegister(
     "MSC_CONTROL",
     Space.XDATA,
     0xC42C,
@@ -434,7 +435,7 @@ MSC_CONTROL = Register(
     source=HEADER,
 )
 
-MSC_STATUS = Register(
+MSC_STATUS = ByteRegister(
     "MSC_STATUS",
     Space.XDATA,
     0xC42D,
@@ -444,7 +445,7 @@ MSC_STATUS = Register(
     source=HEADER,
 )
 
-MSC_CBW_SHORT_LENGTH = Register(
+MSC_CBW_SHORT_LENGTH = ByteRegister(
     "MSC_CBW_SHORT_LENGTH",
     Space.XDATA,
     0x9119,
@@ -455,7 +456,7 @@ MSC_CBW_SHORT_LENGTH = Register(
     source=HEADER,
 )
 
-MSC_CBW_SIGNATURE = Register(
+MSC_CBW_SIGNATURE = ByteRegister(
     "MSC_CBW_SIGNATURE",
     Space.XDATA,
     0x911B,
@@ -467,7 +468,7 @@ MSC_CBW_SIGNATURE = Register(
     source=f"{HEADER}: layout verified by firmware on silicon",
 )
 
-MSC_CBW_TAG = Register(
+MSC_CBW_TAG = ByteRegister(
     "MSC_CBW_TAG",
     Space.XDATA,
     0x911F,
@@ -479,7 +480,7 @@ MSC_CBW_TAG = Register(
     source=HEADER,
 )
 
-MSC_CBW_LENGTH = Register(
+MSC_CBW_LENGTH = ByteRegister(
     "MSC_CBW_LENGTH",
     Space.XDATA,
     0x9123,
@@ -491,7 +492,7 @@ MSC_CBW_LENGTH = Register(
     source=HEADER,
 )
 
-MSC_CBW_FLAGS = Register(
+MSC_CBW_FLAGS = ByteRegister(
     "MSC_CBW_FLAGS",
     Space.XDATA,
     0x9127,
@@ -502,7 +503,7 @@ MSC_CBW_FLAGS = Register(
     source=HEADER,
 )
 
-MSC_CBW_LUN = Register(
+MSC_CBW_LUN = ByteRegister(
     "MSC_CBW_LUN",
     Space.XDATA,
     0x9128,
@@ -513,7 +514,7 @@ MSC_CBW_LUN = Register(
     source=HEADER,
 )
 
-MSC_CBW_CB_LENGTH = Register(
+MSC_CBW_CB_LENGTH = ByteRegister(
     "MSC_CBW_CB_LENGTH",
     Space.XDATA,
     0x9129,
@@ -523,7 +524,7 @@ MSC_CBW_CB_LENGTH = Register(
     source=HEADER,
 )
 
-MSC_CBW_CB = Register(
+MSC_CBW_CB = ByteRegister(
     "MSC_CBW_CB",
     Space.XDATA,
     0x912A,

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from usbgpu.amd.facts.describe import Block, FactError, Register
+from sdk.facts.registers import FactError
+from usbgpu.amd.facts.describe import Block, DwordRegister
 from usbgpu.amd.facts.registers.gc_11_0_0 import GC_11_0_0
 from usbgpu.amd.facts.registers.gc_12_0_0 import GC_12_0_0
 from usbgpu.amd.facts.registers.hdp_6_0_0 import HDP_6_0_0
@@ -89,7 +90,7 @@ class Chip:
     def compute_units(self) -> int:
         return 2 * self.shader_engines * self.arrays * self.workgroup_processors
 
-    def register(self, block: str, name: str) -> Register:
+    def register(self, block: str, name: str) -> DwordRegister:
         """A register. Raises FactError if there is none."""
         if block not in self.blocks:
             raise FactError(f"{self.name} has no block {block}")
@@ -101,7 +102,7 @@ class Chip:
         return BASES[block][register.segment] + register.offset
 
     @cached_property
-    def by_address(self) -> Mapping[int, tuple[str, Register]]:
+    def by_address(self) -> Mapping[int, tuple[str, DwordRegister]]:
         """Block and register by index of dwords."""
         return {
             BASES[block][register.segment] + register.offset: (block, register)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from struct import calcsize
 
-from usbgpu.amd.facts.describe import FactError
+from sdk.facts.registers import FactError
 
 OFFSET_FROM_END = 64 << 10
 """Bytes between the binary's start and the end of VRAM."""

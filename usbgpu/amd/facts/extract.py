@@ -121,9 +121,9 @@ _DEFINE = re.compile(r"^#define (?:reg|mm)(\w+?)(_BASE_IDX)?\s+(0x[0-9a-fA-F]+|\
 _BITS = re.compile(r"^#define (\w+?)__(\w+?)(?:__SHIFT|_MASK)\s+(0x[0-9a-fA-F]+)L?\s*$", re.M)
 _LINE = '''"""{block} registers of {version}, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-{name} = block(
+{name} = Block(
     "{block}",
     "{version}",
     "Linux {linux}, {headers}/{folder}/{version}_offset.h and _sh_mask.h (MIT)",

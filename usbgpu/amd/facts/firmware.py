@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from usbgpu.amd.facts.structure import Structure
+from sdk.facts.registers import Evidence
+from sdk.facts.structures import Struct, c_struct
+
+_struct = partial(c_struct, evidence=Evidence.HARDWARE, source="Linux 6.12, amdgpu_ucode.h")
 
 _COMMON = (
     "u32 size_bytes, u32 header_size_bytes, u16 header_version_major, u16 header_version_minor, "
     "u16 ip_version_major, u16 ip_version_minor, u32 ucode_version, u32 ucode_size_bytes, "
     "u32 ucode_array_offset_bytes, u32 crc32"
 )
-COMMON = Structure("common_firmware_header", _COMMON)
+COMMON = _struct("common_firmware_header", _COMMON)
 """What every file starts with. `size_bytes` is the file's size. `crc32` is of different spans in different
 files, and nobody checks it."""
 _RLC_2_1 = _COMMON + (
@@ -50,48 +54,48 @@ _SMC = _COMMON + ", u32 ucode_start_addr"
 _LEGACY = ", u32 {0}_fw_version, u32 {0}_offset_bytes, u32 {0}_size_bytes"
 _PSP_1_1 = _COMMON + "".join(map(_LEGACY.format, ("sos", "toc", "kdb")))
 _SDMA_1 = _COMMON + ", u32 ucode_feature_version, u32 ucode_change_version, u32 jt_offset, u32 jt_size"
-HEADERS: Mapping[tuple[str, int, int], Structure] = {
-    ("psp", 1, 0): Structure("psp_firmware_header_v1_0", _COMMON + _LEGACY.format("sos")),
-    ("psp", 1, 1): Structure("psp_firmware_header_v1_1", _PSP_1_1),
-    ("psp", 1, 3): Structure(
+HEADERS: Mapping[tuple[str, int, int], Struct] = {
+    ("psp", 1, 0): _struct("psp_firmware_header_v1_0", _COMMON + _LEGACY.format("sos")),
+    ("psp", 1, 1): _struct("psp_firmware_header_v1_1", _PSP_1_1),
+    ("psp", 1, 3): _struct(
         "psp_firmware_header_v1_3",
         _PSP_1_1 + "".join(map(_LEGACY.format, ("spl", "rl", "sys_drv_aux", "sos_aux"))),
     ),
-    ("psp", 2, 0): Structure("psp_firmware_header_v2_0", _COMMON + ", u32 psp_fw_bin_count"),
-    ("psp", 2, 1): Structure(
+    ("psp", 2, 0): _struct("psp_firmware_header_v2_0", _COMMON + ", u32 psp_fw_bin_count"),
+    ("psp", 2, 1): _struct(
         "psp_firmware_header_v2_1", _COMMON + ", u32 psp_fw_bin_count, u32 psp_aux_fw_bin_index"
     ),
-    ("smu", 1, 0): Structure("smc_firmware_header_v1_0", _SMC),
-    ("smu", 2, 0): Structure("smc_firmware_header_v2_0", _SMC + ", u32 ppt_offset_bytes, u32 ppt_size_bytes"),
-    ("smu", 2, 1): Structure(
+    ("smu", 1, 0): _struct("smc_firmware_header_v1_0", _SMC),
+    ("smu", 2, 0): _struct("smc_firmware_header_v2_0", _SMC + ", u32 ppt_offset_bytes, u32 ppt_size_bytes"),
+    ("smu", 2, 1): _struct(
         "smc_firmware_header_v2_1", _SMC + ", u32 pptable_count, u32 pptable_entry_offset"
     ),
-    ("gfx", 1, 0): Structure(
+    ("gfx", 1, 0): _struct(
         "gfx_firmware_header_v1_0", _COMMON + ", u32 ucode_feature_version, u32 jt_offset, u32 jt_size"
     ),
-    ("gfx", 2, 0): Structure(
+    ("gfx", 2, 0): _struct(
         "gfx_firmware_header_v2_0",
         # The header names its own size of the code like the common one's of everything: rs64_ here.
         _COMMON
         + ", u32 ucode_feature_version, u32 rs64_size_bytes, u32 rs64_offset_bytes, u32 data_size_bytes, "
         "u32 data_offset_bytes, u32 ucode_start_addr_lo, u32 ucode_start_addr_hi",
     ),
-    ("rlc", 2, 1): Structure("rlc_firmware_header_v2_1", _RLC_2_1),
-    ("rlc", 2, 2): Structure("rlc_firmware_header_v2_2", _RLC_2_2),
-    ("rlc", 2, 3): Structure("rlc_firmware_header_v2_3", _RLC_2_3),
-    ("sdma", 1, 0): Structure("sdma_firmware_header_v1_0", _SDMA_1),
-    ("sdma", 1, 1): Structure("sdma_firmware_header_v1_1", _SDMA_1 + ", u32 digest_size"),
-    ("sdma", 2, 0): Structure(
+    ("rlc", 2, 1): _struct("rlc_firmware_header_v2_1", _RLC_2_1),
+    ("rlc", 2, 2): _struct("rlc_firmware_header_v2_2", _RLC_2_2),
+    ("rlc", 2, 3): _struct("rlc_firmware_header_v2_3", _RLC_2_3),
+    ("sdma", 1, 0): _struct("sdma_firmware_header_v1_0", _SDMA_1),
+    ("sdma", 1, 1): _struct("sdma_firmware_header_v1_1", _SDMA_1 + ", u32 digest_size"),
+    ("sdma", 2, 0): _struct(
         "sdma_firmware_header_v2_0",
         _COMMON
         + ", u32 ucode_feature_version, u32 ctx_ucode_size_bytes, u32 ctx_jt_offset, u32 ctx_jt_size, "
         "u32 ctl_ucode_offset, u32 ctl_ucode_size_bytes, u32 ctl_jt_offset, u32 ctl_jt_size",
     ),
-    ("sdma", 3, 0): Structure(
+    ("sdma", 3, 0): _struct(
         "sdma_firmware_header_v3_0",
         _COMMON + ", u32 ucode_feature_version, u32 ucode_offset_bytes, u32 sdma_size_bytes",
     ),
-    ("imu", 1, 0): Structure(
+    ("imu", 1, 0): _struct(
         "imu_firmware_header_v1_0",
         _COMMON + ", u32 imu_iram_ucode_size_bytes, u32 imu_iram_ucode_offset_bytes, "
         "u32 imu_dram_ucode_size_bytes, u32 imu_dram_ucode_offset_bytes",
@@ -99,9 +103,9 @@ HEADERS: Mapping[tuple[str, int, int], Structure] = {
 }
 """Headers by family and version. A family is what decides about the layout: psp, smu, gfx (one command
 processor of `pfp`, `me`, `mec`), rlc, sdma or imu."""
-PSP_BIN = Structure("psp_fw_bin_desc", "u32 fw_type, u32 fw_version, u32 offset_bytes, u32 size_bytes")
+PSP_BIN = _struct("psp_fw_bin_desc", "u32 fw_type, u32 fw_version, u32 offset_bytes, u32 size_bytes")
 """An entry of the array behind a psp header of version 2; offsets count from `ucode_array_offset_bytes`."""
-PPTABLE_ENTRY = Structure("smc_soft_pptable_entry", "u32 id, u32 ppt_offset_bytes, u32 ppt_size_bytes")
+PPTABLE_ENTRY = _struct("smc_soft_pptable_entry", "u32 id, u32 ppt_offset_bytes, u32 ppt_size_bytes")
 """An entry of a smu header of version 2.1, at `pptable_entry_offset`. No USB driver needs it."""
 PSP_BINS: Mapping[int, str] = {
     1: "SOS", 2: "SYS_DRV", 3: "KDB", 4: "TOC", 5: "SPL", 6: "RL", 7: "SOC_DRV", 8: "INTF_DRV", 9: "DBG_DRV",
@@ -111,7 +115,7 @@ PSP_BINS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BlobPart:
     """Where a header says that a blob is.
 
     Attributes:
@@ -128,14 +132,14 @@ class Part:
 
 
 _RLC_LISTS = (
-    Part("RLC_G", "ucode_size_bytes"),
-    Part(
+    BlobPart("RLC_G", "ucode_size_bytes"),
+    BlobPart(
         "RLC_RESTORE_LIST_GPM_MEM", "save_restore_list_gpm_size_bytes", "save_restore_list_gpm_offset_bytes"
     ),
-    Part(
+    BlobPart(
         "RLC_RESTORE_LIST_SRM_MEM", "save_restore_list_srm_size_bytes", "save_restore_list_srm_offset_bytes"
     ),
-    Part(
+    BlobPart(
         "RLC_RESTORE_LIST_SRM_CNTL",
         "save_restore_list_cntl_size_bytes",
         "save_restore_list_cntl_offset_bytes",
@@ -143,42 +147,44 @@ _RLC_LISTS = (
 )
 _RLC_MEMORIES = (
     *_RLC_LISTS,
-    Part("RLC_IRAM", "rlc_iram_ucode_size_bytes", "rlc_iram_ucode_offset_bytes"),
-    Part("RLC_DRAM_BOOT", "rlc_dram_ucode_size_bytes", "rlc_dram_ucode_offset_bytes"),
+    BlobPart("RLC_IRAM", "rlc_iram_ucode_size_bytes", "rlc_iram_ucode_offset_bytes"),
+    BlobPart("RLC_DRAM_BOOT", "rlc_dram_ucode_size_bytes", "rlc_dram_ucode_offset_bytes"),
 )
-PARTS: Mapping[tuple[str, int, int], tuple[Part, ...]] = {
-    ("smu", 1, 0): (Part("SMU", "ucode_size_bytes"),),
-    ("smu", 2, 0): (Part("SMU", "ucode_size_bytes"),),
-    ("smu", 2, 1): (Part("SMU", "ucode_size_bytes"),),
+PARTS: Mapping[tuple[str, int, int], tuple[BlobPart, ...]] = {
+    ("smu", 1, 0): (BlobPart("SMU", "ucode_size_bytes"),),
+    ("smu", 2, 0): (BlobPart("SMU", "ucode_size_bytes"),),
+    ("smu", 2, 1): (BlobPart("SMU", "ucode_size_bytes"),),
     # {0} is PFP, ME or MEC. All four pipes of a MEC take the same stack.
     ("gfx", 2, 0): (
-        Part("RS64_{0}", "rs64_size_bytes", "rs64_offset_bytes"),
-        Part("RS64_{0}_STACK", "data_size_bytes", "data_offset_bytes"),
+        BlobPart("RS64_{0}", "rs64_size_bytes", "rs64_offset_bytes"),
+        BlobPart("RS64_{0}_STACK", "data_size_bytes", "data_offset_bytes"),
     ),
     ("rlc", 2, 1): _RLC_LISTS,
     ("rlc", 2, 2): _RLC_MEMORIES,
     ("rlc", 2, 3): (
         *_RLC_MEMORIES,
-        Part("RLC_P", "rlcp_ucode_size_bytes", "rlcp_ucode_offset_bytes"),
-        Part("RLC_V", "rlcv_ucode_size_bytes", "rlcv_ucode_offset_bytes"),
+        BlobPart("RLC_P", "rlcp_ucode_size_bytes", "rlcp_ucode_offset_bytes"),
+        BlobPart("RLC_V", "rlcv_ucode_size_bytes", "rlcv_ucode_offset_bytes"),
     ),
     ("sdma", 2, 0): (
-        Part("SDMA_UCODE_TH0", "ctx_ucode_size_bytes"),
-        Part("SDMA_UCODE_TH1", "ctl_ucode_size_bytes", "ctl_ucode_offset"),
+        BlobPart("SDMA_UCODE_TH0", "ctx_ucode_size_bytes"),
+        BlobPart("SDMA_UCODE_TH1", "ctl_ucode_size_bytes", "ctl_ucode_offset"),
     ),
-    ("sdma", 3, 0): (Part("SDMA_UCODE_TH0", "sdma_size_bytes", "ucode_offset_bytes"),),
+    ("sdma", 3, 0): (BlobPart("SDMA_UCODE_TH0", "sdma_size_bytes", "ucode_offset_bytes"),),
     ("imu", 1, 0): (
-        Part("IMU_I", "imu_iram_ucode_size_bytes", "imu_iram_ucode_offset_bytes", relative=True),
-        Part("IMU_D", "imu_dram_ucode_size_bytes", "imu_dram_ucode_offset_bytes", relative=True),
+        BlobPart("IMU_I", "imu_iram_ucode_size_bytes", "imu_iram_ucode_offset_bytes", relative=True),
+        BlobPart("IMU_D", "imu_dram_ucode_size_bytes", "imu_dram_ucode_offset_bytes", relative=True),
     ),
 }
 """The blobs of the headers that the two chips' files have; psp ones list theirs themselves."""
-SIGNED_HEADER = Structure(
-    "blob header",
+SIGNED_HEADER = c_struct(
+    "blob_header",
     "u8 nonce[16], u8 magic[4], u32 signed_bytes, u32 encrypted, u32 reserved_1c[5], u32 signed, "
     "u32 reserved_34, u8 key[16], u32 compressed, u32 zero_4c, u32 unpacked_bytes, u32 zero_54, u32 kind, "
     "u32 reserved_5c, "
     "u32 version, u32 reserved_64[2], u32 file_bytes, u32 reserved_70[36]",
+    Evidence.INFERRED,
+    "the files of Debian's firmware-amd-graphics 20250410-2",
 )
 """The first 256 bytes of a blob, as far as the files tell. Names are ours."""
 SIGNED_EXTRA = 0x200

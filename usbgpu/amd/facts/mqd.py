@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from usbgpu.amd.facts.structure import Structure
+from sdk.facts.registers import Evidence
+from sdk.facts.structures import Struct, c_struct
 
 SIZE = 2048
 """Bytes."""
@@ -58,11 +59,12 @@ cp_hqd_pq_wptr_lo cp_hqd_pq_wptr_hi reserved_b8[328]
 _NAMES_12 = _NAMES.replace(_RESERVED_35, "reserved_35[6] compute_static_thread_mgmt_se8 reserved_3c[5]")
 
 
-def _mqd(name: str, names: str) -> Structure:
-    return Structure(name, ", ".join(f"u32 {member}" for member in names.split()))
+def _mqd(name: str, names: str) -> Struct:
+    members = ", ".join(f"u32 {member}" for member in names.split())
+    return c_struct(name, members, Evidence.HARDWARE, "Linux 6.12, v11_structs.h and v12_structs.h")
 
 
-MQDS: Mapping[int, Structure] = {
+MQDS: Mapping[int, Struct] = {
     11: _mqd("v11_compute_mqd", _NAMES),
     12: _mqd("v12_compute_mqd", _NAMES_12),
 }

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from usbgpu.amd.facts.describe import DWORD, FactError, Part
+from sdk.facts.registers import FactError
+from usbgpu.amd.facts.describe import DWORD, Part
 
 
 @dataclass(frozen=True, slots=True)

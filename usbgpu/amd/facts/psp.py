@@ -17,8 +17,12 @@ From `psp_gfx_if.h` and `amdgpu_psp.h` of Linux 6.12 (MIT text). Registers are C
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from usbgpu.amd.facts.structure import Structure
+from sdk.facts.registers import Evidence
+from sdk.facts.structures import c_struct
+
+_struct = partial(c_struct, evidence=Evidence.HARDWARE, source="Linux 6.12, psp_gfx_if.h")
 
 READY = 0x8000_0000
 """Bit 31 of C2PMSG_35 and 64."""
@@ -62,30 +66,30 @@ COMMANDS: Mapping[str, int] = {
     "BOOT_CFG": 0x22,
 }
 """`cmd_id` of a command buffer (`enum psp_gfx_cmd_id`)."""
-FRAME = Structure(
+FRAME = _struct(
     "psp_gfx_rb_frame",
     "u32 cmd_buf_addr_lo, u32 cmd_buf_addr_hi, u32 cmd_buf_size, u32 fence_addr_lo, u32 fence_addr_hi, "
     "u32 fence_value, u32 sid_lo, u32 sid_hi, u8 vmid, u8 frame_type, u8 reserved1[2], u32 reserved2[7]",
 )
 """A frame of the ring: 64 bytes."""
-COMMAND_BUFFER = Structure(
+COMMAND_BUFFER = _struct(
     "psp_gfx_cmd_resp",
     "u32 buf_size, u32 buf_version, u32 cmd_id, u32 resp_buf_addr_lo, u32 resp_buf_addr_hi, u32 resp_offset, "
     "u32 resp_buf_size, u32 cmd[209], u32 resp[24], u32 reserved[16]",
 )
 """A command buffer: 1024 bytes. `cmd` depends on `cmd_id`, `resp` is RESPONSE. `buf_size` and `buf_version`
 are left 0 by Linux."""
-LOAD_IP_FW = Structure(
+LOAD_IP_FW = _struct(
     "psp_gfx_cmd_load_ip_fw", "u32 fw_phy_addr_lo, u32 fw_phy_addr_hi, u32 fw_size, u32 fw_type"
 )
-LOAD_TOC = Structure("psp_gfx_cmd_load_toc", "u32 toc_phy_addr_lo, u32 toc_phy_addr_hi, u32 toc_size")
-SETUP_TMR = Structure(
+LOAD_TOC = _struct("psp_gfx_cmd_load_toc", "u32 toc_phy_addr_lo, u32 toc_phy_addr_hi, u32 toc_size")
+SETUP_TMR = _struct(
     "psp_gfx_cmd_setup_tmr",
     "u32 buf_phy_addr_lo, u32 buf_phy_addr_hi, u32 buf_size, u32 tmr_flags, u32 system_phy_addr_lo, "
     "u32 system_phy_addr_hi",
 )
 """Linux sets bit 1 of `tmr_flags` (both addresses are given)."""
-RESPONSE = Structure(
+RESPONSE = _struct(
     "psp_gfx_resp",
     "u32 status, u32 session_id, u32 fw_addr_lo, u32 fw_addr_hi, u32 tmr_size, u32 reserved[11], "
     "u32 uresp[8]",

@@ -9,8 +9,16 @@ message to 66, and waits until 90 is not 0; 82 then holds the result. The debug 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from usbgpu.amd.facts.structure import Structure
+from sdk.facts.registers import Evidence
+from sdk.facts.structures import Struct, c_struct
+
+_struct = partial(
+    c_struct,
+    evidence=Evidence.HARDWARE,
+    source="Linux 6.12, smu13_driver_if_v13_0_0.h and smu14_driver_if_v14_0.h",
+)
 
 RESULTS: Mapping[str, int] = {
     "OK": 0x01,
@@ -85,8 +93,8 @@ _BOARD = (
     "u8 AvgFanPwm, u8 Padding, u16 AvgFanRpm, u8 ThrottlingPercentage[{throttlers}], "
     "u8 VmaxThrottlingPercentage, u8 Padding1[{padding}], "
 )
-METRICS: Mapping[int, Structure] = {
-    13: Structure(
+METRICS: Mapping[int, Struct] = {
+    13: _struct(
         "SmuMetricsExternal_t",
         "u32 CurrClock[13], " + _AVERAGES + "u16 PCIeBusy, u16 dGPU_W_MAX, u16 padding, u32 MetricsCounter, "
         "u16 AvgVoltage[5], u16 AvgCurrent[5], u16 AverageGfxActivity, u16 AverageUclkActivity, "
@@ -95,7 +103,7 @@ METRICS: Mapping[int, Structure] = {
         + _TAIL
         + "u32 Spare[29], u32 MmHubPadding[8]",
     ),
-    14: Structure(
+    14: _struct(
         "SmuMetricsExternal_t",
         "u32 CurrClock[11], " + _AVERAGES + "u16 AveragePCIeBusy, u16 dGPU_W_MAX, u16 padding, "
         "u16 MovingAverageGfxclkFrequencyTarget, u16 MovingAverageGfxclkFrequencyPreDs, "

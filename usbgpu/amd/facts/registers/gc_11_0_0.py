@@ -1,8 +1,8 @@
 """GC registers of gc_11_0_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-GC_11_0_0 = block(
+GC_11_0_0 = Block(
     "GC",
     "gc_11_0_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/gc/gc_11_0_0_offset.h and _sh_mask.h (MIT)",

@@ -1,8 +1,8 @@
 """HDP registers of hdp_7_0_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-HDP_7_0_0 = block(
+HDP_7_0_0 = Block(
     "HDP",
     "hdp_7_0_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/hdp/hdp_7_0_0_offset.h and _sh_mask.h (MIT)",

@@ -1,8 +1,8 @@
 """MMHUB registers of mmhub_4_1_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-MMHUB_4_1_0 = block(
+MMHUB_4_1_0 = Block(
     "MMHUB",
     "mmhub_4_1_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/mmhub/mmhub_4_1_0_offset.h and _sh_mask.h (MIT)",

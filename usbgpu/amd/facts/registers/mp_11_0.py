@@ -1,8 +1,8 @@
 """SMU registers of mp_11_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-MP_11_0 = block(
+MP_11_0 = Block(
     "SMU",
     "mp_11_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/mp/mp_11_0_offset.h and _sh_mask.h (MIT)",

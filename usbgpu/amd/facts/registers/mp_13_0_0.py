@@ -1,8 +1,8 @@
 """MP registers of mp_13_0_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-MP_13_0_0 = block(
+MP_13_0_0 = Block(
     "MP",
     "mp_13_0_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/mp/mp_13_0_0_offset.h and _sh_mask.h (MIT)",

@@ -1,8 +1,8 @@
 """MP registers of mp_14_0_2, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-MP_14_0_2 = block(
+MP_14_0_2 = Block(
     "MP",
     "mp_14_0_2",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/mp/mp_14_0_2_offset.h and _sh_mask.h (MIT)",

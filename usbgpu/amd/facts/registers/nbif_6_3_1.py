@@ -1,8 +1,8 @@
 """NBIO registers of nbif_6_3_1, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-NBIF_6_3_1 = block(
+NBIF_6_3_1 = Block(
     "NBIO",
     "nbif_6_3_1",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/nbif/nbif_6_3_1_offset.h and _sh_mask.h (MIT)",

@@ -1,8 +1,8 @@
 """NBIO registers of nbio_4_3_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-NBIO_4_3_0 = block(
+NBIO_4_3_0 = Block(
     "NBIO",
     "nbio_4_3_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/nbio/nbio_4_3_0_offset.h and _sh_mask.h (MIT)",

@@ -1,8 +1,8 @@
 """OSSSYS registers of osssys_6_0_0, extracted by usbgpu.amd.facts.extract. Do not edit."""
 
-from usbgpu.amd.facts.describe import block
+from usbgpu.amd.facts.describe import Block
 
-OSSSYS_6_0_0 = block(
+OSSSYS_6_0_0 = Block(
     "OSSSYS",
     "osssys_6_0_0",
     "Linux 6.12.117, drivers/gpu/drm/amd/include/asic_reg/oss/osssys_6_0_0_offset.h and _sh_mask.h (MIT)",
