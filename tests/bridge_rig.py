@@ -11,9 +11,9 @@ from emulator.mcs51.core import GUARDS
 from emulator.pcie.endpoint import OFFSETS, Control, TestEndpoint
 from emulator.pcie.function import PcieFunction
 from emulator.usb.wire import Speed
-from firmware.asm2464pd.command_list import CommandList
 from firmware.asm2464pd.registers.memory import NVME_CQ
 from firmware.asm2464pd.wire import COMPLETION_TRIGGER
+from firmware.protocol.command_list import CommandList
 from usbgpu import bridge, pcie, transport
 from usbgpu.transport import Call, Transport
 

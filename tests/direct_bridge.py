@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from emulator.amdgpu.card import AmdCard
 from emulator.core.clock import clocks, seconds
 from emulator.pcie.function import UnsupportedRequest
-from firmware.asm2464pd.command_list import CAUSES, SECTOR, CommandList, Failure, Operation
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import CAUSES, SECTOR, Failure, Operation
 from tests.amdgpu_host import ACCESS, Host
 from usbgpu.bridge.seam import ListFailed, Reply
 

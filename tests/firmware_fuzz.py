@@ -42,9 +42,9 @@ from emulator.images import build
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.usb import standard
 from emulator.usb.wire import Setup, Speed, Stall, Transfer
-from firmware.asm2464pd import commands, requests
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol import commands, requests
+from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from sdk.errors import TowlineError
 from tests.firmware_fuzz_actions import CODES, IN, OUT, Action, Commands, Operation, Player, SetUp
 from tests.firmware_fuzz_cases import FAULTS, RAM_SIZE, fresh, varied

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 from emulator.board import Board
 from emulator.core.clock import clocks, seconds
 from emulator.usb.wire import Setup, Transfer
-from firmware.asm2464pd import commands
-from firmware.asm2464pd.commands import LIST_BYTES, LIST_HEADER, LIST_TRAILER, PAYLOAD_HEADER
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import interrupts, system, usb
 from firmware.asm2464pd.registers.memory import XRAM
-from firmware.asm2464pd.requests import LIST, PCIE_POWER, VENDOR_OUT, XDATA_WRITE
+from firmware.protocol import commands
+from firmware.protocol.commands import LIST_BYTES, LIST_HEADER, LIST_TRAILER, PAYLOAD_HEADER
+from firmware.protocol.requests import LIST, PCIE_POWER, VENDOR_OUT, XDATA_WRITE
 
 OUT, IN = 0x02, 0x81
 RAM, REGISTERS = 0x8_0000_0000, 0x1000_0000

@@ -10,9 +10,9 @@ from emulator.core.clock import clocks
 from emulator.faults import Fault
 from emulator.pcie.endpoint import OFFSETS
 from emulator.usb.wire import Setup
-from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.commands import LIST_HEADER
-from firmware.asm2464pd.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol import commands, requests
+from firmware.protocol.commands import LIST_HEADER
+from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from tests.firmware_fuzz_actions import (
     CODES,
     IN,

@@ -14,7 +14,7 @@ from emulator.amdgpu.kernels.build import code_object
 from emulator.amdgpu.synthetic import directory
 from emulator.core.clock import clocks
 from emulator.pcie.function import Reset
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol.command_list import CommandList
 from tests.direct_bridge import BARS, DirectBridge, direct
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card

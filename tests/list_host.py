@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from emulator.board import Board
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.usb.wire import Setup, Speed, Transfer
-from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.command_list import CommandList, Result
 from firmware.asm2464pd.registers.memory import SRAM
+from firmware.protocol import commands, requests
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import Result
 from tests.reference_host import IN, OUT, RAM, Host, power_up
 
 SECONDS = 5.0

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from firmware.asm2464pd.command_list import CommandList, config_address
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operands import config_address
 from sdk.errors import DeviceFailed, DeviceMissing
 from usbgpu.bridge.base import CAUSE
 from usbgpu.bridge.seam import Bridge, ListFailed, Reply

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.header import macro
 from firmware.asm2464pd.phy import PCIE_SETUP, USB_LANE_SETUP, USB_LANES
 from firmware.asm2464pd.registers import ASM2464PD
+from sdk.facts.registers import macro
 
 _NOTICE = "Generated from the chip's facts."
 

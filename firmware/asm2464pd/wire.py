@@ -64,51 +64,6 @@ CSW = Struct(
     "USB mass storage bulk-only transport 1.0, 5.2",
 )
 
-TLP_REQUEST = Struct(
-    "TLP_REQUEST",
-    12,
-    (
-        Member("address_low", 4, "address[31:0], or bus<<24 | device<<19 | function<<16 | register"),
-        Member("address_high", 4, "address[63:32]"),
-        Member("value", 4, "the dword to write (single), or how many dwords follow (streams)"),
-    ),
-    "Data stage of the TLP request towards the device.",
-    Evidence.TRACE,
-    "open firmware, main.c; open host driver, usb.py",
-)
-
-TLP_RESULT = Struct(
-    "TLP_RESULT",
-    8,
-    (
-        Member("data", 4, "the dword read"),
-        Member(
-            "completion",
-            2,
-            "bytes 6 and 7 of the completion header",
-            big=True,
-            fields=(
-                Field("BYTE_COUNT", 0, 12, doc="4 for configuration; the size asked for with memory"),
-                Field("STATUS", 13, 3, values={0: "SC", 1: "UR", 2: "CRS", 4: "CA"}),
-            ),
-        ),
-        Member("has_data", 1, "the completion carried data", fields=(Field("HAS_DATA", 0),)),
-        Member(
-            "status",
-            1,
-            "how the launch ended",
-            values={
-                0x00: "completed",
-                0x01: "the error bit came up",
-                0xFF: "no completion within 500000 polls",
-            },
-        ),
-    ),
-    "Data stage of the TLP request towards the host: what the last single TLP came to.",
-    Evidence.TRACE,
-    "open firmware, main.c; open host driver, usb.py",
-)
-
 COMPLETION_HEADER = Struct(
     "COMPLETION_HEADER",
     12,
@@ -156,12 +111,5 @@ COMPLETION_QUEUE_ENTRY = Struct(
 COMPLETION_TRIGGER = range(12, 16)
 """Offsets in the first entry of NVME_CQ whose write starts an armed slot DMA towards the host."""
 
-STRUCTS: tuple[Struct, ...] = (
-    SETUP_PACKET,
-    CBW,
-    CSW,
-    TLP_REQUEST,
-    TLP_RESULT,
-    COMPLETION_HEADER,
-    COMPLETION_QUEUE_ENTRY,
-)
+USB_STRUCTS: tuple[Struct, ...] = (SETUP_PACKET, CBW, CSW)
+PCIE_STRUCTS: tuple[Struct, ...] = (COMPLETION_HEADER, COMPLETION_QUEUE_ENTRY)

@@ -15,6 +15,11 @@ MACRO = re.compile(r"[A-Z][A-Z0-9_]*")
 """What a register and a field are named like: a C macro."""
 
 
+def macro(text: str) -> str:
+    """Words as part of a C name."""
+    return re.sub(r"[^A-Z0-9]+", "_", text.upper()).strip("_")
+
+
 class Evidence(Enum):
     """How well a fact is known, best first."""
 

@@ -9,8 +9,10 @@ import pytest
 
 from emulator.board import Board
 from emulator.usb.wire import Speed
-from firmware.asm2464pd.command_list import SECTOR, CommandList, ListError, config_address
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operands import config_address
+from firmware.protocol.operations import SECTOR, ListError
 from tests.bridge_rig import TRIGGER, Rig, powered, rig_of
 from tests.e2e.test_command_list_random import AREA, Model
 from towline.cli.benchmarks import firmware as benchmark

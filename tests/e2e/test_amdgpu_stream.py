@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol.command_list import CommandList
 from tests.amdgpu_bridge import SLOT, Bridge, booted
 from tests.amdgpu_driver import HEAP, SRAM_VA, VA
 from tests.amdgpu_queues import Sdma, halves

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol.command_list import CommandList
 from usbgpu import bridge, pcie, transport
 
 RCC_CONFIG_MEMSIZE = 0xDE3

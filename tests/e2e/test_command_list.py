@@ -12,9 +12,11 @@ import pytest
 
 from emulator.pcie.endpoint import OFFSETS
 from emulator.usb.wire import Setup, Speed
-from firmware.asm2464pd import commands
-from firmware.asm2464pd.command_list import SYNC_PACKET, CommandList, config_address
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol import commands
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operands import config_address
+from firmware.protocol.payload import SYNC_PACKET
 from tests.list_host import (
     CAUSE,
     SRAM_PCIE,

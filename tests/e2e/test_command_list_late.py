@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.faults import parse as fault
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol.command_list import CommandList
 from tests.list_host import CAUSE, host_of, noise
 from tests.reference_host import RAM
 

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from emulator.usb.wire import Speed
-from firmware.asm2464pd import commands
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol import commands
+from firmware.protocol.command_list import CommandList
 from tests.list_host import host_of, noise, one_write, packed
 from tests.reference_host import OUT, RAM
 

@@ -14,7 +14,8 @@ from emulator.images import build
 from emulator.mcs51.stack import bound
 from emulator.usb.wire import Setup, Speed, Stall
 from firmware import build as product
-from firmware.asm2464pd import commands, flash_layout
+from firmware.asm2464pd import flash_layout
+from firmware.protocol import commands
 from tests.reference_host import (
     CFGRD0,
     CFGRD1,

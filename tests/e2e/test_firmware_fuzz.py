@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 
 from emulator.usb.wire import Setup, Speed
-from firmware.asm2464pd import requests
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import interrupts
-from firmware.asm2464pd.requests import VENDOR_OUT
+from firmware.protocol import requests
+from firmware.protocol.requests import VENDOR_OUT
 from tests.firmware_fuzz import Bench, Hang, Report, Violated, campaign, minimised, play
 from tests.firmware_fuzz_actions import (
     CODES,

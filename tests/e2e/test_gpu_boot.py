@@ -14,7 +14,7 @@ from emulator.amdgpu import hdp
 from emulator.amdgpu.boot_steps import STEPS
 from emulator.core.clock import clocks
 from emulator.pcie.function import Reset
-from firmware.asm2464pd.command_list import CommandList
+from firmware.protocol.command_list import CommandList
 from sdk.errors import DeviceFailed, DeviceMissing
 from tests.gpu_host import Bench, Died, User, firmware
 from usbgpu.amd import hub, layout, monitor, psp, record

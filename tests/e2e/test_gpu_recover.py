@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from firmware.asm2464pd.command_list import CommandList
-from firmware.asm2464pd.commands import LIST_BYTES, RESULT_BYTES
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.commands import LIST_BYTES, RESULT_BYTES
 from sdk.errors import DeviceFailed, InternalError
 from tests.gpu_host import Bench, User
 from usbgpu.amd import hub, ih, layout, monitor, smu, tables

@@ -9,8 +9,8 @@ import pytest
 
 from emulator.board import Board
 from emulator.pcie.endpoint import TestEndpoint
-from firmware.asm2464pd.command_list import CommandList
-from firmware.asm2464pd.requests import TLP_START
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.requests import TLP_START
 from tests.bridge_rig import Rig, rig_of
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from emulator.board import Board
-from firmware.asm2464pd.command_list import SECTOR, CommandList
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import SECTOR
 from sdk.errors import UsageError
 from tests.bridge_rig import Rig, rig_of
 from usbgpu.bridge import ListFailed

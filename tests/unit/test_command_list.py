@@ -6,15 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firmware.asm2464pd import commands
-from firmware.asm2464pd.command_list import (
-    CommandList,
-    ListError,
-    Parts,
-    config_address,
-    payload_packets,
-    unpack,
-)
+from firmware.protocol import commands
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operands import config_address
+from firmware.protocol.operations import ListError, Parts, unpack
+from firmware.protocol.payload import payload_packets
 
 DWORDS = st.integers(0, 0xFFFFFFFF)
 ADDRESSES = st.one_of(st.integers(0, (1 << 30) - 1), st.integers(1 << 30, (1 << 62) - 1)).map(lambda a: 4 * a)

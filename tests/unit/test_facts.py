@@ -10,7 +10,8 @@ import pytest
 from firmware.asm2464pd import bot, phy, wire
 from firmware.asm2464pd.describe import ByteRegister, Map, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS, memory
-from firmware.asm2464pd.requests import REQUESTS, VENDOR_OUT, VendorRequest
+from firmware.protocol import requests
+from firmware.protocol.requests import REQUESTS, VENDOR_OUT, VendorRequest
 from sdk.facts.registers import Access, Evidence, FactError, Field
 from sdk.facts.structures import Malformed, Member, Struct
 
@@ -45,7 +46,7 @@ def register(name="ONE", address=0x9000, **rest):
             "not a vendor request",
         ),
         (
-            lambda: VendorRequest("R", VENDOR_OUT, 1, "", Evidence.TRACE, "", data=wire.TLP_REQUEST),
+            lambda: VendorRequest("R", VENDOR_OUT, 1, "", Evidence.TRACE, "", data=requests.TLP_REQUEST),
             "its data stage has 12 bytes",
         ),
         (lambda: bot.Command(wire.CBW), "a CDB has 16 bytes"),
@@ -186,8 +187,8 @@ def test_structures_pack_as_on_the_wire():
 
 def test_a_tlp_result_has_its_fields_where_hosts_look():
     reply = bytes.fromhex("78563412 2004 01 00")
-    result = wire.TLP_RESULT.unpack(reply)
-    completion = wire.TLP_RESULT.member("completion")
+    result = requests.TLP_RESULT.unpack(reply)
+    completion = requests.TLP_RESULT.member("completion")
     assert result["data"] == 0x12345678
     assert completion.field("STATUS").get(result["completion"]) == 1
     assert completion.field("BYTE_COUNT").get(result["completion"]) == 4

@@ -7,10 +7,11 @@ import subprocess
 
 import pytest
 
-from firmware.asm2464pd import generate, header, wire
+from firmware import generate
 from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import ASM2464PD
-from firmware.asm2464pd.requests import REQUESTS
+from firmware.generate import header
+from firmware.protocol.requests import REQUESTS
 from sdk.facts.registers import FactError, Field
 
 PROGRAM = """
@@ -57,7 +58,7 @@ def test_the_reference_lists_every_register_request_and_structure():
     ]
     assert missing == []
     assert [request.name for request in REQUESTS if f"`{request.name}`" not in text] == []
-    assert [struct.name for struct in wire.STRUCTS if f"### {struct.name}" not in text] == []
+    assert [struct.name for struct in header.STRUCTS if f"### {struct.name}" not in text] == []
 
 
 @pytest.mark.skipif(shutil.which("sdcc") is None, reason="sdcc is not installed")

@@ -8,8 +8,8 @@ import pytest
 from emulator import images
 from firmware import build as product
 from firmware.asm2464pd import flash_layout, image
-from firmware.asm2464pd.generate import differences
 from firmware.check import check
+from firmware.generate import differences
 from sdk.errors import BuildFailed
 from towline.cli import main
 

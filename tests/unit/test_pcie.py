@@ -15,7 +15,8 @@ from emulator.pcie.endpoint import OFFSETS, TestEndpoint
 from emulator.pcie.fabric import Fabric, chain
 from emulator.pcie.function import Bar, PcieFunction, Reset, Status
 from emulator.pcie.ports import ASM2464PD_ROOT, BRIDGES, NAVI_DOWNSTREAM, BridgePort, Port
-from firmware.asm2464pd.command_list import CommandList, Failure
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import Failure
 from sdk.errors import DeviceFailed, DeviceMissing
 from tests.unit.pcie import RootRam
 from usbgpu import pcie

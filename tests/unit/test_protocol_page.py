@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from firmware.asm2464pd import commands, generate, protocol
+from firmware import generate
+from firmware.generate import protocol
+from firmware.protocol import commands
 from sdk.facts.registers import FactError
 from tests.protocol_page import Page, sealed, sums
 

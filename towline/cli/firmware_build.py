@@ -47,8 +47,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _build(output: str | None, console: Console) -> Result:
-    from firmware.asm2464pd.commands import API_LEVEL
     from firmware.build import build
+    from firmware.protocol.commands import API_LEVEL
 
     if output is not None:
         require_directory(output)

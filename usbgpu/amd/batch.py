@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from firmware.asm2464pd import commands as wire
-from firmware.asm2464pd.command_list import DWORD, SECTOR, CommandList
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol import commands as wire
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import DWORD, SECTOR
 from sdk.errors import DeviceFailed, InternalError
 from usbgpu.bridge.base import CAUSE
 from usbgpu.bridge.seam import SRAM_SIZE, ListFailed

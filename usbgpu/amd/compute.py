@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from firmware.asm2464pd.command_list import CAUSES
+from firmware.protocol.operations import CAUSES
 from sdk.errors import DeviceFailed, InternalError
 from usbgpu.amd import hub, layout, pm4
 from usbgpu.amd.batch import ALL, RESULT_ROOM, Batch, GpuFailed

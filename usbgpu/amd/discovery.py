@@ -11,7 +11,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firmware.asm2464pd.command_list import DWORD, CommandList
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import DWORD
 from sdk.errors import DeviceFailed, InternalError, Unsupported
 from usbgpu.amd import layout
 from usbgpu.amd.batch import REGISTER_WINDOW, RESULT_ROOM

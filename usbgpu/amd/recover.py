@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from firmware.asm2464pd.command_list import DWORD, CommandList
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import DWORD
 from usbgpu.amd import gfx, hub, ih, sdma_engine
 from usbgpu.amd.batch import Batch, GpuFailed, Later
 from usbgpu.amd.card import REGISTER_BAR, Card

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from firmware.asm2464pd.command_list import DWORD, Data
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol.operations import DWORD, Data
 
 FIRST = 0x4000_0000
 """Number of the first part; the one before says that SDMA is ready. Fences are compared modulo 2^32: with

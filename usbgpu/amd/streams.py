@@ -31,9 +31,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from firmware.asm2464pd.command_list import DWORD, SECTOR, CommandList, Parts
 from firmware.asm2464pd.registers.memory import SLOT_SIZE, SRAM_WINDOW
 from firmware.asm2464pd.wire import COMPLETION_TRIGGER
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import DWORD, SECTOR, Parts
 from sdk.errors import UsageError
 from usbgpu.amd import layout
 from usbgpu.amd.batch import Batch, GpuFailed, Later

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from firmware.asm2464pd import requests
-from firmware.asm2464pd.command_list import DWORD, SECTOR, CommandList, Data, Failure
-from firmware.asm2464pd.commands import RESULT_TRAILER
 from firmware.asm2464pd.registers.link import PCIE_LTSSM
+from firmware.protocol import requests
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.commands import RESULT_TRAILER
+from firmware.protocol.operations import DWORD, SECTOR, Data, Failure
 from sdk.errors import DeviceFailed
 from usbgpu.bridge.seam import ListFailed
 from usbgpu.transport import Pending, Transport

@@ -1,6 +1,6 @@
 """The bridge with the published firmware, or another that answers its requests E4 to F3 as ours does.
 
-Operations of a list are done one by one, each with its own requests (`firmware.asm2464pd.requests`):
+Operations of a list are done one by one, each with its own requests (`firmware.protocol.requests`):
 
 * a dword is a single TLP, and what is not posted asks for its completion;
 * blocks, fills, and writes to successive dwords are streams, which go over the bulk endpoints;
@@ -15,21 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from firmware.asm2464pd import requests, wire
-from firmware.asm2464pd.command_list import (
-    ALL_BYTES,
-    DWORD,
-    SECTOR,
-    CommandList,
-    Data,
-    Failure,
-    ListError,
-    Operation,
-    Parts,
-)
 from firmware.asm2464pd.registers.link import PCIE_LTSSM
 from firmware.asm2464pd.registers.memory import SRAM_WINDOW
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
+from firmware.protocol import requests
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import ALL_BYTES, DWORD, SECTOR, Data, Failure, ListError, Operation, Parts
 from sdk.errors import DeviceFailed
 from usbgpu.bridge.base import CAUSE, LINK_UP, MARGIN, PIECE, SLOW_RATE, BaseBridge
 from usbgpu.bridge.seam import Reply
@@ -144,7 +135,7 @@ class CompatibleBridge(BaseBridge):
             request.code,
             value=enables << 8 | _KINDS[kind],
             index=mode,
-            data=wire.TLP_REQUEST.pack(
+            data=requests.TLP_REQUEST.pack(
                 address_low=address & 0xFFFF_FFFF, address_high=address >> 32, value=value
             ),
             timeout=REQUEST_PATIENCE,
@@ -153,9 +144,9 @@ class CompatibleBridge(BaseBridge):
     def _finish(self) -> int:
         """The completion of the TLP that was sent last: its data."""
         request = requests.TLP_STATUS
-        result = wire.TLP_RESULT.unpack(
+        result = requests.TLP_RESULT.unpack(
             self.transport.control_in(
-                request.request_type, request.code, length=wire.TLP_RESULT.size, timeout=REQUEST_PATIENCE
+                request.request_type, request.code, length=requests.TLP_RESULT.size, timeout=REQUEST_PATIENCE
             )
         )
         if result["status"] == _ERROR:

@@ -1,6 +1,6 @@
 """The bridge with our firmware: a command list is one round trip.
 
-What travels, and what the firmware makes of it, is specified in `firmware.asm2464pd.commands`. The host's
+What travels, and what the firmware makes of it, is specified in `firmware.protocol.commands`. The host's
 part of it is here: lists are numbered; payload goes out in pieces, and results come in meanwhile if the
 firmware could not keep them; sectors are read where a SLOT_IN has armed them, and acknowledged. Whatever goes
 wrong, the bridge is put into step again before the caller hears of it.
@@ -13,9 +13,11 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import commands as facts
-from firmware.asm2464pd import requests
-from firmware.asm2464pd.command_list import REFUSED, SECTOR, SYNC_PACKET, CommandList, Failure, ListError
+from firmware.protocol import commands as facts
+from firmware.protocol import requests
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import REFUSED, SECTOR, Failure, ListError
+from firmware.protocol.payload import SYNC_PACKET
 from sdk.errors import DeviceFailed, UsageError
 from sdk.facts.structures import Malformed
 from usbgpu.bridge.base import DAMAGED, PIECE, BaseBridge, patience

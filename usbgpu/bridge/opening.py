@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from firmware.asm2464pd.commands import API_LEVEL
 from firmware.asm2464pd.registers.link import PCIE_LTSSM
+from firmware.protocol.commands import API_LEVEL
 from sdk.errors import DeviceFailed
 from usbgpu import transport as transports
 from usbgpu.bridge.base import LINK_UP

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from firmware.asm2464pd.command_list import CommandList, Failure
 from firmware.asm2464pd.registers.memory import SRAM, SRAM_WINDOW
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import Failure
 from sdk.errors import DeviceFailed
 from usbgpu.transport.clock import Clock
 

@@ -4,7 +4,7 @@
     report.conforms, report.rows
 
 The rules are those of the USB specifications and of the contract of the requests
-(`firmware.asm2464pd.requests`, `commands`); each check names its own. Checks reach the device through
+(`firmware.protocol.requests`, `commands`); each check names its own. Checks reach the device through
 `usbgpu.transport` alone, so an emulated bridge and a real one are put to the same ones; what would disturb an
 operating system, or a card in the slot, is left to the emulated. A run can be recorded as a trace, and the
 trace replayed against another device, to the first difference.

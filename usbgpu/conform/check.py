@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NoReturn
 
-from firmware.asm2464pd import requests
-from firmware.asm2464pd.requests import VendorRequest
+from firmware.protocol import requests
+from firmware.protocol.requests import VendorRequest
 from sdk.errors import DeviceFailed
 from usbgpu.transport import Identity, NotSent, Running, Speed, Stalled, TimedOut, Transport
 from usbgpu.transport.identity import MASS_STORAGE, OPEN_FIRMWARE

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 
-from firmware.asm2464pd import requests
 from firmware.asm2464pd.registers import memory
-from firmware.asm2464pd.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol import requests
+from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from sdk.errors import DeviceFailed
 from usbgpu.conform import pcie
 from usbgpu.conform.check import (

@@ -1,6 +1,6 @@
 """Command lists as a host sends them, for the checks.
 
-Lists are packed here, from the declarations in `firmware.asm2464pd.commands` and not by the host's codec:
+Lists are packed here, from the declarations in `firmware.protocol.commands` and not by the host's codec:
 what two readers of one specification agree on is what it says.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.commands import (
+from firmware.protocol import commands, requests
+from firmware.protocol.commands import (
     EXTENSION,
     LIST_HEADER,
     LIST_TRAILER,

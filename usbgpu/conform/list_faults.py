@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.commands import (
-    LIST_HEADER,
-    OPERATION,
-    PAYLOAD_HEADER,
-    RESULT_TRAILER,
-)
 from firmware.asm2464pd.registers import memory
+from firmware.protocol import commands, requests
+from firmware.protocol.commands import LIST_HEADER, OPERATION, PAYLOAD_HEADER, RESULT_TRAILER
 from usbgpu.conform import pcie
 from usbgpu.conform.check import (
     MOMENT,

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from firmware.asm2464pd import commands, requests
-from firmware.asm2464pd.commands import (
-    LIST_HEADER,
-    LIST_TRAILER,
-    OPERATION,
-    PAYLOAD_HEADER,
-    RESULT_TRAILER,
-)
 from firmware.asm2464pd.registers import link, memory, phy
-from firmware.asm2464pd.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol import commands, requests
+from firmware.protocol.commands import LIST_HEADER, LIST_TRAILER, OPERATION, PAYLOAD_HEADER, RESULT_TRAILER
+from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from usbgpu.conform import pcie
 from usbgpu.conform.check import (
     Bench,

@@ -1,6 +1,6 @@
 """PCIe by the compatible requests, as a host drives it: single TLPs, streams, slot DMA, and the bridges.
 
-Written from the contract of the requests (`firmware.asm2464pd.requests`) alone. The test endpoint's registers
+Written from the contract of the requests (`firmware.protocol.requests`) alone. The test endpoint's registers
 are those that docs/emulator.md describes; only an emulated board has one.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firmware.asm2464pd import requests
 from firmware.asm2464pd.registers import memory
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
-from firmware.asm2464pd.wire import COMPLETION_TRIGGER, TLP_REQUEST, TLP_RESULT
+from firmware.asm2464pd.wire import COMPLETION_TRIGGER
+from firmware.protocol import requests
+from firmware.protocol.requests import TLP_REQUEST, TLP_RESULT
 from usbgpu.conform.check import Bench, equal, require
 
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from firmware.asm2464pd import requests
 from firmware.asm2464pd.registers import link, memory, phy, tlp
-from firmware.asm2464pd.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol import requests
+from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from usbgpu.conform import pcie
 from usbgpu.conform.check import Bench, Need, Section, equal, pattern, require, same_bytes
 from usbgpu.conform.pcie import ABORTED, RAM, REGISTERS, SECTOR, SRAM_PCIE, SUCCESS, UNSUPPORTED

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firmware.asm2464pd import requests
 from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import flash as regs
 from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
@@ -30,6 +29,7 @@ from firmware.asm2464pd.spi import (
     SpiCommand,
     SpiStatus,
 )
+from firmware.protocol import requests
 from sdk.errors import DeviceFailed
 from usbgpu.flash.plan import CHUNK, Program
 from usbgpu.transport import Transport

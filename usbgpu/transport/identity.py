@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from firmware.asm2464pd import commands, requests
+from firmware.protocol import commands, requests
 from sdk.errors import DeviceFailed
 from sdk.facts.structures import Malformed
 

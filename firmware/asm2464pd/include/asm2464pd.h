@@ -1,4 +1,4 @@
-/* The ASM2464PD: registers, memory, requests, structures, flash. Generated, do not edit: python -m firmware.asm2464pd.generate
+/* The ASM2464PD: registers, memory, requests, structures, flash. Generated, do not edit: python -m firmware.generate
  *
  * NAME                a register of one byte; NAME_LOW, NAME_HIGH of two; NAME_0 (least significant) up
  * NAME_FIELD          its mask; NAME_FIELD_SHIFT its lowest bit; NAME_FIELD_VALUE a value in place

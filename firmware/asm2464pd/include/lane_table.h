@@ -1,4 +1,4 @@
-/* Generated, do not edit: python -m firmware.asm2464pd.generate. Include once. */
+/* Generated, do not edit: python -m firmware.generate. Include once. */
 #define USB_LANE_0 0xc280u
 #define USB_LANE_1 0xc300u
 #define LANE_UPDATES 42

@@ -1,4 +1,4 @@
-/* Generated, do not edit: python -m firmware.asm2464pd.generate. Include once. */
+/* Generated, do not edit: python -m firmware.generate. Include once. */
 /* High address bytes of block A of each lane, then of block B. */
 static const __code unsigned char phy_pages[] = {0x60, 0x64, 0x68, 0x6c, 0x78, 0x79, 0x7a, 0x7b};
 /* Passes, up to a 0: how many steps, first lane, lane behind the last; then the steps, which each

@@ -1,4 +1,4 @@
-/* Command lists: receiving them, and answering (the protocol: firmware/asm2464pd/commands.py).
+/* Command lists: receiving them, and answering (the protocol: firmware/protocol/commands.py).
  *
  * The handler opens and closes list mode and notes that packets came or went; all else is main's, in
  * list_run. A list is copied out of the bulk buffer packet by packet, with its checksum summed on the way,

@@ -1,4 +1,4 @@
-/* The vendor requests; numbers and layouts are those of firmware/asm2464pd/requests.py. The handler's.
+/* The vendor requests; numbers and layouts are those of firmware/protocol/requests.py. The handler's.
  *
  *  E4 IN   value address, index high DPX plane: that many bytes of MOVX memory
  *  E5 OUT  value address, index low the byte, index high DPX plane: write a byte of MOVX memory

@@ -18,12 +18,15 @@ from emulator.board import Board, Options
 from emulator.core.clock import seconds
 from emulator.pcie.endpoint import OFFSETS, POLL_CLOCKS, TestEndpoint
 from emulator.usb.wire import Outcome, Setup, Speed, Transfer
-from firmware.asm2464pd import requests, wire
-from firmware.asm2464pd.command_list import DWORD, SECTOR, SYNC_PACKET, CommandList
+from firmware.asm2464pd import wire
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import memory
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
 from firmware.asm2464pd.registers.usb import BULK_COMMAND, BULK_EVENTS
+from firmware.protocol import requests
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.operations import DWORD, SECTOR
+from firmware.protocol.payload import SYNC_PACKET
 from sdk.errors import InternalError
 
 OUT, IN = 0x02, 0x81
@@ -194,7 +197,7 @@ class _Bridge:
     # -- requests ---------------------------------------------------------------------------------------
 
     def _request(self, kind: int, address: int, value: int, mode: int = 0) -> None:
-        data = wire.TLP_REQUEST.pack(
+        data = requests.TLP_REQUEST.pack(
             address_low=address & 0xFFFF_FFFF, address_high=address >> 32, value=value
         )
         setup = Setup(requests.VENDOR_OUT, requests.TLP_START.code, 0x0F00 | kind, mode, len(data))
@@ -202,8 +205,8 @@ class _Bridge:
 
     def _configure(self, bus: int, register: int, value: int) -> None:
         self._request(_KINDS["CFGWR1" if bus else "CFGWR0"], bus << 24 | register, value)
-        status = Setup(requests.VENDOR_IN, requests.TLP_STATUS.code, 0, 0, wire.TLP_RESULT.size)
-        if wire.TLP_RESULT.unpack(self.board.usb.control(status, timeout=_TIMEOUT))["status"]:
+        status = Setup(requests.VENDOR_IN, requests.TLP_STATUS.code, 0, 0, requests.TLP_RESULT.size)
+        if requests.TLP_RESULT.unpack(self.board.usb.control(status, timeout=_TIMEOUT))["status"]:
             raise InternalError(f"configuration of bus {bus} failed", where=f"register {register:#x}")
 
     def _finish(self, transfer: Transfer) -> Transfer:

@@ -16,8 +16,8 @@ from emulator.machine import PLANES
 from emulator.mcs51.core import Mcs51, Stop
 from emulator.pcie.ports import BRIDGES
 from emulator.usb.wire import Setup
-from firmware.asm2464pd import requests, wire
 from firmware.asm2464pd.registers import tlp
+from firmware.protocol import requests
 from sdk import toolchain
 from sdk.errors import InternalError
 from sdk.files import scratch_directory, write
@@ -164,11 +164,11 @@ def _chip(code: bytes) -> tuple[Mcs51, Board]:
 
     def configure(bus: int, register: int, value: int) -> None:
         fmt_type = _CONFIG_WRITE[bus > 0]
-        data = wire.TLP_REQUEST.pack(address_low=bus << 24 | register, address_high=0, value=value)
+        data = requests.TLP_REQUEST.pack(address_low=bus << 24 | register, address_high=0, value=value)
         start, status = requests.TLP_START, requests.TLP_STATUS
         host.control(Setup(start.request_type, start.code, _ALL_BYTES << 8 | fmt_type, 0, len(data)), data)
-        result = host.control(Setup(status.request_type, status.code, 0, 0, wire.TLP_RESULT.size))
-        if wire.TLP_RESULT.unpack(result)["status"]:
+        result = host.control(Setup(status.request_type, status.code, 0, 0, requests.TLP_RESULT.size))
+        if requests.TLP_RESULT.unpack(result)["status"]:
             raise InternalError(
                 f"bus {bus} does not take a write of {register:#x}", where="the benchmark's chip"
             )

@@ -8,17 +8,16 @@ mask, `_SHIFT` says where it begins, and a named value stands at its place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import bot, commands, flash_layout, image, spi, wire
+from firmware.asm2464pd import bot, flash_layout, image, spi, wire
 from firmware.asm2464pd.describe import ByteRegister, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
-from firmware.asm2464pd.requests import REQUESTS
-from sdk.facts.registers import FactError, Field
+from firmware.protocol import commands, requests
+from sdk.facts.registers import MACRO, FactError, Field, macro
 from sdk.facts.structures import Struct
 
-REGENERATE = "python -m firmware.asm2464pd.generate"
+REGENERATE = "python -m firmware.generate"
 
 _OPENING = f"""\
 /* The ASM2464PD: registers, memory, requests, structures, flash. Generated, do not edit: {REGENERATE}
@@ -37,6 +36,19 @@ _ARRAY = 8
 """A register with more bytes than this is an array."""
 
 
+STRUCTS: tuple[Struct, ...] = (
+    *wire.USB_STRUCTS,
+    *requests.STRUCTS,
+    *wire.PCIE_STRUCTS,
+    *commands.STRUCTS,
+    *(command.cdb for command in bot.COMMANDS),
+    image.HEADER,
+    image.TRAILER,
+    *flash_layout.STRUCTS,
+)
+"""Every structure of the chip and of the protocol."""
+
+
 class _Names:
     """The names in use, so that no two facts make one macro."""
 
@@ -44,6 +56,8 @@ class _Names:
         self._taken: set[str] = set()
 
     def take(self, name: str) -> str:
+        if not MACRO.fullmatch(name):
+            raise FactError(f"{name}: not named like a C macro")
         if name in self._taken:
             raise FactError(f"{name}: two facts make this C name")
         self._taken.add(name)
@@ -73,11 +87,6 @@ def c_header() -> str:
     ]
     body = "\n".join(f"/* {title} */\n" + "".join(f"{line}\n" for line in lines) for title, lines in sections)
     return f"{_OPENING}\n{body}\n{_CLOSING}"
-
-
-def macro(text: str) -> str:
-    """Words as part of a C name."""
-    return re.sub(r"[^A-Z0-9]+", "_", text.upper()).strip("_")
 
 
 def _define(names: _Names, name: str, value: str) -> str:
@@ -151,7 +160,7 @@ def _memories(names: _Names, memories: Iterable[Memory]) -> Iterator[str]:
 
 
 def _requests(names: _Names) -> Iterator[str]:
-    for request in REQUESTS:
+    for request in requests.REQUESTS:
         name = f"REQUEST_{request.name}"
         yield _define(names, name, _number(request.code, 1))
         yield _define(names, f"{name}_TYPE", _number(request.request_type, 1))
@@ -175,15 +184,7 @@ def _commands(names: _Names) -> Iterator[str]:
 
 
 def _structs(names: _Names) -> Iterator[str]:
-    cdbs = tuple(command.cdb for command in bot.COMMANDS)
-    for struct in (
-        *wire.STRUCTS,
-        *commands.STRUCTS,
-        *cdbs,
-        image.HEADER,
-        image.TRAILER,
-        *flash_layout.STRUCTS,
-    ):
+    for struct in STRUCTS:
         yield from _struct(names, struct)
 
 

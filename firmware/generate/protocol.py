@@ -1,4 +1,4 @@
-"""The protocol's page: the prose of protocol.md, with what the code says of it put into its place.
+"""The protocol's page: the prose of `firmware/protocol/protocol.md`, with what the code says in its place.
 
 A line or word `@name@` of the template stands for a piece made here. So numbers, layouts and codes are in one
 place, and a template that asks for a piece that there is not, or leaves one out, is an error.
@@ -10,19 +10,22 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from firmware.asm2464pd import bot, commands, flash_layout, image, wire
-from firmware.asm2464pd.command_list import CAUSES, SECTOR, SYNC_PACKET, CommandList, payload_packets
-from firmware.asm2464pd.commands import Opcode
+from firmware.asm2464pd import bot, flash_layout, image, wire
 from firmware.asm2464pd.describe import Memory
-from firmware.asm2464pd.header import REGENERATE
-from firmware.asm2464pd.markdown import data_stage, fields, members, table
 from firmware.asm2464pd.registers.memory import NVME_CQ, SLOT_SIZE, SRAM, SRAM_WINDOW
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
-from firmware.asm2464pd.requests import REQUESTS, VendorRequest
+from firmware.generate.header import REGENERATE
+from firmware.generate.markdown import data_stage, fields, members, table
+from firmware.protocol import commands
+from firmware.protocol.command_list import CommandList
+from firmware.protocol.commands import Opcode
+from firmware.protocol.operations import CAUSES, SECTOR
+from firmware.protocol.payload import SYNC_PACKET, payload_packets
+from firmware.protocol.requests import REQUESTS, TLP_REQUEST, TLP_RESULT, VendorRequest
 from sdk.facts.registers import Evidence, FactError
 from sdk.facts.structures import Struct
 
-TEMPLATE = Path(__file__).with_name("protocol.md")
+TEMPLATE = Path(__file__).parents[1] / "protocol" / "protocol.md"
 
 LIMITS = (
     ("API_LEVEL", commands.API_LEVEL, "the protocol's level: bcdDevice, and in INFO"),
@@ -91,8 +94,8 @@ def _pieces() -> dict[str, str]:
     ours = [request for request in REQUESTS if request.source == commands.OURS]
     theirs = [request for request in REQUESTS if request.source != commands.OURS]
     structs = (
-        wire.TLP_REQUEST,
-        wire.TLP_RESULT,
+        TLP_REQUEST,
+        TLP_RESULT,
         *commands.STRUCTS,
         image.HEADER,
         image.TRAILER,

@@ -1,4 +1,4 @@
-"""`python -m firmware.asm2464pd.generate [--check]`: writes what is generated from the facts.
+"""`python -m firmware.generate [--check]`: writes what is generated from the facts.
 
 The results are checked in; with `--check` nothing is written, and the exit status is 1 if a file differs.
 """
@@ -11,15 +11,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from firmware.asm2464pd import protocol, reference
-from firmware.asm2464pd.header import c_header
-from firmware.asm2464pd.tables import lane_table, phy_table
+from firmware.generate import protocol, reference
+from firmware.generate.header import c_header
+from firmware.generate.tables import lane_table, phy_table
 
-_HERE = Path(__file__).parent
-INCLUDE = _HERE / "include"
+_ROOT = Path(__file__).parents[2]
+INCLUDE = _ROOT / "firmware" / "asm2464pd" / "include"
 HEADER = INCLUDE / "asm2464pd.h"
 """The C header."""
-_DOCS = _HERE.parents[1] / "docs"
+_DOCS = _ROOT / "docs"
 REFERENCE = _DOCS / "asm2464pd.md"
 """The Markdown reference, in a source tree."""
 PROTOCOL = _DOCS / "protocol.md"
@@ -53,7 +53,7 @@ def differences() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or check; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m firmware.asm2464pd.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m firmware.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     if parser.parse_args(argv).check:
         difference = differences()
@@ -63,7 +63,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

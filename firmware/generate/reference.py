@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import bot, commands, flash_layout, image, phy, wire
+from firmware.asm2464pd import bot, flash_layout, image, phy
 from firmware.asm2464pd.describe import ByteRegister, Space
-from firmware.asm2464pd.header import REGENERATE
-from firmware.asm2464pd.markdown import bits, data_stage, fields, members, table
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
-from firmware.asm2464pd.requests import REQUESTS, VendorRequest
+from firmware.generate.header import REGENERATE, STRUCTS
+from firmware.generate.markdown import bits, data_stage, fields, members, table
+from firmware.protocol import commands
+from firmware.protocol.requests import REQUESTS, VendorRequest
 from sdk.facts.registers import Evidence
 from sdk.facts.structures import Struct
 
 _OPENING = f"""\
 # ASM2464PD register reference
 
-Generated from `firmware/asm2464pd`, do not edit: `{REGENERATE}`
+Generated from `firmware/asm2464pd` and `firmware/protocol`, do not edit: `{REGENERATE}`
 
 What is known of the chip from public sources, each fact with its evidence:
 
@@ -174,7 +175,7 @@ def _lists() -> str:
         for opcode in commands.OPCODES
     )
     return (
-        "## Operations of command lists\n\nThe protocol is that of `firmware/asm2464pd/commands.py`.\n\n"
+        "## Operations of command lists\n\nThe protocol is that of `firmware/protocol/commands.py`.\n\n"
         + (table(("opcode", "name", "extension", "payload", "what"), rows))
     )
 
@@ -195,17 +196,8 @@ def _commands() -> str:
 
 
 def _structures() -> str:
-    cdbs = tuple(command.cdb for command in bot.COMMANDS)
-    structs = (
-        *wire.STRUCTS,
-        *commands.STRUCTS,
-        *cdbs,
-        image.HEADER,
-        image.TRAILER,
-        *flash_layout.STRUCTS,
-    )
     return "## Structures\n\nIntegers are little-endian unless marked BE.\n\n" + "\n".join(
-        map(_struct, structs)
+        map(_struct, STRUCTS)
     )
 
 

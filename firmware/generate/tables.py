@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firmware.asm2464pd.header import REGENERATE
 from firmware.asm2464pd.phy import PCIE_LANES, PCIE_PASSES, USB_LANE_SETUP, USB_LANES
+from firmware.generate.header import REGENERATE
 
 _OPENING = f"/* Generated, do not edit: {REGENERATE}. Include once. */\n"
 

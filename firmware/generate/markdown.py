@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firmware.asm2464pd.describe import ByteRegister
-from firmware.asm2464pd.requests import VendorRequest
+from firmware.protocol.requests import VendorRequest
 from sdk.facts.registers import Field
 from sdk.facts.structures import Member, Struct
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firmware.asm2464pd import commands
-from firmware.asm2464pd.wire import TLP_REQUEST, TLP_RESULT
+from firmware.protocol import commands
 from sdk.facts.registers import Evidence, FactError, Field, check_fields
-from sdk.facts.structures import Struct
+from sdk.facts.structures import Member, Struct
 
 VENDOR_IN = 0xC0
 """bmRequestType: vendor, device, towards the host."""
@@ -61,6 +60,53 @@ class VendorRequest:
         """Whether the data stage goes to the host."""
         return self.request_type == VENDOR_IN
 
+
+TLP_REQUEST = Struct(
+    "TLP_REQUEST",
+    12,
+    (
+        Member("address_low", 4, "address[31:0], or bus<<24 | device<<19 | function<<16 | register"),
+        Member("address_high", 4, "address[63:32]"),
+        Member("value", 4, "the dword to write (single), or how many dwords follow (streams)"),
+    ),
+    "Data stage of the TLP request towards the device.",
+    Evidence.TRACE,
+    "open firmware, main.c; open host driver, usb.py",
+)
+
+TLP_RESULT = Struct(
+    "TLP_RESULT",
+    8,
+    (
+        Member("data", 4, "the dword read"),
+        Member(
+            "completion",
+            2,
+            "bytes 6 and 7 of the completion header",
+            big=True,
+            fields=(
+                Field("BYTE_COUNT", 0, 12, doc="4 for configuration; the size asked for with memory"),
+                Field("STATUS", 13, 3, values={0: "SC", 1: "UR", 2: "CRS", 4: "CA"}),
+            ),
+        ),
+        Member("has_data", 1, "the completion carried data", fields=(Field("HAS_DATA", 0),)),
+        Member(
+            "status",
+            1,
+            "how the launch ended",
+            values={
+                0x00: "completed",
+                0x01: "the error bit came up",
+                0xFF: "no completion within 500000 polls",
+            },
+        ),
+    ),
+    "Data stage of the TLP request towards the host: what the last single TLP came to.",
+    Evidence.TRACE,
+    "open firmware, main.c; open host driver, usb.py",
+)
+
+STRUCTS: tuple[Struct, ...] = (TLP_REQUEST, TLP_RESULT)
 
 _BANK = Field("BANK", 8, 8, "DPX: 0 for XDATA, 1 for the PHY plane", values={0: "XDATA", 1: "PHY"})
 _SOURCE = "open firmware, main.c; open host driver, usb.py"

@@ -1,0 +1,9 @@
+"""`python -m firmware.generate`."""
+
+from __future__ import annotations
+
+import sys
+
+from firmware.generate import main
+
+sys.exit(main())
