@@ -147,7 +147,7 @@ class Processor:
 
     # -- reading packets --------------------------------------------------------------------------------
 
-    def _fetch(self, hqd: Hqd, stream: Stream) -> tuple[pm4.Packet | None, list[int]]:
+    def _fetch(self, hqd: Hqd, stream: Stream) -> tuple[pm4.Pm4Packet | None, list[int]]:
         """The next packet, consumed; None if it is not all there yet."""
         header = stream.word()
         if pm4.kind(header) not in (pm4.TYPE_2, pm4.TYPE_3):
@@ -166,7 +166,7 @@ class Processor:
         stream.position += 1 + size
         return packet, body
 
-    def _packet(self, opcode: int) -> pm4.Packet:
+    def _packet(self, opcode: int) -> pm4.Pm4Packet:
         packet = pm4.BY_OPCODE.get(opcode)
         if packet is None:
             name = pm4.NOT_MODELLED.get(opcode)
@@ -423,7 +423,7 @@ class Processor:
         return names[number]
 
 
-def describe(packet: pm4.Packet, parts: Parts, data: Sequence[int], chip: Chip) -> str:
+def describe(packet: pm4.Pm4Packet, parts: Parts, data: Sequence[int], chip: Chip) -> str:
     """A packet in words: registers by name; else its parts that are not 0, and its first data."""
     registers = {"SET_SH_REG": pm4.SH_REGISTERS, "SET_UCONFIG_REG": pm4.UCONFIG_REGISTERS}.get(packet.name)
     if registers is None:

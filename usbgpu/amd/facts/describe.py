@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,3 +82,55 @@ class Part:
     @property
     def mask(self) -> int:
         return (1 << self.width) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A kind of packet.
+
+    Attributes:
+        name: as in the kernel's headers.
+        size: dwords that `parts` lie in, without what may follow.
+        parts: by name.
+    """
+
+    name: str
+    size: int
+    parts: Mapping[str, Part]
+
+    def part(self, name: str) -> Part:
+        """A part. Raises FactError if there is none of that name."""
+        if name not in self.parts:
+            raise FactError(f"{self.name} has no part {name}")
+        return self.parts[name]
+
+    def get(self, words: Sequence[int], name: str) -> int:
+        """A part of a packet. Raises FactError if there is none of that name, or the packet is too short."""
+        part = self.part(name)
+        wide = part.shift + part.width > 32
+        if part.dword + wide >= len(words):
+            raise FactError(f"{self.name}.{name}: not within {len(words)} dwords")
+        value = words[part.dword] | (words[part.dword + 1] << 32 if wide else 0)
+        return value >> part.shift & part.mask
+
+    def unpack(self, words: Sequence[int]) -> dict[str, int]:
+        """All parts of a packet. Raises FactError if it is too short."""
+        return {name: self.get(words, name) for name in self.parts}
+
+    def filled(self, values: Mapping[str, int]) -> list[int]:
+        """`size` dwords with these parts. Raises FactError: no such part, or a number that does not fit."""
+        words = [0] * self.size
+        for name, value in values.items():
+            part = self.part(name)
+            if not 0 <= value <= part.mask:
+                raise FactError(f"{self.name}.{name}: {value:#x} does not fit {part.width} bits")
+            words[part.dword] |= value << part.shift & DWORD
+            if part.shift + part.width > 32:
+                words[part.dword + 1] |= value << part.shift >> 32
+        return words
+
+
+def parts(words: Iterable[str]) -> dict[str, Part]:
+    """Parts from `NAME:DWORD:SHIFT:WIDTH` each."""
+    split = (word.split(":") for word in words)
+    return {name: Part(name, int(dword), int(shift), int(width)) for name, dword, shift, width in split}

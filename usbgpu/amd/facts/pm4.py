@@ -10,42 +10,24 @@ of its fence).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdk.facts.registers import FactError
-from usbgpu.amd.facts.describe import DWORD, Part
+from usbgpu.amd.facts.describe import Packet, parts
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
-    """A kind of packet.
+class Pm4Packet(Packet):
+    """A kind of packet; `size` and `parts` are of its body.
 
     Attributes:
-        name: as in the kernel's headers.
         opcode: bits 15:8 of the header.
-        size: dwords of the body, without data that may follow.
         data: whether data follows.
-        parts: by name, of the body.
     """
 
-    name: str
     opcode: int
-    size: int
     data: bool
-    parts: Mapping[str, Part]
-
-    def get(self, body: Sequence[int], name: str) -> int:
-        """A part of a body of at least `size` dwords. Raises FactError if there is none of that name."""
-        part = self._part(name)
-        value = body[part.dword]
-        if part.shift + part.width > 32:
-            value |= body[part.dword + 1] << 32
-        return value >> part.shift & part.mask
-
-    def unpack(self, body: Sequence[int]) -> dict[str, int]:
-        """All parts of a body of at least `size` dwords."""
-        return {name: self.get(body, name) for name in self.parts}
 
     def pack(self, *data: int, **values: int) -> list[int]:
         """Header and body; `data` follow the parts.
@@ -55,21 +37,8 @@ class Packet:
         """
         if bool(data) != self.data and self.name != "NOP":
             raise FactError(f"{self.name} {'needs' if self.data else 'takes no'} data")
-        body = [0] * self.size
-        for name, value in values.items():
-            part = self._part(name)
-            if not 0 <= value <= part.mask:
-                raise FactError(f"{self.name}.{name}: {value:#x} does not fit {part.width} bits")
-            body[part.dword] |= value << part.shift & DWORD
-            if part.shift + part.width > 32:
-                body[part.dword + 1] |= value << part.shift >> 32
-        body += data
+        body = [*self.filled(values), *data]
         return [header(self.opcode, len(body)) if body else ONE_DWORD_NOP, *body]
-
-    def _part(self, name: str) -> Part:
-        if name not in self.parts:
-            raise FactError(f"{self.name} has no part {name}")
-        return self.parts[name]
 
 
 COUNT_LIMIT = 0x3FFF
@@ -102,20 +71,16 @@ def body_size(word: int) -> int:
     return (word >> 16 & COUNT_LIMIT) + 1
 
 
-def _packets(text: str) -> dict[str, Packet]:
+def _packets(text: str) -> dict[str, Pm4Packet]:
     """Packets from lines `NAME OPCODE SIZE PART:DWORD:SHIFT:WIDTH...`; a + behind the size if data follow."""
     packets = {}
     for line in text.strip().split("\n"):
         name, number, size, *rest = line.split()
-        parts = {}
-        for word in rest:
-            label, dword, shift, width = word.split(":")
-            parts[label] = Part(label, int(dword), int(shift), int(width))
-        packets[name] = Packet(name, int(number, 16), int(size.rstrip("+")), size.endswith("+"), parts)
+        packets[name] = Pm4Packet(name, int(size.rstrip("+")), parts(rest), int(number, 16), "+" in size)
     return packets
 
 
-PACKETS: Mapping[str, Packet] = _packets("""
+PACKETS: Mapping[str, Pm4Packet] = _packets("""
 NOP 10 0+
 DISPATCH_DIRECT 15 4 DIM_X:0:0:32 DIM_Y:1:0:32 DIM_Z:2:0:32 INITIATOR:3:0:32
 DISPATCH_INDIRECT 16 3 ADDR:0:0:64 INITIATOR:2:0:32
@@ -133,7 +98,7 @@ WAIT_REG_MEM64 93 8 FUNCTION:0:0:3 MEM_SPACE:0:4:2 OPERATION:0:6:2 ENGINE:0:8:2 
 """)  # noqa: E501
 """By name. Register addresses are indices of dwords; coherency sizes and bases count 256 bytes (inferred)."""
 
-BY_OPCODE: Mapping[int, Packet] = {packet.opcode: packet for packet in PACKETS.values()}
+BY_OPCODE: Mapping[int, Pm4Packet] = {packet.opcode: packet for packet in PACKETS.values()}
 
 NOT_MODELLED: Mapping[int, str] = {
     0x11: "SET_BASE", 0x12: "CLEAR_STATE", 0x1D: "ATOMIC_GDS", 0x1E: "ATOMIC_MEM", 0x20: "SET_PREDICATION",

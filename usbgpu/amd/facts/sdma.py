@@ -8,81 +8,46 @@ has an eighth dword (compression), and a fill has the bit `compress`. Units of c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sdk.facts.registers import FactError
-from usbgpu.amd.facts.describe import DWORD, Part
+from usbgpu.amd.facts.describe import Packet, parts
 
 ANY = -1
 """Sub-opcode of packets that do not look at it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
-    """A kind of packet.
+class SdmaPacket(Packet):
+    """A kind of packet; `size` and `parts` are of all of it, without what a count adds.
 
     Attributes:
-        name: as in the kernel's headers.
         op: bits 7:0 of the header.
         sub_op: bits 15:8, or ANY.
-        size: dwords, without what a count adds.
-        parts: by name, of the packet with its header.
     """
 
-    name: str
     op: int
     sub_op: int
-    size: int
-    parts: Mapping[str, Part]
-
-    def get(self, words: Sequence[int], name: str) -> int:
-        """A part of a packet. Raises FactError if there is none of that name, or the packet is too short."""
-        part = self._part(name)
-        if part.dword + (part.width > 32) >= len(words):
-            raise FactError(f"{self.name}.{name}: not within {len(words)} dwords")
-        value = words[part.dword]
-        if part.width > 32:
-            value |= words[part.dword + 1] << 32
-        return value >> part.shift & part.mask
-
-    def unpack(self, words: Sequence[int]) -> dict[str, int]:
-        """All parts of a packet. Raises FactError."""
-        return {name: self.get(words, name) for name in self.parts}
 
     def pack(self, **values: int) -> list[int]:
         """The dwords of a packet. Raises FactError: no such part, or a number that does not fit."""
-        words = [0] * self.size
-        words[0] = self.op | max(self.sub_op, 0) << 8
-        for name, value in values.items():
-            part = self._part(name)
-            if not 0 <= value <= part.mask:
-                raise FactError(f"{self.name}.{name}: {value:#x} does not fit {part.width} bits")
-            words[part.dword] |= value << part.shift & DWORD
-            if part.width > 32:
-                words[part.dword + 1] |= value >> 32
+        words = self.filled(values)
+        words[0] |= self.op | max(self.sub_op, 0) << 8
         return words
 
-    def _part(self, name: str) -> Part:
-        if name not in self.parts:
-            raise FactError(f"{self.name} has no part {name}")
-        return self.parts[name]
 
-
-def _packets(text: str) -> dict[str, Packet]:
+def _packets(text: str) -> dict[str, SdmaPacket]:
     """Packets from lines `NAME OP SUB_OP SIZE PART:DWORD:SHIFT:WIDTH...`, with * for any sub-opcode."""
     packets = {}
     for line in text.strip().split("\n"):
         name, op, sub_op, size, *rest = line.split()
-        parts = {}
-        for word in rest:
-            label, dword, shift, width = word.split(":")
-            parts[label] = Part(label, int(dword), int(shift), int(width))
-        packets[name] = Packet(name, int(op), ANY if sub_op == "*" else int(sub_op), int(size), parts)
+        packets[name] = SdmaPacket(
+            name, int(size), parts(rest), int(op), ANY if sub_op == "*" else int(sub_op)
+        )
     return packets
 
 
-PACKETS: Mapping[str, Packet] = _packets("""
+PACKETS: Mapping[str, SdmaPacket] = _packets("""
 NOP 0 * 1 count:0:16:14
 COPY_LINEAR 1 0 7 tmz:0:18:1 cpv:0:19:1 backwards:0:25:1 broadcast:0:27:1 count:1:0:30 dst_sw:2:16:2 src_sw:2:24:2 src_addr:3:0:64 dst_addr:5:0:64
 WRITE_UNTILED 2 0 4 tmz:0:18:1 cpv:0:28:1 dst_addr:1:0:64 count:3:0:20
@@ -102,7 +67,7 @@ GCR_REQ 17 * 5 base_va_31_7:1:7:25 base_va_47_32:2:0:16 gcr_control_15_0:2:16:16
 """By name. SDMA 6 takes `addr` of SRBM_WRITE, an index of dwords; SDMA 7 `byte_addr`. All counts but NOP's
 are one less than what is meant: bytes of COPY_LINEAR and CONSTANT_FILL, dwords of WRITE_UNTILED."""
 
-BY_OPCODE: Mapping[tuple[int, int], Packet] = {
+BY_OPCODE: Mapping[tuple[int, int], SdmaPacket] = {
     (packet.op, packet.sub_op): packet for packet in PACKETS.values()
 }
 """By opcode and sub-opcode, which may be ANY."""
@@ -149,7 +114,7 @@ RESP_MODE = 3
 """What UTCL1_CNTL.RESP_MODE is set to (`sdma_v6_0.c`)."""
 
 
-def packet(header: int) -> Packet | None:
+def packet(header: int) -> SdmaPacket | None:
     """The kind of packet that a header begins; None if it is none of PACKETS."""
     op, sub_op = header & 0xFF, header >> 8 & 0xFF
     return BY_OPCODE.get((op, ANY)) or BY_OPCODE.get((op, sub_op))
