@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from emulator.amdgpu.sdma_packets import Denied, Generator, Malformed, Stream, TimedOut
+from emulator.amdgpu.context import Context
+from emulator.amdgpu.sdma_packets import Denied, Generator, Malformed, Packets, Stream, TimedOut
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.pcie.function import UnsupportedRequest
 from usbgpu.amd.facts import sdma
 from usbgpu.amd.facts.describe import DWORD, DwordRegister
-
-if TYPE_CHECKING:
-    from emulator.amdgpu.sdma import SdmaEngine
 
 RUNNING, ILLEGAL, PAGE, DENIED, TIMEOUT = range(5)
 """Values of CONTEXT_STATUS.EXCEPTION here (grade: guess)."""
@@ -60,10 +58,36 @@ class _Buffer(_Ring):
     nested = True
 
 
+class Engine(Protocol):
+    """What a queue needs of its engine; `sdma.SdmaEngine` has it.
+
+    Attributes:
+        context: of the card.
+        memory: the address space of a VMID.
+        packets: what executes packets, by queue.
+    """
+
+    context: Context
+    memory: Callable[[int], AddressSpace]
+    packets: dict[int, Packets]
+
+    def ready(self, *, report: bool) -> bool:
+        """Whether packets are executed; if not, the diagnosis may hear why."""
+
+    def stick(self) -> None:
+        """No queue goes on before a reset."""
+
+    def claim(self, queue: Queue) -> None:
+        """Have it known which doorbell a queue listens to."""
+
+    def interrupt(self, queue: int, source: str, vmid: int, data: int) -> None:
+        """Post an interrupt; source by name."""
+
+
 class Queue:
     """A queue, and what it is doing."""
 
-    def __init__(self, engine: SdmaEngine, number: int) -> None:
+    def __init__(self, engine: Engine, number: int) -> None:
         self.number = number
         self.exception = RUNNING
         self.write_pointer = 0

@@ -18,7 +18,7 @@ from firmware.protocol.command_list import CommandList
 from sdk.errors import DeviceFailed, DeviceMissing
 from tests.gpu_host import Bench, Died, User, firmware
 from usbgpu.amd import hub, layout, monitor, psp, record
-from usbgpu.amd.batch import GpuFailed
+from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.facts import psp as psp_facts
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.firmware import FirmwareMissing, load
@@ -199,7 +199,7 @@ def test_another_boot_is_not_taken_for_ours(register):
     bench = Bench("gfx1100")
     user = User(bench)
     assert user.close()
-    batch = user.card.batch("test")
+    batch = Batch(user.card, "test")
     batch.write("GC", register, 0xA000_0008)
     batch.run()
     assert User(bench).started.cold
@@ -495,7 +495,7 @@ def test_a_record_of_another_program_is_none(text):
     checksum = zlib.crc32(text)
     data = struct.pack("<3I", record.MAGIC, len(text), checksum) + text
     bench.card.vram.memory[layout.RECORD : layout.RECORD + len(data)] = data
-    batch = user.card.batch("test")
+    batch = Batch(user.card, "test")
     batch.write("GC", record.CHECKSUM, checksum)
     batch.run()
     assert bench.start().cold

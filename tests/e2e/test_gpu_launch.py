@@ -14,6 +14,7 @@ from tests.gpu_bench import Placed, opened
 from tests.gpu_host import VRAM
 from usbgpu.amd import compute, layout, pm4, queues
 from usbgpu.amd import gpu as gpus
+from usbgpu.amd.batch import Batch
 from usbgpu.amd.compute import KernelFailed
 from usbgpu.amd.facts import pages
 from usbgpu.amd.facts.chips import CHIPS
@@ -403,7 +404,7 @@ def test_arguments_in_the_ring_are_aligned(one, monkeypatch):
     )
     for _ in range(6):
         gpu.run([module["store"].launch(1, buffer, 1)])
-        gpu._compute.queue.submit(batch := gpu.card.batch("a dword more"), pm4.nop(1))
+        gpu._compute.queue.submit(batch := Batch(gpu.card, "a dword more"), pm4.nop(1))
         batch.run()
     assert [place % 16 for place in places] == [0] * len(places)
     assert len({place % 64 for place in places if place}) > 1

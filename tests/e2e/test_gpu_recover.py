@@ -12,7 +12,7 @@ from firmware.protocol.commands import LIST_BYTES, RESULT_BYTES
 from sdk.errors import DeviceFailed, InternalError
 from tests.gpu_host import Bench, User
 from usbgpu.amd import hub, ih, layout, monitor, smu, tables
-from usbgpu.amd.batch import RESULT_ROOM, GpuFailed
+from usbgpu.amd.batch import RESULT_ROOM, Batch, GpuFailed
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.facts.smu import DEBUG_MODE1_RESET
 from usbgpu.amd.record import DIRTY
@@ -128,7 +128,7 @@ def test_a_kernel_without_end_is_ended(chip):
     bench.host.sleep(10_000_000)
     assert not user.close()  # and the next one would reset it
     assert bench.card.blocks.smu.clock_mhz("GFXCLK") == 500
-    batch = user.card.batch("test")
+    batch = Batch(user.card, "test")
     dirty = batch.read("GC", DIRTY)
     batch.run()
     assert dirty.value
@@ -199,7 +199,7 @@ def test_no_protection_is_disabled(chip):
     words = ("Ppt", "Fan", "Throttl", "Thermal", "Temp", "Hard", "Disable", "Dram2Smu", "Overdrive")
     assert not [name for name, word in itertools.product(smu.MAY_SEND, words) if word in name]
     with pytest.raises(InternalError, match="does not send SetPptLimit"):
-        smu.send(user.card.batch("test"), "SetPptLimit", 400)
+        smu.send(Batch(user.card, "test"), "SetPptLimit", 400)
 
 
 def test_a_batch_is_as_few_lists_as_have_room():
@@ -207,7 +207,7 @@ def test_a_batch_is_as_few_lists_as_have_room():
     card = bench.start().card
     lists: list[CommandList] = []
     bench.watch = lists.append
-    batch = card.batch("test")
+    batch = Batch(card, "test")
     parts = [batch.load(0, RESULT_ROOM), batch.word(0), batch.load(0, RESULT_ROOM - 4), batch.word(4)]
     batch.run()
     assert [len(commands.operations) for commands in lists] == [1, 2, 1]
@@ -224,7 +224,7 @@ def test_a_batch_is_as_few_lists_as_have_room():
 def test_a_condition_that_does_not_come_true_says_what_there_is():
     bench = Bench("gfx1100")
     card = bench.start().card
-    batch = card.batch("test")
+    batch = Batch(card, "test")
     batch.wait("GC", DIRTY, 2, seconds=0, what="two users")
     with pytest.raises(
         GpuFailed, match=r"two users \(SCRATCH_REG6 == 0x2\): condition timeout, it reads 0x1$"

@@ -15,7 +15,8 @@ from tests.contract.loopback_function import LoopbackFunction
 from tests.contract.usb_fixture import QuietWorld
 from usbgpu import conform, transport
 from usbgpu.conform import Verdict
-from usbgpu.conform.check import Bench
+from usbgpu.conform.bench import Bench
+from usbgpu.conform.check import lacking
 from usbgpu.conform.suite import select
 from usbgpu.transport import Identity, Running, Speed, Stalled
 
@@ -73,7 +74,7 @@ def failures(descriptors, speed) -> dict[str, str]:
     sections = ("descriptor fields", "descriptor sets", "strings", "reading descriptors")
     found = {}
     for check in select(sections):
-        if bench.lacks(check.needs) is None:
+        if lacking(bench, check.needs) is None:
             try:
                 check.function(bench)
             except Exception as problem:  # whatever it is, it has failed

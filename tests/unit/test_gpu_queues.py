@@ -5,7 +5,7 @@ import pytest
 from sdk.errors import InternalError
 from tests.gpu_bench import opened
 from usbgpu.amd import layout, pm4
-from usbgpu.amd.batch import GpuFailed
+from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.facts import mqd
 from usbgpu.amd.queues import DWORDS, MQD, ComputeQueue, SdmaQueue
 from usbgpu.amd.sdma import Program
@@ -35,13 +35,13 @@ class Rig:
         self.card = self.gpu.card
         self.emulated = self.bridge.host.card
         self.compute, self.sdma = ComputeQueue(self.card), SdmaQueue(self.card)
-        batch = self.card.batch("stop")
+        batch = Batch(self.card, "stop")
         self.gpu._compute.queue.stop(batch)
         batch.run()
         self.restart()
 
     def restart(self) -> None:
-        batch = self.card.batch("set up")
+        batch = Batch(self.card, "set up")
         self.compute.set_up(batch)
         batch.run()
 
@@ -66,7 +66,7 @@ def test_the_queue_is_described_as_in_the_published_traces(rig):
 
 def test_submissions_are_executed_in_order_and_counted(rig):
     rig.restart()
-    batch = rig.card.batch("three")
+    batch = Batch(rig.card, "three")
     for number in (5, 6, 7):
         rig.compute.submit(batch, pm4.write(layout.address(TARGET), number, number))
         later = batch.load(TARGET, 8)
@@ -86,12 +86,12 @@ def test_rings_wrap_wherever_a_submission_ends(rig, size):
     rounds = 3 * DWORDS // (size + 20) if size > 100 else 40
     target = layout.address(TARGET)
     for number in range(1, rounds + 1):
-        batch = rig.card.batch("wrap")
+        batch = Batch(rig.card, "wrap")
         rig.compute.submit(batch, pm4.write(target, *[number] * size))
         if number % 7 == 0:
             rig.compute.wait(batch, 0.1)
         batch.run()
-    batch = rig.card.batch("end")
+    batch = Batch(rig.card, "end")
     rig.compute.wait(batch, 0.1)
     batch.run()
     assert rig.words(size) == [rounds] * size
@@ -99,7 +99,7 @@ def test_rings_wrap_wherever_a_submission_ends(rig, size):
 
 def test_a_full_ring_is_waited_for(rig):
     rig.restart()
-    batch = rig.card.batch("full")
+    batch = Batch(rig.card, "full")
     body = [number & 0xFF for number in range(3000)]
     target = layout.address(TARGET)
     room = []
@@ -117,7 +117,7 @@ def test_a_full_ring_is_waited_for(rig):
 def test_what_stays_in_one_piece(rig):
     rig.restart()
     for size in (4000, 5000, 4100, 7000):
-        batch = rig.card.batch("data")
+        batch = Batch(rig.card, "data")
         place = rig.compute.reserve(batch, size)
         ring = layout.address(rig.compute.place.ring)
         assert ring <= place <= ring + 4 * (DWORDS - size)
@@ -132,23 +132,23 @@ def test_what_stays_in_one_piece(rig):
 
 def test_more_than_a_ring_takes_is_our_own_mistake(rig):
     with pytest.raises(InternalError, match="takes"):
-        rig.compute.submit(rig.card.batch("too much"), [0] * (rig.compute.room + 1))
+        rig.compute.submit(Batch(rig.card, "too much"), [0] * (rig.compute.room + 1))
 
 
 def test_waits_end(rig):
     rig.restart()
-    batch = rig.card.batch("never")
+    batch = Batch(rig.card, "never")
     rig.compute.submit(batch, pm4.wait_memory(layout.address(TARGET), 0xFFFF_FFFF))
     rig.compute.wait(batch, 0.01)
     start = rig.bridge.clock.now()
     with pytest.raises(GpuFailed, match="submission 1"):
         batch.run()
     assert 0.01 <= rig.bridge.clock.now() - start < 0.02
-    batch = rig.card.batch("stop")
+    batch = Batch(rig.card, "stop")
     rig.compute.stop(batch)
     batch.run()
     rig.restart()
-    batch = rig.card.batch("again")
+    batch = Batch(rig.card, "again")
     rig.compute.submit(batch, pm4.write(layout.address(TARGET), 77))
     rig.compute.wait(batch, 0.1)
     batch.run()
@@ -161,7 +161,7 @@ def test_sdma_wraps_too_and_others_wait_for_its_timeline(rig):
     source, target = layout.address(TARGET + 4096), layout.address(TARGET)
     rounds = 60  # of 450 dwords, in a ring of 16,384
     for number in range(rounds):
-        batch = rig.card.batch("sdma")
+        batch = Batch(rig.card, "sdma")
         program = Program()
         program.write(source, number.to_bytes(4, "little") * 440)
         program.copy(source, target, 4)
@@ -178,7 +178,7 @@ def test_sdma_wraps_too_and_others_wait_for_its_timeline(rig):
 def test_a_ring_is_never_full_to_the_last_dword(rig):
     rig.restart()
     room, end = rig.compute.room, DWORDS // 2 - rig.compute.room
-    batch = rig.card.batch("half")
+    batch = Batch(rig.card, "half")
     rig.compute.submit(batch, pm4.write(layout.address(TARGET), *[1] * (room - 4)))
     assert rig.compute._put == DWORDS // 2
     assert not rig.compute.fits(DWORDS // 2 - end)
@@ -197,7 +197,7 @@ def test_packets_are_in_memory_before_the_doorbell(rig, monkeypatch):
     )
     for queue, packets in ((rig.compute, pm4.nop(1)), (rig.gpu.streams._queue, [0])):
         written.clear()
-        batch = rig.card.batch("order")
+        batch = Batch(rig.card, "order")
         queue.submit(batch, packets)
         batch.run()
         bars, flush = rig.card.bars, rig.card.bars[5] + rig.card.hdp_flush

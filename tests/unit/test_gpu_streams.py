@@ -12,7 +12,7 @@ from tests.gpu_bench import opened
 from tests.list_host import noise
 from usbgpu.amd import layout
 from usbgpu.amd import streams as module
-from usbgpu.amd.batch import GpuFailed
+from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.sdma import Program
 from usbgpu.amd.stream_parts import FIRST, Check, Copy, Piece, Value, cut, fill, windows_of
 from usbgpu.amd.streams import BLOCKS, IN_HALVES, OUT_HALVES, WHOLE
@@ -181,7 +181,7 @@ def test_a_fetch_at_once_leaves_the_fences_of_the_upload_alone(shared, monkeypat
     monkeypatch.setattr(module.Streams, "_bring", and_dawdle)
     buffer, data = gpu.allocate(8192), noise(4) + bytes(8188)  # zeros where the fences are in slot 0
     plan = gpu.streams.fetch([(buffer.address, 8192)], (buffer.address, int.from_bytes(data[:4], "little")))
-    batch = gpu.card.batch("both")
+    batch = Batch(gpu.card, "both")
     gpu.streams.add_upload(batch, [Piece(buffer.address, data)], fetch=plan)
     gpu.streams.take(batch, plan)
     batch.run()
@@ -200,7 +200,7 @@ def test_what_is_fetched_waits_for_its_dword_and_for_the_host(shared, behind):
         streams.upload([Piece(buffer.address, old), Piece(flag.address, bytes(4))])
         reads = [(buffer.address + 3, 700), (buffer.address + 10_001, 5), (buffer.address, 128)]
         plan = streams.fetch(reads, (flag.address, 7))
-        batch = gpu.card.batch("fetch")
+        batch = Batch(gpu.card, "fetch")
         if behind:
             streams.add_upload(batch, [Piece(buffer.address + 20_000, old)], fetch=plan)
         else:
@@ -274,7 +274,7 @@ def test_a_stream_that_stands_still_is_an_error_and_the_next_one_works(size):
         stuck = Program()
         stuck.poll(buffer.address, 1)
         gpu.streams.upload([Piece(buffer.address, bytes(size))])
-        batch = gpu.card.batch("stuck")
+        batch = Batch(gpu.card, "stuck")
         gpu.streams._queue.submit(batch, stuck.dwords)
         batch.run()
         with pytest.raises(DeviceFailed, match=rf"load of {size} bytes|program for SDMA"):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
 from firmware.protocol import commands as wire
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import DWORD, SECTOR
 from sdk.errors import DeviceFailed, InternalError
+from usbgpu.amd.card import Card
 from usbgpu.bridge.base import CAUSE
 from usbgpu.bridge.seam import SRAM_SIZE, ListFailed
-
-if TYPE_CHECKING:
-    from usbgpu.amd.card import Card
 
 ALL = 0xFFFF_FFFF
 WAIT = 0.5
@@ -101,7 +99,7 @@ class Batch:
 
     Args:
         card: whose.
-        what: they are for.
+        what: they are for, for messages: "PSP", "compute queue".
     """
 
     def __init__(self, card: Card, what: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from usbgpu.amd.batch import Batch
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.bridge.seam import Bridge
 
@@ -51,11 +50,3 @@ class Card:
         """Where a register is, in dwords. Raises FactError if nobody knows it."""
         register = self.chip.register(block, name)
         return self.bases[block][register.segment] + register.offset
-
-    def batch(self, what: str) -> Batch:
-        """Collect operations.
-
-        Args:
-            what: they are for, for messages: "PSP", "compute queue".
-        """
-        return Batch(self, what)

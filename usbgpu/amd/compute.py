@@ -161,7 +161,7 @@ class Compute:
         """One to which a submission will be added; recovers the card first if it has been lost."""
         if self._lost:
             self.recover()
-        return self.card.batch("compute")
+        return Batch(self.card, "compute")
 
     def submit(self, batch: Batch, steps: Sequence[Step]) -> bool:
         """Add launches to a batch, arguments and all, if the ring takes so many at a time."""
@@ -268,7 +268,7 @@ class Compute:
                 self._give_up(complaint, timeout)
             patience = min(GLANCE, left)
             clock.sleep(min((now - start) * PAUSE, left - patience))
-            batch = self.card.batch("compute")
+            batch = Batch(self.card, "compute")
 
     def recover(self) -> None:
         """Have the queue empty and working again, whatever has become of it. Raises DeviceFailed."""
@@ -324,7 +324,7 @@ class Compute:
 
     def _blame(self, faulted: bool) -> str:
         """The launch that faulted, or that the queue is at."""
-        batch = self.card.batch("diagnosis")
+        batch = Batch(self.card, "diagnosis")
         signal = batch.load(self.queue.place.signal, 4)
         flight = sorted(self._flight.items())
         most = min(max((len(names) for _, names in flight), default=0), MARK_LIMIT)

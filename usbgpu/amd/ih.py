@@ -106,7 +106,7 @@ def take(card: Card) -> list[Interrupt]:
     Raises:
         GpuFailed, DeviceFailed, DeviceMissing: as `Batch.run`.
     """
-    batch = card.batch("interrupts")
+    batch = Batch(card, "interrupts")
     read, write = batch.read("OSSSYS", "IH_RB_RPTR"), batch.read("OSSSYS", "IH_RB_WPTR")
     batch.run()
     start, end = read.value & RING_SIZE - facts.ENTRY, write.value & RING_SIZE - facts.ENTRY

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sdk.errors import DeviceFailed
 from usbgpu.amd import layout, smu
+from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import smu as facts
 
@@ -69,7 +70,7 @@ def measure(card: Card) -> Metrics:
     """
     major = card.chip.versions["SMU"][0]
     table = facts.METRICS[major]
-    batch = card.batch("metrics")
+    batch = Batch(card, "metrics")
     smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
     found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
     batch.run()

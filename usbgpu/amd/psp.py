@@ -177,7 +177,7 @@ class Psp:
 
     def explain(self, problem: GpuFailed) -> GpuFailed:
         """A better error for a batch that failed: what the processor says of its last command."""
-        batch = self._card.batch("PSP")
+        batch = Batch(self._card, "PSP")
         ready = batch.read("MP", mailbox(self._card, 35))
         fence = batch.word(FENCE)
         statuses = [batch.word(_buffer(number) + RESPONSE) for number in range(len(self._commands))]

@@ -95,7 +95,7 @@ def examine(card: Card) -> Examination:
         CardLost: it has been reset, or has lost its power, since it was booted.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
-    batch = card.batch("faults")
+    batch = Batch(card, "faults")
     booted = batch.read("GC", BOOTED)
     asked = {block: _ask(batch, block) for block in hub.PREFIXES}
     for block in hub.PREFIXES:
@@ -125,7 +125,7 @@ def restart(
         GpuFailed: that does not help: it has to be opened again, which resets it.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
-    batch = card.batch("restart")
+    batch = Batch(card, "restart")
     gfx.kick_off(batch)
     if not card.gfx12:
         gfx.reset_command_processor(batch)
@@ -149,7 +149,7 @@ def mode1_reset(card: Card, function: _Configurable) -> None:
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
     version = smu_facts.MESSAGES[card.chip.versions["SMU"][0]]["GetSmuVersion"]
-    batch = card.batch("mode-1 reset")
+    batch = Batch(card, "mode-1 reset")
     batch.write("SMU", "MP1_SMN_C2PMSG_90", 0)
     batch.write("SMU", "MP1_SMN_C2PMSG_66", version)
     batch.wait("SMU", "MP1_SMN_C2PMSG_90", smu_facts.RESULTS["OK"], seconds=ANSWER_TIME, what="SMU answer")

@@ -183,7 +183,7 @@ def close(card: Card, record: Record) -> bool:
 
 def _closing(card: Card) -> Batch:
     """A batch that ends at once if the card has been reset meanwhile: nothing it waits for would come."""
-    batch = card.batch("close")
+    batch = Batch(card, "close")
     batch.wait("GC", records.BOOTED, records.MAGIC, seconds=0, what="booted by this driver")
     return batch
 
@@ -259,7 +259,7 @@ class _Start:
 
     def warm(self, card: Card, record: Record, checksum: int) -> bool:
         """Start the engines of a card that is up; False if it is not, or not in order."""
-        batch = card.batch("warm start")
+        batch = Batch(card, "warm start")
         for name, value, what in (
             (records.BOOTED, records.MAGIC, "booted by this driver"),
             (records.CHECKSUM, checksum, "not reset since"),
@@ -302,7 +302,7 @@ class _Start:
 
     def alive(self, card: Card) -> bool:
         """Whether its security processor runs more than the bootloader, or is about to."""
-        batch = card.batch("state")
+        batch = Batch(card, "state")
         state = batch.read("MP", psp.mailbox(card, 81))
         batch.run()
         return state.value != 0
@@ -328,7 +328,7 @@ class _Start:
         vram = self.prepare(card, plan)
         clocks = self.load(card, vram, plan)
         record = Record(vram.first, firmware.starts, clocks)
-        batch = card.batch("engines")
+        batch = Batch(card, "engines")
         hub.set_up(batch, "GC", vram)
         hub.invalidate(batch, "GC")
         gfx.reset_front(batch, firmware.starts)
@@ -348,7 +348,7 @@ class _Start:
 
     def prepare(self, card: Card, plan: psp.Plan) -> hub.Memory:
         """Page tables, the MM hub, interrupts; and the first upload."""
-        batch = card.batch("memory")
+        batch = Batch(card, "memory")
         base, top = hub.find_memory(batch)
         batch.run()
         vram = hub.memory(base.value, top.value)
@@ -357,7 +357,7 @@ class _Start:
                 f"VRAM of {card.vram >> 20} MiB is said to be from {vram.first:#x} to {vram.last:#x}",
                 where=f"{self.bridge.name}, MM hub",
             )
-        batch = card.batch("memory")
+        batch = Batch(card, "memory")
         records.forget(batch)
         tables.write(batch, plan.views)
         batch.flush_hdp()
@@ -384,7 +384,7 @@ class _Start:
         processor = psp.Psp(card, vram.first)
         try:
             for number, pieces in enumerate(plan.uploads):
-                batch = card.batch("PSP")
+                batch = Batch(card, "PSP")
                 processor.load(batch, pieces)
                 if number + 1 < len(plan.uploads):
                     batch.upload(psp.image(plan.uploads[number + 1]))

@@ -305,7 +305,7 @@ class Streams:
             for piece in pieces
         ):
             return False
-        batch = self._card.batch("upload")
+        batch = Batch(self._card, "upload")
         for piece in pieces:
             batch.store(piece.address - layout.VA, bytes(piece.data))
         batch.flush_hdp()
@@ -455,7 +455,7 @@ class Streams:
                     hint="close the device and open it again",
                 )
             self._recover()
-        batch = self._card.batch(what)
+        batch = Batch(self._card, what)
         self._hangs = True  # what is added counts as submitted; the card does not know of it yet
         try:
             added = add(batch)

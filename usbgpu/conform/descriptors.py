@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from sdk.errors import DeviceFailed
 from usbgpu.conform import fields
-from usbgpu.conform.check import REFUSAL, Bench, Check, Need, Section, equal, fail, require
+from usbgpu.conform.bench import REFUSAL, Bench, equal, fail, require
+from usbgpu.conform.check import Check, Need, Section
 from usbgpu.conform.fields import (
     BOS,
     CAPABILITIES,

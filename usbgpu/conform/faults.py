@@ -14,18 +14,8 @@ from firmware.protocol import requests
 from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from sdk.errors import DeviceFailed
 from usbgpu.conform import pcie
-from usbgpu.conform.check import (
-    MOMENT,
-    MOMENTS,
-    SHORT,
-    Bench,
-    Need,
-    Section,
-    equal,
-    pattern,
-    require,
-    same_bytes,
-)
+from usbgpu.conform.bench import MOMENT, MOMENTS, SHORT, Bench, equal, pattern, require, same_bytes
+from usbgpu.conform.check import Need, Section, lacking
 from usbgpu.conform.pcie import RAM, REGISTERS, SECTOR, STREAM_READ, STREAM_WRITE
 from usbgpu.transport import Stalled, TimedOut
 
@@ -80,7 +70,7 @@ def _whole(bench: Bench) -> None:
     bench.poke(WINDOW, b"\x3c")
     equal("XDATA", bench.peek(WINDOW), b"\x3c")
     pcie.config_read(bench, 0, 0)
-    if bench.lacks(frozenset({Need.ENDPOINT})):
+    if lacking(bench, frozenset({Need.ENDPOINT})):
         return
     data = pattern(2 * bench.device.packet_size + 12, 11)
     pcie.set_up(bench)

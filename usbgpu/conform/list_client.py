@@ -19,7 +19,7 @@ from firmware.protocol.commands import (
     RESULT_TRAILER,
 )
 from sdk.facts.structures import Malformed
-from usbgpu.conform.check import Bench, equal, fail, require
+from usbgpu.conform.bench import Bench, equal, fail, require
 
 PATIENCE = 5.0
 """Seconds that a list's result may take here; the longest list takes much less."""

@@ -8,18 +8,8 @@ from firmware.asm2464pd.registers import memory
 from firmware.protocol import commands, requests
 from firmware.protocol.commands import LIST_HEADER, OPERATION, PAYLOAD_HEADER, RESULT_TRAILER
 from usbgpu.conform import pcie
-from usbgpu.conform.check import (
-    MOMENT,
-    MOMENTS,
-    Bench,
-    Need,
-    Section,
-    equal,
-    fail,
-    pattern,
-    require,
-    same_bytes,
-)
+from usbgpu.conform.bench import MOMENT, MOMENTS, Bench, equal, fail, pattern, require, same_bytes
+from usbgpu.conform.check import Need, Section
 from usbgpu.conform.list_client import (
     CAUSES,
     FIRST,

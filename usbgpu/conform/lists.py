@@ -7,15 +7,8 @@ from firmware.protocol import commands, requests
 from firmware.protocol.commands import LIST_HEADER, LIST_TRAILER, OPERATION, PAYLOAD_HEADER, RESULT_TRAILER
 from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from usbgpu.conform import pcie
-from usbgpu.conform.check import (
-    Bench,
-    Need,
-    Section,
-    equal,
-    pattern,
-    require,
-    same_bytes,
-)
+from usbgpu.conform.bench import Bench, equal, pattern, require, same_bytes
+from usbgpu.conform.check import Need, Section
 from usbgpu.conform.list_client import (
     CAUSES,
     FIRST,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 
-from usbgpu.conform.check import Bench, Need, Section, equal, require
+from usbgpu.conform.bench import Bench, equal, require
+from usbgpu.conform.check import Need, Section
 from usbgpu.conform.descriptors import get, parts, read
 from usbgpu.conform.fields import CONFIGURATION, INTERFACE
 from usbgpu.transport import Speed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from firmware.asm2464pd.wire import CBW, CSW
 from sdk.errors import DeviceFailed
-from usbgpu.conform.check import Bench, Need, Section, equal, fail, require
+from usbgpu.conform.bench import Bench, equal, fail, require
+from usbgpu.conform.check import Need, Section
 from usbgpu.transport import Stalled
 
 BULK_ONLY = Section("bulk-only transport", frozenset({Need.STORAGE}))

@@ -15,7 +15,8 @@ from sdk.errors import DeviceFailed, UsageError
 from sdk.facts.structures import Malformed
 from usbgpu import transport
 from usbgpu.conform import descriptors, faults, list_faults, lists, standard, storage, vendor
-from usbgpu.conform.check import Bench, Check, Failed
+from usbgpu.conform.bench import Bench, Failed
+from usbgpu.conform.check import Check, lacking
 from usbgpu.conform.report import Report, Row, Verdict
 from usbgpu.conform.trace import Recorder
 from usbgpu.transport import DeviceString, Transport, device_string
@@ -114,7 +115,7 @@ def select(sections: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _row(bench: Bench, check: Check) -> Row:
-    missing = bench.lacks(check.needs)
+    missing = lacking(bench, check.needs)
     if missing is not None:
         return _skipped(check, f"needs {missing.value}")
     bench.kept_back = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
-from usbgpu.conform.check import Bench
+from usbgpu.conform.bench import Bench
 from usbgpu.transport import Call, TimedOut, Transport, trace
 
 

@@ -6,7 +6,8 @@ from firmware.asm2464pd.registers import link, memory, phy, tlp
 from firmware.protocol import requests
 from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
 from usbgpu.conform import pcie
-from usbgpu.conform.check import Bench, Need, Section, equal, pattern, require, same_bytes
+from usbgpu.conform.bench import Bench, equal, pattern, require, same_bytes
+from usbgpu.conform.check import Need, Section
 from usbgpu.conform.pcie import ABORTED, RAM, REGISTERS, SECTOR, SRAM_PCIE, SUCCESS, UNSUPPORTED
 
 NEEDS = frozenset({Need.VENDOR})

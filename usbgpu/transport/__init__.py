@@ -23,7 +23,7 @@ A real device belongs to one process at a time (`lock`). Errors are those of `er
 
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
-from usbgpu.transport.device import Speed, Transport
+from usbgpu.transport.device import Transport
 from usbgpu.transport.device_string import DEFAULT_VARIABLE, DeviceString
 from usbgpu.transport.errors import (
     Abandoned,
@@ -40,6 +40,7 @@ from usbgpu.transport.identity import Identity, Running
 from usbgpu.transport.opening import attach, open
 from usbgpu.transport.pipeline import Pending
 from usbgpu.transport.replay import Differs
+from usbgpu.transport.speed import Speed
 from usbgpu.transport.trace import record
 
 __all__ = [

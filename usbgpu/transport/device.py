@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
 from usbgpu.transport.errors import Disconnected, WireFailed
 from usbgpu.transport.pipeline import Pending, Pipeline
+from usbgpu.transport.speed import Speed
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -29,21 +29,6 @@ TIMEOUT = 5.0
 RETURN_PATIENCE = 10.0
 """Seconds that a device may take to leave the bus and come back."""
 IN_BIT = 0x80
-
-
-class Speed(Enum):
-    """Link speeds; the value is the name Linux prints."""
-
-    LOW = "low-speed"
-    FULL = "full-speed"
-    HIGH = "high-speed"
-    SUPER = "super-speed"
-    SUPER_PLUS = "super-speed-plus"
-
-    @property
-    def is_super(self) -> bool:
-        """SuperSpeed or above: other descriptors, other packet sizes."""
-        return self in (Speed.SUPER, Speed.SUPER_PLUS)
 
 
 class Transport(ABC):

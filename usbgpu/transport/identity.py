@@ -15,14 +15,12 @@ import contextlib
 import struct
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from firmware.protocol import commands, requests
 from sdk.errors import DeviceFailed
 from sdk.facts.structures import Malformed
-
-if TYPE_CHECKING:
-    from usbgpu.transport.device import Speed, Transport
+from usbgpu.transport.speed import Speed
 
 OPEN_FIRMWARE = frozenset({(0xADD1, 0x0001), (0x3801, 0x0001)})
 """idVendor and idProduct of the open firmware, until and since the summer of 2026 (trace: pull request 76 of
@@ -93,7 +91,26 @@ class Identity:
         return f"{text}, {self.speed.value}"
 
 
-def identify(device: Transport) -> Identity:
+class Device(Protocol):
+    """What identification needs of an open device; `device.Transport` has it."""
+
+    interface_class: int
+
+    @property
+    def speed(self) -> Speed:
+        """Of the link."""
+
+    def descriptor(self, kind: int, index: int, length: int) -> bytes:
+        """A descriptor, from the device itself."""
+
+    def string(self, index: int) -> str | None:
+        """A string of the device; None if it has no such string."""
+
+    def control_in(self, request_type: int, request: int, *, length: int, timeout: float) -> bytes:
+        """A control transfer towards the host."""
+
+
+def identify(device: Device) -> Identity:
     """Ask a device what it is.
 
     Raises:
@@ -136,7 +153,7 @@ def classify(
     return Running.OURS if ours else Running.COMPATIBLE
 
 
-def _info(device: Transport) -> tuple[int | None, int | None]:
+def _info(device: Device) -> tuple[int | None, int | None]:
     """API level and build of our firmware; None if it does not say."""
     request = requests.INFO
     with contextlib.suppress(DeviceFailed, Malformed):

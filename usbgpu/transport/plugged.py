@@ -21,9 +21,10 @@ from sdk.errors import DeviceFailed, DeviceMissing, UsageError
 from usbgpu.transport import bus, libusb, sysfs
 from usbgpu.transport import clock as clocks
 from usbgpu.transport.call import Call, CallKind
-from usbgpu.transport.device import IN_BIT, RETURN_PATIENCE, Speed, Transport
+from usbgpu.transport.device import IN_BIT, RETURN_PATIENCE, Transport
 from usbgpu.transport.errors import DeviceBusy, Disconnected, NotSent
 from usbgpu.transport.lock import DeviceLock
+from usbgpu.transport.speed import Speed
 
 SEARCH_INTERVAL = 0.1
 TRANSFER_TYPE, BULK = 0x03, 0x02

@@ -12,8 +12,9 @@ from typing import Any
 from sdk.errors import DeviceFailed, InvalidInput, TowlineError
 from usbgpu.transport import errors, trace
 from usbgpu.transport.call import Call, CallKind, Outcome
-from usbgpu.transport.device import RETURN_PATIENCE, Speed, Transport
+from usbgpu.transport.device import RETURN_PATIENCE, Transport
 from usbgpu.transport.pipeline import Pending, Queue
+from usbgpu.transport.speed import Speed
 
 ERRORS: dict[str, Any] = {
     each.code: each
