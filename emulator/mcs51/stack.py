@@ -1,7 +1,8 @@
 """How deep the stack of the firmware can get: a bound, from its code alone.
 
 Every path through every function counts, whatever data it takes to go there. A call through a pointer may be
-to any function whose address the program holds. What cannot be bounded is refused: recursion, a stack pointer
+to any function that is ever stored in it (`pointers`), or where that is unknown to any whose address the
+program holds. What cannot be bounded is refused: recursion, a stack pointer
 that is computed, code that pushes more than it pops. Banks of CODE are not followed: we use none.
 """
 
@@ -15,6 +16,7 @@ from emulator.mcs51 import flow, listing
 from emulator.mcs51.disassembler import Instruction
 from emulator.mcs51.flow import Block, Graph, Place, Routine
 from emulator.mcs51.opcodes import Flow, Operand
+from emulator.mcs51.pointers import Pointers, pushed_to_call
 from firmware.build import Built, pointers
 from sdk.errors import CheckFailed
 
@@ -98,7 +100,8 @@ def stack(graph: Graph, targets: Iterable[Place]) -> Stack:
     main = search.depth(vectors.pop("reset"))
     handlers = [search.depth(routine) for routine in vectors.values()]
     deepest = max(handlers, key=lambda depth: depth.bytes, default=Depth(-ADDRESS_BYTES, ()))
-    unreached = (routine.name for place, routine in graph.routines.items() if place not in search.depths)
+    reached = search.depths.keys() | search.pointer_calls
+    unreached = (routine.name for place, routine in graph.routines.items() if place not in reached)
     return Stack(
         search.start, main, Depth(deepest.bytes + ADDRESS_BYTES, deepest.path), tuple(sorted(unreached))
     )
@@ -109,14 +112,17 @@ class _Search:
 
     Attributes:
         depths: of those that have been reached.
+        pointer_calls: the functions that calls of known pointers are made by.
         start: the stack's first byte, as the code at reset sets it.
     """
 
     def __init__(self, graph: Graph, targets: tuple[Place, ...]) -> None:
         self._routines = graph.routines
         self._targets = targets
+        self._pointers = Pointers(graph, targets)
         self._active: list[Place] = []
         self.depths: dict[Place, Depth] = {}
+        self.pointer_calls: set[Place] = set()
         self.start = 0
 
     def depth(self, routine: Routine) -> Depth:
@@ -139,11 +145,11 @@ class _Search:
         while pending:
             block = blocks[pending.pop()]
             height = heights[block.place]
-            for instruction in block.instructions:
+            for index, instruction in enumerate(block.instructions):
                 height += self._change(routine, instruction)
                 if instruction.opcode.flow is Flow.CALL:
-                    callee = self._at(Place(0, instruction.target or 0))
-                    deepest = max(deepest, _deeper(callee, height + ADDRESS_BYTES), key=_bytes)
+                    for callee in self._called(block, index, Place(0, instruction.target or 0)):
+                        deepest = max(deepest, _deeper(callee, height + ADDRESS_BYTES), key=_bytes)
                 deepest = max(deepest, Depth(height, ()), key=_bytes)
             for start, follower in self._left_for(routine, block, height):
                 deepest = max(deepest, _deeper(follower, start), key=_bytes)
@@ -162,7 +168,8 @@ class _Search:
         own = {one.place for one in routine.blocks}
         for place in block.successors:
             if place not in own:
-                yield height, self._at(place)
+                for callee in self._called(block, len(block.instructions), place):
+                    yield height, callee
         if block.flow is Flow.RETURN and height:
             height -= ADDRESS_BYTES
         elif block.flow is not Flow.INDIRECT or block.successors:
@@ -171,6 +178,19 @@ class _Search:
             raise CheckFailed(f"{routine.name} pushes and pops unevenly", where=_WHERE)
         for place in self._targets:
             yield height, self._at(place)
+
+    def _called(self, block: Block, end: int, place: Place) -> Iterator[Depth]:
+        """What a call or jump before an instruction of a block, by its index, may be to."""
+        routine = self._routines.get(place)
+        pushed = None if routine is None else pushed_to_call(routine)
+        held = None if pushed is None else self._pointers.held(block, end)
+        if pushed is None or held is None:
+            yield self._at(place)
+            return
+        self.pointer_calls.add(place)
+        yield Depth(pushed, ())
+        for one in held:
+            yield self._at(one)
 
     def _at(self, place: Place) -> Depth:
         if place not in self._routines:

@@ -72,6 +72,48 @@ def test_a_call_through_a_pointer_is_to_any_target():
     assert (found.bytes, found.path[-1]) == (5, "large")
 
 
+POINTER = "E4 73"  # CLR A; JMP @A+DPTR
+HOLDS_SMALL = "75 21 80 75 22 01"  # MOV 0x21,#; MOV 0x22,#: the function at 0x180
+TO_POINTER = "85 21 82 85 22 83 12 00C0"  # MOV DPL,0x21; MOV DPH,0x22; LCALL pointer
+LARGE = "C0E0 C0E0 C0E0 D0E0 D0E0 D0E0 22"
+
+
+@pytest.mark.parametrize(
+    ("main", "setter", "deepest"),
+    [
+        (HOLDS_SMALL + TO_POINTER, "22", "small"),
+        (HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "small"),  # stores an argument that nobody gives
+        ("90 0140 12 0100" + HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "large"),  # gives large
+        (HOLDS_SMALL + "7E 40 7F 01 8E 21 8F 22" + TO_POINTER, "22", "large"),  # by R6 and R7
+        (HOLDS_SMALL + "05 21" + TO_POINTER, "22", "large"),  # INC: could be anything
+        (HOLDS_SMALL + "90 0140 12 00C0", "22", "large"),  # a constant in DPTR
+        (HOLDS_SMALL + "12 00C0", "22", "large"),  # DPTR from anywhere
+    ],
+)
+def test_a_call_through_a_variable_is_to_what_is_stored_in_it(main, setter, deepest):
+    graph, places = program(
+        reset=START, main=main + "80 FE", pointer=POINTER, setter=setter, large=LARGE, small="22"
+    )
+    found = stack(graph, [places["small"], places["large"]])
+    depths = {"small": (2, "main"), "large": (5, "large")}
+    assert (found.main.bytes, found.main.path[-1]) == depths[deepest]
+    assert "pointer" not in found.unreached
+
+
+def test_a_function_may_call_a_pointer_to_its_caller_s_sibling():
+    """Only if the pointer is known: else the two would call each other."""
+    calls = "12 00C0"
+    knows, guesses = (
+        program(reset=START, main=HOLDS_SMALL + "12 0140 80 FE", pointer=POINTER, stop=stop + "22",
+                user="12 0100 22", small=LEAF)
+        for stop in (TO_POINTER, calls)
+    )  # fmt: skip
+    targets = [knows[1][name] for name in ("user", "small")]
+    assert stack(knows[0], targets).main.path == ("reset", "main", "user", "stop", "small")
+    with pytest.raises(CheckFailed, match="recursion"):
+        stack(guesses[0], targets)
+
+
 @pytest.mark.parametrize(
     ("main", "message"),
     [

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         f"\n\nstack: at most {stack.bytes} bytes from {stack.start:#04x}, {stack.spare} to spare"
         f"\n  {stack.main.bytes} of main: {_short(stack.main.path)}"
         f"\n  {stack.interrupt.bytes} of the interrupt handler: {_short(stack.interrupt.path)}"
-        "\na call through a pointer counts as one to any function whose address is taken"
+        "\na call through a pointer counts as one to any function that may be in it"
     )
     return Result(document, text)
 

@@ -1,20 +1,21 @@
 #include "bulk.h"
 
 #include "job.h"
-#include "list.h"
-#include "pio.h"
 #include "usb.h"
 
 enum { SUPER_SPEED_PACKET = 1024, HIGH_SPEED_PACKET = 512, FULL_SPEED_PACKET = 64 };
 
-static void (*out_handler)(void);
-static void (*in_handler)(void);
-static __bit out_armed, in_armed;
-static __bit out_halted, in_halted;
-
 static void ignore(void)
 {
 }
+
+/* The user's. The endpoints are stopped before they have had one. */
+static void (*out_handler)(void);
+static void (*in_handler)(void);
+static void (*stop_handler)(void) = ignore;
+
+static __bit out_armed, in_armed;
+static __bit out_halted, in_halted;
 
 u16 bulk_packet_size(void)
 {
@@ -39,7 +40,7 @@ static void clear_in(void)
 
 void bulk_disarm(void)
 {
-    out_handler = in_handler = ignore;
+    out_handler = in_handler = stop_handler = ignore;
     if (in_armed)
         clear_in();
     if (out_armed)
@@ -48,8 +49,7 @@ void bulk_disarm(void)
 
 void bulk_release(void)
 {
-    list_close();
-    pio_stop();
+    stop_handler();
     job_abort();
     bulk_disarm();
 }
@@ -62,12 +62,6 @@ void bulk_stop(void)
     in_halted = out_halted = 0;
 }
 
-void bulk_close_list(void)
-{
-    if (list_is_open())
-        bulk_release();
-}
-
 void bulk_on_out(void (*handler)(void))
 {
     out_handler = handler;
@@ -76,6 +70,11 @@ void bulk_on_out(void (*handler)(void))
 void bulk_on_in(void (*handler)(void))
 {
     in_handler = handler;
+}
+
+void bulk_on_stop(void (*handler)(void))
+{
+    stop_handler = handler;
 }
 
 void bulk_arm_out(void)

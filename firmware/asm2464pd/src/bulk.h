@@ -1,8 +1,9 @@
 /* The bulk endpoints, a packet at a time. The handler's, but for bulk_continue_*.
  *
- * Whoever uses them says what is to happen when a packet has arrived (bulk_on_out) or has been taken
- * (bulk_on_in), and arms an endpoint for each packet. An endpoint that is not armed answers NAK. Stopping one
- * ends what it was used for: nobody is told of packets any more, and what main does is given up.
+ * Their user says what is to happen when a packet has arrived (bulk_on_out), when one has been taken
+ * (bulk_on_in) and when it is stopped (bulk_on_stop), and arms an endpoint for each packet. An endpoint that is
+ * not armed answers NAK. Stopping one ends what it was used for: its user is stopped and gets no more packets,
+ * and what main does is given up.
  */
 #ifndef BULK_H
 #define BULK_H
@@ -15,17 +16,16 @@
 /* Largest packet at this speed; anybody's. */
 u16 bulk_packet_size(void);
 
-/* Nobody is told of packets any more, and no endpoint is armed. One that is idle is left alone: clearing it
- * may restart its packet sequence, and the host's would not know. */
+/* The endpoints have no user any more, and none is armed. One that is idle is left alone: clearing it may
+ * restart its packet sequence, and the host's would not know. */
 void bulk_disarm(void);
-/* That, and whoever used the endpoints is stopped. */
+/* That, with the user stopped and main's work given up. */
 void bulk_release(void);
 /* That, with both endpoints cleared and no longer halted. */
 void bulk_stop(void);
-/* bulk_release, if the endpoints are used for command lists. */
-void bulk_close_list(void);
 void bulk_on_out(void (*handler)(void));
 void bulk_on_in(void (*handler)(void));
+void bulk_on_stop(void (*handler)(void));
 
 void bulk_arm_out(void);
 void bulk_arm_in(u16 length);

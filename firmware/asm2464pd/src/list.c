@@ -16,7 +16,7 @@ __xdata u16 list_sequence;
 
 static volatile __bit is_open;
 static volatile __bit arrived;          /* a packet waits in the bulk buffer */
-static volatile u8 generation;          /* of list mode; changes when it is opened or closed */
+static volatile u8 generation;          /* of list mode; changes when it is opened */
 static volatile __xdata u16 first_sequence;
 
 static u8 begun;                        /* the generation that main is at */
@@ -27,8 +27,26 @@ static u8 page;                         /* where they go */
 
 /* -- the handler ---------------------------------------------------------------------------------------- */
 
+static void out_event(void)
+{
+    arrived = 1;
+}
+
+static void in_event(void)
+{
+    result_taken = 1;
+}
+
+static void stop(void)
+{
+    is_open = 0;
+}
+
 void list_open(u16 number)
 {
+    bulk_on_out(out_event);
+    bulk_on_in(in_event);
+    bulk_on_stop(stop);
     first_sequence = number;
     arrived = 0;
     is_open = 1;
@@ -37,23 +55,8 @@ void list_open(u16 number)
 
 void list_close(void)
 {
-    is_open = 0;
-    generation++;
-}
-
-void list_out_event(void)
-{
-    arrived = 1;
-}
-
-void list_in_event(void)
-{
-    result_taken = 1;
-}
-
-u8 list_is_open(void)
-{
-    return is_open;
+    if (is_open)
+        bulk_release();
 }
 
 /* -- main ----------------------------------------------------------------------------------------------- */

@@ -27,14 +27,10 @@ extern __xdata struct list_failure list_failure;
 /* Of the last list that ran. */
 extern __xdata u16 list_sequence;
 
-/* The handler's. Opening ends whatever list mode was at; `sequence` is that of the first list. */
+/* The handler's. Opening makes list mode the user of the bulk endpoints, which are released before; `sequence`
+ * is that of the first list. Closing releases them, if list mode is open. */
 void list_open(u16 sequence);
 void list_close(void);
-void list_out_event(void);
-void list_in_event(void);
-
-/* Anybody's. */
-u8 list_is_open(void) __reentrant;
 
 /* Main's: receive, run and answer, as far as packets go. Runs a list to its end. */
 void list_run(void);

@@ -5,6 +5,7 @@
 #include "control.h"
 #include "fetch.h"
 #include "job.h"
+#include "list.h"
 #include "tlp.h"
 
 enum {
@@ -42,9 +43,15 @@ static void packet_event(void)
     pio_waiting = 1;
 }
 
+static void stop(void)
+{
+    pio_waiting = 0;
+}
+
 static void begin_stream(void)
 {
     bulk_disarm();
+    bulk_on_stop(stop);
     dwords_left = *(volatile __xdata u32 *)(EP0_BUFFER + TLP_REQUEST_VALUE_OFFSET);
     if (stream == STREAM_WRITE) {
         bulk_on_out(packet_event);
@@ -99,7 +106,7 @@ void pio_request(void)
         control_stall();
         return;
     }
-    bulk_close_list();
+    list_close();
     control_receive(post_start);
 }
 
@@ -137,14 +144,9 @@ static void answer(void)
 
 void pio_status(void)
 {
-    bulk_close_list();
+    list_close();
     job_post(answer);
     control_leave_open();
-}
-
-void pio_stop(void)
-{
-    pio_waiting = 0;
 }
 
 /* How many of so many dwords are left; they are not left any more. */

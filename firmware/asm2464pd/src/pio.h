@@ -21,8 +21,6 @@ extern volatile __bit pio_waiting;
 /* The handler's: the two requests, after which main does the rest. */
 void pio_request(void);
 void pio_status(void);
-/* The handler's: whoever uses the bulk endpoints for a stream is to stop. */
-void pio_stop(void);
 
 /* Main's: handle the packet that has arrived, or prepare the next one. */
 void pio_run(void);

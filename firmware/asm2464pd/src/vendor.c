@@ -60,7 +60,7 @@ static void write_memory(void)
 
 static void slot_dma(void)
 {
-    bulk_close_list();
+    list_close();
     if (slots_arm(setup.index_low, setup.index_high ? setup.index_high : 1, value()))
         control_accept();
     else
@@ -82,7 +82,7 @@ static void switch_power(void)
 
 static void power(void)
 {
-    bulk_close_list();
+    list_close();
     power_on = setup.value_low & REQUEST_PCIE_POWER_VALUE_ON;
     job_post(switch_power);
     control_leave_open();
@@ -95,11 +95,8 @@ static void list(void)
         return;
     }
     bulk_release();
-    if (setup.value_low) {
-        bulk_on_out(list_out_event);
-        bulk_on_in(list_in_event);
+    if (setup.value_low)
         list_open(setup.index_low | (u16)setup.index_high << 8);
-    }
     control_accept();
 }
 
