@@ -6,6 +6,7 @@ of the link.
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pytest
@@ -237,6 +238,23 @@ def test_a_fence_is_waited_for(host):
     host.sequence += 1
 
 
+def test_a_fence_is_not_passed_by_a_dword_that_changes_while_it_is_read(host):
+    """The device writes 0xFF and 0x100 in turn: halves of the two make 0x1FF, which is never there."""
+    clock, device = host.board.machine.clock, host.board.endpoint
+    values = itertools.islice(itertools.cycle((0xFF, 0x100)), 400)
+
+    def write():
+        if (value := next(values, None)) is not None:
+            device.upstream.dma_write(SRAM_PCIE + 0x10, struct.pack("<I", value))
+            clock.after(1009, write)
+
+    host.board.usb.pump.post(write)
+    built = CommandList()
+    built.fence(0x10, 0x180, microseconds=3000)
+    failing(host, "condition timeout", built, 0x11, 0, 0x10)
+    assert next(values, None) is None, "all of them were written meanwhile"
+
+
 # -- lists that are refused -----------------------------------------------------------------------------
 
 
@@ -438,6 +456,25 @@ def test_list_mode_can_be_begun_anew_at_any_time(host, how, phase):
             usb.control(Setup(0x02, 1, 0, endpoint, 0), timeout=1)
     host.open(0x1234)
     host.works()
+    host.works()
+
+
+def test_a_fill_that_is_given_up_ends(host):
+    value = b"\x5a\xa5\x5a\xa5"
+    host.ram[: 4 * 0xFFFF] = bytes(4 * 0xFFFF)
+    built = CommandList()
+    built.fill(RAM, int.from_bytes(value, "little"), 0xFFFF)
+    answer = host.receive()
+    host.send(built)
+    host.sleep(1e-3)
+    host.close()
+    host.board.usb.cancel(answer)
+    host.sleep(1e-5)
+    filled = host.ram.find(bytes(4))
+    assert 0 < filled < 4 * 0xFFFF
+    host.sleep(1e-3)
+    assert host.ram.find(bytes(4)) == filled
+    host.open(7)
     host.works()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import _thread
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import usb.core
 
 from emulator.board import Board
 from emulator.usb.wire import Speed as Port
@@ -15,7 +17,7 @@ from sdk.errors import DeviceFailed, UsageError
 from tests.contract.loopback_function import BULK, ECHO, LOOPBACK, SINK, SOURCE
 from tests.unit.test_transport import Rig
 from usbgpu.transport import Abandoned, Call, CallKind, Disconnected, NotSent, Stalled, TimedOut
-from usbgpu.transport.pipeline import MOST, WINDOW
+from usbgpu.transport.pipeline import MOST, WINDOW, Pipeline
 
 VENDOR_OUT, VENDOR_IN = 0x40, 0xC0
 MIB = 1 << 20
@@ -237,6 +239,61 @@ def test_one_that_is_cancelled_takes_those_behind_it_along(device):
             each.result()
     device.bulk_out(b"two.")
     assert device.bulk_in(1024) == b"two.", "nothing took it away"
+
+
+class Busy:
+    """A system with one transfer on the bus: when that has ended it goes on to the next at once."""
+
+    class Transfer:
+        def __init__(self) -> None:
+            self.done, self.begun, self.actual, self.error, self.ended = False, False, 0, None, 0.0
+
+    def __init__(self) -> None:
+        self.transfers: list[Busy.Transfer] = []
+
+    def bulk_submit(self, handle, endpoint, buffer):
+        self.transfers.append(self.Transfer())
+        self._go_on()
+        return self.transfers[-1]
+
+    def bulk_wait(self, transfer, seconds):
+        assert transfer.done
+
+    def bulk_cancel(self, transfer):
+        transfer.done, transfer.error = True, usb.core.USBTimeoutError("cancelled", errno=errno.ETIMEDOUT)
+        self._go_on()
+
+    def _go_on(self):
+        waiting = [each for each in self.transfers if not each.done]
+        if waiting:
+            waiting[0].begun = True
+
+
+def expired(pending) -> None:
+    with pytest.raises(TimedOut):
+        pending.result()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda pipeline, sent: sent[0].cancel(),
+        lambda pipeline, sent: pipeline.abandon("a test"),
+        lambda pipeline, sent: expired(sent[0]),
+    ],
+    ids=["cancelled", "abandoned", "late"],
+)
+def test_what_is_taken_back_never_reaches_the_bus(end):
+    """The last is cancelled first: the system would go on to those behind the one on the bus."""
+    system, clock = Busy(), Rig().attach().clock
+    pipeline = Pipeline(clock, lambda call, outcome: None)
+    pipeline.use(system, lambda: None)
+    call = Call(CallKind.BULK_OUT, endpoint=2, data=bytes(512), timeout=0.01)
+    sent = [pipeline.submit(call, number) for number in range(4)]
+    clock.sleep(0.02)
+    end(pipeline, sent)
+    assert [each.begun for each in system.transfers] == [True, False, False, False]
+    assert all(each.done for each in system.transfers)
 
 
 def test_ctrl_c_while_waiting(rig, device):
