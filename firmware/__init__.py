@@ -1,1 +1,1 @@
-"""The bridge's firmware: the chip's facts as data, and the tools that build and flash it."""
+"""The bridge's firmware: the chip's facts as data, its sources in C, the tools that build and check it."""

@@ -17,7 +17,7 @@ from sdk import toolchain
 from sdk.errors import DeviceFailed, EnvironmentMissing, TowlineError, UsageError
 from sdk.report import Console, Result, table
 from towline.cli.doctor import EMULATOR_EXTRA, UDEV
-from towline.cli.runtime import add_device, firmware_directory
+from towline.cli.runtime import add_gpu_device, firmware_directory
 
 if TYPE_CHECKING:
     from usbgpu.transport import DeviceString
@@ -50,7 +50,7 @@ class Line:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_device(parser)
+    add_gpu_device(parser)
     parser.add_argument("--chip", metavar="CHIP", help="whose firmware files are needed, such as gfx1100")
 
 

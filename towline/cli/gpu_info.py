@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdk.errors import TowlineError
 from sdk.report import Console, Result, size, table
-from towline.cli.runtime import add_device, firmware_directory
+from towline.cli.runtime import add_gpu_device, firmware_directory
 
 if TYPE_CHECKING:
     from usbgpu.bridge import BridgeReport
@@ -29,7 +29,7 @@ towline gpu info --device 'emulated?gpu=gfx1201' --json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_device(parser)
+    add_gpu_device(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:

@@ -26,6 +26,21 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, opencl, opencl:N, fastrpc (not yet run on "
         "hardware); default: TOWLINE_DEVICE, or emulated",
     )
+    _add_firmware(parser)
+
+
+def add_gpu_device(parser: argparse.ArgumentParser) -> None:
+    """Declare --device, of those that may have a card, and --firmware."""
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:fd=N, replay:FILE; default: "
+        "TOWLINE_DEVICE, or emulated",
+    )
+    _add_firmware(parser)
+
+
+def _add_firmware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--firmware",
         metavar="DIR",

@@ -7,8 +7,8 @@ What makes it safe:
 
 * **The mask ROM always works.** With its strap pin held at power-on it enumerates as a mass-storage device
   and takes a new image over USB. Without a valid image it does so by itself (inferred; not relied upon).
-* **The host knows what the flash held.** Before the first change a backup (`backup`) and a journal of the job
-  (`journal`) are on the host's disk, fsynced and read back. A later run on that host finds the journal, and
+* **The host knows what the flash held.** Before the first change a backup and a journal of the job (both in
+  `state`) are on the host's disk, fsynced and read back. A later run on that host finds the journal, and
   takes the configuration from the backup rather than from a flash that may be half erased. The journal is
   removed when every byte has been read back and found right.
 * **The order** (`plan`), where firmware of ours or a compatible one lets us drive the SPI controller:
