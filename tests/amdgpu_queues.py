@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from emulator.amdgpu.code_object import CodeObject, Kernel
+from emulator.amdgpu.code_object import CodeObject, KernelDescriptor
 from tests.amdgpu_driver import (
     HEAP,
     HEAP_END,
@@ -161,7 +161,7 @@ class Compute(Queue):
 
     def launch(
         self,
-        kernel: Kernel,
+        kernel: KernelDescriptor,
         image: int,
         arguments: Sequence[int | float],
         groups: tuple[int, int, int],
@@ -174,7 +174,7 @@ class Compute(Queue):
 
     def program(
         self,
-        kernel: Kernel,
+        kernel: KernelDescriptor,
         image: int,
         kernarg: int,
         groups: tuple[int, int, int],

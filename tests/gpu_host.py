@@ -121,8 +121,8 @@ class User:
         self.renew(card, batch)
 
     def renew(self, card: Card, batch: Batch) -> None:
-        self.compute.set_up(batch)
-        self.sdma.set_up(batch)
+        self.compute.init(batch)
+        self.sdma.init(batch)
 
     @property
     def card(self) -> Card:

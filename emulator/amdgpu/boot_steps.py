@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from emulator.amdgpu import card, compute, doorbells, hdp, hub, ih, psp, rlc, sdma, smu
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from sdk.errors import InternalError
 
 GRADES = ("hardware", "trace", "inferred", "guess")
 
 
-def _unique(lists: Iterable[tuple[Step, ...]]) -> Mapping[str, Step]:
+def _unique(lists: Iterable[tuple[BootStep, ...]]) -> Mapping[str, BootStep]:
     """Steps by key. Raises InternalError if two have the same, or one says nothing."""
-    steps: dict[str, Step] = {}
+    steps: dict[str, BootStep] = {}
     for step in (step for steps in lists for step in steps):
         if step.key in steps:
             raise InternalError(f"two boot steps are called {step.key}")
@@ -26,7 +26,7 @@ def _unique(lists: Iterable[tuple[Step, ...]]) -> Mapping[str, Step]:
     return steps
 
 
-STEPS: Mapping[str, Step] = _unique(
+STEPS: Mapping[str, BootStep] = _unique(
     block.STEPS for block in (card, hdp, doorbells, hub, ih, psp, rlc, smu, compute, sdma)
 )
 """By key, in about the order of a boot."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from emulator.amdgpu import discovery
 from emulator.amdgpu.blocks import Blocks
 from emulator.amdgpu.context import Context, Event, Span
-from emulator.amdgpu.diagnosis import Diagnosis, Step
+from emulator.amdgpu.diagnosis import BootStep, Diagnosis
 from emulator.amdgpu.nbio import WINDOW
 from emulator.amdgpu.registers import RegisterFile
 from emulator.amdgpu.scoreboard import Scoreboard
@@ -53,8 +53,8 @@ MODE1_DELAY = clocks(10e-3)
 MODE1_CLOCKS = clocks(200e-3)
 """How long it is gone then; drivers wait for 500 ms (grade: guess, below that)."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "pcie-bus-master",
         "command register: bus master enable",
         "every access of an engine to the bridge's memory",

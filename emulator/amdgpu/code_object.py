@@ -64,7 +64,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelDescriptor:
     """A kernel of a code object.
 
     Attributes:
@@ -138,7 +138,7 @@ class CodeObject:
 
     chip: str
     image: bytes
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, KernelDescriptor]
 
 
 def parse(data: bytes) -> CodeObject:
@@ -201,7 +201,7 @@ def _metadata(elf: Any) -> dict[str, Any]:
     raise InvalidInput("the code object has no metadata note (version 3 or later has)")
 
 
-def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -> Kernel:
+def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -> KernelDescriptor:
     if not 0 <= place <= len(image) - DESCRIPTOR.size:
         raise InvalidInput(f"the descriptor at {place:#x} is outside the image", where=name)
     fields = DESCRIPTOR.unpack_from(image, place)
@@ -231,7 +231,9 @@ def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -
         raise InvalidInput("an argument is outside the argument segment", where=name)
     rsrc2 |= unit << LDS_SIZE
     wave32 = bool(properties & _WAVE32)
-    return Kernel(name, place + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, wave32, size, arguments)
+    return KernelDescriptor(
+        name, place + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, wave32, size, arguments
+    )
 
 
 class MessagePack:

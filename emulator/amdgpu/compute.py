@@ -17,7 +17,7 @@ from typing import Protocol
 
 from emulator.amdgpu import dispatch, grbm, mec
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.dispatch import DispatchCosts, Dispatcher
 from emulator.amdgpu.grbm import Grbm
 from emulator.amdgpu.hqd import ME, PIPES, QUEUES, RESET_VALUES, Hqd, Wait
@@ -39,73 +39,73 @@ DEQUEUE_CLOCKS = clocks(5e-6)
 DRAIN, RESET_WAVES = 1, 2
 """CP_HQD_DEQUEUE_REQUEST.DEQUEUE_REQ (`amdgpu_amdkfd_gfx_v11.c`)."""
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[BootStep, ...] = (
     *grbm.STEPS,
     *mec.STEPS,
-    Step(
+    BootStep(
         "mec-doorbell-range",
         "CP_MEC_DOORBELL_RANGE_LOWER, _UPPER: offsets in bytes of the first and last doorbell",
         "doorbells of compute queues",
         "doorbells outside the range are lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "hqd-pq-base",
         "CP_HQD_PQ_BASE, _HI: address of the ring over 256",
         "fetch of packets",
         "the ring is fetched from address 0: page fault, or no packets there",
         "inferred",
     ),
-    Step(
+    BootStep(
         "hqd-pq-control",
         "CP_HQD_PQ_CONTROL.QUEUE_SIZE: log2 of the ring's dwords, less 1",
         "fetch of packets",
         "the ring wraps in the wrong place: old packets are executed, or no packets",
         "inferred",
     ),
-    Step(
+    BootStep(
         "hqd-rptr-report",
         "CP_HQD_PQ_RPTR_REPORT_ADDR, _HI",
         "the read pointer in memory",
         "the read pointer is written to address 0: page fault, the queue stops",
         "inferred",
     ),
-    Step(
+    BootStep(
         "hqd-doorbell",
         "CP_HQD_PQ_DOORBELL_CONTROL: DOORBELL_OFFSET (dwords), DOORBELL_EN",
         "the doorbell",
         "the doorbell finds no queue and is lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "hqd-eop",
         "CP_HQD_EOP_BASE_ADDR, _HI, CP_HQD_EOP_CONTROL",
         "RELEASE_MEM",
         "the event is written to address 0: page fault, the fence never comes",
         "guess",
     ),
-    Step(
+    BootStep(
         "hqd-mqd-base",
         "CP_MQD_BASE_ADDR, _HI: address of an MQD with the header 0xc0310800",
         "connection of the queue",
         "the state of dispatches comes from elsewhere",
         "guess",
     ),
-    Step(
+    BootStep(
         "hqd-persistent-state",
         "CP_HQD_PERSISTENT_STATE: PRELOAD_REQ = 1, PRELOAD_SIZE = 0x55",
         "connection of the queue",
         "the MQD's state of dispatches is not loaded: no compute unit is enabled, dispatches never end",
         "guess",
     ),
-    Step(
+    BootStep(
         "hqd-quantum",
         "CP_HQD_QUANTUM: QUANTUM_EN",
         "other queues of the same pipe",
         "they do not run while this one has work, even if it only waits",
         "guess",
     ),
-    Step(
+    BootStep(
         "hqd-active",
         "CP_HQD_ACTIVE = 1, after all other registers of the queue",
         "the queue",

@@ -20,7 +20,7 @@ more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BootStep:
     """Something that a driver must do before the card works; each block lists its own, `boot_steps` all.
 
     Attributes:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.hqd import Hqd
 from emulator.amdgpu.scoreboard import Record
 from emulator.amdgpu.seams import (
@@ -31,43 +31,43 @@ from emulator.amdgpu.seams import (
 from emulator.amdgpu.shader_array import Running, ShaderArray, spans
 from usbgpu.amd.facts import interrupts as ih
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "mqd-thread-mgmt",
         "compute_static_thread_mgmt_se0.. of the MQD (or the registers of that name): bits of usable WGPs",
         "every dispatch",
         "no compute unit takes a wave: the dispatch never ends",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sh-mem-config",
         "SH_MEM_CONFIG of the queue's VMID: ALIGNMENT_MODE = 3 (unaligned), 64-bit addresses",
         "loads and stores of kernels that are not aligned to their size",
         "unaligned accesses of kernels fail; the model only says so",
         "guess",
     ),
-    Step(
+    BootStep(
         "sh-mem-bases",
         "SH_MEM_BASES of the queue's VMID: SHARED_BASE, PRIVATE_BASE",
         "FLAT accesses to LDS and scratch",
         "both apertures lie over the lowest addresses of memory: FLAT accesses go astray",
         "inferred",
     ),
-    Step(
+    BootStep(
         "dispatch-scratch",
         "COMPUTE_DISPATCH_SCRATCH_BASE_LO, _HI and COMPUTE_TMPRING_SIZE",
         "kernels with RSRC2.SCRATCH_EN",
         "their spills and stack go to address 0 and fault",
         "inferred",
     ),
-    Step(
+    BootStep(
         "acquire-code",
         "ACQUIRE_MEM with GLI_INV after code in memory has changed, before the dispatch",
         "kernels loaded where another was",
         "waves may run instructions of the old kernel; the model runs the new one and says so",
         "guess",
     ),
-    Step(
+    BootStep(
         "acquire-scalar",
         "ACQUIRE_MEM with GLK_INV after kernel arguments in memory have changed, before the dispatch",
         "scalar loads",

@@ -11,28 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from usbgpu.amd.facts.doorbells import SIZE
 
 ENGINES = ("cp", "sdma")
 """Those whose work waits for a doorbell."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "nbio-doorbell-aperture",
         "RCC_DOORBELL_APER_EN.BIF_DOORBELL_APER_EN = 1",
         "every doorbell",
         "doorbells vanish: no queue ever sees its work",
         "inferred",
     ),
-    Step(
+    BootStep(
         "nbio-doorbell-route-cp",
         "S2A_DOORBELL_ENTRY_0_CTRL: enable, AWID 3",
         "doorbells of compute queues",
         "doorbells reach no engine: compute queues never start",
         "inferred",
     ),
-    Step(
+    BootStep(
         "nbio-doorbell-route-sdma",
         "S2A_DOORBELL_ENTRY_2_CTRL: enable, AWID 0xe, range of the queue's doorbell in dwords",
         "doorbells of SDMA queues",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "grbm-select",
         "GRBM_GFX_CNTL: MEID = 1, PIPEID, QUEUEID before the registers of a compute queue",
         "MEC and queue set-up",

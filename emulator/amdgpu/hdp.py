@@ -8,7 +8,7 @@ model's (grade: inferred that writes wait and drain, guess how long).
 from __future__ import annotations
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.core.clock import clocks
 
 DRAIN_CLOCKS = clocks(10e-6)
@@ -17,8 +17,8 @@ OUTSTANDING = 1024
 """Write requests that can wait; the next one drains all. The number is in a field's name of HDP_MISC_CNTL,
 OUTSTANDING_WRITE_COUNT_1024 (grade: guess that it means this)."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "hdp-flush",
         "write 0 to the register that REMAP_HDP_MEM_FLUSH_CNTL names, or GPU_HDP_FLUSH_REQ from a queue",
         "everything that engines read of what the host wrote through BAR 0",

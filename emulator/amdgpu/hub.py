@@ -11,7 +11,7 @@ order. What happens if a step is left out is mostly not published: see the grade
 from __future__ import annotations
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.hub_faults import Faults
 from emulator.amdgpu.hub_invalidation import Invalidation
 from emulator.amdgpu.hub_settings import (
@@ -30,66 +30,66 @@ from emulator.pcie.function import UnsupportedRequest
 from usbgpu.amd.facts import pages
 
 
-def _steps(name: str, prefix: str, mc: str) -> tuple[Step, ...]:
+def _steps(name: str, prefix: str, mc: str) -> tuple[BootStep, ...]:
     what = "GC's queues, shaders and SDMA" if name == "gc" else "PSP, SMU and the interrupt rings"
     return (
-        Step(
+        BootStep(
             f"{name}-agp",
             f"{mc}AGP_BASE, {mc}AGP_BOT, {mc}AGP_TOP: the window is empty if BOT is above TOP",
             "MC addresses below 16 MiB",
             "they go to PCIe",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-system-aperture",
             f"{mc}SYSTEM_APERTURE_LOW_ADDR and _HIGH_ADDR: around VRAM's MC addresses",
             "MC addresses of VRAM, as rings and command buffers have them",
             "they go through page tables, and fault",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-aperture-default",
             f"{mc}SYSTEM_APERTURE_DEFAULT_ADDR_LSB and _MSB: a scratch page",
             "accesses to the system aperture where no memory is",
             "page 0 of VRAM takes them",
             "guess",
         ),
-        Step(
+        BootStep(
             f"{name}-fault-default",
             f"{prefix}L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32 and _HI32: a dummy page",
             "going on after a fault",
             "faulting accesses go to page 0",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-l1-tlb",
             f"{mc}MX_L1_TLB_CNTL: ENABLE_L1_TLB, ENABLE_ADVANCED_DRIVER_MODEL, SYSTEM_ACCESS_MODE 3",
             what,
             "virtual addresses are taken for MC addresses, and fault",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-l2-cache",
             f"{prefix}L2_CNTL: ENABLE_L2_CACHE",
             "the speed of translation",
             "every walk reads all its tables from memory",
             "guess",
         ),
-        Step(
+        BootStep(
             f"{name}-l2-invalidate",
             f"{prefix}L2_CNTL2: INVALIDATE_ALL_L1_TLBS, INVALIDATE_L2_CACHE",
             "the first translations",
             "L1 and L2 may hold what they woke up with; the model's wake up empty",
             "guess",
         ),
-        Step(
+        BootStep(
             f"{name}-l2-tables",
             f"{prefix}L2_CNTL4: VMC_TAP_PDE_REQUEST_PHYSICAL and VMC_TAP_PTE_REQUEST_PHYSICAL 0",
             "reading page tables from VRAM",
             "the walker asks the host for them, and every translation faults",
             "guess",
         ),
-        Step(
+        BootStep(
             f"{name}-context0",
             f"{prefix}CONTEXT0_PAGE_TABLE_START_ADDR, _END_ADDR and _BASE_ADDR, {prefix}CONTEXT0_CNTL: "
             "ENABLE_CONTEXT, PAGE_TABLE_DEPTH",
@@ -97,21 +97,21 @@ def _steps(name: str, prefix: str, mc: str) -> tuple[Step, ...]:
             "virtual addresses fault",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-identity",
             f"{prefix}L2_CONTEXT1_IDENTITY_APERTURE_LOW_ADDR above _HIGH_ADDR",
             "virtual page 0 of VMIDs other than 0",
             "it is physical page 0, whatever the page tables say",
             "guess",
         ),
-        Step(
+        BootStep(
             f"{name}-invalidate-range",
             f"{prefix}INVALIDATE_ENGn_ADDR_RANGE_LO32 and _HI32: all ones",
             "invalidation of other pages than page 0",
             "invalidations are acknowledged, but old mappings stay",
             "inferred",
         ),
-        Step(
+        BootStep(
             f"{name}-invalidate",
             f"{prefix}INVALIDATE_ENGn_REQ after a mapping has changed, then ENGn_ACK",
             "changes of page tables",
@@ -121,17 +121,17 @@ def _steps(name: str, prefix: str, mc: str) -> tuple[Step, ...]:
     )
 
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[BootStep, ...] = (
     *_steps("gc", *PREFIXES["GC"]),
     *_steps("mmhub", *PREFIXES["MMHUB"]),
-    Step(
+    BootStep(
         "mmhub-semaphore",
         "read MMVM_INVALIDATE_ENGn_SEM until it is 1 before a request, write 0 after it",
         "invalidation by the MM hub",
         "the acknowledgement may get lost while the hub's power is gated; the model always loses it",
         "inferred",
     ),
-    Step(
+    BootStep(
         "mmhub-private-invalidate",
         "MMVM_L2_BANK_SELECT_RESERVED_CID2: RESERVED_CACHE_PRIVATE_INVALIDATION, read back",
         "changes of page tables that the MM hub uses",

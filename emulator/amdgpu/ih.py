@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.core.clock import HZ
 from emulator.pcie.function import UnsupportedRequest
@@ -25,29 +25,29 @@ DIVERSIONS = 8
 LARGEST = 256 << 10
 """Bytes of a ring that the fields of its pointers allow."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "ih-ring",
         "IH_RB_BASE, IH_RB_BASE_HI; IH_RB_CNTL: RB_SIZE, MC_SPACE 4",
         "interrupts",
         "entries go where IH_RB_BASE points, or nowhere",
         "inferred",
     ),
-    Step(
+    BootStep(
         "ih-overflow",
         "IH_RB_CNTL: WPTR_OVERFLOW_ENABLE",
         "noticing that the ring is full",
         "new entries are dropped, and nothing says so",
         "inferred",
     ),
-    Step(
+    BootStep(
         "ih-enable",
         "IH_RB_CNTL: RB_ENABLE, after everything else",
         "interrupts",
         "interrupts are lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "ih-ring1",
         "the same for ring 1: IH_RB_BASE_RING1, IH_RB_BASE_HI_RING1, IH_RB_CNTL_RING1",
         "interrupts that IH_RING1_CLIENT_CFG diverts",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.amdgpu.code_object import CodeObject, Kernel
+from emulator.amdgpu.code_object import CodeObject, KernelDescriptor
 from emulator.amdgpu.isa import flow
 from emulator.amdgpu.isa.decode import decoder
 from emulator.amdgpu.isa.emit import Refused
@@ -47,7 +47,7 @@ class Listed:
         blocks: label, lines and labels of the successors of each basic block.
     """
 
-    kernel: Kernel
+    kernel: KernelDescriptor
     blocks: tuple[tuple[str, tuple[Line, ...], tuple[str, ...]], ...]
 
     @property
@@ -85,7 +85,7 @@ def kernels(code: CodeObject, only: str | None = None) -> list[Listed]:
     return [_listed(code, kernel, generation) for kernel in chosen]
 
 
-def _listed(code: CodeObject, kernel: Kernel, generation: int) -> Listed:
+def _listed(code: CodeObject, kernel: KernelDescriptor, generation: int) -> Listed:
     def fetch(address: int, size: int) -> bytes:
         start = kernel.entry + address
         if not 0 <= start < len(code.image):
@@ -174,7 +174,7 @@ def as_text(listed: Listed) -> str:
     return "\n".join(parts) + "\n"
 
 
-def descriptor(kernel: Kernel) -> list[tuple[str, int | bool, str]]:
+def descriptor(kernel: KernelDescriptor) -> list[tuple[str, int | bool, str]]:
     """What a launch sets for a kernel: name, value, meaning."""
     rsrc1, rsrc2 = kernel.rsrc1, kernel.rsrc2
     return [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.grbm import Grbm
 from emulator.amdgpu.hqd import ME, PIPES
 from emulator.core.clock import clocks
@@ -22,36 +22,36 @@ BOOT_CLOCKS = clocks(20e-6)
 START = RS64_START >> 2
 """What PRGRM_CNTR_START and _HI must hold."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "mec-start-address",
         "CP_MEC_RS64_PRGRM_CNTR_START, _HI for me 1 and each pipe in use: a quarter of the firmware's start",
         "compute queues",
         "the pipe runs nothing: doorbells are lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "mec-reset",
         "CP_MEC_RS64_CNTL.MEC_PIPEn_RESET 1, then 0, after the start address",
         "compute queues",
         "the pipe does not take the start address: doorbells are lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "mec-active",
         "CP_MEC_RS64_CNTL.MEC_PIPEn_ACTIVE = 1, MEC_HALT = 0",
         "compute queues",
         "the pipe does not run: doorbells are lost",
         "inferred",
     ),
-    Step(
+    BootStep(
         "pfp-start",
         "gfx12: CP_PFP_PRGRM_CNTR_START, _HI, then CP_ME_CNTL.PFP_PIPE0_RESET 1, then 0",
         "compute queues",
         "the MEC does not come up: doorbells are lost",
         "guess",
     ),
-    Step(
+    BootStep(
         "me-start",
         "gfx12: CP_ME_PRGRM_CNTR_START, _HI, then CP_ME_CNTL.ME_PIPE0_RESET 1, then 0",
         "compute queues",

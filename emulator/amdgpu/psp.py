@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 
 from emulator.amdgpu import firmware_files
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.firmware_files import FirmwareError
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.core.clock import clocks
@@ -56,9 +56,9 @@ def _step(name: str) -> str:
     return f"psp-{name.lower().replace('_', '-')}"
 
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[BootStep, ...] = (
     *(
-        Step(
+        BootStep(
             _step(name),
             f"bootloader: load {name} (C2PMSG_35 = {facts.BOOTLOADER[name]:#x})"
             + ("" if name in COMPONENTS[13] else ", MP0 14.x only"),
@@ -68,28 +68,28 @@ STEPS: tuple[Step, ...] = (
         )
         for name in COMPONENTS[14]
     ),
-    Step(
+    BootStep(
         "psp-msg1",
         "C2PMSG_36: where the blob is, in MiB, before each command of the bootloader",
         "every component",
         "the bootloader takes what is at address 0 for firmware, and refuses it",
         "inferred",
     ),
-    Step(
+    BootStep(
         "psp-ring",
         "C2PMSG_69, 70, 71: ring; C2PMSG_64 = 0x20000: create it",
         "every command",
         "no command is ever answered",
         "inferred",
     ),
-    Step(
+    BootStep(
         "psp-toc",
         "LOAD_TOC",
         "SETUP_TMR and all firmware but the SMU's",
         "LOAD_IP_FW is refused",
         "guess",
     ),
-    Step(
+    BootStep(
         "psp-tmr",
         "SETUP_TMR, MP0 13.x only",
         "all firmware but the SMU's",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.core.clock import clocks
 from usbgpu.amd.facts.describe import DwordRegister
 
@@ -57,9 +57,9 @@ def _generations(name: str) -> str:
     return "" if len(only) == len(REQUIRED) else f", gfx{only[0]} only"
 
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[BootStep, ...] = (
     *(
-        Step(
+        BootStep(
             firmware_step(name),
             f"LOAD_IP_FW {name}{_generations(name)}",
             "RLC autoload" if name != "SMU" else "SMU mailbox, RLC autoload",
@@ -70,14 +70,14 @@ STEPS: tuple[Step, ...] = (
         )
         for name in dict.fromkeys(name for names in REQUIRED.values() for name in names)
     ),
-    Step(
+    BootStep(
         "rlc-autoload",
         "AUTOLOAD_RLC",
         "command processors, SDMA, RLC registers",
         "no engine starts; BOOTLOAD_COMPLETE stays 0",
         "inferred",
     ),
-    Step(
+    BootStep(
         "rlc-safe-mode",
         "RLC_SAFE_MODE: MESSAGE = 1, CMD = 1, before the clock gating registers; MESSAGE = 0, CMD = 1 after",
         "RLC_CGCG_CGLS_CTRL, RLC_CGTT_MGCG_OVERRIDE",

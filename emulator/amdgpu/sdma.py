@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.cost import Cost
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.sdma_packets import Packets
 from emulator.amdgpu.sdma_queue import Queue
 from emulator.amdgpu.seams import AddressSpace, Doorbells, Interrupts
@@ -22,78 +22,78 @@ from usbgpu.amd.facts.interrupts import CLIENTS, SOURCES
 QUEUES = 8
 """Of an engine; those are modelled whose registers are among the facts."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "sdma-unhalt",
         "SDMA0_F32_CNTL.HALT = 0 (gfx11), SDMA0_MCU_CNTL.HALT = 0 (gfx12)",
         "every SDMA queue",
         "the doorbell is taken and no packet is executed",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-ring-base",
         "SDMA0_QUEUE0_RB_BASE, RB_BASE_HI = address >> 8",
         "fetching packets",
         "packets are fetched from address 0: a page fault, or garbage",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-ring-enable",
         "SDMA0_QUEUE0_RB_CNTL: RB_ENABLE, RB_SIZE, RB_PRIV, RPTR_WRITEBACK_ENABLE, ..WPTR_POLL_ENABLE",
         "everything on the queue",
         "the doorbell is taken and no packet is executed",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-doorbell-offset",
         "SDMA0_QUEUE0_DOORBELL_OFFSET.OFFSET = dword index of the doorbell in BAR 2",
         "seeing the doorbell",
         "the queue waits for the doorbell at offset 0 and never starts",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-doorbell-enable",
         "SDMA0_QUEUE0_DOORBELL.ENABLE = 1",
         "seeing the doorbell",
         "the queue never starts",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-rptr-address",
         "SDMA0_QUEUE0_RB_RPTR_ADDR_LO, _HI, if RPTR_WRITEBACK_ENABLE is set",
         "knowing how far the ring has been read",
         "the read pointer is written to address 0: a page fault",
         "guess",
     ),
-    Step(
+    BootStep(
         "sdma-wptr-address",
         "SDMA0_QUEUE0_RB_WPTR_POLL_ADDR_LO, _HI, if F32_WPTR_POLL_ENABLE (MCU_.. on gfx12) is set",
         "the firmware's polling of the write pointer",
         "the write pointer is read from address 0: a page fault",
         "guess",
     ),
-    Step(
+    BootStep(
         "sdma-ib-enable",
         "SDMA0_QUEUE0_IB_CNTL.IB_ENABLE = 1",
         "INDIRECT",
         "the engine stops at the first INDIRECT",
         "guess",
     ),
-    Step(
+    BootStep(
         "sdma-trap-enable",
         "SDMA0_CNTL.TRAP_ENABLE = 1",
         "TRAP",
         "TRAP puts no entry into the interrupt ring",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-watchdog",
         "SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT, in 100 ms",
         "being told of a queue that waits for ever",
         "no interrupt is posted for a POLL_REGMEM that never comes true",
         "inferred",
     ),
-    Step(
+    BootStep(
         "sdma-utcl1",
         "SDMA0_UTCL1_CNTL: RESP_MODE = 3, REDO_DELAY = 9",
         "SDMA's own report of page faults",

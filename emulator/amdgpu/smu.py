@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.amdgpu.context import Context
-from emulator.amdgpu.diagnosis import Step
+from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.core.clock import clocks, seconds
 from usbgpu.amd.facts import smu as facts
@@ -76,22 +76,22 @@ IGNORED = (
 )  # fmt: skip
 """Messages that are taken, and change nothing here."""
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[BootStep, ...] = (
+    BootStep(
         "smu-clear-response",
         "C2PMSG_90 = 0 before each message",
         "seeing the answer",
         "the last answer is taken for this one",
         "inferred",
     ),
-    Step(
+    BootStep(
         "smu-dram-address",
         "SetDriverDramAddrHigh and SetDriverDramAddrLow",
         "TransferTableSmu2Dram",
         "the message is rejected; no power or temperature can be read",
         "guess",
     ),
-    Step(
+    BootStep(
         "smu-features",
         "EnableAllSmuFeatures",
         "SetSoftMinByFreq, SetSoftMaxByFreq, SetPptLimit, AllowGfxOff",

@@ -1,8 +1,8 @@
 """What the fronts on a TCP port share: connections on loopback, transfers under way, and the passing of time.
 
 One thread does everything, in `Server.serve`: it reads packets, hands them to the connection's protocol
-(`Session`), lets virtual time pass, and sends answers. While transfers move, the device runs as fast as it
-can be emulated; while one waits, virtual time keeps to wall time, by which a real host measures its
+(`ProtocolSession`), lets virtual time pass, and sends answers. While transfers move, the device runs as fast
+as it can be emulated; while one waits, virtual time keeps to wall time, by which a real host measures its
 time-outs; while none is under way it soon passes more slowly, to leave the machine to others. An emulation
 slower than wall time is the business of `emulator.usb.freeze`.
 """
@@ -57,7 +57,7 @@ class Refused(Exception):
     """The other side does not keep to the protocol, or wants what there is not: hang up, and say so."""
 
 
-class Session(ABC):
+class ProtocolSession(ABC):
     """A connection's end of a protocol.
 
     Args:
@@ -140,7 +140,9 @@ class Peer:
         front: makes the session.
     """
 
-    def __init__(self, server: Server, connection: socket.socket, front: Callable[[Peer], Session]) -> None:
+    def __init__(
+        self, server: Server, connection: socket.socket, front: Callable[[Peer], ProtocolSession]
+    ) -> None:
         self.server = server
         self.socket = connection
         self.name = "{}:{}".format(*connection.getpeername())
@@ -221,7 +223,7 @@ class Server:
     """
 
     def __init__(
-        self, host: Host, port: int, front: Callable[[Peer], Session], say: Callable[[str], None]
+        self, host: Host, port: int, front: Callable[[Peer], ProtocolSession], say: Callable[[str], None]
     ) -> None:
         self.host = host
         self.say = say

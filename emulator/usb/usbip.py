@@ -14,7 +14,7 @@ from functools import partial
 
 from emulator.usb import bulk, standard
 from emulator.usb.host import FIRST_ADDRESS
-from emulator.usb.server import MAX_DATA, Packets, Peer, Refused, Session
+from emulator.usb.server import MAX_DATA, Packets, Peer, ProtocolSession, Refused
 from emulator.usb.standard import Descriptors
 from emulator.usb.wire import Outcome, Setup, Transfer
 
@@ -75,7 +75,7 @@ class Urb:
     data: bytes
 
 
-class UsbIp(Session):
+class UsbIp(ProtocolSession):
     """A connection to a client."""
 
     def __init__(self, peer: Peer) -> None:
@@ -83,10 +83,10 @@ class UsbIp(Session):
         self._unlinked: set[int] = set()  # URBs that do not return
         self._is_super = False
 
-    # -- server.Session ---------------------------------------------------------------------------------
+    # -- server.ProtocolSession -------------------------------------------------------------------------
 
     def packets(self) -> Packets:
-        """See `Session.packets`."""
+        """See `ProtocolSession.packets`."""
         given, code, _ = OPERATION.unpack((yield OPERATION.size))
         if given != VERSION or code not in (REQ_DEVLIST, REQ_IMPORT):
             raise Refused("that is no request of USB/IP 1.1.1")
@@ -120,7 +120,7 @@ class UsbIp(Session):
                 raise Refused(f"there is no command {command}")
 
     def link_changed(self) -> None:
-        """See `Session.link_changed`."""
+        """See `ProtocolSession.link_changed`."""
         if self.attachment and not self.has_device:
             self.attachment = 0
             self.cancel_all()

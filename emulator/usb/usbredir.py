@@ -18,7 +18,7 @@ from importlib.metadata import version
 from emulator.core.clock import seconds
 from emulator.usb import control, standard, timing
 from emulator.usb.host import FIRST_ADDRESS
-from emulator.usb.server import MAX_DATA, Packets, Peer, Refused, Session
+from emulator.usb.server import MAX_DATA, Packets, Peer, ProtocolSession, Refused
 from emulator.usb.standard import ConfigurationDescriptor, InterfaceDescriptor
 from emulator.usb.wire import Outcome, Setup, Stall, Transfer
 
@@ -94,7 +94,7 @@ BULK = {False: struct.Struct("<BBHI"), True: struct.Struct("<BBHIH")}
 STREAMS_STATUS = struct.Struct("<IIB")
 
 
-class UsbRedir(Session):
+class UsbRedir(ProtocolSession):
     """A connection to a guest."""
 
     def __init__(self, peer: Peer) -> None:
@@ -105,10 +105,10 @@ class UsbRedir(Session):
         self._configurations: list[ConfigurationDescriptor] = []
         self._alternates: dict[int, int] = {}
 
-    # -- server.Session ---------------------------------------------------------------------------------
+    # -- server.ProtocolSession -------------------------------------------------------------------------
 
     def packets(self) -> Packets:
-        """See `Session.packets`."""
+        """See `ProtocolSession.packets`."""
         name = f"towline {version('towline')}".encode().ljust(HELLO_LENGTH, b"\0")
         self._send(Kind.HELLO, 0, name + struct.pack("<I", CAPABILITIES))
         kind, length, _ = HEADER[False].unpack((yield HEADER[False].size))
@@ -128,7 +128,7 @@ class UsbRedir(Session):
                 raise Refused(f"a packet of type {kind} with {length} bytes") from None
 
     def link_changed(self) -> None:
-        """See `Session.link_changed`."""
+        """See `ProtocolSession.link_changed`."""
         if self.attachment and not self.has_device:
             self._disconnect()
         if self._ready and self._acknowledged and not self.attachment and not self.taken:

@@ -100,7 +100,7 @@ _B_FIFTH_0B = (0x56, 0x5C)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneWrite:
     """A write to one register of a lane.
 
     Attributes:
@@ -122,15 +122,15 @@ class Pass:
     """
 
     lanes: range
-    steps: tuple[Step, ...]
+    steps: tuple[LaneWrite, ...]
 
 
-def _a(writes: tuple[tuple[int, int], ...]) -> tuple[Step, ...]:
-    return tuple(Step(0, offset, value) for offset, value in writes)
+def _a(writes: tuple[tuple[int, int], ...]) -> tuple[LaneWrite, ...]:
+    return tuple(LaneWrite(0, offset, value) for offset, value in writes)
 
 
-def _b(writes: tuple[tuple[int, int], ...]) -> tuple[Step, ...]:
-    return tuple(Step(1, offset, value) for offset, value in writes)
+def _b(writes: tuple[tuple[int, int], ...]) -> tuple[LaneWrite, ...]:
+    return tuple(LaneWrite(1, offset, value) for offset, value in writes)
 
 
 _ALL = range(len(PCIE_LANES))

@@ -14,7 +14,7 @@ from emulator.board import Board, Options
 from emulator.core.clock import Scheduler
 from emulator.usb.host import Host
 from emulator.usb.pyusb_backend import Backend
-from emulator.usb.server import Server, Session
+from emulator.usb.server import ProtocolSession, Server
 from emulator.usb.usbip import UsbIp
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Speed
@@ -105,7 +105,7 @@ def board(best: Speed) -> Iterator[Rig]:
 
 @contextmanager
 def served(
-    host: Host, front: type[Session], client: Callable[[int, Any], Remote], *, keeps_part: bool
+    host: Host, front: type[ProtocolSession], client: Callable[[int, Any], Remote], *, keeps_part: bool
 ) -> Iterator[Rig]:
     """A front on a TCP port, served in a thread, and a program on the other end."""
     server = Server(host, 0, front, lambda line: None)
@@ -130,7 +130,7 @@ def served(
 
 @contextmanager
 def served_loopback(
-    best: Speed, front: type[Session], client: Callable[[int, Any], Remote], *, keeps_part: bool
+    best: Speed, front: type[ProtocolSession], client: Callable[[int, Any], Remote], *, keeps_part: bool
 ) -> Iterator[Rig]:
     """The plainest device behind a front on a TCP port."""
     world = QuietWorld()

@@ -93,8 +93,8 @@ class Desk:
 
 
 def queues(card: Card, batch: Batch) -> None:
-    ComputeQueue(card).set_up(batch)
-    SdmaQueue(card).set_up(batch)
+    ComputeQueue(card).init(batch)
+    SdmaQueue(card).init(batch)
 
 
 @EITHER

@@ -390,7 +390,7 @@ def test_caches_are_invalidated_when_what_a_launch_waits_for_has_come(one):
     """Code, arguments and data may have been where others were."""
     gpu, _ = one
     launch = load(gpu, "misuse")["store"].launch(1, 0, 0)
-    program = gpu._compute.program([compute.Step(launch, after=(layout.address(gpus.FENCE), 5))], 0)
+    program = gpu._compute.program([compute.DispatchStep(launch, after=(layout.address(gpus.FENCE), 5))], 0)
     packets = [*pm4.wait_memory(layout.address(gpus.FENCE), 5), *pm4.acquire()]
     assert np.array(packets, np.uint32).tobytes() in program
 

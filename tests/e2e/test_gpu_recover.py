@@ -101,8 +101,8 @@ def test_the_newest_interrupts_are_taken_once(first, last, seen):
     bench.card.vram.memory[layout.INTERRUPTS : layout.INTERRUPTS + len(entries)] = entries
     ring = bench.card.blocks.ih._rings[0]
     ring.read, ring.write = 32 * first, 32 * last
-    assert [each.data[0] for each in ih.take(card)] == [(last - seen + at) % 8192 for at in range(seen)]
-    assert ih.take(card) == []
+    assert [each.data[0] for each in ih.drain(card)] == [(last - seen + at) % 8192 for at in range(seen)]
+    assert ih.drain(card) == []
 
 
 @pytest.mark.parametrize("size", [256 << 20, (1 << 30) + (64 << 20), 24560 << 20])

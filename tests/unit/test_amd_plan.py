@@ -11,7 +11,7 @@ from sdk.target import Options
 from tests.graph_builder import mobilenet_v2
 from tests.shader_gpu import target
 from tests.unit.test_amd_target import amd, small
-from usbgpu.target.plan import Plan
+from usbgpu.target.plan import CardPlan
 
 __all__ = ["amd"]
 
@@ -19,7 +19,7 @@ __all__ = ["amd"]
 def test_a_plan_is_json_and_reads_back(amd):
     program = amd.compile(small(), Options())
     assert json.loads(json.dumps(program.plan)) == program.plan
-    plan = Plan.from_json(program.plan, program.graph, program.code)
+    plan = CardPlan.from_json(program.plan, program.graph, program.code)
     assert plan.to_json() == program.plan
     assert {kernel.scratch for kernel in plan.kernels} == {0}
     for before, after in zip(plan.launches, plan.launches[1:], strict=False):
@@ -157,9 +157,9 @@ def test_no_value_of_a_plan_is_believed():
                 continue  # none is complete
             container[key] = bad
             with pytest.raises(InvalidArtifact):
-                Plan.from_json(plan, program.graph, program.code)
+                CardPlan.from_json(plan, program.graph, program.code)
         container[key] = good
-    assert Plan.from_json(plan, program.graph, program.code).to_json() == program.plan
+    assert CardPlan.from_json(plan, program.graph, program.code).to_json() == program.plan
 
 
 def test_a_program_for_another_chip_or_without_its_weights_is_refused():

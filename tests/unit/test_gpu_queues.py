@@ -42,7 +42,7 @@ class Rig:
 
     def restart(self) -> None:
         batch = Batch(self.card, "set up")
-        self.compute.set_up(batch)
+        self.compute.init(batch)
         batch.run()
 
     def words(self, count: int) -> list[int]:

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from emulator.usb.server import Session
+from emulator.usb.server import ProtocolSession
 from emulator.usb.usbip import UsbIp
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Setup
@@ -83,7 +83,7 @@ def client(dice: Random) -> bytes:
 
 @pytest.mark.parametrize("front", [UsbRedir, UsbIp])
 @pytest.mark.parametrize("seeds", [range(30), pytest.param(range(30, 400), marks=pytest.mark.slow)], ids=str)
-def test_whatever_comes(front: type[Session], seeds: range):
+def test_whatever_comes(front: type[ProtocolSession], seeds: range):
     with bench(front) as found:
         for seed in seeds:
             dice = Random(seed)

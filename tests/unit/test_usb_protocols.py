@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from emulator.usb import server, standard
-from emulator.usb.server import Session
+from emulator.usb.server import ProtocolSession
 from emulator.usb.usbip import UsbIp
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Outcome, Setup, Transfer
@@ -25,7 +25,7 @@ FRONTS = pytest.mark.parametrize("front", CLIENTS)
 
 
 @contextmanager
-def client_of(front: type[Session]) -> Iterator[tuple[Bench, Remote]]:
+def client_of(front: type[ProtocolSession]) -> Iterator[tuple[Bench, Remote]]:
     with bench(front) as found, attached(CLIENTS[front](found.server.port, found.host.clock)) as client:
         yield found, client
 
@@ -159,7 +159,7 @@ def test_wrong_transfers_over_usbredir_are_answered():
 
 
 @FRONTS
-def test_transfers_of_an_endpoint_end_in_order(front: type[Session]):
+def test_transfers_of_an_endpoint_end_in_order(front: type[ProtocolSession]):
     with client_of(front) as (_, client):
         client.control(Setup(0x40, BULK, LOOPBACK, 0, 0))
         ended: list[Transfer] = []
@@ -173,7 +173,7 @@ def test_transfers_of_an_endpoint_end_in_order(front: type[Session]):
 
 
 @FRONTS
-def test_one_of_several_is_cancelled(front: type[Session]):
+def test_one_of_several_is_cancelled(front: type[ProtocolSession]):
     with client_of(front) as (_, client):
         client.control(Setup(0x40, BULK, LOOPBACK, 0, 0))
         reads = [client.submit(IN, 64) for _ in range(3)]
@@ -189,7 +189,7 @@ def test_one_of_several_is_cancelled(front: type[Session]):
 
 
 @FRONTS
-def test_more_than_was_asked_for(front: type[Session]):
+def test_more_than_was_asked_for(front: type[ProtocolSession]):
     with client_of(front) as (_, client):
         transfer = client.submit_control(Setup(0xC0, BABBLE, 0, 0, 4))
         client.wait(transfer)
@@ -204,7 +204,7 @@ def test_more_than_was_asked_for(front: type[Session]):
 
 
 @FRONTS
-def test_who_goes_in_the_middle_leaves_nothing(front: type[Session]):
+def test_who_goes_in_the_middle_leaves_nothing(front: type[ProtocolSession]):
     with client_of(front) as (found, client):
         client.control(Setup(0x40, BULK, LOOPBACK, 0, 0))
         client.submit(IN, 64)
@@ -222,7 +222,7 @@ def test_who_goes_in_the_middle_leaves_nothing(front: type[Session]):
 
 
 @FRONTS
-def test_a_packet_that_comes_byte_by_byte(front: type[Session]):
+def test_a_packet_that_comes_byte_by_byte(front: type[ProtocolSession]):
     with bench(front) as found, found.connect() as peer:
         for byte in HELLO if front is UsbRedir else IMPORT:
             peer.sendall(bytes((byte,)))
@@ -322,7 +322,7 @@ def test_a_device_that_leaves_a_client_of_usbip():
 
 
 @FRONTS
-def test_firmware_that_crashes_over_the_enumeration_ends_the_run(front: type[Session]):
+def test_firmware_that_crashes_over_the_enumeration_ends_the_run(front: type[ProtocolSession]):
     with bench(front) as found:
         truth = found.function.setup
 

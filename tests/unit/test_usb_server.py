@@ -14,7 +14,7 @@ import time
 import pytest
 
 from emulator.usb import server, standard
-from emulator.usb.server import Server, Session
+from emulator.usb.server import ProtocolSession, Server
 from emulator.usb.usbip import UsbIp
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Outcome, Setup, Speed
@@ -161,7 +161,7 @@ def urb(command: int, endpoint: int = 0, length: int = 0, packets: int = 0xFFFFF
     ],
     ids=itertools.count(),
 )
-def test_who_breaks_the_protocol_is_hung_up_on(front: type[Session], sent: bytes, message: str):
+def test_who_breaks_the_protocol_is_hung_up_on(front: type[ProtocolSession], sent: bytes, message: str):
     with bench(front) as found:
         until(lambda: found.host.speed is not None)
         with found.connect() as peer:
@@ -183,7 +183,7 @@ def test_who_breaks_the_protocol_is_hung_up_on(front: type[Session], sent: bytes
     ],
 )
 @pytest.mark.parametrize("front", [UsbRedir, UsbIp])
-def test_wrong_descriptors_are_told_of(front: type[Session], kind: int, answer: bytes, message: str):
+def test_wrong_descriptors_are_told_of(front: type[ProtocolSession], kind: int, answer: bytes, message: str):
     with bench(front) as found:
         truth = found.function._descriptor
         found.function._descriptor = lambda of, index: answer if of == kind else truth(of, index)

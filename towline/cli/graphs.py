@@ -177,10 +177,10 @@ def _packets(packets: Sequence[Any]) -> Iterator[str]:
 
 def _amd(network: Artifact, name: str | None) -> Chart:
     from emulator.amdgpu import code_object, listing
-    from usbgpu.target.plan import Plan
+    from usbgpu.target.plan import CardPlan
 
     program = network.program
-    plan = Plan.from_json(program.plan, program.graph, program.code)
+    plan = CardPlan.from_json(program.plan, program.graph, program.code)
     one = plan.launches[_index([launch.name for launch in plan.launches], name)]
     wanted = plan.kernels[one.kernel].name
     for data in program.code.values():

@@ -81,7 +81,7 @@ class Doctor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DispatchStep:
     """A launch with what has to be so before it begins, and what is to be measured.
 
     Attributes:
@@ -125,7 +125,7 @@ class Compute:
 
     # -- building ---------------------------------------------------------------------------------------
 
-    def program(self, steps: Sequence[Step], address: int) -> bytes:
+    def program(self, steps: Sequence[DispatchStep], address: int) -> bytes:
         """Arguments and packets of launches, as they are to lie at a GPU address, a multiple of 16.
 
         A NOP packet is around the arguments, so that all of it can be executed from its first dword on.
@@ -163,7 +163,7 @@ class Compute:
             self.recover()
         return Batch(self.card, "compute")
 
-    def submit(self, batch: Batch, steps: Sequence[Step]) -> bool:
+    def submit(self, batch: Batch, steps: Sequence[DispatchStep]) -> bool:
         """Add launches to a batch, arguments and all, if the ring takes so many at a time."""
         # The alignment of what is reserved is made by the dwords before it, so there may be some more.
         size = len(self.program(steps, 0)) // 4 + KERNARG_ALIGNMENT // 4

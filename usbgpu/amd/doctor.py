@@ -31,8 +31,8 @@ class Doctor:
     def restore(self) -> None:
         """See `compute.Doctor`."""
         recover.examine(self._card)
-        recover.restart(self._card, self._record, self._set_up)
+        recover.restart(self._card, self._record, self._init_queues)
 
-    def _set_up(self, card: Card, batch: Batch) -> None:
-        self._compute.set_up(batch)
-        self._sdma.set_up(batch)
+    def _init_queues(self, card: Card, batch: Batch) -> None:
+        self._compute.init(batch)
+        self._sdma.init(batch)

@@ -43,7 +43,7 @@ def wait_for_engines(batch: Batch) -> None:
     batch.wait("GC", "CP_STAT", 0, seconds=AUTOLOAD_TIME, what="command processor idle")
 
 
-def set_up(batch: Batch) -> None:
+def init(batch: Batch) -> None:
     """All that lasts as long as the card is up; the processors are still to be started."""
     batch.modify("GC", "TCP_CNTL", 1 << 29, 1 << 29)
     batch.write("GC", "RLC_CNTL", 1)
@@ -95,7 +95,7 @@ def stop(batch: Batch) -> None:
     batch.set("GC", "CP_MEC_RS64_CNTL", MEC_HALT=1, MEC_PIPE0_ACTIVE=0)
 
 
-def kick_off(batch: Batch) -> None:
+def kill_waves(batch: Batch) -> None:
     """Have the queue leave its pipe, and kill its waves; leaves the queue's registers selected."""
     select(batch, me=COMPUTE)
     batch.write("GC", "CP_HQD_DEQUEUE_REQUEST", 2)

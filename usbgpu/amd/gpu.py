@@ -27,7 +27,7 @@ from usbgpu.amd import information, kernels, layout, monitor
 from usbgpu.amd import start as starting
 from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
-from usbgpu.amd.compute import TIMEOUT, Compute, Step
+from usbgpu.amd.compute import TIMEOUT, Compute, DispatchStep
 from usbgpu.amd.doctor import Doctor
 from usbgpu.amd.information import Information
 from usbgpu.amd.kernels import Loaded, Module
@@ -60,7 +60,7 @@ class Prepared:
     def __init__(self, gpu: Gpu, launches: Sequence[Launch]) -> None:
         self._gpu = gpu
         self._names = tuple(launch.name for launch in launches)
-        self._buffer, program = gpu.place_program([Step(launch) for launch in launches])
+        self._buffer, program = gpu.place_program([DispatchStep(launch) for launch in launches])
         self._unsent = [Write(self._buffer, 0, program)]
 
     def run(
@@ -121,12 +121,12 @@ def on_bridge(
     """Open the GPU that is a PCIe function behind a bridge, which it closes. Raises as `open` does."""
     queues: list[tuple[ComputeQueue, SdmaQueue]] = []
 
-    def set_up(card: Card, batch: Batch) -> None:
+    def init_queues(card: Card, batch: Batch) -> None:
         queues.append((ComputeQueue(card), SdmaQueue(card)))
         for queue in queues[-1]:
-            queue.set_up(batch)
+            queue.init(batch)
 
-    started = starting.start(bridge, function, directory=firmware, finish=set_up, report=report)
+    started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report)
     compute, sdma = queues[-1]
 
     def close() -> None:
@@ -269,7 +269,7 @@ class Gpu:
 
     def run(self, launches: Sequence[Launch], *, wait: bool = True, timeout: float = TIMEOUT) -> None:
         """Run launches in order, each seeing what those before it wrote. Raises as `launch` does."""
-        steps = [Step(launch) for launch in launches]
+        steps = [DispatchStep(launch) for launch in launches]
         program = self._compute.program(steps, 0)
         self._look()
         self._compute.make_room(len(program) // 4 + ROOM_FOR_CALL, timeout)
@@ -326,7 +326,10 @@ class Gpu:
             raise UsageError(f"a launch needs {needs[-1]} bytes of a stream that has fewer")
         fence = layout.address(FENCE)
         # The program is the first piece, with the value 1.
-        steps = [Step(launch, (fence, 2 + needs.index(need)) if need else None) for launch, need in launches]
+        steps = [
+            DispatchStep(launch, (fence, 2 + needs.index(need)) if need else None)
+            for launch, need in launches
+        ]
         buffer = self.allocate(len(self._compute.program(steps, 0)))
         try:
             program = self._compute.program(steps, buffer.address)
@@ -359,7 +362,8 @@ class Gpu:
         times = self.allocate(16 * max(len(launches), 1))
         try:
             steps = [
-                Step(launch, clock=times.address + 16 * number) for number, launch in enumerate(launches)
+                DispatchStep(launch, clock=times.address + 16 * number)
+                for number, launch in enumerate(launches)
             ]
             buffer = self.put_program(steps)
             try:
@@ -383,7 +387,7 @@ class Gpu:
 
     # -- programs in memory -----------------------------------------------------------------------------
 
-    def put_program(self, steps: Sequence[Step]) -> Buffer:
+    def put_program(self, steps: Sequence[DispatchStep]) -> Buffer:
         """Arguments and packets of launches, in VRAM; freed by the caller."""
         buffer, program = self.place_program(steps)
         try:
@@ -393,7 +397,7 @@ class Gpu:
             raise
         return buffer
 
-    def place_program(self, steps: Sequence[Step]) -> tuple[Buffer, bytes]:
+    def place_program(self, steps: Sequence[DispatchStep]) -> tuple[Buffer, bytes]:
         """Room for arguments and packets of launches, and what is to be there."""
         buffer = self.allocate(len(self._compute.program(steps, 0)))
         try:

@@ -48,7 +48,7 @@ def memory(base: int, top: int) -> Memory:
     return Memory((base & 0xFF_FFFF) << 24, (top & 0xFF_FFFF) << 24 | 0xFF_FFFF)
 
 
-def set_up(batch: Batch, block: str, vram: Memory) -> None:
+def init(batch: Batch, block: str, vram: Memory) -> None:
     """Have a hub translate, with the tables at ROOT."""
     vm, mc = PREFIXES[block]
     batch.write(block, f"{mc}AGP_BASE", 0)  # an empty window

@@ -68,7 +68,7 @@ class Interrupt:
         return self.name if self.source in ERRORS else None
 
 
-def set_up(batch: Batch, vram: int) -> None:
+def init(batch: Batch, vram: int) -> None:
     """Have interrupts go to both rings.
 
     Args:
@@ -98,7 +98,7 @@ def set_up(batch: Batch, vram: int) -> None:
     batch.set("OSSSYS", "IH_RB_CNTL_RING1", RB_ENABLE=1)
 
 
-def take(card: Card) -> list[Interrupt]:
+def drain(card: Card) -> list[Interrupt]:
     """The newest entries of ring 0 that have not been taken, oldest first; afterwards all have been.
 
     Two lists, three if the ring wraps between them.

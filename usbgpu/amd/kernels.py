@@ -58,7 +58,7 @@ SEGMENT_LIMIT, NAME_LIMIT = 64, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelDescriptor:
     """A kernel of a code object.
 
     Attributes:
@@ -159,14 +159,14 @@ class CodeObject:
 
     chip: str
     image: bytes
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, KernelDescriptor]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A kernel whose code is in VRAM."""
 
-    kernel: Kernel
+    kernel: KernelDescriptor
     module: Module
 
     def launch(
@@ -175,7 +175,7 @@ class Loaded:
         *arguments: int | float | bytes | Buffer,
         threads: Sequence[int] | None = None,
     ) -> Launch:
-        """A dispatch of it; see `Kernel.launch`. Raises UsageError."""
+        """A dispatch of it; see `KernelDescriptor.launch`. Raises UsageError."""
         grid = (groups,) if isinstance(groups, int) else groups
         return self.kernel.launch(self.module.buffer.address, grid, threads, arguments)
 
@@ -304,7 +304,9 @@ def _symbols(data: bytes, tables: Sequence[tuple[int, ...]]) -> Iterator[tuple[s
                 yield names[symbol[0] : max(end, 0)].decode(errors="replace"), symbol[4]
 
 
-def _kernel(name: str, image: bytes, place: int, described: Mapping[str, metadata.Described]) -> Kernel:
+def _kernel(
+    name: str, image: bytes, place: int, described: Mapping[str, metadata.Described]
+) -> KernelDescriptor:
     lds, scratch, kernarg, _, offset, rsrc3, rsrc1, rsrc2, properties, preload = DESCRIPTOR.unpack_from(
         image, place
     )
@@ -334,7 +336,9 @@ def _kernel(name: str, image: bytes, place: int, described: Mapping[str, metadat
     rsrc2 = rsrc2 & ~(0x1FF << LDS_SHIFT) | -(-lds // LDS_UNIT) << LDS_SHIFT
     most = min(about.most_threads, DISPATCH_LIMIT)
     registers = rsrc1, rsrc2, rsrc3
-    return Kernel(about.name, entry, lds, scratch, kernarg, *registers, about.threads, most, about.arguments)
+    return KernelDescriptor(
+        about.name, entry, lds, scratch, kernarg, *registers, about.threads, most, about.arguments
+    )
 
 
 def _slice(data: bytes, offset: int, size: int) -> bytes:

@@ -1,7 +1,7 @@
 """The security processor: it takes every firmware, checks it, and starts what runs it.
 
 First its bootloader takes the parts of the secure OS (sOS), one by one; then the sOS takes commands by a
-ring in VRAM. What they load lies in the bridge's SRAM, many blobs at a time: `plan` says what goes up
+ring in VRAM. What they load lies in the bridge's SRAM, many blobs at a time: `load_order` says what goes up
 together and where. Registers, commands, structures: `usbgpu.amd.facts.psp`; the order: Linux' `psp_v13_0.c`,
 `psp_v14_0.c`, and the published boot traces.
 """
@@ -66,7 +66,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadOrder:
     """What goes up in which upload.
 
     Attributes:
@@ -83,7 +83,7 @@ class Plan:
         return sum(len(piece.blob) for pieces in self.uploads for piece in pieces)
 
 
-def plan(chip: Chip, blobs: Mapping[str, bytes]) -> Plan:
+def load_order(chip: Chip, blobs: Mapping[str, bytes]) -> LoadOrder:
     """Put all blobs into as few uploads as keep their order.
 
     Raises:
@@ -120,7 +120,7 @@ def plan(chip: Chip, blobs: Mapping[str, bytes]) -> Plan:
             address = view_address(len(views))
         uploads[-1].append(Piece(name, blob, at, address))
         at += room
-    return Plan(uploads, views)
+    return LoadOrder(uploads, views)
 
 
 def image(pieces: Sequence[Piece]) -> bytes:

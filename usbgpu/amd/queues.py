@@ -206,7 +206,7 @@ class ComputeQueue(Queue):
         batch.wait("GC", "CP_HQD_ACTIVE", 0, mask=1)
         batch.write("GC", "GRBM_GFX_CNTL", 0)
 
-    def set_up(self, batch: Batch) -> None:
+    def init(self, batch: Batch) -> None:
         """Describe the queue to the command processor; it is idle, or has never been there."""
         self.restart(batch)
         batch.clear(EOP, EOP_SIZE)
@@ -287,7 +287,7 @@ class SdmaQueue(Queue):
         # after what was written through BAR 0 before (grade: inferred; published drivers rely on it).
         self._polled = card.bridge.has_lists
 
-    def set_up(self, batch: Batch) -> None:
+    def init(self, batch: Batch) -> None:
         """Describe the queue to the engine; it is idle, or has been reset."""
         self.restart(batch)
         prefix = "SDMA0_QUEUE0_"

@@ -108,7 +108,7 @@ def examine(card: Card) -> Examination:
             hint="what it held is lost; open it again",
         )
     faults = (_fault(card, block, *(value.value for value in values)) for block, values in asked.items())
-    return Examination(tuple(fault for fault in faults if fault), tuple(ih.take(card)))
+    return Examination(tuple(fault for fault in faults if fault), tuple(ih.drain(card)))
 
 
 def restart(
@@ -126,7 +126,7 @@ def restart(
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
     batch = Batch(card, "restart")
-    gfx.kick_off(batch)
+    gfx.kill_waves(batch)
     if not card.gfx12:
         gfx.reset_command_processor(batch)
     batch.wait("GC", "CP_HQD_ACTIVE", 0, 1, what="compute queue off")

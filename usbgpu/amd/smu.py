@@ -46,13 +46,13 @@ def send(batch: Batch, message: str, argument: int = 0) -> None:
     )
 
 
-def ask(batch: Batch, message: str, argument: int = 0) -> Later[int]:
+def query(batch: Batch, message: str, argument: int = 0) -> Later[int]:
     """The same, of a message that is answered with a number."""
     send(batch, message, argument)
     return batch.read("SMU", "MP1_SMN_C2PMSG_82")
 
 
-def set_up(batch: Batch, vram: int) -> None:
+def init(batch: Batch, vram: int) -> None:
     """Tell it where its table is, and have it scale clocks.
 
     Args:
@@ -65,11 +65,11 @@ def set_up(batch: Batch, vram: int) -> None:
     send(batch, "EnableAllSmuFeatures")
 
 
-def ask_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
+def query_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
     """The frequencies between which each clock can be set; `ranges` makes sense of them."""
     clocks = {name: _clock(batch, name) for name in PINNED}
     return {
-        name: (ask(batch, "GetMinDpmFreq", number), ask(batch, "GetMaxDpmFreq", number))
+        name: (query(batch, "GetMinDpmFreq", number), query(batch, "GetMaxDpmFreq", number))
         for name, number in clocks.items()
     }
 

@@ -65,7 +65,7 @@ class Function(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StartStep:
     """A part of the start.
 
     Attributes:
@@ -93,7 +93,7 @@ class Started:
     function: Function
     record: Record
     cold: bool
-    steps: tuple[Step, ...]
+    steps: tuple[StartStep, ...]
 
 
 def start(
@@ -205,7 +205,7 @@ class _Start:
     finish: Finish
     report: Report
     again: Callable[[], Function]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StartStep] = field(default_factory=list)
     since: float = 0.0
     powered: bool = False
     """Its power has been taken away: there is nothing more to be tried."""
@@ -223,10 +223,10 @@ class _Start:
         card = discovery.read_table(self.bridge, self.bars, self.window, look)
         self.done(f"{card.chip.name} with {card.vram >> 20} MiB, {card.compute_units} compute units")
         firmware = firmwares.load(card.chip, self.directory)
-        plan = psp.plan(card.chip, firmware.blobs)
-        uploads = f"{plan.size / 1e6:.2f} MB in {len(plan.uploads)} uploads"
+        order = psp.load_order(card.chip, firmware.blobs)
+        uploads = f"{order.size / 1e6:.2f} MB in {len(order.uploads)} uploads"
         self.done(f"firmware in {firmware.directory}: {uploads}")
-        return self.booted(card, firmware, plan)
+        return self.booted(card, firmware, order)
 
     def look(self) -> discovery.FirstLook:
         """The first look; a second one, after a reset, at a card that does not answer."""
@@ -248,7 +248,7 @@ class _Start:
     def done(self, what: str) -> None:
         """A step has been taken."""
         now = self.bridge.clock.now()
-        self.steps.append(Step(what, now - self.since))
+        self.steps.append(StartStep(what, now - self.since))
         self.report(f"{1e3 * (now - self.since):8.2f} ms  {what}")
         self.since = now
 
@@ -284,13 +284,13 @@ class _Start:
 
     # -- cold -------------------------------------------------------------------------------------------
 
-    def booted(self, card: Card, firmware: firmwares.Firmware, plan: psp.Plan) -> Started:
+    def booted(self, card: Card, firmware: firmwares.Firmware, order: psp.LoadOrder) -> Started:
         """Boot a card, which is reset before if somebody has booted it, and after a boot that failed."""
         if self.alive(card):
             card = self.reset(card)
         while True:
             try:
-                record = self.boot(card, firmware, plan)
+                record = self.boot(card, firmware, order)
             except GpuFailed as problem:
                 if self.powered:
                     raise
@@ -323,17 +323,17 @@ class _Start:
         self.powered = True
         self.done("reset by taking its power away")
 
-    def boot(self, card: Card, firmware: firmwares.Firmware, plan: psp.Plan) -> Record:
+    def boot(self, card: Card, firmware: firmwares.Firmware, order: psp.LoadOrder) -> Record:
         """Boot a card that is as after power-on."""
-        vram = self.prepare(card, plan)
-        clocks = self.load(card, vram, plan)
+        vram = self.prepare(card, order)
+        clocks = self.load(card, vram, order)
         record = Record(vram.first, firmware.starts, clocks)
         batch = Batch(card, "engines")
-        hub.set_up(batch, "GC", vram)
+        hub.init(batch, "GC", vram)
         hub.invalidate(batch, "GC")
         gfx.reset_front(batch, firmware.starts)
         gfx.reset(batch, firmware.starts)
-        gfx.set_up(batch)
+        gfx.init(batch)
         gfx.start(batch)
         sdma_engine.start(batch)
         sdma_engine.route(batch)
@@ -346,7 +346,7 @@ class _Start:
         self.done("engines started, clocks up")
         return record
 
-    def prepare(self, card: Card, plan: psp.Plan) -> hub.Memory:
+    def prepare(self, card: Card, order: psp.LoadOrder) -> hub.Memory:
         """Page tables, the MM hub, interrupts; and the first upload."""
         batch = Batch(card, "memory")
         base, top = hub.find_memory(batch)
@@ -359,23 +359,23 @@ class _Start:
             )
         batch = Batch(card, "memory")
         records.forget(batch)
-        tables.write(batch, plan.views)
+        tables.write(batch, order.views)
         batch.flush_hdp()
         batch.set("NBIO", "RCC_DEV0_EPF2_STRAP2", STRAP_NO_SOFT_RESET_DEV0_F2=0)
         batch.write("NBIO", "RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", 1)
-        hub.set_up(batch, "MMHUB", vram)
+        hub.init(batch, "MMHUB", vram)
         hub.invalidate(batch, "MMHUB")
-        ih.set_up(batch, vram.first)
+        ih.init(batch, vram.first)
         psp.wait_for_bootloader(batch)
         state = batch.read("MP", psp.mailbox(card, 81))
-        batch.upload(psp.image(plan.uploads[0]))
+        batch.upload(psp.image(order.uploads[0]))
         batch.run()
         if state.value:  # whoever was here before had just started it
             raise GpuFailed("the secure OS runs before it was loaded", where=f"{self.bridge.name}, PSP")
         self.done("page tables, MM hub, interrupts")
         return vram
 
-    def load(self, card: Card, vram: hub.Memory, plan: psp.Plan) -> smu.Ranges:
+    def load(self, card: Card, vram: hub.Memory, order: psp.LoadOrder) -> smu.Ranges:
         """Everything that the security processor loads, each upload while it has nothing to do.
 
         Returns:
@@ -383,17 +383,17 @@ class _Start:
         """
         processor = psp.Psp(card, vram.first)
         try:
-            for number, pieces in enumerate(plan.uploads):
+            for number, pieces in enumerate(order.uploads):
                 batch = Batch(card, "PSP")
                 processor.load(batch, pieces)
-                if number + 1 < len(plan.uploads):
-                    batch.upload(psp.image(plan.uploads[number + 1]))
+                if number + 1 < len(order.uploads):
+                    batch.upload(psp.image(order.uploads[number + 1]))
                     batch.run()
                 if number == 0:
                     self.done("secure OS of the security processor")
             processor.autoload(batch)
-            smu.set_up(batch, vram.first)
-            asked = smu.ask_ranges(batch)
+            smu.init(batch, vram.first)
+            asked = smu.query_ranges(batch)
             gfx.wait_for_engines(batch)
             batch.run()
         except GpuFailed as problem:

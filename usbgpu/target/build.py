@@ -22,7 +22,7 @@ from sdk.arena import align
 from sdk.errors import BuildFailed, InternalError
 from sdk.extras import require
 from sdk.files import scratch_directory, write
-from usbgpu.target.calls import Kernel
+from usbgpu.target.calls import KernelSource
 from usbgpu.target.plan import ALIGNMENT, LDS_SHIFT, LDS_UNIT, PREFETCH, KernelPlan, Slice
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -71,7 +71,7 @@ class _Object:
     kernels: dict[str, tuple[int, tuple[Any, ...]]]
 
 
-def build(kernels: Sequence[Kernel], chip: str) -> Image:
+def build(kernels: Sequence[KernelSource], chip: str) -> Image:
     """Compile what is not in the cache, and lay it out.
 
     Raises:
@@ -150,7 +150,7 @@ def _parse(data: bytes, where: str) -> _Object:
     return _Object(text["sh_offset"], size, kernels)
 
 
-def _plan(kernel: Kernel, entry: int, fields: tuple[Any, ...]) -> KernelPlan:
+def _plan(kernel: KernelSource, entry: int, fields: tuple[Any, ...]) -> KernelPlan:
     lds, scratch, kernarg, _, _, rsrc3, rsrc1, rsrc2, properties, preload = fields
     if properties & 0xFFFF != PROPERTIES or preload or entry % ALIGNMENT:
         raise InternalError(f"properties {properties:#x}, entry {entry:#x}", where=kernel.symbol)

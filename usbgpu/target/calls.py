@@ -12,7 +12,7 @@ from sdk.graph import Tensor
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSource:
     """A kernel of kernels/SOURCE.cl; with `defines` it is one of that file's variants.
 
     Attributes:
@@ -69,7 +69,7 @@ class Call:
 
     name: str
     op: str
-    kernel: Kernel
+    kernel: KernelSource
     groups: tuple[int, int]
     pointers: Sequence[Pointer]
     words: Sequence[int | float]

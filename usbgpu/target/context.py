@@ -15,7 +15,7 @@ from sdk.arithmetic import scale_ratio
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Clamp, Graph, Lookup, Node, Tensor
 from usbgpu.amd.facts.chips import Chip
-from usbgpu.target.calls import At, Call, Kernel, Picture, Pointer, Weights
+from usbgpu.target.calls import At, Call, KernelSource, Picture, Pointer, Weights
 from usbgpu.target.packing import round_up
 
 NARROW = 4
@@ -112,7 +112,7 @@ class Context:
         self, symbol: str, name: str, groups: tuple[int, int], x: At, y: At, picture: Picture
     ) -> None:
         words: Words = [picture.pixels, picture.channels, picture.pitch]
-        kernel = Kernel("layout", symbol, 64)
+        kernel = KernelSource("layout", symbol, 64)
         self.append(Call(f"{name} ({symbol})", "Layout", kernel, groups, [x, y], words))
 
     # -- launches ---------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Context:
         self,
         node: Node,
         op: str,
-        kernel: Kernel,
+        kernel: KernelSource,
         groups: tuple[int, int],
         pointers: Sequence[Pointer],
         words: Words,
@@ -192,7 +192,7 @@ def no_residual(zero_point: int = 0, pitch: int = 0) -> Words:
     return [0.0, 0.0, float(zero_point), pitch, 0.0, 0.0, 0]
 
 
-def variant(source: str, threads: int, features: Sequence[str]) -> Kernel:
+def variant(source: str, threads: int, features: Sequence[str]) -> KernelSource:
     """SOURCE.cl with these macros, its kernel named after them."""
     symbol = "_".join([source, *(feature.replace("=", "").lower() for feature in features)])
-    return Kernel(source, symbol, threads, (f"NAME={symbol}", *features))
+    return KernelSource(source, symbol, threads, (f"NAME={symbol}", *features))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sdk.graph import Concat, Graph, Mul, Pad, Reshape, Resize, Tensor, Transpose
-from usbgpu.target.calls import At, Call, Kernel, Picture
+from usbgpu.target.calls import At, Call, KernelSource, Picture
 from usbgpu.target.context import Context, Places, Words, divisor, extent, variant
 from usbgpu.target.packing import TILE, round_up
 
@@ -166,7 +166,7 @@ def form(context: Context, name: str) -> tuple[At, Strides]:
 
 def copy(
     source: tuple[At, Strides], target: tuple[At, Strides], shape: Sequence[int]
-) -> tuple[Kernel, tuple[int, int], Words]:
+) -> tuple[KernelSource, tuple[int, int], Words]:
     """Kernel, grid and words of a launch of kernels/copy.cl.
 
     A last incomplete unit is written whole. What it writes too much ends with that unit, before anything that

@@ -109,7 +109,7 @@ class TensorPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CardPlan:
     """The whole plan.
 
     Attributes:
@@ -141,7 +141,7 @@ class Plan:
         return document
 
     @staticmethod
-    def from_json(document: Any, graph: Graph, code: Mapping[str, bytes]) -> Plan:
+    def from_json(document: Any, graph: Graph, code: Mapping[str, bytes]) -> CardPlan:
         """Read the plan of a program with this graph and these code files.
 
         Raises:
@@ -157,8 +157,8 @@ class Plan:
         return plan
 
 
-def _read(document: Any) -> Plan:
-    return Plan(
+def _read(document: Any) -> CardPlan:
+    return CardPlan(
         toolchain={text(tool): text(version) for tool, version in document["toolchain"].items()},
         chip=text(document["chip"]),
         image=[Slice(text(one["file"]), *_sizes(one, "offset", "size", "at")) for one in document["image"]],
@@ -203,7 +203,7 @@ def _launch(one: Any) -> LaunchPlan:
     )
 
 
-def _check(plan: Plan, graph: Graph, code: Mapping[str, bytes]) -> None:
+def _check(plan: CardPlan, graph: Graph, code: Mapping[str, bytes]) -> None:
     """Whether everything lies within what it is in, and nothing that the session reads is missing."""
     memory = plan.memory
     for name in ("code", "weights", "arena", "live_peak", "margin"):
@@ -249,7 +249,7 @@ def _check_kernel(kernel: KernelPlan, end: int) -> None:
     require(units == -(-kernel.lds // LDS_UNIT), f"{name} has {kernel.lds} bytes of LDS in {units} units")
 
 
-def _check_launch(launch: LaunchPlan, plan: Plan) -> None:
+def _check_launch(launch: LaunchPlan, plan: CardPlan) -> None:
     where, memory = f"launch {launch.name}", plan.memory
     require(len(launch.kernarg) <= plan.kernels[launch.kernel].kernarg, f"{where}: too many arguments")
     # Each workgroup writes something.

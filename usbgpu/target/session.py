@@ -14,7 +14,7 @@ from sdk.passes import from_unsigned, to_unsigned
 from sdk.report import size as human
 from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
 from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, Write
-from usbgpu.target.plan import ALIGNMENT, MARGIN, LaunchPlan, Plan
+from usbgpu.target.plan import ALIGNMENT, MARGIN, CardPlan, LaunchPlan
 
 CODE_ALIGNMENT = 4096
 
@@ -46,7 +46,7 @@ class CardSession:
 
     def __init__(self, program: Program, gpu: Gpu) -> None:
         self._graph = program.graph
-        self._plan = plan = Plan.from_json(program.plan, program.graph, program.code)
+        self._plan = plan = CardPlan.from_json(program.plan, program.graph, program.code)
         if len(program.weights) != plan.memory["weights"]:
             raise InvalidArtifact("the program's weights are incomplete", hint="compile the model again")
         if plan.chip != gpu.chip:
@@ -278,7 +278,7 @@ def _close_broken(gpu: Gpu) -> None:
         log.warning("the GPU was not closed as it should be: %s", problem)
 
 
-def _image(plan: Plan, code: Mapping[str, bytes]) -> bytes:
+def _image(plan: CardPlan, code: Mapping[str, bytes]) -> bytes:
     image = bytearray(plan.memory["code"])
     for piece in plan.image:
         image[piece.at : piece.at + piece.size] = code[piece.file][piece.offset : piece.offset + piece.size]

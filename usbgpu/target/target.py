@@ -29,7 +29,7 @@ from usbgpu.target.calls import Lowered, Picture
 from usbgpu.target.context import extent
 from usbgpu.target.lowering import OPERATORS, lower
 from usbgpu.target.packing import round_up
-from usbgpu.target.plan import LIMIT, MARGIN, KernelPlan, LaunchPlan, Plan, TensorPlan
+from usbgpu.target.plan import LIMIT, MARGIN, CardPlan, KernelPlan, LaunchPlan, TensorPlan
 from usbgpu.target.products import groups_apart
 from usbgpu.target.session import CardDevice
 
@@ -137,9 +137,9 @@ def _require_room(graph: Graph, lowered: Lowered) -> None:
             )
 
 
-def _plan(chip: str, lowered: Lowered, image: Image) -> Plan:
+def _plan(chip: str, lowered: Lowered, image: Image) -> CardPlan:
     numbers = {kernel.name: number for number, kernel in enumerate(image.kernels)}
-    return Plan(
+    return CardPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         chip=chip,
         image=image.slices,

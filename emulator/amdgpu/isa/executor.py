@@ -12,24 +12,24 @@ import mmap
 from typing import Any
 
 from emulator import native
-from emulator.amdgpu.diagnosis import Diagnosis, Step
+from emulator.amdgpu.diagnosis import BootStep, Diagnosis
 from emulator.amdgpu.isa import control
 from emulator.amdgpu.isa.emit import CLASSES, Mode, Refused
-from emulator.amdgpu.isa.kernels import Kernel, Kernels
+from emulator.amdgpu.isa.kernels import CompiledKernel, Kernels
 from emulator.amdgpu.isa.operands import LANES
 from emulator.amdgpu.seams import AddressSpace, Dispatch, Extent, Outcome, PageFault, WaveFault
 from emulator.amdgpu.vram import NO_RESERVE, Vram
 from usbgpu.amd.facts.chips import Chip
 
 STEPS = (
-    Step(
+    BootStep(
         "dispatch-lds-size",
         "COMPUTE_PGM_RSRC2.LDS_SIZE = LDS of the workgroup / 512, rounded up; the code object has 0 there",
         "kernels that use LDS",
         "DS loads return 0 and DS stores vanish",
         "inferred",
     ),
-    Step(
+    BootStep(
         "dispatch-scratch",
         "COMPUTE_DISPATCH_SCRATCH_BASE and COMPUTE_TMPRING_SIZE",
         "kernels that use scratch memory",
@@ -136,7 +136,7 @@ class Executor:
         self._check(kernel, dispatch)
         return self._native.run(self._chip.generation, kernel, functions, dispatch, memory, self._diagnosis)
 
-    def _kernel(self, dispatch: Dispatch, memory: AddressSpace, mode: Mode) -> Kernel:
+    def _kernel(self, dispatch: Dispatch, memory: AddressSpace, mode: Mode) -> CompiledKernel:
         def fetch(address: int, size: int) -> bytes:
             start = end = (dispatch.code + address) % (1 << 64)
             while end < start + size:
@@ -153,20 +153,20 @@ class Executor:
             raise Refused(0, text)
         return kernel
 
-    def _functions(self, kernel: Kernel, threads: int) -> tuple[int, int]:
+    def _functions(self, kernel: CompiledKernel, threads: int) -> tuple[int, int]:
         """Code for waves with all lanes and for others, if there are such waves."""
         full = kernel.function(full=True) if threads >= LANES else 0
         partial = kernel.function(full=False) if threads % LANES else 0
         return full, partial
 
-    def _check(self, kernel: Kernel, dispatch: Dispatch) -> None:
+    def _check(self, kernel: CompiledKernel, dispatch: Dispatch) -> None:
         if "lds" in kernel.uses and not dispatch.rsrc2 >> 15 & 0x1FF and _needs_share(kernel):
             self._diagnosis.missing("dispatch-lds-size", "a kernel uses LDS, but has none")
         if "scratch" in kernel.uses and not dispatch.scratch_wave:
             self._diagnosis.missing("dispatch-scratch", "a kernel uses scratch memory, but has none")
 
 
-def _needs_share(kernel: Kernel) -> bool:
+def _needs_share(kernel: CompiledKernel) -> bool:
     """Whether a DS instruction needs memory: permutations do not."""
     crossbar = ("ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop")
     names = (each.mnemonic for each in kernel.program.instructions)
@@ -215,7 +215,7 @@ class _Native:
     def run(
         self,
         generation: int,
-        kernel: Kernel,
+        kernel: CompiledKernel,
         functions: tuple[int, int],
         dispatch: Dispatch,
         memory: AddressSpace,
@@ -254,7 +254,7 @@ class _Native:
             )
         return Outcome(run.waves_started, executed, run.read, run.written, writes, fault)
 
-    def _set(self, generation: int, kernel: Kernel, dispatch: Dispatch) -> None:
+    def _set(self, generation: int, kernel: CompiledKernel, dispatch: Dispatch) -> None:
         """Fill in the fields of a dispatch."""
         run = self.run_struct
         rsrc2 = dispatch.rsrc2
@@ -343,7 +343,7 @@ class _Native:
             at += size
         return result
 
-    def _wave_fault(self, outcome: int, kernel: Kernel, dispatch: Dispatch) -> WaveFault:
+    def _wave_fault(self, outcome: int, kernel: CompiledKernel, dispatch: Dispatch) -> WaveFault:
         run = self.run_struct
         pc = dispatch.code + run.fault_pc
         name = _instruction_text(kernel, run.fault_pc)
@@ -365,7 +365,7 @@ class _Native:
         return WaveFault("watchdog", pc, f"{name}: a wave did not end within {run.budget} loop iterations")
 
 
-def _block_at(kernel: Kernel, pc: int) -> tuple[int, int]:
+def _block_at(kernel: CompiledKernel, pc: int) -> tuple[int, int]:
     """Number of the block that holds an address, and of the instruction in it."""
     for number, block in enumerate(kernel.program.blocks.values()):
         for at, instruction in enumerate(block.instructions):
@@ -374,12 +374,12 @@ def _block_at(kernel: Kernel, pc: int) -> tuple[int, int]:
     return -1, 0
 
 
-def _instruction_text(kernel: Kernel, pc: int) -> str:
+def _instruction_text(kernel: CompiledKernel, pc: int) -> str:
     number, at = _block_at(kernel, pc)
     return list(kernel.program.blocks.values())[number].instructions[at].text if number >= 0 else "?"
 
 
-def _unexecuted(kernel: Kernel, pc: int) -> dict[str, int]:
+def _unexecuted(kernel: CompiledKernel, pc: int) -> dict[str, int]:
     """Instructions of a block after the one at `pc`, by class: counted, but not reached."""
     number, at = _block_at(kernel, pc)
     rest: dict[str, int] = {}

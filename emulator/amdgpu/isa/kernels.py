@@ -31,7 +31,7 @@ RUN_FIELDS = (
 WAVE_FIELDS = ("vgpr", "sgpr", "scc", "scratch")
 
 
-class Kernel:
+class CompiledKernel:
     """Code and a floating-point mode.
 
     Args:
@@ -129,9 +129,9 @@ class Kernels:
         self.chip = chip
         self.generation = generation
         self._programs: dict[int, Program] = {}
-        self._kernels: dict[tuple[tuple[tuple[int, bytes], ...], int], Kernel] = {}
+        self._kernels: dict[tuple[tuple[tuple[int, bytes], ...], int], CompiledKernel] = {}
 
-    def find(self, entry: int, fetch: Fetch, mode: Mode) -> Kernel:
+    def find(self, entry: int, fetch: Fetch, mode: Mode) -> CompiledKernel:
         """The kernel at an address.
 
         Raises:
@@ -143,7 +143,7 @@ class Kernels:
             program = self._programs[entry] = flow.read(decoder(self.chip), fetch)
         key = (tuple(program.chunks.items()), mode.bits)
         if key not in self._kernels:
-            self._kernels[key] = Kernel(self.chip, self.generation, program, mode)
+            self._kernels[key] = CompiledKernel(self.chip, self.generation, program, mode)
         return self._kernels[key]
 
 
