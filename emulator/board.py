@@ -54,7 +54,7 @@ watchers: list[Callable[[Board], None]] = []
 
 
 class PowerCut(DeviceFailed):
-    """The injected power cut has come: nothing of the board runs any more; its flash can be kept."""
+    """The injected power cut happened: the board has stopped; its flash can be kept."""
 
     code = "power-cut"
 
@@ -104,8 +104,8 @@ class Board:
         boot: what the mask ROM decided.
 
     Raises:
-        InvalidInput: the flash file is none.
-        UsageError: there is no such GPU, or it cannot have so much memory.
+        InvalidInput: the flash file is not a flash dump.
+        UsageError: the GPU is unknown, or it cannot have that much memory.
     """
 
     def __init__(self, code: CodeImage | None, options: Options = Options()) -> None:
@@ -148,7 +148,7 @@ class Board:
         Raises:
             InvalidInput: there is no such file, or it is damaged.
             BuildFailed: that image could not be compiled.
-            ToolMissing: sdcc is not there.
+            ToolMissing: sdcc is not installed.
         """
         return cls(image_file.load(image_file.locate(name)), options)
 
@@ -164,7 +164,7 @@ class Board:
 
     @property
     def firmware_directory(self) -> Path | None:
-        """Firmware files that the GPU takes, made up; None if there is no GPU. Raises OutputFailed."""
+        """Synthetic firmware files that the GPU accepts; None if there is no GPU. Raises OutputFailed."""
         if not self._options.gpu:
             return None
         from emulator.amdgpu import synthetic
@@ -173,18 +173,18 @@ class Board:
         return synthetic.folder(CHIPS[self._options.gpu])
 
     def on_uart(self, take: Callable[[int], None]) -> None:
-        """Have every byte that the UART sends handed on."""
+        """Pass every byte that the UART sends to `take`."""
         self._uart.append(take)
 
     def on_start(self, take: Callable[[Mcs51, bytes], None]) -> None:
-        """Have CPU and image body handed on now, if the CPU runs, and whenever the boot loader starts it."""
+        """Pass CPU and image body to `take` now, if the CPU runs, and whenever the boot loader starts it."""
         self._starts.append(take)
         if self.boot.body is not None:
             take(self.machine.cpu, self.boot.body)
 
     @contextmanager
     def capture(self, path: Path) -> Iterator[Capture]:
-        """Write the USB traffic to a pcap file meanwhile."""
+        """Write the USB traffic to a pcap file inside the `with` block."""
         with Capture(path) as capture:
             self.usb.observers.append(capture)
             try:
@@ -214,7 +214,7 @@ class Board:
         """Run the board's CPU against a recording, with everything else cut off.
 
         Raises:
-            InvalidInput: the file is no recording of this firmware.
+            InvalidInput: the file is not a recording of this firmware.
             CheckFailed: the CPU does something else than it did.
         """
         self._watch_launches()
@@ -268,7 +268,7 @@ class Board:
 
     @staticmethod
     def _symbols(code: CodeImage | None) -> symbols.Symbols:
-        """The names of an image, as far as there are any: firmware runs without."""
+        """The names of an image, if there are any: firmware runs without them."""
         try:
             return symbols.beside(code.path) if code is not None else symbols.Symbols()
         except InvalidInput as problem:
@@ -276,7 +276,7 @@ class Board:
             return symbols.Symbols()
 
     def _start(self, boot: rom.Boot) -> Function:
-        """Let run what the ROM decided on; the USB function that goes with it."""
+        """Start what the ROM decided on; returns the USB function that goes with it."""
         machine = self.machine
         machine.running = boot.body is not None
         if boot.body is not None:
@@ -291,7 +291,7 @@ class Board:
         return self.chip.usb
 
     def _leave_loader(self, restart: rom.Restart) -> None:
-        """The boot loader was told to restart: what is in the flash now runs, whatever the strap says."""
+        """The boot loader got a restart command: what is in the flash runs, even with the strap held."""
         self.boot = rom.boot(self.flash, strap=False, fallback=self._options.fallback)
         log.info("restart (%s): %s", restart.name, self.boot.reason)
         self.machine.cpu.reset()
@@ -368,17 +368,20 @@ def _function(options: Options) -> PcieFunction:
     """What is on PCIe bus 4, if nothing was given."""
     if not options.gpu:
         return TestEndpoint()
-    from emulator.amdgpu.card import AmdCard  # who has no GPU does not wait for its facts
+    from emulator.amdgpu import boot_steps  # without a GPU nothing waits for its facts
+    from emulator.amdgpu.card import AmdCard
 
-    return AmdCard(options.gpu, options.vram)
+    card = AmdCard(options.gpu, options.vram)
+    card.diagnosis.remedies = boot_steps.REMEDIES
+    return card
 
 
 def emulated(spec: str) -> Any:
     """The device `emulated`: a pyusb backend with a board that runs an image. Arguments as `described`.
 
     Raises:
-        UsageError: an option that there is not.
-        InvalidInput: the image is none.
+        UsageError: an unknown option.
+        InvalidInput: the image is missing or damaged.
     """
     name, options = described(spec)
     board = Board.of(name or DEFAULT_IMAGE, options)
@@ -388,7 +391,7 @@ def emulated(spec: str) -> Any:
 
 
 def described(spec: str) -> tuple[str, Options]:
-    """The board that a device string describes: its image, "" for none named, and how it is set up.
+    """The board that a device string describes: its image, "" if it names none, and how it is set up.
 
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
@@ -397,7 +400,7 @@ def described(spec: str) -> tuple[str, Options]:
             `vram=512M` or such for the size of its memory.
 
     Raises:
-        UsageError: an option that there is not.
+        UsageError: an unknown option.
     """
     place, _, query = spec.partition("?")
     _, _, name = place.partition(":")
@@ -418,7 +421,7 @@ def described(spec: str) -> tuple[str, Options]:
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE",
                 )
     if options.vram is not None and not options.gpu:
-        raise UsageError("vram= is the size of a GPU's memory, and there is no GPU", hint="gpu=gfx1100")
+        raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
     return name, options
 
 
@@ -426,9 +429,9 @@ def memory_size(text: str) -> int:
     """Bytes of a size with the unit M or G, as `512M`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not one.
     """
     number, unit = text[:-1], text[-1:]
     if unit not in ("M", "G") or not (number.isascii() and number.isdecimal()) or len(number) > 6:
-        raise UsageError(f"{text!r} is no size of memory", hint="for example 512M or 16G")
+        raise UsageError(f"{text!r} is not a size of memory", hint="for example 512M or 16G")
     return int(number) << (20 if unit == "M" else 30)

@@ -56,7 +56,7 @@ PRESENT, SYSTEM, SNOOPED, RWX = 1, 2, 4, 0x70
 
 
 class Refused(Exception):
-    """The card said no; the text says to what."""
+    """The card refused; the text says what."""
 
 
 class Driver:
@@ -224,7 +224,7 @@ class Driver:
     def remap(
         self, number: int, target: int, hubs: Iterable[str] = ("GC", "MMHUB"), **how: bool | int
     ) -> int:
-        """Map a page of PAGED_VA, and tell the hubs; its address."""
+        """Map a page of PAGED_VA, and invalidate it in the hubs; its address."""
         self.entries(self.single + 8 * number, [self.page(target, **how)])
         self.flush_hdp()
         for hub in hubs:
@@ -232,7 +232,7 @@ class Driver:
         return PAGED_VA + number * 4096
 
     def invalidate(self, hub: str) -> None:
-        """Have a hub forget the mappings of VMID 0."""
+        """Invalidate the mappings of VMID 0 in a hub."""
         prefix = {"GC": "GCVM_", "MMHUB": "MMVM_"}[hub]
         if not self.does(f"{hub.lower()}-invalidate"):
             return
@@ -529,7 +529,7 @@ class Driver:
         self.sleep(50e-3)
 
     def select(self, *, me: int = 0, pipe: int = 0, queue: int = 0, vmid: int = 0) -> None:
-        """Which copy of the banked registers is meant from here on."""
+        """Select the copy of the banked registers from here on."""
         value = self.chip.register("GC", "GRBM_GFX_CNTL").pack(MEID=me, PIPEID=pipe, QUEUEID=queue, VMID=vmid)
         self.write("GC", "GRBM_GFX_CNTL", value)
 

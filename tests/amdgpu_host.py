@@ -21,7 +21,7 @@ MEMORY, MASTER = 2, 4
 
 
 class TimeOut(Exception):
-    """Something did not come about; the text says what."""
+    """Something did not happen in time; the text says what."""
 
 
 class Host:
@@ -90,7 +90,7 @@ class Host:
         return data
 
     def write(self, bar: int, offset: int, data: bytes) -> None:
-        """A write of any size; nobody hears if nothing takes it."""
+        """A write of any size; a refusal is not reported."""
         places = [*range(0, len(data), BURST), len(data)]
         for low, high in pairwise(places):
             self.sleep(ACCESS)

@@ -1,4 +1,4 @@
-"""What a driver wants from a card after it has booted: each function raises if it does not get it."""
+"""What a driver needs from a card after it has booted: each function raises if it does not get it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UTCL2_FAULT, SDMA_TRAP, SDMA_HANG, SDMA_PAGE_FAULT = 0, 49, 55, 60
 
 
 class Wrong(Exception):
-    """The card did something, and it is not what was asked for."""
+    """The card did something other than requested."""
 
 
 def expect(found: object, wanted: object, what: str) -> None:
@@ -54,7 +54,7 @@ class Session:
         self.compute = Compute(driver)
         self.sdma = Sdma(driver)
 
-    # -- what tests want over and over ------------------------------------------------------------------
+    # -- what tests need often -------------------------------------------------------------------------
 
     def run(self, launch: Case, queue: Compute | None = None) -> dict[str, Array]:
         """Run a kernel on the card; its buffers afterwards."""
@@ -115,7 +115,7 @@ def kernel(session: Session) -> None:
     queue = session.compute
     reported = session.driver.word(queue.base + 0x9080)
     expect(reported, queue.put % (RING_SIZE // 4), "the read pointer in memory")
-    expect(session.interrupts(), [], "interrupts (client, source) that nobody asked for")
+    expect(session.interrupts(), [], "interrupts (client, source) that were not requested")
 
 
 def two_queues(session: Session) -> None:
@@ -186,7 +186,7 @@ def remap_for_smu(session: Session) -> None:
 
 
 def metrics(session: Session) -> None:
-    """Power and temperature, and clocks as they were asked for."""
+    """Power and temperature, and clocks as requested."""
     driver = session.driver
     table = driver.metrics()
     if not (5 < table["AverageSocketPower"] < 400 and 20 < table["temperature"] < 110):
@@ -221,7 +221,7 @@ def overflow(session: Session) -> None:
 
 
 def divert(session: Session) -> None:
-    """An interrupt goes to ring 1 if it is to."""
+    """An interrupt goes to ring 1 if it is diverted there."""
     driver, sdma = session.driver, session.sdma
     driver.write("OSSSYS", "IH_RING1_CLIENT_CFG_INDEX", 0)
     client = driver.chip.register("OSSSYS", "IH_RING1_CLIENT_CFG_DATA").pack(CLIENT_ID=0x0A)
@@ -234,7 +234,7 @@ def divert(session: Session) -> None:
 
 
 def page_fault(session: Session) -> None:
-    """A copy from nowhere is reported by the hub, and goes on with the dummy page."""
+    """A copy from an unmapped address is reported by the hub, and continues with the dummy page."""
     session.interrupts()
     sdma = session.sdma
     sdma.run(sdma.copy(NOWHERE, VA + HEAP, 256))
@@ -245,7 +245,7 @@ def page_fault(session: Session) -> None:
 
 
 def sdma_fault(session: Session) -> None:
-    """Where the hub does not go on with the dummy page, SDMA stops and says so; enabled anew, it works."""
+    """Without the dummy page SDMA stops and reports it; enabled again, it works."""
     driver = session.driver
     kinds = ("RANGE", "PDE0", "PDE1", "PDE2", "VALID")
     control = "GCVM_L2_PROTECTION_FAULT_CNTL"
@@ -266,7 +266,7 @@ def sdma_fault(session: Session) -> None:
 
 
 def hang(session: Session) -> None:
-    """An SDMA queue that waits for ever is reported after 10 s. The engine needs a reset afterwards."""
+    """An SDMA queue that waits without end is reported after 10 s. The engine needs a reset afterwards."""
     session.interrupts()
     sdma = session.sdma
     sdma.run(sdma.poll(VA + HEAP, 0x1234_5678))

@@ -131,7 +131,7 @@ class Compute(Queue):
         driver.select()
 
     def dequeue(self) -> None:
-        """Take the queue off its pipe, whatever it is doing."""
+        """Remove the queue from its pipe, even if it works."""
         driver = self.driver
         driver.select(me=1, queue=self._number)
         driver.write("GC", "CP_HQD_DEQUEUE_REQUEST", 2)

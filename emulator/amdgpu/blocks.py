@@ -1,4 +1,4 @@
-"""The blocks of a card, made and introduced to each other: what lives from one reset to the next."""
+"""The blocks of a card, made and connected: what lives from one reset to the next."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Blocks:
     Args:
         context: of the card.
         shaders: what runs waves.
-        dispatched: told of each dispatch at its end.
-        mode1_reset: told that a processor has been asked for one.
+        dispatched: called with a record of each dispatch at its end.
+        mode1_reset: called when the driver requests one from a processor.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Load:
         self._busy += record.end - record.start
 
     def share(self) -> float:
-        """The share since this was asked last, 0 to 1; 0 if no time has passed."""
+        """The share since the last call, 0 to 1; 0 if no time has passed."""
         now = self._now()
         passed, busy = now - self._asked, self._busy
         self._asked, self._busy = now, 0

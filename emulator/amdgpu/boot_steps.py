@@ -1,6 +1,6 @@
-"""Everything that a driver must do before the card works, collected from the blocks that insist on it.
+"""Everything that a driver must do before the card works, collected from the blocks that need it.
 
-Each block lists its own steps; tests leave out one after the other and see that it is noticed.
+Each block lists its own steps; tests leave out each in turn, and the card must report it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ GRADES = ("hardware", "trace", "inferred", "guess")
 
 
 def _unique(lists: Iterable[tuple[BootStep, ...]]) -> Mapping[str, BootStep]:
-    """Steps by key. Raises InternalError if two have the same, or one says nothing."""
+    """Steps by key. Raises InternalError if two have the same key, or one is incomplete."""
     steps: dict[str, BootStep] = {}
     for step in (step for steps in lists for step in steps):
         if step.key in steps:
-            raise InternalError(f"two boot steps are called {step.key}")
+            raise InternalError(f"two boot steps have the key {step.key}")
         if not (step.key and step.what and step.needed_by and step.symptom and step.grade in GRADES):
-            raise InternalError(f"the boot step {step.key} is not filled in")
+            raise InternalError(f"the boot step {step.key} has an empty field or no valid grade")
         steps[step.key] = step
     return steps
 
@@ -30,3 +30,6 @@ STEPS: Mapping[str, BootStep] = _unique(
     block.STEPS for block in (card, hdp, doorbells, hub, ih, psp, rlc, smu, compute, sdma)
 )
 """By key, in about the order of a boot."""
+
+REMEDIES: Mapping[str, str] = {step.key: step.what for step in STEPS.values()}
+"""What to do for each step, by key."""

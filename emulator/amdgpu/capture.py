@@ -162,7 +162,7 @@ class Replay:
 
     Attributes:
         outcome: of the dispatch.
-        differences: addresses of bytes that it left otherwise than the recorded run did.
+        differences: addresses of bytes where it left another value than the recorded run.
     """
 
     outcome: Outcome
@@ -173,7 +173,7 @@ def replay(capture: Capture) -> Replay:
     """Run a capture in memory of its own.
 
     Raises:
-        InvalidInput: there is no such chip.
+        InvalidInput: its chip is unknown.
         EnvironmentMissing: llvmlite, libLLVM or the C compiler is missing.
     """
     from emulator.amdgpu.diagnosis import Diagnosis
@@ -181,7 +181,9 @@ def replay(capture: Capture) -> Replay:
     from usbgpu.amd.facts.chips import CHIPS
 
     if capture.chip not in CHIPS:
-        raise InvalidInput(f"is of a GPU {capture.chip!r}", hint=f"GPUs: {', '.join(CHIPS)}")
+        raise InvalidInput(
+            f"is of GPU {capture.chip!r}, which is not emulated", hint=f"GPUs: {', '.join(CHIPS)}"
+        )
     memory = _Replayed(capture.memory)
     executor = Executor(CHIPS[capture.chip], memory.vram, Diagnosis(lambda: 0))
     outcome = executor.run(capture.dispatch, memory)
@@ -237,7 +239,7 @@ def pack(capture: Capture) -> bytes:
 
 
 def load(path: Path) -> Capture:
-    """Read a file. Raises InvalidInput if it is no capture, or a damaged one."""
+    """Read a file. Raises InvalidInput if it is not a capture, or is damaged."""
     try:
         return unpack(path.read_bytes())
     except FileNotFoundError:
@@ -271,14 +273,14 @@ def unpack(data: bytes) -> Capture:
     ) as problem:  # fmt: skip
         what = f"{type(problem).__name__}: {problem}"
         hint = "captures are written by `towline gpu capture`"
-        raise InvalidInput(f"is no capture, or a damaged one ({what})", hint=hint) from None
+        raise InvalidInput(f"is not a capture, or is damaged ({what})", hint=hint) from None
 
 
 def _capture(document: Mapping[str, Any], members: Mapping[str, bytes]) -> Capture:
     fields: dict[str, Any] = {name: _numbers(value) for name, value in document["dispatch"].items()}
     dispatch = Dispatch(**fields)
     if len(dispatch.groups) != 3 or len(dispatch.threads) != 3:
-        raise ValueError("groups and threads have three numbers")
+        raise ValueError("groups and threads must have three numbers each")
     memory = _runs(document["memory"], members["memory"])
     for (address, data), (following, _) in pairwise(memory):
         if address + len(data) > following:
@@ -302,7 +304,7 @@ def _numbers(value: Any) -> int | tuple[int, ...]:
     """A field of a dispatch: an unsigned number, or some."""
     numbers = tuple(value) if isinstance(value, list) else (value,)
     if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
-        raise ValueError(f"{value!r} is no field of a dispatch")
+        raise ValueError(f"{value!r} is not the value of a dispatch field")
     return numbers if isinstance(value, list) else numbers[0]
 
 
@@ -313,7 +315,7 @@ def _runs(entries: Sequence[Mapping[str, int]], data: bytes) -> list[tuple[int, 
         if type(address) is not int or type(size) is not int or not 0 < size <= len(data) - place:
             raise ValueError("memory is cut short")
         if not 0 <= address <= (1 << 64) - size:
-            raise ValueError(f"{address!r} is no address")
+            raise ValueError(f"{address!r} is not an address")
         runs.append((address, data[place : place + size]))
         place += size
     return runs

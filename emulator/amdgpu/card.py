@@ -1,8 +1,8 @@
 """The card: a PCIe endpoint, and its blocks behind three BARs.
 
 BAR 0 is the start of VRAM, through the HDP; BAR 2 the doorbells; BAR 5 the first MiB of registers, in dwords.
-What a request cannot mean is an unsupported request. Resets of any kind end what the blocks are doing: they
-are made anew, as after power-on, and VRAM is lost (grade: guess for all but the fundamental reset).
+A request without a meaning is an unsupported request. Resets of any kind end what the blocks are doing: they
+are made again, as after power-on, and VRAM is lost (grade: guess for all but the fundamental reset).
 
 Identities and capabilities follow lspci listings of RDNA cards (grade: inferred): among them is no function
 level reset, so the capability does not offer one.
@@ -56,7 +56,7 @@ MODE1_CLOCKS = clocks(200e-3)
 STEPS: tuple[BootStep, ...] = (
     BootStep(
         "pcie-bus-master",
-        "command register: bus master enable",
+        "PCI command register: bus master enable (bit 2) = 1",
         "every access of an engine to the bridge's memory",
         "engines' accesses to system memory are refused",
         "hardware",
@@ -113,16 +113,16 @@ class AmdCard(ConfiguredFunction):
     Attributes:
         chip: the facts.
         vram: video memory.
-        diagnosis: findings about the driver, resets notwithstanding.
-        scoreboard: what has run on it, resets notwithstanding.
+        diagnosis: findings about the driver; resets keep it.
+        scoreboard: what has run on it; resets keep it.
         registers: all registers, since the last reset.
         context: of the blocks, since the last reset.
-        blocks: they.
+        blocks: since the last reset.
         register_observers: called as those of `RegisterFile`.
         event_observers, span_observers: called as those of `Context`.
 
     Raises:
-        UsageError: there is no such chip, or it cannot have so much memory.
+        UsageError: the chip is unknown, or it cannot have that much memory.
     """
 
     def __init__(self, chip: str, vram_size: int | None = None) -> None:
@@ -167,7 +167,7 @@ class AmdCard(ConfiguredFunction):
 
     @property
     def bars(self) -> Sequence[Bar]:
-        """VRAM at its present size, doorbells, registers. VRAM is no raw memory: writes pass the HDP."""
+        """VRAM at its present size, doorbells, registers. VRAM is not raw: writes go through the HDP."""
         return (
             Bar(VRAM_BAR, self.config.sizes[VRAM_BAR], wide=True, prefetchable=True),
             Bar(DOORBELL_BAR, doorbell_facts.SIZE, wide=True, prefetchable=True),
@@ -175,7 +175,7 @@ class AmdCard(ConfiguredFunction):
         )
 
     def read(self, bar: int, offset: int, size: int) -> bytes:
-        """See PcieFunction. Doorbells read 0 (grade: guess); during a mode-1 reset everything all ones."""
+        """See PcieFunction. Doorbells read 0 (grade: guess); during a mode-1 reset all is ones."""
         if bar == REGISTER_BAR:
             if size != 4 or offset & 3 or not 0 <= offset <= WINDOW - 4:
                 raise UnsupportedRequest
@@ -188,7 +188,7 @@ class AmdCard(ConfiguredFunction):
         return self._hdp.read(offset, size) if bar == VRAM_BAR else bytes(size)
 
     def write(self, bar: int, offset: int, data: bytes) -> None:
-        """See PcieFunction. During a mode-1 reset nothing takes it."""
+        """See PcieFunction. During a mode-1 reset it is lost."""
         if bar == VRAM_BAR:
             self._check(bar, offset, len(data))
             if not self._dark:
@@ -218,7 +218,7 @@ class AmdCard(ConfiguredFunction):
     # -- for its user -----------------------------------------------------------------------------------
 
     def capture(self, keep: Callable[[Capture], None] | None) -> None:
-        """Have `keep` called with a capture of every dispatch to come, resets notwithstanding; None ends it.
+        """Call `keep` with a capture of every dispatch from now on, also after resets; None stops that.
 
         Kernels have the names of `scoreboard.names`. A dispatch that has to run twice is captured twice.
         """
@@ -227,7 +227,7 @@ class AmdCard(ConfiguredFunction):
     # -- for blocks -------------------------------------------------------------------------------------
 
     def mode1_reset(self) -> None:
-        """Everything but configuration space goes back to power-on, soon, and takes its time over it.
+        """Everything but configuration space is reset: after MODE1_DELAY, for MODE1_CLOCKS.
 
         Configuration space stays as it is (grade: inferred: the published driver sets nothing but bus
         mastering afterwards, which it clears before).
@@ -249,12 +249,12 @@ class AmdCard(ConfiguredFunction):
             self.context.event("card", lambda: "mode-1 reset is over")
 
     def _lose(self) -> None:
-        """What the blocks had planned will not happen, and what VRAM held is gone."""
+        """Drop what the blocks had scheduled, and the contents of VRAM."""
         self._link.alive = False
         self.vram.clear()
 
     def _power_on(self) -> None:
-        """Make all blocks anew, so that nothing of before can be left in them."""
+        """Make all blocks again, so that they keep no earlier state."""
         self._dark = False
         self.vram.write(self.vram.size - OFFSET_FROM_END, discovery.binary(self.chip))
         self._link = _Link(self)
@@ -298,11 +298,11 @@ def _chip(name: str) -> Chip:
 
 def _vram(size: int) -> Vram:
     if size < SMALLEST_VRAM_BAR or size % MEBIBYTE:
-        raise UsageError(f"{size} bytes of VRAM", hint="give MiB or GiB, at least 256M")
+        raise UsageError(f"VRAM cannot have {size} bytes", hint="give whole MiB or GiB, at least 256M")
     try:
         return Vram(size, garbage=True)
     except (OSError, ValueError, OverflowError) as problem:
         raise UsageError(
-            f"the host does not give {size >> 20} MiB of address space: {problem}",
+            f"the host refused {size >> 20} MiB of address space: {problem}",
             hint="emulate a card with less memory: vram=1G",
         ) from problem

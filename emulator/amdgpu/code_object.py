@@ -1,4 +1,4 @@
-"""AMDGPU code objects: what clang and lld make for a kernel, taken apart as a loader must.
+"""AMDGPU code objects: what clang and lld make for a kernel, parsed as a loader does.
 
 An ELF shared object. Its segments are one image that lies anywhere in memory; each kernel has a descriptor of
 64 bytes (symbol `NAME.kd`) with the entry and the registers of a dispatch, and an entry in the metadata note
@@ -19,7 +19,7 @@ from sdk.extras import require
 
 EM_AMDGPU = (224, "EM_AMDGPU")
 NT_AMDGPU_METADATA = (32, "NT_AMDGPU_METADATA")
-"""As releases of pyelftools have it that do not know it, and as those that do; EM_AMDGPU likewise."""
+"""As pyelftools reports it: a number in older releases, a name in newer ones; EM_AMDGPU likewise."""
 DESCRIPTOR = struct.Struct("<IIII q 20x IIIHH 4x")
 """Sizes of group, private and kernarg segment, reserved, entry offset, RSRC3, RSRC1, RSRC2, properties,
 preload."""
@@ -78,7 +78,7 @@ class KernelDescriptor:
         rsrc3: COMPUTE_PGM_RSRC3.
         wave32: whether waves have 32 work-items.
         threads: work-items of a workgroup in x, y, z, if the source says.
-        arguments: in order, those of the compiler's own last.
+        arguments: in order; those that the compiler adds come last.
     """
 
     name: str
@@ -110,7 +110,9 @@ class KernelDescriptor:
         given = list(values.values()) if isinstance(values, Mapping) else values
         visible = [one for one in self.arguments if not one.kind.startswith("hidden_")]
         if len(given) != len(visible):
-            raise InvalidInput(f"{len(visible)} arguments, {len(given)} given", where=self.name)
+            raise InvalidInput(
+                f"the kernel takes {len(visible)} arguments, {len(given)} were given", where=self.name
+            )
         segment = bytearray(self.kernarg_size)
         for one, value in zip(visible, given, strict=True):
             try:
@@ -128,7 +130,7 @@ class KernelDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """What is to be put into memory, and what can be launched.
+    """What to put into memory, and what can be launched.
 
     Attributes:
         chip: the target, such as `gfx1100`.
@@ -142,11 +144,11 @@ class CodeObject:
 
 
 def parse(data: bytes) -> CodeObject:
-    """Take a code object apart.
+    """Parse a code object.
 
     Raises:
-        InvalidInput: it is none, is damaged, or wants something that launches here do not offer.
-        EnvironmentMissing: pyelftools is not there.
+        InvalidInput: it is not one, is damaged, or needs something that launches here do not offer.
+        EnvironmentMissing: pyelftools is not installed.
     """
     elffile = require("elftools.elf.elffile", extra="emulator")
     try:
@@ -159,15 +161,17 @@ def parse(data: bytes) -> CodeObject:
         flags = elf["e_flags"]
     except InvalidInput:
         raise
-    except Exception as problem:  # pyelftools lets anything out on a damaged file
-        raise InvalidInput(f"no code object: {problem or type(problem).__name__}") from None
+    except Exception as problem:  # pyelftools raises errors of any kind for a damaged file
+        raise InvalidInput(f"not a code object: {problem or type(problem).__name__}") from None
     kernels = {
         name.removesuffix(".kd"): _kernel(name.removesuffix(".kd"), image, place, described)
         for name, place in sorted(symbols.items())
         if name.endswith(".kd")
     }
     if not kernels:
-        raise InvalidInput("the code object has no kernels", hint="link with -shared; a .o has none either")
+        raise InvalidInput(
+            "the code object has no kernels", hint="link it with ld.lld -shared: a .o file exports none"
+        )
     return CodeObject(MACHINES.get(flags & 0xFF, f"machine {flags & 0xFF:#x}"), image, kernels)
 
 
@@ -177,7 +181,7 @@ def _image(elf: Any) -> bytes:
         raise InvalidInput("the code object is not linked", hint="link it with ld.lld -shared")
     size = max(segment["p_vaddr"] + segment["p_memsz"] for segment in segments)
     if size > IMAGE_LIMIT:
-        raise InvalidInput(f"the code object asks for {size} bytes of memory")
+        raise InvalidInput(f"the code object needs {size} bytes of memory, more than {IMAGE_LIMIT}")
     image = bytearray(size)
     for segment in segments:
         data = segment.data()
@@ -198,7 +202,7 @@ def _metadata(elf: Any) -> dict[str, Any]:
                     value = MessagePack(note["n_descdata"]).value()
                     if isinstance(value, dict):
                         return value
-    raise InvalidInput("the code object has no metadata note (version 3 or later has)")
+    raise InvalidInput("the code object has no metadata note: code object version 3 or later is needed")
 
 
 def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -> KernelDescriptor:
@@ -211,9 +215,9 @@ def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -
     if preload:
         wanted.append("preloaded arguments")
     if wanted:
-        raise InvalidInput(f"the kernel wants {', '.join(wanted)} in SGPRs: not offered", where=name)
+        raise InvalidInput(f"the kernel needs {', '.join(wanted)} in SGPRs: not offered", where=name)
     if not 0 <= place + entry < len(image) or unit >= 1 << 9:
-        raise InvalidInput("its descriptor makes no sense", where=name)
+        raise InvalidInput("its descriptor has an entry outside the image, or too much LDS", where=name)
     if name not in described:
         raise InvalidInput("the metadata does not describe it", where=name)
     try:
@@ -226,7 +230,9 @@ def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -
         threads = described[name].get(".reqd_workgroup_size")
         size = None if threads is None else (int(threads[0]), int(threads[1]), int(threads[2]))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-        raise InvalidInput("its metadata makes no sense", where=name) from None
+        raise InvalidInput(
+            "its metadata lacks an argument's field, or has one of the wrong type", where=name
+        ) from None
     if any(not 0 <= one.offset <= kernarg - one.size for one in arguments):
         raise InvalidInput("an argument is outside the argument segment", where=name)
     rsrc2 |= unit << LDS_SIZE

@@ -30,9 +30,9 @@ from usbgpu.amd.facts import doorbells as doorbell_facts
 from usbgpu.amd.facts import mqd
 
 POLL_CLOCKS = clocks(1e-6)
-"""Between two looks at what a queue waits for (model; grade: guess)."""
+"""Between two checks of what a queue waits for (model; grade: guess)."""
 POLL_SHARE = 256
-"""Waits are looked at less often the longer they last: each time after this share of their time so far."""
+"""The longer a wait has lasted, the less often it is checked: next after this share of its time so far."""
 POLL_LIMIT = clocks(1e-3)
 DEQUEUE_CLOCKS = clocks(5e-6)
 """From the request until CP_HQD_ACTIVE is 0, for a queue that is idle (model; grade: guess)."""
@@ -130,8 +130,8 @@ class ComputeEngine:
         doorbells: where doorbells come from.
         shaders: that run dispatches.
         cost: how long things take.
-        require: whether an engine has its firmware and autoload has started it; tells the diagnosis of a
-            symptom and of what is missing, if not (`Rlc.require`).
+        require: whether an engine has its firmware and autoload has started it; if not, it
+            reports a symptom and what is missing to the diagnosis (`Rlc.require`).
         dispatched: gets a record of each dispatch at its end.
 
     Attributes:
@@ -170,7 +170,7 @@ class ComputeEngine:
         doorbells.subscribe(0, doorbell_facts.SIZE - 8, "cp", self._doorbell)
 
     def memory_changed(self) -> None:
-        """An engine has changed memory: queues that wait look again."""
+        """An engine has changed memory: queues that wait check again."""
         for hqd in self.hqds.values():
             if hqd.wait is not None:
                 self._look_again(hqd)
@@ -215,7 +215,9 @@ class ComputeEngine:
             self._context.event("compute", lambda: f"{hqd.name} is active")
         else:
             if hqd.has_work or hqd.pipeline.busy:
-                self._context.diagnosis.wrong(f"{hqd.name}: CP_HQD_ACTIVE is cleared while it works")
+                self._context.diagnosis.wrong(
+                    f"{hqd.name}: CP_HQD_ACTIVE is cleared while it works: write CP_HQD_DEQUEUE_REQUEST first"
+                )
             hqd.deactivate()
             self._dispatcher.killed()
 
@@ -265,7 +267,7 @@ class ComputeEngine:
         elif any(not hqd.doorbell_enabled for hqd in active):
             self._context.diagnosis.missing("hqd-doorbell", symptom)
         else:
-            self._context.diagnosis.wrong(f"{symptom}: no compute queue has it")
+            self._context.diagnosis.wrong(f"{symptom}: no active queue has it in CP_HQD_PQ_DOORBELL_CONTROL")
         return None
 
     def _in_range(self, offset: int, symptom: str) -> bool:
@@ -278,7 +280,7 @@ class ComputeEngine:
             return True
         if upper:
             self._context.diagnosis.wrong(
-                f"{symptom}: the MEC takes {lower:#x} to {upper:#x}", "mec-doorbell-range"
+                f"{symptom}: CP_MEC_DOORBELL_RANGE is {lower:#x} to {upper:#x}", "mec-doorbell-range"
             )
         else:
             self._context.diagnosis.missing("mec-doorbell-range", symptom)
@@ -287,7 +289,7 @@ class ComputeEngine:
     # -- connection: what the MQD says ------------------------------------------------------------------
 
     def _connect(self, hqd: Hqd) -> None:
-        """The first doorbell connects the queue: the state of dispatches comes out of the MQD.
+        """The first doorbell connects the queue: the state of dispatches is loaded from the MQD.
 
         When silicon reads the MQD is not published (guess: then, since a published driver writes
         CP_HQD_ACTIVE before it flushes the HDP).
@@ -318,7 +320,7 @@ class ComputeEngine:
                 hqd.set(name.upper(), words[place // 4])
 
     def _compare(self, hqd: Hqd, words: tuple[int, ...]) -> None:
-        """The registers should be what the MQD says, those that change by themselves apart."""
+        """Report registers that differ from the MQD, except those that hardware changes."""
         first = self._context.chip.address("GC", "CP_MQD_BASE_ADDR")
         differing = []
         for place in mqd.REGISTERS:
@@ -330,7 +332,7 @@ class ComputeEngine:
                 differing.append(name)
         if differing:
             self._context.diagnosis.wrong(
-                f"{hqd.name}: registers are not what the MQD says: {', '.join(differing)}", "hqd-mqd-base"
+                f"{hqd.name}: registers differ from the MQD: {', '.join(differing)}", "hqd-mqd-base"
             )
 
     # -- execution --------------------------------------------------------------------------------------
@@ -392,7 +394,7 @@ class ComputeEngine:
         return True
 
     def _poll(self, hqd: Hqd) -> None:
-        """Look at what a queue waits for, every so often."""
+        """Check what a queue waits for, at intervals."""
         wait = hqd.wait
         if wait is None or wait in self._polled:
             return
@@ -417,7 +419,7 @@ class ComputeEngine:
             self._try_dequeue(hqd, request)
 
     def _try_dequeue(self, hqd: Hqd, request: int) -> None:
-        """Take a queue off its slot, when its work allows."""
+        """Remove a queue from its slot, when its work allows."""
         if request == DRAIN:
             if hqd.stopped:
                 self._context.diagnosis.wrong(
@@ -432,7 +434,9 @@ class ComputeEngine:
                 return  # SPI_COMPUTE_QUEUE_RESET kills the waves
             self._leave(hqd)
         else:
-            self._context.diagnosis.wrong(f"{hqd.name}: the model has no DEQUEUE_REQ {request}")
+            self._context.diagnosis.wrong(
+                f"{hqd.name}: DEQUEUE_REQ {request} is not modelled: write 1 (drain) or 2 (reset)"
+            )
 
     def _leave(self, hqd: Hqd) -> None:
         epoch = hqd.epoch
@@ -457,7 +461,7 @@ class ComputeEngine:
         return 0
 
     def _soft_reset(self, value: int) -> None:
-        """SOFT_RESET_CP or _CPC: queues are gone, and the MEC must be started anew."""
+        """SOFT_RESET_CP or _CPC: queues are gone, and the MEC must be started again."""
         register = self._context.chip.register("GC", "GRBM_SOFT_RESET")
         if not any(register.get(value, f"SOFT_RESET_{part}") for part in ("CP", "CPC", "GFX")):
             return

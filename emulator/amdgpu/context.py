@@ -26,7 +26,7 @@ class Link(Protocol):
         """Write the bridge's memory. Raises UnsupportedRequest."""
 
     def transfer_clocks(self, size: int) -> int:
-        """Clocks that a DMA of so many bytes keeps the link busy."""
+        """Clocks that a DMA of that many bytes keeps the link busy."""
 
     def now(self) -> int:
         """Chip clocks since power-on."""
@@ -74,9 +74,9 @@ class Context:
         vram: video memory.
         registers: of all blocks.
         link: upstream memory and time.
-        diagnosis: told of mistakes of the driver.
-        observers: told of events, for traces; empty when nobody looks.
-        span_observers: told of what took time, at its end, in the same way.
+        diagnosis: collects mistakes of the driver.
+        observers: called with events, for traces; usually empty.
+        span_observers: called with what took time, at its end.
     """
 
     chip: Chip
@@ -88,14 +88,14 @@ class Context:
     span_observers: list[Callable[[Span], None]] = field(default_factory=list)
 
     def event(self, source: str, text: Callable[[], str]) -> None:
-        """Tell the observers; the text is only made if there is one."""
+        """Call the observers; the text is only made if there is one."""
         if self.observers:
             event = Event(source, text())
             for observer in self.observers:
                 observer(event)
 
     def span(self, source: str, start: int, text: Callable[[], str]) -> None:
-        """Tell the observers of what began at a clock and is over now."""
+        """Call the observers with what began at a clock and ends now."""
         if self.span_observers:
             span = Span(source, text(), start, self.link.now())
             for observer in self.span_observers:

@@ -91,7 +91,7 @@ class Cost:
     Args:
         chip: whose.
         clock_mhz: what a clock (GFXCLK, UCLK) runs at.
-        transfer_clocks: chip clocks that a DMA of so many bytes keeps the link busy.
+        transfer_clocks: chip clocks that a DMA of that many bytes keeps the link busy.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Cost:
         vector, matrix = count("valu", 0), count("wmma", 0)
         shared, memory = count("lds", 0), count("vmem", 0) + count("smem", 0)
         rest = outcome.total - vector - matrix - shared - memory
-        # The busiest SIMD has the odd wave more.
+        # Waves do not always divide evenly: the busiest SIMD has one more.
         uneven = math.ceil(waves / simds) * simds / waves
         on_simd = vector * constant["valu_cycles"] + matrix * constant["wmma_cycles"]
         scalar = (rest + count("smem", 0)) * constant["salu_cycles"]
@@ -133,7 +133,7 @@ class Cost:
         return clocks(constant["launch"] + max(cycles * cycle, moved / bandwidth))
 
     def share(self, outcome: Outcome) -> float:
-        """Of the shader array's SIMDs, how many a dispatch gives a wave: 0 to 1."""
+        """Share of the shader array's SIMDs that get a wave of a dispatch, 0 to 1."""
         return min(max(outcome.waves, 1) / (self._chip.compute_units * self._constants["simds"]), 1.0)
 
     def waves_per_simd(self, dispatch: Dispatch) -> int:

@@ -1,7 +1,7 @@
 """What a driver left out or did wrong, in plain words.
 
-A real card that was set up wrongly hangs, or computes nonsense. This one does that too, and says why: whoever
-notices a consequence reports the step that is missing, by its key.
+A real card that was set up wrongly hangs, or computes nonsense. This one does that too, and says why: the
+block that notices a consequence reports the missing step, by its key.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
 ALIKE = 4
-"""Findings that differ in addresses and other hexadecimal numbers only: so many are told, then that there are
-more."""
+"""Findings that differ in addresses and other hexadecimal numbers only: so many are reported, and
+then that more follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Finding:
 
 
 class Diagnosis:
-    """Collects findings, each once and few of a kind; tells observers, or logs a warning if there are none.
+    """Collects findings, each once and few of a kind; calls observers, or logs a warning if there are none.
 
     Args:
         now: chip clocks since power-on.
@@ -62,21 +62,23 @@ class Diagnosis:
     Attributes:
         findings: so far.
         observers: called with each new one.
+        remedies: what a boot step does, by key: added to its warnings (`boot_steps.REMEDIES`).
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.findings: list[Finding] = []
         self.observers: list[Callable[[Finding], None]] = []
+        self.remedies: Mapping[str, str] = {}
         self._now = now
         self._known: set[tuple[str, str]] = set()
         self._kinds: Counter[tuple[str, str]] = Counter()
 
     def missing(self, step: str, symptom: str) -> None:
-        """A step that has not been done has a consequence now."""
-        self._report(step, f"{symptom}: {step} has not been done")
+        """A missing step has a consequence now."""
+        self._report(step, f"{symptom}: boot step {step} is missing")
 
     def wrong(self, symptom: str, step: str = "") -> None:
-        """Something that no driver should do has happened."""
+        """The driver did something wrong."""
         self._report(step, symptom)
 
     @property
@@ -91,10 +93,11 @@ class Diagnosis:
         self._known.add((step, symptom))
         self._kinds[kind] += 1
         if self._kinds[kind] > ALIKE:
-            symptom = f"{symptom}; what more there is of this kind is not told"
+            symptom = f"{symptom}; more of this kind are not reported"
         finding = Finding(step, symptom, self._now())
         self.findings.append(finding)
         if not self.observers:
-            log.warning("gpu: %s", symptom)
+            remedy = f": {self.remedies[step]}" if step in self.remedies else ""
+            log.warning("gpu: %s%s", symptom, remedy)
         for observer in self.observers:
             observer(finding)

@@ -1,4 +1,4 @@
-"""The discovery binary that the security processor leaves at the end of VRAM when the card gets its power."""
+"""The discovery binary that the security processor leaves at the end of VRAM at power-on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from usbgpu.amd.facts import discovery as facts
 from usbgpu.amd.facts.chips import BASES, HARDWARE_IDS, Chip
 
 REGISTERS_OF: Mapping[str, str] = {"SDMA0": "GC"}
-"""Blocks whose registers stand among those of another."""
+"""Blocks whose registers are among those of another."""
 
 _COMMON: Mapping[str, int] = {
     "gc_num_wgp1_per_sa": 0,
@@ -115,6 +115,6 @@ def _gc_table(chip: Chip) -> bytes:
 
 
 def _harvest_table() -> bytes:
-    """Nothing is harvested: the chips stated are whole ones, with what a product leaves out left out."""
+    """Nothing is harvested: the other tables count only the units that a product has."""
     header = struct.pack(facts.format_of(facts.HARVEST_HEADER), facts.HARVEST_SIGNATURE, 0)
     return header + bytes(facts.HARVEST_ENTRIES * facts.size_of(facts.HARVEST_INFO))

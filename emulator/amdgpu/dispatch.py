@@ -1,4 +1,4 @@
-"""Dispatches: from the COMPUTE registers of a queue to workgroups that run, and what becomes of them.
+"""Dispatches: from the COMPUTE registers of a queue to workgroups that run, and their end.
 
 The shaders run when the packet is executed: they see memory as it is then. What they wrote appears, and the
 work counts as ended, when the dispatch ends in virtual time. Dispatches of one queue or of several run side
@@ -43,14 +43,14 @@ STEPS: tuple[BootStep, ...] = (
         "sh-mem-config",
         "SH_MEM_CONFIG of the queue's VMID: ALIGNMENT_MODE = 3 (unaligned), 64-bit addresses",
         "loads and stores of kernels that are not aligned to their size",
-        "unaligned accesses of kernels fail; the model only says so",
+        "unaligned accesses of kernels fail; the model only reports it",
         "guess",
     ),
     BootStep(
         "sh-mem-bases",
         "SH_MEM_BASES of the queue's VMID: SHARED_BASE, PRIVATE_BASE",
         "FLAT accesses to LDS and scratch",
-        "both apertures lie over the lowest addresses of memory: FLAT accesses go astray",
+        "both apertures lie over the lowest addresses of memory: FLAT accesses reach the wrong memory",
         "inferred",
     ),
     BootStep(
@@ -64,14 +64,14 @@ STEPS: tuple[BootStep, ...] = (
         "acquire-code",
         "ACQUIRE_MEM with GLI_INV after code in memory has changed, before the dispatch",
         "kernels loaded where another was",
-        "waves may run instructions of the old kernel; the model runs the new one and says so",
+        "waves may run instructions of the old kernel; the model runs the new one and reports it",
         "guess",
     ),
     BootStep(
         "acquire-scalar",
         "ACQUIRE_MEM with GLK_INV after kernel arguments in memory have changed, before the dispatch",
         "scalar loads",
-        "waves may load old arguments from the scalar cache; the model gives the new ones and says so",
+        "waves may load old arguments from the scalar cache; the model loads the new ones and reports it",
         "guess",
     ),
 )
@@ -87,7 +87,7 @@ LINE = 64
 USER_SGPRS = 16
 SQ_ERRORS = {"instruction": 1, "page fault": 2}
 """Type of an SQ error interrupt by the kind of fault (the kernel's KFD: illegal instruction 1, memory
-violation 2). What a trap without a handler tells is not published: an illegal instruction here (guess)."""
+violation 2). What a trap without a handler reports is not published: an illegal instruction here (guess)."""
 SQ_ENCODING_ERROR = 2
 """Bits 7:6 of the second context dword (`navi10_enum.h`)."""
 
@@ -120,7 +120,7 @@ class Caches:
         self._scalar: dict[tuple[int, int], bytes] = {}
 
     def invalidate(self, *, code: bool, scalar: bool) -> None:
-        """An ACQUIRE_MEM, of whatever queue, or a reset."""
+        """An ACQUIRE_MEM of any queue, or a reset."""
         if code:
             self._code.clear()
         if scalar:
@@ -145,11 +145,11 @@ class Caches:
     ) -> None:
         try:
             extent = memory.translate(address)
-        except PageFault:  # no arguments after all; the hub has told of it
+        except PageFault:  # no arguments after all; the hub has reported it
             return
         if extent.system:
             return
-        # Nobody's read: it is no news that neighbours of what the waves read still wait in the HDP.
+        # No engine's read: bytes next to what the waves read may still wait in the HDP, without a finding.
         place = extent.target + address - extent.start
         content = self._vram.memory[place : place + min(LINE, extent.end - address)]
         if cache.setdefault((vmid, address), content) != content:
@@ -166,7 +166,7 @@ class Dispatcher:
         context: of the card.
         shaders: that run them.
         cost: how long they take.
-        interrupts: told of faults of waves.
+        interrupts: where faults of waves go.
         touched: called when memory has changed.
         ended: called with a queue when a dispatch of it has.
         dispatched: gets a record of each dispatch at its end, faults included.
@@ -199,7 +199,9 @@ class Dispatcher:
         initiator = hqd.value("COMPUTE_DISPATCH_INITIATOR")
         register = self._context.chip.register("GC", "COMPUTE_DISPATCH_INITIATOR")
         if not register.get(initiator, "COMPUTE_SHADER_EN"):
-            self._context.diagnosis.wrong(f"{hqd.name}: a dispatch without COMPUTE_SHADER_EN does nothing")
+            self._context.diagnosis.wrong(
+                f"{hqd.name}: a dispatch without COMPUTE_SHADER_EN in its initiator does nothing"
+            )
             return
         work = hqd.pipeline.begin()
         dispatch = self._describe(hqd, initiator)
@@ -220,7 +222,7 @@ class Dispatcher:
         self._run(hqd, work, dispatch, hqd.shader_memory, hqd.vmid)
 
     def killed(self) -> None:
-        """What queues had under way has been killed, of one or of all."""
+        """Work under way of one queue, or of all, has been killed."""
         self._array.settle()
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ class Dispatcher:
         self._interrupts.post(client, source, ring=hqd.ring_id, vmid=vmid, data=words)
 
     def _describe(self, hqd: Hqd, initiator: int) -> Dispatch | None:
-        """The registers as a dispatch; None if it could never end, and the diagnosis has been told."""
+        """The registers as a dispatch; None, and a finding, if it could never end."""
         if not self._has_compute_units(hqd):
             return None
         part = self._context.chip.register("GC", "COMPUTE_DISPATCH_INITIATOR").get
@@ -285,25 +287,26 @@ class Dispatcher:
         users = hqd.get("COMPUTE_PGM_RSRC2", "USER_SGPR")
         problem = ""
         if not part(initiator, "CS_W32_EN"):
-            problem = "CS_W32_EN is 0: the model has no wave64"
+            problem = "CS_W32_EN is 0: wave64 is not modelled"
         elif not code:
-            problem = "COMPUTE_PGM_LO and _HI are 0: there is no code"
+            problem = "COMPUTE_PGM_LO and _HI are 0: set them to the address of the code over 256"
         elif not 0 < math.prod(threads) <= THREADS_LIMIT:
-            problem = f"workgroups of {' x '.join(map(str, threads))} work-items (COMPUTE_NUM_THREAD)"
+            size = " x ".join(map(str, threads))
+            problem = f"workgroups of {size} work-items (COMPUTE_NUM_THREAD), not of 1 to {THREADS_LIMIT}"
         elif users > USER_SGPRS:
-            problem = f"{users} user SGPRs (RSRC2.USER_SGPR): there are {USER_SGPRS}"
+            problem = f"{users} user SGPRs (RSRC2.USER_SGPR): at most {USER_SGPRS} exist"
         elif not part(initiator, "FORCE_START_AT_000") and any(
             hqd.value(f"COMPUTE_START_{axis}") for axis in "XYZ"
         ):
             problem = "COMPUTE_START without FORCE_START_AT_000: the model starts at group 0 only"
         elif any(hqd.value(f"COMPUTE_RESTART_{axis}") for axis in "XYZ"):
-            problem = "COMPUTE_RESTART is not 0: the model resumes no dispatch"
+            problem = "COMPUTE_RESTART is not 0: resuming a dispatch is not modelled"
         elif part(initiator, "USE_THREAD_DIMENSIONS"):
             if any(dim % size for dim, size in zip(dims, threads, strict=True)):
-                problem = "dimensions in work-items that leave a workgroup partial: the model has none"
+                problem = "dimensions in work-items leave a workgroup partial, which is not modelled"
             dims = tuple(dim // size for dim, size in zip(dims, threads, strict=True))
         elif part(initiator, "PARTIAL_TG_EN"):
-            problem = "PARTIAL_TG_EN: the model has no partial workgroups"
+            problem = "PARTIAL_TG_EN is set: partial workgroups are not modelled"
         if problem:
             self._context.diagnosis.wrong(f"{hqd.name}: a dispatch hangs: {problem}")
             return None
@@ -336,7 +339,7 @@ class Dispatcher:
         return False
 
     def _check_memory_set_up(self, hqd: Hqd, dispatch: Dispatch) -> None:
-        """Set-up whose lack the shaders do not notice by themselves."""
+        """Report missing set-up that the shaders do not notice."""
         registers, diagnosis = self._context.registers, self._context.diagnosis
         if registers.get("GC", "SH_MEM_CONFIG", "ALIGNMENT_MODE", hqd.vmid) != UNALIGNED:
             diagnosis.missing("sh-mem-config", f"VMID {hqd.vmid}: unaligned accesses of kernels fail")
@@ -346,5 +349,5 @@ class Dispatcher:
             )
         if hqd.get("COMPUTE_PGM_RSRC2", "SCRATCH_EN") and not (dispatch.scratch and dispatch.scratch_wave):
             diagnosis.missing(
-                "dispatch-scratch", f"kernel {dispatch.code:#x} uses scratch memory, and has none"
+                "dispatch-scratch", f"kernel {dispatch.code:#x} uses scratch memory, but has none"
             )

@@ -1,8 +1,8 @@
-"""Doorbells: writes through BAR 2 that tell an engine how far a queue has been filled.
+"""Doorbells: writes through BAR 2 that give an engine the write pointer of a queue.
 
 Each doorbell has 64 bits. The bridge writes dwords, so that a doorbell is rung by its low dword, together
 with the high one as it was written last; a high dword that changes rings again (grade: guess; it matters only
-to queues that have come to 4 Gi).
+to queues whose pointer has reached 4 Gi).
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class Doorbells:
 
     def _ring(self, offset: int, value: int) -> None:
         kind = self._route(offset)
-        self._context.event("doorbells", lambda: f"{offset:#x} = {value:#x} to {kind or 'nobody'}")
+        self._context.event("doorbells", lambda: f"{offset:#x} = {value:#x} to {kind or 'no engine'}")
         interested = [one for one in self._subscribers if one.first <= offset <= one.last]
         routed = [one for one in interested if one.kind == kind]
         for one in routed:
             one.ring(offset, value)
-        # Who waits for this very doorbell has a better claim than who takes all that come.
+        # A subscriber of this one doorbell comes before a subscriber of a range.
         reach = min((one.last - one.first for one in routed), default=SIZE)
         others = [one for one in interested if one.kind in ENGINES and one.kind != kind]
         others = [one for one in others if one.last - one.first < reach]
@@ -107,4 +107,4 @@ class Doorbells:
         for other in sorted(missed):
             self._context.diagnosis.missing(f"nbio-doorbell-route-{other}", where)
         if not routed and not missed:
-            self._context.diagnosis.wrong(f"{where}, which has no use for it")
+            self._context.diagnosis.wrong(f"{where}, where no queue expects it")

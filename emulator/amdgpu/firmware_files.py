@@ -1,7 +1,7 @@
-"""What the model's security processor makes of firmware: files, the blobs in them, the table of contents.
+"""How the model's security processor reads firmware: files, the blobs in them, the table of contents.
 
-A real processor checks a signature. No model can, so this one checks what is left: lengths, the blob's
-own header, what it says that it is, and that it is no garbage. Blobs of `synthetic` carry a digest in place
+A real processor checks a signature. No model can, so this one checks the rest: lengths, the blob's
+own header, its declared kind, and that it is not garbage. Blobs of `synthetic` carry a digest in place
 of the signature, and are checked to the last byte.
 """
 
@@ -19,7 +19,7 @@ from usbgpu.amd.facts.firmware import SIGNATURE, SIGNED_EXTRA, SIGNED_HEADER
 
 
 class FirmwareError(Exception):
-    """Firmware that is not what it should be, in words."""
+    """Firmware that is not as expected, and why."""
 
 
 # -- files ----------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def parse(file: firmware.File, data: bytes) -> dict[str, bytes]:
 def _bins(file: firmware.File, data: bytes, start: int, count: int) -> dict[str, tuple[int, int]]:
     payload = firmware.COMMON.get(data, "ucode_array_offset_bytes")
     if count > len(firmware.PSP_BINS):
-        raise FirmwareError(f"{file.name}: {count} parts")
+        raise FirmwareError(f"{file.name}: {count} parts, at most {len(firmware.PSP_BINS)} are known")
     places = {}
     for index in range(count):
         entry = firmware.PSP_BIN.unpack_from(data, start + index * firmware.PSP_BIN.size)
@@ -112,23 +112,23 @@ def digest(signed: bytes) -> bytes:
 
 
 def length(header: bytes) -> int:
-    """Bytes of a blob, by its header: for the bootloader, whom nobody tells. Raises FirmwareError."""
+    """Bytes of a blob, by its header: for the bootloader, which gets no length. Raises FirmwareError."""
     size = SIGNED_HEADER.get(header, "signed_bytes")
     if not 0 < size < 1 << 24 or SIGNED_HEADER.get(header, "signed") != 1:
-        raise FirmwareError("there is no firmware, its header makes no sense")
+        raise FirmwareError("it is not signed firmware: no valid size and signed flag in its header")
     return size + SIGNED_EXTRA
 
 
 def check(chip: Chip, name: str, blob: bytes) -> None:
     """Check a blob that is to be loaded as `name`. Raises FirmwareError."""
     if len(blob) < SIGNED_EXTRA:
-        raise FirmwareError(f"{len(blob)} bytes are no firmware")
+        raise FirmwareError(f"{len(blob)} bytes are too few for signed firmware")
     if (size := length(blob)) > len(blob):
         raise FirmwareError(f"it is cut short: its header says {size} bytes, {len(blob)} were given")
     found = SIGNED_HEADER.get(blob, "kind") & 0xFFFF
     allowed = {kind(chip, name)}
     if name == "SPL" and chip.versions["MP"] < (14,):
-        allowed.add(firmware.KINDS["KDB"])  # a published driver sends it, and it is taken
+        allowed.add(firmware.KINDS["KDB"])  # a published driver sends it, and it is accepted
     if found not in allowed:
         known = [other for other in firmware.KINDS if kind(chip, other) == found]
         raise FirmwareError(f"it is {known[0] if known else f'of unknown kind {found:#x}'}, not {name}")
@@ -143,7 +143,7 @@ def check(chip: Chip, name: str, blob: bytes) -> None:
         if owner != key(chip):
             raise FirmwareError(f"it is for {owner[8:].decode('latin-1').strip()}, not for {chip.name}")
         if digest(blob[: size - SIGNATURE]) != signature:
-            raise FirmwareError("its signature is wrong: it has been changed on the way")
+            raise FirmwareError("its signature is wrong: it was changed on the way")
 
 
 # -- table of contents ----------------------------------------------------------------------------------

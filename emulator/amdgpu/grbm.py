@@ -1,7 +1,7 @@
 """GRBM, the register bus manager of the graphics block: selection of copies, resets, status.
 
 GRBM_GFX_CNTL chooses the micro engine, pipe, queue and VMID whose copy of a register the driver reads and
-writes. Packets of a queue reach the queue's own copies, whatever it says.
+writes. Packets of a queue always reach the queue's own copies.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Grbm:
         return self._context.registers.get("GC", "GRBM_GFX_CNTL", part)
 
     def _status(self, name: str) -> int:
-        """What the engines say, and what another block has stored there."""
+        """What the engines report, and what another block has stored there."""
         register = self._context.chip.register("GC", name)
         return register.pack(self._context.registers.value("GC", name), **self.busy(name))
 

@@ -86,7 +86,7 @@ class Hdp:
         self._vram.on_read = None
 
     def flush(self, who: str) -> None:
-        """A flush that somebody asked for."""
+        """A flush on request."""
         self._context.event("hdp", lambda: f"flush by {who}, {self.waiting} bytes")
         self.drain()
 

@@ -21,9 +21,9 @@ ME = 1
 """Number of the micro engine that has the compute queues (MEC1), in GRBM_GFX_CNTL and interrupts."""
 PIPES = 4
 QUEUES = 8
-"""Of a pipe. Which of them firmware leaves to others differs from chip to chip; here none."""
+"""Of a pipe. How many of them firmware keeps for itself differs from chip to chip; here none."""
 PACKETS, WAVES = "CPC", "TCP"
-"""Clients of the GC hub that the command processor and the waves are."""
+"""Clients of the GC hub: the command processor's, and that of waves."""
 FETCH = 64
 """Dwords that are fetched at a time (grade: guess)."""
 
@@ -46,7 +46,7 @@ class Stream:
         size: dwords.
         position: the next dword to be read; that of a ring counts on when it wraps.
         end: where it ends: a ring's write pointer, a buffer's size.
-        what: it is, for findings.
+        what: its name in findings.
     """
 
     memory: AddressSpace
@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def left(self) -> int:
-        """Dwords that are there to be read."""
+        """Dwords that can be read."""
         return self.end - self.position
 
     @property
@@ -101,7 +101,7 @@ class Pipeline:
         return bool(self._running)
 
     def begin(self) -> object:
-        """Work starts; what is returned stands for it."""
+        """Work starts; returns a token for it."""
         work = object()
         self._running.add(work)
         self._entries.append(work)
@@ -113,7 +113,7 @@ class Pipeline:
         self._retire()
 
     def after(self, action: Callable[[], None]) -> None:
-        """Call `action` when everything that was started before has ended: now, if that is so."""
+        """Call `action` when everything that was started before has ended: at once, if it has."""
         self._entries.append(action)
         self._retire()
 
@@ -126,11 +126,11 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """Why a queue does not go on.
+    """Why a queue waits.
 
     Attributes:
-        done: whether it may now. Raises PageFault.
-        polls: whether it is asked again and again; else when something of the queue ends.
+        done: whether it may go on. Raises PageFault.
+        polls: whether it is polled; else it is checked when work of the queue ends.
         text: what it waits for.
         since: chip clocks since power-on.
     """
@@ -152,16 +152,16 @@ class Hqd:
 
     Attributes:
         bank: key of its copies of registers.
-        name: for people.
+        name: for messages.
         epoch: changes whenever what was under way is dropped.
         connected: whether its MQD has been loaded.
-        stopped: why it executes no more, until it is reset; "" while it does.
-        hung: whether it is waves that have stopped it.
-        draining: whether it is being taken off its slot: it begins nothing more.
+        stopped: why it executes nothing until it is reset; "" while it does.
+        hung: whether stuck waves have stopped it.
+        draining: whether it is being removed from its slot: it begins nothing more.
         spi_reset: whether SPI_COMPUTE_QUEUE_RESET has killed its waves.
         streams: the ring and, above it, an indirect buffer.
         pipeline: work under way.
-        wait: why it does not go on.
+        wait: why it waits.
         vmid: of the packets that are being executed.
     """
 
@@ -233,7 +233,7 @@ class Hqd:
     # -- life -------------------------------------------------------------------------------------------
 
     def activate(self) -> None:
-        """CP_HQD_ACTIVE has been set: the registers are taken."""
+        """CP_HQD_ACTIVE has been set: the registers take effect."""
         self._clear()
         self.vmid = self.get("CP_HQD_VMID", "VMID")
         size = 2 << self.get("CP_HQD_PQ_CONTROL", "QUEUE_SIZE")
@@ -244,7 +244,7 @@ class Hqd:
         self.streams = [Stream(self.memory, base, size, position, end, "ring")]
 
     def deactivate(self) -> None:
-        """The queue is taken off its slot; what was under way is dropped."""
+        """The queue is removed from its slot; work under way is dropped."""
         self._clear()
         self.set("CP_HQD_ACTIVE", 0)
         self.set("CP_HQD_DEQUEUE_REQUEST", 0)
@@ -270,7 +270,7 @@ class Hqd:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a packet to execute, wait or none."""
+        """Whether there is a packet to execute, even if it has to wait."""
         return bool(self.streams) and not (self.stopped or self.draining) and self.streams[-1].left > 0
 
     @property
@@ -289,8 +289,8 @@ class Hqd:
 
         Args:
             error: the field of CP_HQD_ERROR.
-            what: it was doing.
-            fault: which the hub has told of already.
+            what: the access, in words.
+            fault: which the hub has reported already.
         """
         self._context.diagnosis.wrong(f"{self.name}: {what}: {fault}; the queue stops")
         register = self._context.chip.register("GC", "CP_HQD_ERROR")
@@ -310,7 +310,7 @@ class Hqd:
             self.fault("TC_UTCL1_ERROR", what, fault)
 
     def report(self) -> None:
-        """Tell the read pointer, if a block has been crossed or the ring is empty. Raises PageFault."""
+        """Write the read pointer, if a block has been crossed or the ring is empty. Raises PageFault."""
         stream = self.streams[0]
         self.set("CP_HQD_PQ_RPTR", stream.position % stream.size)
         block = 2 << self.get("CP_HQD_PQ_CONTROL", "RPTR_BLOCK_SIZE")

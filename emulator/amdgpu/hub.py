@@ -5,7 +5,7 @@ An address of VMID 0 within the system aperture is one of the memory controller 
 FB_LOCATION_BASE. Every other address goes through L1, L2 and the page tables of its VMID's context.
 
 Sources: register fields; what the kernel's gfxhub, mmhub and gmc files (Linux 6.12, MIT) write in which
-order. What happens if a step is left out is mostly not published: see the grades.
+order. What happens if a step is missing is mostly not published: see the grades.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def _steps(name: str, prefix: str, mc: str) -> tuple[BootStep, ...]:
             f"{name}-aperture-default",
             f"{mc}SYSTEM_APERTURE_DEFAULT_ADDR_LSB and _MSB: a scratch page",
             "accesses to the system aperture where no memory is",
-            "page 0 of VRAM takes them",
+            "they go to page 0 of VRAM",
             "guess",
         ),
         BootStep(
             f"{name}-fault-default",
             f"{prefix}L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32 and _HI32: a dummy page",
-            "going on after a fault",
+            "continuing after a fault",
             "faulting accesses go to page 0",
             "inferred",
         ),
@@ -79,7 +79,7 @@ def _steps(name: str, prefix: str, mc: str) -> tuple[BootStep, ...]:
             f"{name}-l2-invalidate",
             f"{prefix}L2_CNTL2: INVALIDATE_ALL_L1_TLBS, INVALIDATE_L2_CACHE",
             "the first translations",
-            "L1 and L2 may hold what they woke up with; the model's wake up empty",
+            "L1 and L2 may hold garbage from power-on; the model's start empty",
             "guess",
         ),
         BootStep(
@@ -101,7 +101,7 @@ def _steps(name: str, prefix: str, mc: str) -> tuple[BootStep, ...]:
             f"{name}-identity",
             f"{prefix}L2_CONTEXT1_IDENTITY_APERTURE_LOW_ADDR above _HIGH_ADDR",
             "virtual page 0 of VMIDs other than 0",
-            "it is physical page 0, whatever the page tables say",
+            "it is physical page 0, even if the page tables say otherwise",
             "guess",
         ),
         BootStep(
@@ -172,22 +172,22 @@ class Hub:
 
     @property
     def epoch(self) -> int:
-        """Grows whenever what was translated may not be so any more."""
+        """Grows whenever earlier translations may no longer hold."""
         return self._changes + self._invalidation.epoch
 
     # -- translation ----------------------------------------------------------------------------------------
 
     def translate(self, vmid: int, client: str, address: int, access: Access) -> Translation:
-        """Where an address is, as far as that goes in one piece.
+        """Where an address is, and how far one piece reaches around it.
 
         Args:
             vmid: whose address.
-            client: who asks, one of the facts' GC_CLIENTS or MM_CLIENTS.
+            client: the requester, one of the facts' GC_CLIENTS or MM_CLIENTS.
             address: virtual, or of the memory controller.
-            access: what for.
+            access: READ, WRITE or EXECUTE.
 
         Raises:
-            PageFault: nowhere, or not for that.
+            PageFault: it is not mapped, or not for this access.
         """
         settings = self._current()
         try:
@@ -198,7 +198,7 @@ class Hub:
             found = self._tlb.find(vmid, address) or self._fill(settings, vmid, address)
             self.check(vmid, client, found)
             if not found.allows(access):
-                raise WalkError(access, f"the page's entry does not allow to {access.lower()}")
+                raise WalkError(access, f"the page's entry does not allow {access.lower()} access")
             return found
         except WalkError as error:
             return Translation(self.faults.report(vmid, client, address, access, error), dummy=True)
@@ -311,8 +311,8 @@ class Hub:
                 other = page.start + (place - index) * step
                 self.context.diagnosis.wrong(
                     f"{self.block}: the fragment field of the entry of {page.start:#x} says that {start:#x} "
-                    f"to {end:#x} is mapped in one piece, and L1 believes it, but the entry of {other:#x} is "
-                    f"{found:#x}"
+                    f"to {end:#x} is mapped in one piece, and L1 relies on it; but the entry of {other:#x} "
+                    f"is {found:#x}"
                 )
                 return
 
@@ -391,7 +391,7 @@ class Hub:
         if not settings.caching:
             missing(f"{name}-l2-cache", f"{where}, and every walk reads all its tables from memory")
         if not self._invalidation.complete:
-            missing(f"{name}-l2-invalidate", f"{where} with whatever its caches woke up with")
+            missing(f"{name}-l2-invalidate", f"{where} with the contents of its caches at power-on")
         identity = f"{vm}L2_CONTEXT1_IDENTITY_APERTURE_LOW_ADDR_LO32"
         if settings.identity[0] < settings.identity[1] and not written(identity):
             missing(f"{name}-identity", f"{where}, and page 0 of VMIDs other than 0 is physical page 0")

@@ -1,8 +1,8 @@
 """What a VM hub does about an address that it refuses: status registers, an interrupt, the dummy page.
 
 The first fault stays in the status registers until they are cleared; later ones only set MORE_FAULTS. What
-the status says for a fault is as in kernel logs that users published, for the commonest; see
-`usbgpu.amd.facts.pages` for the rest.
+the status says for a fault is as in kernel logs that users published, for the most common faults; for
+the rest see `usbgpu.amd.facts.pages`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Faults:
         block: GC or MMHUB.
 
     Attributes:
-        interrupts: who is told; the card sets it.
+        interrupts: where interrupts go; the card sets it.
     """
 
     def __init__(self, context: Context, block: str) -> None:
@@ -43,30 +43,30 @@ class Faults:
 
         Args:
             vmid: whose.
-            client: who asked.
+            client: the requester.
             address: virtual.
             access: READ, WRITE or EXECUTE.
             error: why.
 
         Returns:
-            The dummy page, if faults of this kind go on with that.
+            The dummy page, if this kind of access continues there after a fault.
 
         Raises:
-            PageFault: they do not.
+            PageFault: it does not.
         """
         write = access == "WRITE"
         self._record(vmid, client, address, access, error)
         number = address >> pages.PAGE_SHIFT
-        told = self._enabled(vmid, client, error, "INTERRUPT")
+        interrupt = self._enabled(vmid, client, error, "INTERRUPT")
         retry = self._context.registers.get(
             self._block, f"{self._prefix}CONTEXT{vmid}_CNTL", "RETRY_PERMISSION_OR_INVALID_PAGE_FAULT"
         )
         go_on = not retry and self._enabled(vmid, client, error, "DEFAULT")
         page = self._dummy(address) if go_on else None
-        outcome = f"{'an' if told else 'no'} interrupt"
+        outcome = f"{'an' if interrupt else 'no'} interrupt"
         if retry:
             outcome += (
-                ", and the access waits for ever: the context asks for retries, which nobody answers here"
+                ", and the access waits without end: CONTEXTn_CNTL asks for retries, which are not modelled"
             )
         if page is not None:
             outcome += f", and the dummy page at {'PCIe ' * page.system}{page.target:#x} instead"
@@ -74,7 +74,7 @@ class Faults:
             f"page fault in {self._block}, VMID {vmid}: {access.lower()} of {address:#x} by {client}: "
             f"{error.reason}; {outcome}"
         )
-        if told and self.interrupts is not None:
+        if interrupt and self.interrupts is not None:
             name = "GFX" if self._block == "GC" else "VMC"
             second = number >> 32 & 0xF | write * interrupt_facts.FAULT_WRITE
             second |= retry * interrupt_facts.FAULT_RETRY
@@ -117,8 +117,8 @@ class Faults:
         registers.set(self._block, f"{self._prefix}L2_PROTECTION_FAULT_ADDR_HI32", number >> 32 & 0xF)
 
     def _enabled(self, vmid: int, client: str, error: WalkError, what: str) -> bool:
-        """Whether the context, and the hub, want that at such a fault. A context that is not enabled wants
-        nothing (guess).
+        """Whether the context, and the hub, enable that for such a fault. A disabled context enables nothing
+        (guess).
         """
         name = f"{self._prefix}CONTEXT{vmid}_CNTL"
         registers = self._context.registers

@@ -1,7 +1,7 @@
-"""How a VM hub is told to forget: its invalidation engines, with their ranges and semaphores.
+"""How the translations of a VM hub are invalidated: its engines, with their ranges and semaphores.
 
-A request forgets what its flags name, for its VMIDs and the engine's address range; that takes a moment, and
-is acknowledged then. The MM hub's page entries are in a part of its L2 that only
+A request drops what its flags name, for its VMIDs and the engine's address range, and is acknowledged a
+moment later. The MM hub's page entries are in a part of its L2 that only
 MMVM_L2_BANK_SELECT_RESERVED_CID2 clears: why the kernel writes that bit after each request is not published,
 so this is a guess.
 """

@@ -46,8 +46,8 @@ class HubMemory:
             execute: whether code is to be fetched from it.
 
         Raises:
-            PageFault: none does, and faults do not go on with the dummy page; status registers and interrupt
-                ring have been told.
+            PageFault: none does, and the dummy page does not replace it; status registers and interrupt ring
+                have the fault.
         """
         return self._find(address, "WRITE" if write else "EXECUTE" if execute else "READ")
 
@@ -110,6 +110,6 @@ class HubMemory:
 
     def _refused(self, what: str, outcome: str) -> None:
         self._hub.context.diagnosis.wrong(
-            f"{self._client} {what}, an unsupported request (nothing is there, or the card is no bus "
-            f"master): {outcome}"
+            f"{self._client} {what}, an unsupported request (nothing answers there, or bus mastering "
+            f"is off): {outcome}"
         )

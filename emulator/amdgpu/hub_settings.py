@@ -1,4 +1,4 @@
-"""What the registers of a VM hub say: power-on values, and their meaning taken apart.
+"""What the registers of a VM hub say: power-on values, and their meaning.
 
 Power-on values are those of `gc_11_0_0_default.h` (Linux 6.12, MIT); for the MM hub and gfx12 inferred from
 it, where `mmhub_v3_0.c` and `mmhub_v4_1_0.c` do not name them; but for where VRAM is, which the card's own
@@ -28,7 +28,7 @@ inferred from older headers, which call the values PA_ONLY, USE_SYS_MAP, IN_SYS 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the registers say, taken apart.
+    """What the registers say, decoded.
 
     Attributes:
         mode: SYSTEM_ACCESS_MODE; PHYSICAL_ONLY while L1 is off.

@@ -1,7 +1,7 @@
 """IH, the interrupt handler: it puts an entry for each interrupt into one of two rings in memory.
 
 Everything goes to ring 0 but for what IH_RING1_CLIENT_CFG diverts to ring 1. Behind the bridge there is no
-MSI, so nobody is woken: the host looks at IH_RB_WPTR. Formats: `usbgpu.amd.facts.interrupts`; what the kernel
+MSI, so nothing wakes the host: it polls IH_RB_WPTR. Formats: `usbgpu.amd.facts.interrupts`; what the kernel
 writes in which order: `ih_v6_0.c`.
 """
 
@@ -59,7 +59,7 @@ STEPS: tuple[BootStep, ...] = (
 
 @dataclass(slots=True)
 class _Ring:
-    """Of the registers, the suffix; and what IH keeps of the pointers, in bytes."""
+    """The suffix of a ring's registers, and IH's own pointers, in bytes."""
 
     suffix: str
     write: int = 0
@@ -156,20 +156,24 @@ class InterruptHandler:
     # -- rings ----------------------------------------------------------------------------------------------
 
     def _room(self, ring: _Ring, text: str) -> bool:
-        """Whether there is, or nobody minds that there is not."""
+        """Whether an entry fits, or may overwrite the oldest one."""
         size = self._size(ring)
         if size < 2 * facts.ENTRY:
             step = "ih-ring1" if ring.suffix else "ih-ring"
-            self._context.diagnosis.missing(step, f"{text} is lost, there is no room in a ring of RB_SIZE 0")
+            self._context.diagnosis.missing(step, f"{text} is lost, a ring of RB_SIZE 0 has no room")
             return False
         if (ring.write + facts.ENTRY) % size != ring.read:
             return True
         if self._field(ring, "WPTR_OVERFLOW_ENABLE"):
             ring.overflowed = True
-            self._context.diagnosis.wrong("an interrupt ring is full: the oldest entries are overwritten")
+            self._context.diagnosis.wrong(
+                "an interrupt ring is full: the oldest entries are overwritten; advance its read pointer"
+            )
             return True
         if ring.suffix:
-            self._context.diagnosis.wrong("interrupt ring 1 is full: new entries are dropped")
+            self._context.diagnosis.wrong(
+                "interrupt ring 1 is full: new entries are dropped; advance IH_RB_RPTR_RING1"
+            )
         else:
             self._context.diagnosis.missing("ih-overflow", "the interrupt ring is full: entries are dropped")
         return False
@@ -207,7 +211,7 @@ class InterruptHandler:
             ring.overflowed = False  # by the change from 0 to 1
 
     def _set_read(self, ring: _Ring, value: int) -> None:
-        """Ignored if IH has been told to expect a doorbell instead (grade: guess)."""
+        """Ignored if IH is set to expect a doorbell instead (grade: guess)."""
         if not self._by_doorbell(ring):
             ring.read = value & 0x3_FFFC
 

@@ -52,7 +52,7 @@ class Listed:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Instructions by class, as they stand in the code."""
+        """Instructions by class, as they occur in the code."""
         found: dict[str, int] = {}
         for line in self.lines:
             found[line.kind] = found.get(line.kind, 0) + 1
@@ -74,7 +74,7 @@ def kernels(code: CodeObject, only: str | None = None) -> list[Listed]:
     Raises:
         Unsupported: it is for another generation.
         InvalidInput: it has no such kernel, or its code cannot be decoded.
-        EnvironmentMissing: libLLVM is not there.
+        EnvironmentMissing: libLLVM is not installed.
     """
     generation = _TARGETS.get(code.chip[:5])
     if generation is None:
@@ -150,7 +150,7 @@ def as_data(listed: Listed) -> dict[str, Any]:
 
 
 def as_text(listed: Listed) -> str:
-    """A kernel for people."""
+    """A kernel as text."""
     kernel = listed.kernel
     parts = [f"kernel {kernel.name}, entry {kernel.entry:#x}"]
     for name, value, what in descriptor(kernel):

@@ -74,8 +74,8 @@ class Mec:
     Args:
         context: of the card.
         grbm: which selects pipes.
-        require: whether an engine has its firmware and autoload has started it; tells the diagnosis of a
-            symptom and of what is missing, if not (`Rlc.require`).
+        require: whether an engine has its firmware and autoload has started it; if not, it
+            reports a symptom and what is missing to the diagnosis (`Rlc.require`).
         up: called with the number of a pipe that has come up.
     """
 
@@ -105,7 +105,7 @@ class Mec:
         return self._booted[pipe]
 
     def require(self, pipe: int, symptom: str) -> bool:
-        """The same; if it does not run, the diagnosis hears of the symptom and of what it comes from."""
+        """The same; if it does not run, the symptom and its cause become a finding."""
         if self.running(pipe):
             return True
         if not self._supported(symptom):
@@ -132,7 +132,7 @@ class Mec:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _supported(self, symptom: str) -> bool:
-        """Whether what the MEC needs besides its own start is there; if not, the diagnosis hears of it."""
+        """Whether what the MEC needs besides its own start is there; if not, that becomes a finding."""
         engines = [*(name.lower() for name in self._front), "mec"]
         if not all(self._require(name, symptom) for name in engines):
             return False
@@ -148,7 +148,10 @@ class Mec:
         if taken is None:
             diagnosis.missing("mec-reset", symptom)
         elif taken:
-            diagnosis.wrong(f"{symptom}: pipe {pipe} was started at {taken << 2:#x}", "mec-start-address")
+            diagnosis.wrong(
+                f"{symptom}: pipe {pipe} was started at {taken << 2:#x}, not {START << 2:#x}",
+                "mec-start-address",
+            )
         elif self._start(pipe):
             diagnosis.wrong(f"{symptom}: pipe {pipe} was reset before it had a start address", "mec-reset")
         elif self._pair("CP_MEC_RS64_PRGRM_CNTR_START", (0, 0)):
@@ -180,7 +183,7 @@ class Mec:
         return bool(register.get(value, f"MEC_PIPE{pipe}_ACTIVE")) and not held
 
     def _settle(self, pipe: int, wanted: bool) -> None:
-        """A pipe comes up after a while, or stands still at once."""
+        """A pipe comes up after a while, or stops at once."""
         if wanted and self._booted[pipe]:
             return
         self._epochs[pipe] += 1

@@ -116,7 +116,7 @@ class Nbio:
         return 0
 
     def _engine_flush(self, value: int) -> int:
-        """Engines ask by bits, and wait until DONE has them."""
+        """Engines request by bits, and wait until DONE has them."""
         self._hdp.flush("engine")
         self._context.registers.set("NBIO", "BIF_BX_PF0_GPU_HDP_FLUSH_DONE", value)
         return 0

@@ -1,7 +1,7 @@
 """The packet processor of a compute queue (PM4).
 
-Executes one packet at a time; layouts are those of `usbgpu.amd.facts.pm4`. What it does not know, and what is
-malformed, stops the queue with an interrupt of the command processor, as on silicon (grade of the details:
+Executes one packet at a time; layouts are those of `usbgpu.amd.facts.pm4`. What is unknown or
+malformed stops the queue with an interrupt of the command processor, as on silicon (grade of the details:
 guess). Interrupts are not masked by CP_ME1_PIPEn_INT_CNTL, which is not modelled. Not modelled either:
 predication, semaphores, atomics, preemption.
 """
@@ -62,7 +62,7 @@ class Refused(Exception):
 
 
 class _EopFault(Exception):
-    """The buffer for ends of pipe is not there."""
+    """The end-of-pipe buffer is not mapped."""
 
     def __init__(self, fault: PageFault) -> None:
         super().__init__(str(fault))
@@ -151,13 +151,13 @@ class Processor:
         """The next packet, consumed; None if it is not all there yet."""
         header = stream.word()
         if pm4.kind(header) not in (pm4.TYPE_2, pm4.TYPE_3):
-            raise Refused(f"{header:#010x} is no header of a packet (type {pm4.kind(header)})")
+            raise Refused(f"{header:#010x} is not a packet header (type {pm4.kind(header)})")
         padding = pm4.kind(header) == pm4.TYPE_2
         packet = pm4.PACKETS["NOP"] if padding else self._packet(pm4.opcode(header))
         size = pm4.body_size(header)
         least = packet.size + (packet.data and packet.name != "NOP")
         if size < least or (size > least and not packet.data):
-            raise Refused(f"{packet.name} with a body of {size} dwords instead of {least}")
+            raise Refused(f"{packet.name} has a body of {size} dwords, needs {least}")
         if stream.left <= size:
             self._cut(hqd, stream, header, size)
             return None, []
@@ -170,13 +170,13 @@ class Processor:
         packet = pm4.BY_OPCODE.get(opcode)
         if packet is None:
             name = pm4.NOT_MODELLED.get(opcode)
-            reason = f"the model has no {name}" if name else "there is no such packet"
+            reason = f"{name} is not modelled" if name else "there is no such packet"
             raise Refused(f"opcode {opcode:#x}: {reason}")
         return packet
 
     def _cut(self, hqd: Hqd, stream: Stream, header: int, size: int) -> None:
-        """A packet goes beyond what there is: the queue waits for the rest of it."""
-        text = f"a packet of {size + 1} dwords ({header:#010x}), of which there are {stream.left}"
+        """A packet is incomplete: the queue waits for the rest of it."""
+        text = f"a packet of {size + 1} dwords ({header:#010x}), of which {stream.left} are there"
         if len(hqd.streams) > 1:
             raise Refused(f"the {stream.what} ends within {text}")
         self._context.diagnosis.wrong(
@@ -203,9 +203,7 @@ class Processor:
         known = self._context.chip.by_address.get(index)
         name = f"{known[0]}:{known[1].name}" if known else f"{index:#x}"
         if not self._context.registers.modelled(index):
-            raise Refused(
-                f"register {name}: {'the model has no such one' if known else 'nothing is known of it'}"
-            )
+            raise Refused(f"register {name} {'is not modelled' if known else 'is unknown'}")
         if known and known[1].name.startswith("COMPUTE_"):
             return known[1].name
         if hqd.vmid and index not in pm4.UCONFIG_REGISTERS and not hqd.get("CP_HQD_PQ_CONTROL", "PRIV_STATE"):
@@ -259,7 +257,7 @@ class Processor:
     def _event_write(self, hqd: Hqd, parts: Parts, data: Sequence[int]) -> None:
         event = parts["EVENT_TYPE"]
         if event in _TIMESTAMP_EVENTS or event not in pm4.EVENTS.values():
-            name = _TIMESTAMP_EVENTS.get(event, "which compute has not")
+            name = _TIMESTAMP_EVENTS.get(event, "which compute queues do not have")
             raise Refused(f"EVENT_WRITE of event {event:#x}, {name}")
         if event == pm4.EVENTS["CS_PARTIAL_FLUSH"] and hqd.pipeline.busy:
             pipeline = hqd.pipeline
@@ -294,7 +292,7 @@ class Processor:
         hqd.pipeline.after(lambda: hqd.later(EOP_CLOCKS, write, "RELEASE_MEM"))
 
     def _check_end_of_pipe(self, hqd: Hqd) -> None:
-        """Ends of pipe go through a buffer in memory. Raises _EopFault if it is not there."""
+        """Ends of pipe go through a buffer in memory. Raises _EopFault if it is not mapped."""
         base = hqd.pair("CP_HQD_EOP_BASE_ADDR", "CP_HQD_EOP_BASE_ADDR_HI") << 8
         if not base:
             self._context.diagnosis.missing("hqd-eop", f"{hqd.name} writes its events to address 0")
@@ -419,7 +417,7 @@ class Processor:
 
     def _select(self, what: str, names: Mapping[int, str], number: int) -> str:
         if number not in names:
-            raise Refused(f"{what} = {number}: the model has no such thing")
+            raise Refused(f"{what} = {number} is not modelled")
         return names[number]
 
 

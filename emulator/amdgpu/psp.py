@@ -1,6 +1,6 @@
 """The security processor (MP0): bootloader, secure OS, command ring.
 
-After power-on a bootloader takes signed components, one after the other, until the secure OS (sOS) lives.
+After power-on a bootloader takes signed components, one after the other, until the secure OS (sOS) runs.
 That takes commands through a ring in memory, and with them the firmware of every other block. All memory is
 seen through the MM hub as VMID 0. Registers, commands and structures: `usbgpu.amd.facts.psp`; blobs:
 `firmware_files`.
@@ -8,7 +8,7 @@ seen through the MM hub as VMID 0. Registers, commands and structures: `usbgpu.a
 What happens after a mistake is not published (grade: guess): the bootloader of MP0 13.x does not
 become ready again, that of 14.x becomes ready with an error in bits 7:0; the ring stops at a frame that it
 cannot read, and answers all other mistakes with a status. Memory is read when a step ends, so that a driver
-that reuses a buffer too early is found out.
+that reuses a buffer too early is noticed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPONENT_CLOCKS = clocks(500e-6)
 CLOCKS_PER_KIB = clocks(1e-6)
 """Copying and checking 1 KiB of firmware."""
 SOS_CLOCKS = clocks(10e-3)
-"""From the sOS's loading until it lives."""
+"""From the sOS's loading until it runs."""
 CONTROL_CLOCKS = clocks(1e-3)
 """A control command."""
 COMMAND_CLOCKS = clocks(50e-6)
@@ -41,7 +41,7 @@ TMR_OTHERS = 0x90_0000
 """Bytes of the TMR that are not in the table of contents (grade: guess): with them the published table of
 gfx1100 needs the maximum that drivers reserve."""
 LARGEST_BLOB = 0x10_0000
-"""Bytes that the bootloader takes: what Linux has room for."""
+"""Bytes that the bootloader takes: the size of Linux's buffer."""
 
 COMPONENTS = {
     13: ("KDB", "SPL", "SYS_DRV", "SOS"),
@@ -72,7 +72,7 @@ STEPS: tuple[BootStep, ...] = (
         "psp-msg1",
         "C2PMSG_36: where the blob is, in MiB, before each command of the bootloader",
         "every component",
-        "the bootloader takes what is at address 0 for firmware, and refuses it",
+        "the bootloader reads firmware from address 0, and refuses it",
         "inferred",
     ),
     BootStep(
@@ -105,11 +105,11 @@ class Psp:
     Args:
         context: of the card.
         memory: VMID 0 of the MM hub.
-        autoload: told to start the other blocks, with the names of the firmware that has been loaded.
-        mode1_reset: told that the driver wants one.
+        autoload: called to start the other blocks, with the names of the firmware that has been loaded.
+        mode1_reset: called when the driver requests one.
 
     Attributes:
-        alive: whether the sOS is.
+        alive: whether the sOS runs.
         tmr: address and bytes of the trusted memory region, None if there is none. That of 14.0.2 and 14.0.3,
             which is there from the start, has address 0: where it is has no consequence.
     """
@@ -134,7 +134,7 @@ class Psp:
         self._components: set[str] = set()
         self._loaded: set[str] = set()
         self._msg1 = False
-        self._toc: int | None = None  # bytes of TMR that it asks for
+        self._toc: int | None = None  # bytes of TMR that it needs
         self._ring: tuple[int, int] | None = None  # address, dwords
         self._rptr = 0
         self._working = False
@@ -159,7 +159,7 @@ class Psp:
 
     def _bootloader(self, value: int) -> int:
         if self.alive:
-            self._wrong(f"bootloader command {value:#x}: the sOS is alive, nobody takes it")
+            self._wrong(f"bootloader command {value:#x}: ignored, the sOS is alive")
             return self._value(35)
         if not self._value(35) & READY:
             self._wrong(f"bootloader command {value:#x} while it is not ready (C2PMSG_35 bit 31): ignored")
@@ -172,7 +172,7 @@ class Psp:
         order = COMPONENTS[self._major]
         try:
             if name is None or name not in order + OPTIONAL[self._major]:
-                raise FirmwareError("it knows no such component")
+                raise FirmwareError("the component is unknown")
             before = order[: order.index(name)] if name in order else order[:3]
             for other in before:
                 if other not in self._components:
@@ -199,7 +199,7 @@ class Psp:
         header = self._read(address, SIGNED_EXTRA)
         size = firmware_files.length(header)
         if size > LARGEST_BLOB:
-            raise FirmwareError(f"{size} bytes do not fit its buffer")
+            raise FirmwareError(f"{size} bytes do not fit the bootloader's buffer")
         blob = self._read(address, size)
         firmware_files.check(self._context.chip, name, blob)
         return blob
@@ -249,7 +249,7 @@ class Psp:
             return STATUS["BAD_STATE"] & 0xFFFF
         if not size or size % facts.FRAME.size or address % facts.FIRMWARE_ALIGNMENT:
             self._wrong(
-                f"a PSP ring at {address:#x} with {size:#x} bytes: aligned to 4 KiB, whole frames, please"
+                f"a PSP ring at {address:#x} with {size:#x} bytes: align it to 4 KiB, and give whole frames"
             )
             return STATUS["BAD_PARAMETERS"] & 0xFFFF
         self._ring = (address, size // 4)
@@ -264,12 +264,12 @@ class Psp:
         if not self._ring:
             step = "psp-ring" if self.alive else "psp-sos"
             self._context.diagnosis.missing(
-                step, f"PSP ring write pointer {value:#x}: nobody takes the command"
+                step, f"PSP ring write pointer {value:#x}: the command is not taken"
             )
             return value
         if value % (facts.FRAME.size // 4) or value >= self._ring[1]:
             self._wrong(
-                f"PSP ring write pointer {value:#x}: it counts dwords, in frames of 16, within the ring"
+                f"PSP ring write pointer {value:#x}: it must be a multiple of 16 dwords within the ring"
             )
             return self._value(67)
         if not self._working and value != self._rptr:
@@ -291,7 +291,7 @@ class Psp:
             buffer = self._read(place, facts.COMMAND_BUFFER.size)
         except FirmwareError as error:
             self._wrong(f"the PSP ring stops at frame {self._rptr // 16}: {error}")
-            return  # stays at work for ever
+            return  # stays busy
         self._rptr = (self._rptr + facts.FRAME.size // 4) % dwords
         response, size = self._execute(buffer)
 
@@ -300,7 +300,7 @@ class Psp:
                 self._write(place + facts.COMMAND_BUFFER.offset("resp"), facts.RESPONSE.pack(**response))
                 self._write(fence, frame["fence_value"].to_bytes(4, "little"))
             except FirmwareError as error:
-                self._wrong(f"a PSP command is done, but nobody hears of it: {error}")
+                self._wrong(f"a PSP command is done, but its response cannot be written: {error}")
             self._next()
 
         self._context.link.schedule(_clocks(size) + COMMAND_CLOCKS, finish)
@@ -327,7 +327,7 @@ class Psp:
         else:
             known = command in facts.COMMANDS
             response = self._refused(
-                command, "NOT_SUPPORTED" if known else "UNKNOWN_COMMAND", "the model has none"
+                command, "NOT_SUPPORTED" if known else "UNKNOWN_COMMAND", "it is not modelled"
             )
         status = response["status"]
         self._context.event("psp", lambda: f"{command} {size} bytes: status {status:#x}")
@@ -353,12 +353,14 @@ class Psp:
     def _setup_tmr(self, command: dict[str, int]) -> dict[str, int]:
         address, size = command["buf_phy_addr_hi"] << 32 | command["buf_phy_addr_lo"], command["buf_size"]
         if self._context.chip.versions["MP"] in facts.BOOT_TIME_TMR:
-            return self._refused("SETUP_TMR", "BAD_STATE", "this chip has had one since it was powered on")
+            return self._refused(
+                "SETUP_TMR", "BAD_STATE", "this chip sets up its TMR at power-on: leave the command out"
+            )
         if self._toc is None:
             self._context.diagnosis.missing("psp-toc", "the PSP refuses SETUP_TMR")
             return {"status": STATUS["BAD_STATE"]}
         if address % facts.TMR_ALIGNMENT or size < self._toc:
-            why = f"{size:#x} bytes at {address:#x}; it takes {self._toc:#x}, aligned to 1 MiB"
+            why = f"{size:#x} bytes at {address:#x}; it needs {self._toc:#x}, aligned to 1 MiB"
             return self._refused("SETUP_TMR", "BAD_PARAMETERS", why)
         at = address
         try:
@@ -397,7 +399,7 @@ class Psp:
     def _firmware(self, what: str, kind: str | None, address: int, size: int) -> bytes | dict[str, int]:
         """A checked blob (if its kind is known), or the response that says why not."""
         if address % facts.FIRMWARE_ALIGNMENT or not 0 < size <= facts.TMR_MAXIMUM:
-            why = f"{size:#x} bytes at {address:#x}; addresses are multiples of 4 KiB"
+            why = f"{size:#x} bytes at {address:#x}; addresses must be multiples of 4 KiB"
             return self._refused(what, "BAD_PARAMETERS", why)
         try:
             blob = self._read(address, size)

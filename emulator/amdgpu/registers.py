@@ -1,8 +1,8 @@
 """The registers of the card: which block answers for which, by dword index.
 
 A block claims the registers that it models: as plain storage, with a reaction to a write, with a value made
-at a read, or banked, so that a selector chooses one of several copies. What nobody claims is refused by name:
-writes vanish, reads are 0, and the diagnosis says so. Names and fields are those of `usbgpu.amd.facts`.
+at a read, or banked, so that a selector chooses one of several copies. Others are refused by name: writes
+vanish, reads are 0, and the diagnosis says so. Names and fields are those of `usbgpu.amd.facts`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RegisterFile:
 
     Args:
         chip: whose.
-        diagnosis: told of registers that nobody models.
+        diagnosis: collects accesses of unmodelled registers.
 
     Attributes:
         observers: called with ("read" or "write", block, register, value) after each access of the driver.
@@ -73,7 +73,7 @@ class RegisterFile:
         self._claim(block, name).on_read = value
 
     def reserve(self, block: str, segment: int, offset: int) -> None:
-        """Claim a gap between registers that drivers write all the same: writes vanish, reads are 0."""
+        """Claim a gap between registers that drivers write anyway: writes vanish, reads are 0."""
         register = DwordRegister(f"RESERVED_{offset:#x}", offset, segment)
         cell = _Cell(block, register, on_write=lambda value: 0)
         self._cells.setdefault(BASES[block][segment] + offset, cell)
@@ -145,6 +145,6 @@ class RegisterFile:
     def _unknown(self, what: str, index: int) -> None:
         known = self.chip.by_address.get(index)
         if known:
-            self._diagnosis.wrong(f"{what} {known[0]}:{known[1].name}: the model has no such register")
+            self._diagnosis.wrong(f"{what} {known[0]}:{known[1].name}: the register is not modelled")
         else:
-            self._diagnosis.wrong(f"{what} register {index:#x}: nothing is known of it")
+            self._diagnosis.wrong(f"{what} register {index:#x}: it is unknown")

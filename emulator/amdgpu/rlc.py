@@ -1,8 +1,8 @@
 """The run list controller (RLC): starts the engines of the graphics block, and keeps their clocks.
 
-When the security processor is told AUTOLOAD_RLC, the IMU powers the graphics block up and the RLC copies each
-engine's firmware out of the TMR. Before that no engine does anything. If one firmware of those that it needs
-is missing, it never gets done (grade: guess).
+When the security processor gets AUTOLOAD_RLC, the IMU powers the graphics block up and the RLC copies each
+engine's firmware out of the TMR. Before that no engine does anything. If one firmware that it needs is
+missing, it never completes (grade: guess).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REQUIRED: Mapping[int, tuple[str, ...]] = {
     11: (*_ALL, "SDMA_UCODE_TH1", "RLC_P", "RLC_V"),
     12: (*_ALL, "RS64_PFP", "RS64_PFP_P0_STACK", "RS64_ME", "RS64_ME_P0_STACK"),
 }
-"""Firmware without which autoload does not get done, by generation: what a published driver loads. Each
+"""Firmware without which autoload does not complete, by generation: what a published driver loads. Each
 pipe of the MEC beyond the first needs its own stack too."""
 
 
@@ -126,7 +126,7 @@ class Rlc:
     def autoload(self, loaded: Collection[str]) -> None:
         """Start the engines; `loaded` is the firmware in the TMR."""
         if self._started:
-            self._context.diagnosis.wrong("AUTOLOAD_RLC a second time: nothing happens")
+            self._context.diagnosis.wrong("AUTOLOAD_RLC is sent a second time: ignored")
             return
         self._started = True
         self._loaded = loaded
@@ -134,19 +134,21 @@ class Rlc:
         lacking = [name for name in REQUIRED[self._context.chip.generation] if name not in loaded]
         for name in lacking:
             self._context.diagnosis.missing(
-                firmware_step(name), "RLC autoload does not get done, no engine starts"
+                firmware_step(name), "RLC autoload does not complete, no engine starts"
             )
         if not lacking:
             self._context.link.schedule(AUTOLOAD_CLOCKS, self._done)
 
     def require(self, engine: str, symptom: str) -> bool:
-        """Whether an engine runs; if not, the diagnosis hears of the symptom and of what it comes from."""
+        """Whether an engine runs; if not, the symptom and its cause become a finding."""
         if self.running(engine):
             return True
         lacking = [name for name in ENGINES[engine] if self._started and name not in self._loaded]
         step = firmware_step(lacking[0]) if lacking else "rlc-autoload"
         if self._started and not self.complete and not lacking:
-            self._context.diagnosis.wrong(f"{symptom}: RLC autoload is not done (BOOTLOAD_COMPLETE)", step)
+            self._context.diagnosis.wrong(
+                f"{symptom}: RLC autoload is not complete (BOOTLOAD_COMPLETE is 0)", step
+            )
         else:
             self._context.diagnosis.missing(step, symptom)
         return False
@@ -184,9 +186,7 @@ class Rlc:
     def _gating(self, name: str) -> Callable[[int], None]:
         def write(value: int) -> None:
             if not self._enabled():
-                self._context.diagnosis.missing(
-                    "rlc-autoload", f"{name} is written, and there is no RLC to take it"
-                )
+                self._context.diagnosis.missing("rlc-autoload", f"{name} is written before the RLC runs")
             elif not self.safe_mode:
                 self._context.diagnosis.missing(
                     "rlc-safe-mode", f"{name} changes while engines may be running"

@@ -17,7 +17,7 @@ CLASSES = ("valu", "salu", "smem", "vmem", "lds", "wmma", "branch", "other")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A dispatch that has come to its end, or to a fault.
+    """A dispatch that has ended or faulted.
 
     Attributes:
         dispatch: what was asked for.
@@ -25,8 +25,8 @@ class Record:
         start: chip clocks since power-on when it began.
         end: when its results were in memory.
         queue: whose it was, such as `pipe 0 queue 0`.
-        name: of the kernel, if whoever launched it knows.
-        code: its first bytes, which tell it from others that were loaded to the same place.
+        name: of the kernel, if known.
+        code: its first bytes, which distinguish it from others at the same address.
     """
 
     dispatch: Dispatch
@@ -71,14 +71,14 @@ class Score:
 
 
 LATEST = 4096
-"""Dispatches that are kept one by one: enough for inferences, and no program fills memory in days."""
+"""Dispatches that are kept one by one: enough for inferences, and a long run does not fill memory."""
 
 
 class Scoreboard:
     """Adds up dispatches by the address and the hash of their code.
 
     Attributes:
-        names: of kernels by the address of their code; whoever loads code may fill it.
+        names: of kernels by the address of their code; loaders of code may fill it.
         records: the latest dispatches, in the order in which they ended.
         observers: get every record as it comes in.
     """
@@ -156,7 +156,7 @@ class Scoreboard:
         return {"kernels": kernels, "total": total}
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str | int | float | None, ...]]]:
-        """Headers and rows of a table for people, with a row of sums."""
+        """Headers and rows of a text table, with a row of sums."""
         scores = self.scores()
         kinds = [kind for kind in CLASSES if any(score.instructions.get(kind) for score in scores)]
         headers = ("kernel", "launches", "waves", *kinds, "read", "written", "virtual us")

@@ -89,15 +89,15 @@ STEPS: tuple[BootStep, ...] = (
     BootStep(
         "sdma-watchdog",
         "SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT, in 100 ms",
-        "being told of a queue that waits for ever",
-        "no interrupt is posted for a POLL_REGMEM that never comes true",
+        "detecting a queue that waits without end",
+        "no interrupt is posted for a POLL_REGMEM that is never met",
         "inferred",
     ),
     BootStep(
         "sdma-utcl1",
         "SDMA0_UTCL1_CNTL: RESP_MODE = 3, REDO_DELAY = 9",
         "SDMA's own report of page faults",
-        "a page that is not mapped is asked for again and again; SDMA_PAGE_FAULT is never posted",
+        "a page that is not mapped is requested again and again; SDMA_PAGE_FAULT is never posted",
         "guess",
     ),
 )
@@ -111,7 +111,7 @@ class SdmaEngine:
         memory: the address space of a VMID, through the GC hub.
         interrupts: the interrupt handler.
         doorbells: the way from BAR 2.
-        require: whether an engine's firmware runs; if not, it tells the diagnosis of the symptom
+        require: whether an engine's firmware runs; if not, it reports the symptom to the diagnosis
             (`Rlc.require`).
         cost: the model of times.
 
@@ -176,7 +176,7 @@ class SdmaEngine:
     # -- for queues -------------------------------------------------------------------------------------
 
     def ready(self, *, report: bool) -> bool:
-        """Whether packets are executed; if not, the diagnosis may hear why."""
+        """Whether packets are executed; `report`: if not, the reason becomes a finding."""
         if not self._has_started:
             symptom = "the doorbell of an SDMA queue has no effect"
             self._has_started = self._require("sdma", symptom)
@@ -189,18 +189,18 @@ class SdmaEngine:
         return not self._frozen
 
     def stick(self) -> None:
-        """No queue goes on before a reset."""
+        """No queue continues before a reset."""
         self._stuck = True
 
     def claim(self, queue: Queue) -> None:
-        """Have it known which doorbell a queue listens to."""
+        """Note the doorbell that a queue listens to."""
         offset = queue.doorbell
         if queue.enabled and offset is not None and offset not in self._claimed:
             self._claimed.add(offset)
             self._doorbells.subscribe(offset, offset, "sdma", lambda place, value: None)
 
     def transfer(self, size: int, system: bool) -> int:
-        """Clocks until the data path has moved so many bytes, after what it moves already."""
+        """Clocks until the data path has moved that many bytes, after what it moves already."""
         now = self.context.link.now()
         self._busy_until = max(self._busy_until, now) + self._cost.copy(size, system)
         return self._busy_until - now
@@ -257,7 +257,7 @@ class SdmaEngine:
         return value
 
     def _restart(self) -> None:
-        """The firmware begins anew."""
+        """The firmware starts again."""
         self._stuck = False
         for queue in self.queues:
             queue.stop()

@@ -1,7 +1,7 @@
 """What the packets of an SDMA engine do, one generator a packet: it yields the clocks until it goes on.
 
 Layouts and their grades are in `usbgpu.amd.facts.sdma`. Copies and fills move in pieces, each read when it
-begins and written when it ends. Polls look again after the packet's interval at first, and less often the
+begins and written when it ends. Polls are repeated after the packet's interval at first, and less often the
 longer they have waited, so that waiting costs the host next to nothing; that delay and all times are the
 model's.
 """
@@ -25,10 +25,10 @@ PIECE = 256 << 10
 POLL_UNIT = 10e-9
 """Seconds of POLL_REGMEM.interval and ATOMIC.loop_interval (grade: guess, the 100 MHz reference clock)."""
 POLL_SHARE = 512
-"""A poll looks again after this part of the time that it has waited, if that is more than its interval: long
+"""A poll is repeated after this part of the time that it has waited, if that is more than its interval: long
 waits cost the host little, and short ones keep the engine's true pace."""
 UNWATCHED_SECONDS = 2.0
-"""A wait of which the model says that no watchdog was set."""
+"""After a wait of this length the model reports that no watchdog was set."""
 
 TESTS: tuple[Callable[[int, int], bool], ...] = (
     lambda value, reference: True,
@@ -43,11 +43,11 @@ TESTS: tuple[Callable[[int, int], bool], ...] = (
 
 
 class Malformed(Exception):
-    """A packet that the engine cannot execute: it stops for good."""
+    """A packet that the engine cannot execute: it stops until it is reset."""
 
 
 class Denied(Exception):
-    """Something that the queue is not set up for; the diagnosis has been told. The engine stops for good."""
+    """Something that the queue is not set up for, already a finding. The engine stops until it is reset."""
 
 
 class TimedOut(Exception):
@@ -86,7 +86,7 @@ class Packets:
     Args:
         context: of the card.
         cost: the model of times.
-        transfer: clocks until the engine's data path has moved so many bytes, over PCIe or not.
+        transfer: clocks until the engine's data path has moved that many bytes, over PCIe or not.
         interrupt: posts an interrupt: its source by name, VMID, first context dword.
         enter: runs an indirect buffer: address, dwords, VMID, whether it is privileged.
     """
@@ -163,7 +163,9 @@ class Packets:
             raise Malformed(f"CONSTANT_FILL with fillsize = {parts['fillsize']}: there is no such size")
         target, left = parts["dst_addr"], parts["count"] + 1
         if target % width or left % width:
-            raise Malformed(f"CONSTANT_FILL of {left} bytes at {target:#x} is no multiple of {width} bytes")
+            raise Malformed(
+                f"CONSTANT_FILL of {left} bytes at {target:#x} is not a multiple of {width} bytes"
+            )
         pattern = parts["src_data"].to_bytes(4, "little")[:width]
         yield self._cost.copy_start()
         while left:
@@ -234,7 +236,7 @@ class Packets:
         while not met():
             waited = link.now() - started
             if retries is not None and waited > retries * interval:
-                raise TimedOut(f"{what} has not come true in {retries + 1} looks")
+                raise TimedOut(f"{what} was not met in {retries + 1} polls")
             if not hung:
                 hung = self._watch(waited, what, stream.vmid)
             yield max(interval, waited // POLL_SHARE)
@@ -244,11 +246,11 @@ class Packets:
         limit = self._context.registers.get("GC", "SDMA0_WATCHDOG_CNTL", "QUEUE_HANG_COUNT")
         if limit and seconds(waited) >= limit * sdma.HANG_COUNT_SECONDS:
             self._interrupt("SDMA_QUEUE_HANG", vmid, 0)
-            symptom = f"SDMA queue hangs: {what} has not come true for {seconds(waited):.1f} s"
+            symptom = f"SDMA queue hangs: {what} was not met for {seconds(waited):.1f} s"
             self._context.diagnosis.wrong(symptom)
             return True
         if not limit and seconds(waited) >= UNWATCHED_SECONDS:
-            self._context.diagnosis.missing("sdma-watchdog", f"{what} waits and no interrupt says so")
+            self._context.diagnosis.missing("sdma-watchdog", f"{what} waits and no interrupt reports it")
             return True
         return False
 
@@ -277,7 +279,7 @@ class Packets:
         if self._context.registers.get("GC", "SDMA0_CNTL", "TRAP_ENABLE"):
             self._interrupt("SDMA_TRAP", stream.vmid, parts["int_context"])
         else:
-            self._context.diagnosis.missing("sdma-trap-enable", "TRAP is executed and interrupts nobody")
+            self._context.diagnosis.missing("sdma-trap-enable", "TRAP is executed and raises no interrupt")
         yield from ()
 
     def _register_write(self, parts: Mapping[str, int], words: Sequence[int], stream: Stream) -> Generator:
@@ -310,7 +312,7 @@ class Packets:
         source, compare = parts["src_data"] & mask, parts["cmp_data"] & mask
 
         def once() -> bool:
-            """Do it; whether the comparison of cmpswap held."""
+            """Carry it out; returns whether the comparison of cmpswap held."""
             old = int.from_bytes(stream.memory.read(address, size), "little")
             stream.memory.write(address, atomic(name, old, source, compare, size).to_bytes(size, "little"))
             return old == compare
@@ -387,5 +389,5 @@ def atomic(name: str, old: int, source: int, compare: int, size: int) -> int:
 def _aligned(name: str, address: int, size: int) -> int:
     """An address, if it is a multiple of `size`. Raises Malformed."""
     if address % size:
-        raise Malformed(f"{name} at {address:#x}: no multiple of {size} bytes")
+        raise Malformed(f"{name} at {address:#x}: not a multiple of {size} bytes")
     return address

@@ -1,7 +1,7 @@
-"""A queue of an SDMA engine: a ring of packets, told by a doorbell how far it has been filled.
+"""A queue of an SDMA engine: a ring of packets; a doorbell gives its write pointer.
 
 Ring pointers count bytes and never wrap. A queue makes progress by itself in virtual time; its transfers
-share the engine's data path. A page fault stops it until the ring is enabled anew; its EXCEPTION status is
+share the engine's data path. A page fault stops it until the ring is enabled again; its EXCEPTION status is
 not 0 then (grade: guess). Registers that deal with preemption and context switches have no effect here.
 """
 
@@ -113,7 +113,7 @@ class Queue:
             registers.on_read("GC", self._prefix + name, self._pointer(name))
         registers.on_read("GC", self._prefix + "CONTEXT_STATUS", self._status)
 
-    # -- what others ask --------------------------------------------------------------------------------
+    # -- for the engine --------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -137,16 +137,16 @@ class Queue:
             return
         if value < self.write_pointer and not self._minor_update:
             self._context.diagnosis.wrong(
-                f"{self} gets the write pointer {value:#x} after {self.write_pointer:#x}: it never goes back"
+                f"{self} gets the write pointer {value:#x} after {self.write_pointer:#x}: it must not go back"
             )
             return
         if self._minor_update:
-            self._context.diagnosis.wrong(f"{self}: MINOR_PTR_UPDATE is still set, the doorbell has to wait")
+            self._context.diagnosis.wrong(f"{self}: the doorbell waits until MINOR_PTR_UPDATE is cleared")
         self.write_pointer = value
         self.kick()
 
     def kick(self) -> None:
-        """Look whether there is something to do."""
+        """Start work, if there is any."""
         if self._parked:
             self._parked = False
             self._resume(self._epoch)
@@ -156,7 +156,7 @@ class Queue:
             self._resume(self._epoch)
 
     def stop(self) -> None:
-        """Whatever it is doing ends here."""
+        """Stop the work under way."""
         self._epoch += 1
         self._task, self._parked = None, False
 
@@ -216,7 +216,7 @@ class Queue:
         if not length:
             name = sdma.NOT_MODELLED.get(header & 0xFF, "")
             raise Malformed(
-                f"packet header {header:#010x}: " + (f"{name} is not modelled" if name else "no packet")
+                f"packet header {header:#010x}: " + (f"{name} is not modelled" if name else "unknown packet")
             )
         if length > left:
             return []
@@ -251,7 +251,7 @@ class Queue:
             yield from self._execute(words, buffer)
 
     def _check_write_pointer(self, memory: AddressSpace, size: int) -> None:
-        """The firmware looks at the write pointer in memory, if it is told to.
+        """The firmware looks at the write pointer in memory, if polling is enabled.
 
         One that is ahead by less than the ring is that of a doorbell to come.
         """
@@ -339,7 +339,9 @@ class Queue:
             self.read_pointer = self._address("RB_RPTR", "RB_RPTR_HI")
             self.write_pointer = self._address("RB_WPTR", "RB_WPTR_HI")
             if not self._register("RB_CNTL").get(value, "RB_SIZE"):
-                self._context.diagnosis.wrong(f"{self} is enabled with RB_SIZE 0: a ring of one dword")
+                self._context.diagnosis.wrong(
+                    f"{self} is enabled with RB_SIZE 0, a ring of one dword: set RB_SIZE"
+                )
             self._engine.claim(self)
             self.kick()
         else:

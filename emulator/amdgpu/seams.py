@@ -1,4 +1,4 @@
-"""What blocks of the card are to one another."""
+"""The interfaces between blocks of the card."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AddressSpace(Protocol):
         """The extent that holds an address, as far as one translation reaches.
 
         Raises:
-            PageFault: none does; status registers and interrupt ring have been told.
+            PageFault: none does; status registers and interrupt ring have the fault.
         """
 
     def read(self, address: int, size: int) -> bytes:

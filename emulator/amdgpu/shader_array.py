@@ -48,13 +48,13 @@ class ShaderArray:
         self._plan = 0
 
     def begin(self, dispatch: Running) -> None:
-        """Have a dispatch run from now on."""
+        """Run a dispatch from now on."""
         self._pass()
         self._running.append(dispatch)
         self._schedule()
 
     def settle(self) -> None:
-        """Some may have been killed: the others have the array for themselves."""
+        """Some may have been killed: the others have the array to themselves."""
         self._pass()
         dead = [one for one in self._running if not one.alive()]
         self._running = [one for one in self._running if one.alive()]

@@ -1,4 +1,4 @@
-"""The shader engines, made when the first wave is to run: who only boots the card needs no LLVM."""
+"""The shader engines, made when the first wave is to run: booting the card needs no LLVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LateShaders:
     Args:
         chip: the facts.
         vram: video memory.
-        diagnosis: told of mistakes.
+        diagnosis: collects mistakes of the driver.
         name: of the kernel at an address, for captures.
 
     Attributes:

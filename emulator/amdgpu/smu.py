@@ -74,7 +74,7 @@ IGNORED = (
     "SetAllowedFeaturesMaskLow", "SetAllowedFeaturesMaskHigh", "SetToolsDramAddrHigh", "SetToolsDramAddrLow",
     "UseDefaultPPTable", "OverridePcieParameters", "SetWorkloadMask",
 )  # fmt: skip
-"""Messages that are taken, and change nothing here."""
+"""Messages that are accepted, and change nothing here."""
 
 STEPS: tuple[BootStep, ...] = (
     BootStep(
@@ -105,7 +105,7 @@ class Rejected(Exception):
     """A message that is not carried out.
 
     Attributes:
-        result: the name of what it is answered with.
+        result: name of the response.
     """
 
     def __init__(self, result: str, why: str) -> None:
@@ -121,7 +121,7 @@ class Smu:
         memory: VMID 0 of the MM hub.
         load: how busy the shaders have been since it was last asked, 0 to 1.
         alive: whether its firmware is loaded.
-        mode1_reset: told that the driver wants one.
+        mode1_reset: called when the driver requests one.
 
     Attributes:
         temperature: of the die's edge, in degrees Celsius, when it was last looked at.
@@ -153,7 +153,7 @@ class Smu:
         self._power_limit = self._board.limit
         self._address: dict[str, int] = {}
         self._energy = 0.0
-        self._asked: int | None = None  # clock of the last look at power and temperature
+        self._asked: int | None = None  # clock of the last update of power and temperature
         self._busy = 0.0
         self._transfers = 0
         self._working = False
@@ -232,9 +232,9 @@ class Smu:
         result = "OK"
         try:
             if number >= facts.MESSAGE_LIMITS[self._major] or not number:
-                raise Rejected("UnknownCmd", "there is none")
+                raise Rejected("UnknownCmd", "there is no such message")
             if name not in self._handlers:
-                raise Rejected("UnknownCmd", "the model does not know it")
+                raise Rejected("UnknownCmd", "it is not modelled")
             registers.set("SMU", _name(82), self._handlers[name](argument))
         except Rejected as rejected:
             result = rejected.result
@@ -258,7 +258,7 @@ class Smu:
             if known:
                 self._mode1_reset()
             else:
-                self._context.diagnosis.wrong(f"the SMU does not know debug message {number:#x}")
+                self._context.diagnosis.wrong(f"debug message {number:#x} is unknown to the SMU")
 
         self._context.link.schedule(MESSAGE_CLOCKS, answer)
 
@@ -282,7 +282,7 @@ class Smu:
         names = facts.CLOCKS[self._major]
         name = names[number] if number < len(names) else ""
         if name not in self._board.levels:
-            raise Rejected("Failed", f"it does not scale clock {name or number}")
+            raise Rejected("Failed", f"clock {name or number} is not scaled")
         return name
 
     def _levels(self, argument: int) -> tuple[int, ...]:
@@ -293,7 +293,7 @@ class Smu:
         if index == facts.ALL_LEVELS:
             return len(levels)
         if index >= len(levels):
-            raise Rejected("Failed", f"there are {len(levels)} levels")
+            raise Rejected("Failed", f"level {index} does not exist, there are {len(levels)}")
         return levels[index]
 
     def _limit(self, argument: int, *, maximum: bool) -> int:
@@ -303,7 +303,7 @@ class Smu:
         wanted = argument & 0xFFFF
         if not levels[0] <= wanted <= levels[-1]:
             self._context.diagnosis.wrong(
-                f"{name} of {wanted} MHz is beyond {levels[0]} to {levels[-1]}: clamped"
+                f"{name} of {wanted} MHz is not within {levels[0]} to {levels[-1]}: clamped"
             )
             wanted = min(max(wanted, levels[0]), levels[-1])
         low, high = self._limits[name]
@@ -314,7 +314,9 @@ class Smu:
         self._require_features("SetPptLimit")
         watts = argument & 0xFFFF
         if not self._board.idle < watts <= self._board.limit:
-            raise Rejected("Failed", f"{watts} W is no power limit of this card")
+            raise Rejected(
+                "Failed", f"{watts} W is not above {self._board.idle} and at most {self._board.limit}"
+            )
         self._power_limit = watts
         return 0
 

@@ -29,8 +29,8 @@ VERSION = 0x0010_0000
 
 
 def blob(chip: Chip, name: str, size: int, body: bytes = b"") -> bytes:
-    """A blob of `size` bytes that `firmware_files.check` takes for `name`; starts with `body`, goes on at
-    random.
+    """A blob of `size` bytes that `firmware_files.check` takes for `name`; starts with `body`, the rest is
+    pseudo-random.
     """
     noise = hashlib.shake_128(f"{chip.name} {name}".encode()).digest(size - SIGNED_EXTRA - len(body))
     header = SIGNED_HEADER.pack(
@@ -75,7 +75,7 @@ def directory(chip: Chip, *, full_size: bool = False) -> dict[str, bytes]:
 
 
 def folder(chip: Chip) -> Path:
-    """The files of a chip, full size, in the user's cache, where a driver can be told to look for them.
+    """The files of a chip, full size, in the user's cache, for a driver that looks for them there.
 
     Raises:
         OutputFailed: the cache cannot be written.

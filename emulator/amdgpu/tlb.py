@@ -1,7 +1,7 @@
 """What a VM hub remembers: translations (L1), and entries of page tables (L2).
 
-Both hold what they have until they are told to forget it, or need the room; whether the tables in memory have
-changed since is nothing to them. Only valid entries are kept: the kernel does not flush after it has mapped
+Both keep their entries until these are invalidated, or the room is needed, even if the tables in memory have
+changed since. Only valid entries are kept: the kernel does not flush after it has mapped
 what was unmapped (inferred from that). How much there is room for is the model's; silicon's sizes are not
 published.
 """
@@ -31,11 +31,11 @@ class Translation:
     Attributes:
         extent: where it is.
         readable: whether it may be read.
-        root: the context that it is of; None if no tables were asked.
-        clock: when they were, in chip clocks.
+        root: the context that it is of; None if no tables were read.
+        clock: when they were read, in chip clocks.
         sources: their entries, as far as they are in VRAM: offset and bytes. Empty once it is known, and
             reported, that they have changed.
-        dummy: whether it stands in for what faulted; nobody keeps it.
+        dummy: whether it replaces a page that faulted; never kept.
     """
 
     extent: Extent

@@ -3,11 +3,11 @@
     0.412345678 gpu  R NBIO:RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE = 0x6000
     0.412345721 gpu  W NBIO:RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN = 0x1  BIF_DOORBELL_APER_EN
     0.412349810 gpu  . pm4 DISPATCH_DIRECT 4x1x1
-    0.412349810 gpu  ! an engine reads ...: hdp-flush has not been done
+    0.412349810 gpu  ! an engine reads ...: boot step hdp-flush is missing
     0.412349810 gpu    hdp-flush: write 0 to the register that ... (grade of the symptom: inferred)
 
 R and W are the driver's register accesses, a dot is an event inside a block, an exclamation mark a finding;
-if that is about a boot step, what would have been to do comes after it, once.
+if that is about a boot step, what the step does comes after it, once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Trace:
 
 
 def describe(register: DwordRegister, value: int) -> str:
-    """The fields of a value that are not zero; nothing if there is but one that is all of it."""
+    """The fields of a value that are not zero, without one that is the whole register."""
     words = []
     for name, content in register.unpack(value).items():
         width = register.field(name).width

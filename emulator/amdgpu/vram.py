@@ -1,8 +1,8 @@
 """Video memory: as large as the card's, and as small on the host as what has been touched.
 
 What was never written reads as garbage, the same at every run, so that a driver that forgets to clear its
-page tables or rings is found out (grade: inferred; what silicon has there after power-on nobody promises). To
-cost nothing, it is a private mapping of one small file over and over: pages are copied when they are written,
+page tables or rings shows (grade: inferred; silicon's contents after power-on are not specified). To cost
+nothing, it is one small file mapped privately, again and again: pages are copied when they are written,
 and come back when they are dropped. Elsewhere than on Linux it is all 0.
 """
 
@@ -60,19 +60,19 @@ class Vram:
         return self.memory[address : address + size]
 
     def polled(self, look: Callable[[], bool]) -> bool:
-        """Call `look`, one of many of an engine that waits: it may get old bytes, it will look again."""
-        told, self.on_read = self.on_read, None
+        """Call `look`, one poll of an engine that waits: old bytes do no harm, as it polls again."""
+        on_read, self.on_read = self.on_read, None
         try:
             return look()
         finally:
-            self.on_read = told
+            self.on_read = on_read
 
     def write(self, address: int, data: bytes) -> None:
         """Change bytes at an offset; the caller has checked that they are there."""
         self.memory[address : address + len(data)] = data
 
     def clear(self) -> None:
-        """All of it is as at first, and costs the host nothing again."""
+        """Restore the first contents, which cost the host nothing."""
         self.on_read = None
         if sys.platform == "linux":  # elsewhere MADV_DONTNEED does not promise zeros
             self.memory.madvise(mmap.MADV_DONTNEED)

@@ -60,7 +60,7 @@ def test_emulate_shows_the_cards_registers_by_name(capfd: pytest.CaptureFixture[
     out, err = capfd.readouterr()
     assert "memory 0x400" in out
     assert "gpu  R NBIO:RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE = 0x400" in err
-    assert "USB_" not in err, "the bridge's own registers were not asked for"
+    assert "USB_" not in err, "the bridge's own registers were not chosen"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_emulate_shows_the_cards_registers_by_name(capfd: pytest.CaptureFixture[
         (["--gpu", "gfx900"], "no emulated GPU 'gfx900'"),
         (["--gpu", ""], "empty name"),
         (["--vram", "1G"], "--gpu"),
-        (["--gpu", "gfx1100", "--vram", "1T"], "'1T' is no size"),
-        (["--gpu", "gfx1100", "--vram", ""], "'' is no size"),
-        (["--gpu", "gfx1100", "--vram", "100M"], "bytes of VRAM"),
+        (["--gpu", "gfx1100", "--vram", "1T"], "'1T' is not a size"),
+        (["--gpu", "gfx1100", "--vram", ""], "'' is not a size"),
+        (["--gpu", "gfx1100", "--vram", "100M"], "VRAM cannot have 104857600"),
         (["--trace", "gpu"], "--gpu"),
         (["--gpu", "gfx1100", "--trace", "gpu,nothing"], "no block nothing"),
         (["--gpu", "gfx1100", "--replay", "x.jsonl"], "--replay"),
@@ -93,7 +93,7 @@ def test_wrong_device_strings_are_refused(spec: str) -> None:
 
 
 @pytest.mark.slow
-def test_who_has_no_gpu_does_not_load_its_facts() -> None:
+def test_without_a_gpu_its_facts_are_not_loaded() -> None:
     script = "import sys, emulator.board; print([m for m in sys.modules if 'amd' in m])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

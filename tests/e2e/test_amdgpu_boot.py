@@ -1,4 +1,4 @@
-"""The whole card under a driver: boots, and notices whatever step of its set-up a driver leaves out.
+"""The whole card under a driver: boots, and notices each step of its set-up that a driver leaves out.
 
 `pytest -s -k every_skipped` prints the table of all boot steps, and what shows if a driver leaves one out.
 """
@@ -38,14 +38,14 @@ SILENT = {
     "sh-mem-bases": "the kernels here have no FLAT accesses",
     "acquire-code": "the model runs the new code",
     "acquire-scalar": "the model loads the new arguments",
-    "hqd-quantum": "one queue has the pipe for itself here",
+    "hqd-quantum": "one queue has the pipe to itself here",
 }
-"""Steps whose omission only the findings tell of: silicon may go on, here or always; and why."""
+"""Steps whose omission only the findings show: silicon may continue, here or always; and why."""
 
 
 @dataclass
 class Attempt:
-    """A boot and what came of it: what the driver saw go wrong first, all of it, and the findings' steps."""
+    """A boot and its result: what failed for the driver, and the findings' steps."""
 
     card: AmdCard
     driver: Driver
@@ -113,7 +113,7 @@ QUICK = (
 def omit(chip: str, step: str) -> tuple[str, str] | None:
     """Leave a step out: what the driver sees, and the finding. None if the chip has no such step.
 
-    Fails if nobody notices.
+    Fails if it goes unnoticed.
     """
     done = attempt(chip, {step})
     if step not in done.driver.asked:
@@ -138,9 +138,8 @@ def test_every_skipped_step_is_noticed(chip):
     print(f"\n{chip}: {len(rows)} boot steps, each left out in turn\n")
     print(f"{'step':27}{'grade':10}{'what the driver sees':75}what the card says")
     for step, (seen, said) in rows.items():
-        print(
-            f"{step:27}{STEPS[step].grade:10}{seen[:73]:75}{said.removesuffix(f': {step} has not been done')}"
-        )
+        said = said.removesuffix(f": boot step {step} is missing")
+        print(f"{step:27}{STEPS[step].grade:10}{seen[:73]:75}{said}")
     assert len(rows) > 75
 
 
@@ -153,7 +152,7 @@ def test_silent_steps_are_rows():
 
 @pytest.mark.parametrize("chip", CHIP_NAMES)
 def test_boot_reset_boot(chip):
-    """A mode-1 reset takes everything back: the second boot is like the first, and needs every step again."""
+    """A mode-1 reset undoes everything: the second boot is like the first, and needs every step again."""
     card = AmdCard(chip, VRAM)
     driver = Driver(Host(card), card.chip)
     driver.boot()

@@ -14,7 +14,7 @@ from usbgpu.amd.facts.chips import CHIPS
 
 COPY = HEAP + 0x1000
 GO = SRAM_VA + 0x100
-"""The signal stands in the bridge's memory, to which there is another way than through the HDP."""
+"""The signal is in the bridge's memory, which is not reached through the HDP."""
 
 
 @pytest.mark.parametrize("chip", CHIPS)

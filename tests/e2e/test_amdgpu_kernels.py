@@ -106,7 +106,7 @@ def test_a_drivers_dispatches_are_captured(fresh):
 
 
 def test_two_queues_and_sdma_at_once(fresh):
-    """Three engines' work overlaps in time, and comes out right."""
+    """Three engines' work overlaps in time, and its results are right."""
     card, session = fresh
     driver, sdma = session.driver, session.sdma
     second = Compute(driver, 1, HEAP + 8 * MIB)
@@ -236,11 +236,11 @@ def test_doorbell_pushes_arguments_out_of_the_hdp(shared):
     assert "hdp-flush" not in card.diagnosis.steps
 
 
-# -- waves that end badly -----------------------------------------------------------------------------------
+# -- waves that fault ---------------------------------------------------------------------------------------
 
 
 def recovered(session: Session) -> bool:
-    """Take the queue off and make it anew, as after a hang; whether it works then."""
+    """Remove the queue and make it again, as after a hang; whether it works then."""
     session.compute.dequeue()
     session.compute = Compute(session.driver)
     launch = case("add")

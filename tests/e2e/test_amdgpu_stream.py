@@ -23,7 +23,7 @@ LINK = 700
 WINDOW = 0xF000
 """XDATA address of slot 0."""
 QUEUE_PAGE, TRIGGER = 0x82_2000, 12
-"""PCIe address of the completion queue; what is written there lets an armed transfer go."""
+"""PCIe address of the completion queue; a write there triggers an armed transfer."""
 HALVES = ((1, 15), (16, 16))
 """Slots of the SRAM that are filled and drained in turn; the fences are in slot 0."""
 

@@ -1,4 +1,4 @@
-"""A published driver, whose register accesses are known, is right: the card must not find fault with it."""
+"""A published driver, whose register accesses are known, is right: the card must report no finding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_published_boot_is_right(chip: str, keep: bool) -> None:
 
 
 def resets(chip: str, times: int) -> None:
-    """Reset a card at random moments of its boot, in all ways; nothing goes on, nothing piles up."""
+    """Reset a card at random moments of its boot, in all ways; nothing continues, nothing accumulates."""
     chance = random.Random(times)
     replay = Replay(chip, keep=False)
     card = replay.card

@@ -1,4 +1,4 @@
-"""What unit tests of the emulated card's blocks stand on: a link with time and memory, and a context."""
+"""What unit tests of the emulated card's blocks share: a link with time and memory, and a context."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Bench:
         return [finding.symptom for finding in self.context.diagnosis.findings]
 
     def no_dummy(self):
-        """Faults do not go on with the dummy page."""
+        """Accesses do not continue with the dummy page after a fault."""
         self.write(self.vm + "L2_PROTECTION_FAULT_CNTL", 0x3FFF_E000)
 
     # -- page tables ----------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Bench:
         self.context.vram.write(address, struct.pack("<Q", value))
 
     def entry_at(self, va, level):
-        """Where the entry of a level is for an address; tables on the way are made."""
+        """Where the entry of a level is for an address; makes the tables on the way."""
         offset, table = va - START, ROOT
         for above in (3, 2, 1):
             if above == level:

@@ -1,4 +1,4 @@
-"""Single vector instructions: assembled by clang, translated, run on lanes; what they should have done."""
+"""Single vector instructions: assembled by clang, translated, run on lanes; and their expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the compute queues stand on: memory, shaders and costs that are no model, and a driver."""
+"""What tests of the compute queues share: memory, shaders and costs that are stubs, and a driver."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Bench:
         self.put = {}
         self.queues = 0
 
-    # -- what the engine is given -----------------------------------------------------------------------
+    # -- what the engine uses ---------------------------------------------------------------------------
 
     def post(self, client, source, *, ring=0, vmid=0, data=(0, 0, 0, 0)):
         self.posts.append((client, source, ring, vmid, tuple(data)))

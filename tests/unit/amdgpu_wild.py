@@ -69,7 +69,7 @@ class Writer:
                 return data[: found.size]
 
     def _tamed(self, draw: random.Random, name: str, word: int) -> int:
-        """Mostly small offsets and good bases: else the first access ends it all."""
+        """Mostly small offsets and valid bases: else the first access ends the kernel."""
 
         def put(low: int, width: int, value: int) -> None:
             nonlocal word
@@ -142,7 +142,7 @@ def run(bench: Bench, writer: Writer, seed: int) -> str:
 
 def main() -> None:
     chip, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    jit.keep = lambda name, data: None  # of no use to anybody else
+    jit.keep = lambda name, data: None  # not used again
     ends = collections.Counter()
     bench = Bench(chip, budget=3000)
     writer = Writer(chip, bench.chip.generation)

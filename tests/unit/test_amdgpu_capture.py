@@ -97,11 +97,11 @@ def rewritten(change, **members):
         (lambda document: document.update(format="x"), "is not a capture"),
         (lambda document: document.update(version=2), "version 2, not 1"),
         (lambda document: document.pop("chip"), "damaged"),
-        (lambda document: document["dispatch"].update(code=-1), "no field of a dispatch"),
+        (lambda document: document["dispatch"].update(code=-1), "-1 is not"),
         (lambda document: document["dispatch"].update(groups=[1]), "three numbers"),
         (lambda document: document["dispatch"].update(colour=1), "damaged"),
         (lambda document: document["memory"][0].update(size=1 << 40), "cut short"),
-        (lambda document: document["memory"][0].update(address=1 << 64), "no address"),
+        (lambda document: document["memory"][0].update(address=1 << 64), "not an address"),
         (lambda document: document["memory"][1].update(address=0x1_0000), "overlaps"),
         (lambda document: document.update(outcome=[]), "damaged"),
     ],
@@ -117,7 +117,7 @@ def test_any_bytes_are_refused(data):
         capture.unpack(data)
 
 
-def test_files_that_are_no_zip_or_cut_are_refused(tmp_path):
+def test_files_that_are_cut_or_not_a_zip_are_refused(tmp_path):
     path = tmp_path / "x"
     with pytest.raises(InvalidInput, match="no such file"):
         capture.load(path)

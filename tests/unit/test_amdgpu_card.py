@@ -162,7 +162,7 @@ def test_vram_takes_bytes(one):
 
 @pytest.mark.parametrize(("name", "memory", "top"), [("gfx1100", 24560, 0x85FE), ("gfx1201", 16304, 0x83FA)])
 def test_a_card_without_a_size_has_its_own(name, memory, top):
-    """As kernel logs of such cards have it: no power of two, and BAR 0 is the next one."""
+    """As in kernel logs of such cards: not a power of two, and BAR 0 is the next one."""
     host = Host(name, None)
     assert host.get(MEMSIZE) == memory
     assert host.resize() == {"gfx1100": 32 << 30, "gfx1201": 16 << 30}[name]
@@ -184,7 +184,7 @@ def test_more_than_the_host_has_is_refused():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="zeros elsewhere")
 def test_memory_holds_the_same_garbage_after_every_power_on():
-    """So that a driver that forgets to clear its page tables and rings is found out."""
+    """So that a driver that forgets to clear its page tables and rings fails each time."""
     cards = AmdCard("gfx1100", 256 * MIB), AmdCard("gfx1201", 512 * MIB)
     for place in (0, 0x1000, 17 * MIB, 255 * MIB):
         before = cards[0].vram.read(place, 4096)
@@ -280,7 +280,7 @@ def test_a_flush_through_the_remapped_register(host):
     assert host.card.diagnosis.findings == []
 
 
-def test_a_flush_asked_for_by_an_engine(host):
+def test_a_flush_by_an_engine(host):
     host.write(VRAM, 0x55)
     registers, chip = host.card.registers, host.card.chip
     registers.write(chip.address("NBIO", "BIF_BX_PF0_GPU_HDP_FLUSH_REQ"), 0xFFFFFFFF)
@@ -362,7 +362,7 @@ def test_doorbells_without_a_route_are_lost():
 
 
 @pytest.mark.parametrize("entries", [(), (CP,)])
-def test_a_doorbell_of_sdma_without_its_route_goes_astray(entries):
+def test_a_doorbell_of_sdma_without_its_route_misses_it(entries):
     front = Front()
     front.listen(0, ALL, "cp")
     copies = front.listen(0x800, 0x800, "sdma")
@@ -389,7 +389,7 @@ def test_a_route_elsewhere_is_named():
     front = Front()
     front.enable((0, 0x1 | 9 << 1))
     front.doorbells.write(0x18, 7)
-    assert "goes to AWID 0x9, which has no use for it" in front.context.diagnosis.findings[0].symptom
+    assert "goes to AWID 0x9, where no queue expects it" in front.context.diagnosis.findings[0].symptom
 
 
 def test_both_dwords_of_a_doorbell():
@@ -521,11 +521,11 @@ def test_the_trace_names_registers_events_and_findings(one, caplog):
     name = "NBIO:RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN"
     assert text[:2] == [f"{kind} {name} = 0x1  BIF_DOORBELL_APER_EN" for kind in "WR"]
     assert text[2:6] == ["R NBIO:RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE = 0x200"] * 3 + ["... 3 more times"]
-    assert text[6:8] == [". hdp flush by host, 4 bytes", ". doorbells 0x18 = 0x7 to nobody"]
-    assert text[8] == "! the doorbell 0x18 goes to no engine: nbio-doorbell-route-cp has not been done"
+    assert text[6:8] == [". hdp flush by host, 4 bytes", ". doorbells 0x18 = 0x7 to no engine"]
+    assert text[8] == "! the doorbell 0x18 goes to no engine: boot step nbio-doorbell-route-cp is missing"
     assert text[9].startswith("  nbio-doorbell-route-cp: S2A_DOORBELL_ENTRY_0_CTRL")
     assert len(text) == 10
-    assert caplog.messages == [], "a finding is told once"
+    assert caplog.messages == [], "a finding is reported once"
 
 
 def test_the_trace_survives_a_reset(one):

@@ -1,4 +1,4 @@
-"""Whatever a driver writes, in whatever order: the card answers, and never fails itself."""
+"""Any writes of a driver, in any order: the card answers, and never fails itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.test_amdgpu_card import SRAM, Host
 from usbgpu.amd.facts.chips import CHIPS
 
 VALUES = (0, 1, 2, 3, 0xFF, 0x101, 0x1000, 0x8000_0000, 0xFFFF_FFFF, SRAM, 0x80, 0x8000, 0x10000, 0x20000)
-"""What registers hold in a real driver comes from among these often enough to get somewhere."""
+"""Register values of a real driver are drawn from these often enough to get somewhere."""
 
 
 PM4 = (0x10, 0x15, 0x16, 0x37, 0x3C, 0x3F, 0x40, 0x46, 0x49, 0x50, 0x58, 0x76, 0x79)

@@ -118,7 +118,7 @@ def test_the_scoreboard_adds_up_by_kernel():
     assert board.rows()[1] == []
 
 
-def test_kernels_at_the_same_place_are_told_apart_by_their_code():
+def test_kernels_at_the_same_place_differ_by_their_code():
     board = Scoreboard()
     for code in (b"one", b"two", b"one"):
         board.dispatched(Record(DISPATCH, outcome(1), 0, 1, code=code))

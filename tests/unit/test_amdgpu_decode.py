@@ -111,7 +111,7 @@ def test_forms(text, check):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_what_is_no_instruction(chip):
+def test_what_is_not_an_instruction(chip):
     with pytest.raises(Undecodable, match="ffffffff"):
         decoder(chip).decode(b"\xff" * 20, 64)
 
@@ -139,7 +139,7 @@ def test_code_that_runs_into_data_is_refused_with_its_place():
     assert caught.value.address == 4
 
 
-def test_a_jump_to_nowhere_known_is_refused():
+def test_a_jump_to_an_unknown_target_is_refused():
     code = words(0xBE804802)  # s_setpc_b64 s[2:3]
     with pytest.raises(Refused, match="where it goes is not known"):
         flow.read(decoder("gfx1100"), lambda address, size: code[address : address + size])

@@ -1,4 +1,4 @@
-"""The discovery binary, read by the layouts of the kernel's header as a driver does, with no code of ours."""
+"""The discovery binary, read by the layouts of the kernel's header as a driver does, without our own code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_blocks_have_their_versions_and_bases(chip, reader):
     assert found[42, 0] == (chip.versions["SDMA0"], found[11, 0][1])
     assert found[255, 0][0] == chip.versions["MP"]
     nbio = found[108, 0][1]
-    assert nbio[2] + 0xC3 == 0xDE3, "the memory size register, which no table is needed for"
+    assert nbio[2] + 0xC3 == 0xDE3, "the memory size register, which needs no table"
     assert nbio[5] + 0xD102 == 0x10134408 >> 2, "STRAP2, as in the published boot traces"
 
 

@@ -1,4 +1,4 @@
-"""Dispatches: what registers make of them, which hang, and what the caches may hold."""
+"""Dispatches: how registers describe them, which hang, and what the caches may hold."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _queue():
 
 
 HANGS = {
-    "wave64": ({"initiator": 5}, "the model has no wave64"),
+    "wave64": ({"initiator": 5}, "wave64"),
     "no threads": ({"threads": (0, 1, 1)}, "workgroups of 0 x 1 x 1"),
     "too many threads": ({"threads": (1024, 2, 1)}, "workgroups of 1024 x 2 x 1"),
-    "no code": ({"code": 0}, "there is no code"),
+    "no code": ({"code": 0}, "COMPUTE_PGM_LO and _HI are 0"),
     "too many user SGPRs": ({"users": 17}, "17 user SGPRs"),
     "partial groups": ({"initiator": 0x8007}, "PARTIAL_TG_EN"),
     "partial groups by work-items": ({"initiator": 0x8025}, "leave a workgroup partial"),
@@ -103,7 +103,7 @@ def test_caches_are_invalidated_when_memory_has_changed(queue, place, step):
     assert queue.steps == {step}
 
 
-def test_arguments_that_are_not_loaded_are_not_looked_at(queue):
+def test_arguments_that_are_not_loaded_are_not_checked(queue):
     queue.submit(acquire(), *launch(queue.chip))
     queue.memory.put(ARGUMENTS, 1)
     queue.submit(*launch(queue.chip))

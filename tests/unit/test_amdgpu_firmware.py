@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 # -- structures ------------------------------------------------------------------------------------------
 
 
-def test_members_lie_where_c_puts_them() -> None:
+def test_members_are_where_c_puts_them() -> None:
     structure = c_struct("s", "u8 a, u16 b[3], u8 c, u64 d, u32 e", Evidence.HARDWARE, "the test")
     assert [structure.offset(name) for name in "abcde"] == [0, 2, 8, 16, 24]
     assert structure.size == 32
@@ -157,7 +157,7 @@ def test_missing_and_mistaken_files_are_named() -> None:
         firmware_files.blobs(GFX1100, files)
 
 
-def test_files_that_contradict_themselves_are_refused() -> None:
+def test_inconsistent_files_are_refused() -> None:
     file = next(file for file in firmware.FILES["gfx1100"] if file.name == "sdma_6_0_0")
     good = SMALL["gfx1100"]["sdma_6_0_0.bin"]
     with pytest.raises(FirmwareError, match=r"its header says \d+"):
@@ -187,19 +187,19 @@ def test_a_bit_that_changed_is_noticed(offset: int, bit: int) -> None:
     blob = bytearray(synthetic.blob(GFX1100, "RS64_MEC", 0x600))
     blob[offset] ^= 1 << bit
     key = firmware.SIGNED_HEADER.offset("key")
-    if key <= offset < key + 8:  # then it is somebody else's, whose signature nobody can check
+    if key <= offset < key + 8:  # then it is another vendor's, whose signature cannot be checked
         firmware_files.check(GFX1100, "RS64_MEC", bytes(blob))
         return
     with pytest.raises(FirmwareError):
         firmware_files.check(GFX1100, "RS64_MEC", bytes(blob))
 
 
-def test_blobs_are_refused_for_what_is_wrong_with_them() -> None:
+def test_blobs_are_refused_for_the_right_reason() -> None:
     mec = synthetic.blob(GFX1100, "RS64_MEC", 0x600)
     for name, blob, why in (
         ("RS64_MEC", mec[:-1], "cut short"),
-        ("RS64_MEC", b"", "no firmware"),
-        ("RS64_MEC", bytes(0x600), "makes no sense"),
+        ("RS64_MEC", b"", "0 bytes"),
+        ("RS64_MEC", bytes(0x600), "not signed firmware"),
         ("RS64_MEC", mec[:256] + bytes(0x500), "blank"),
         ("IMU_I", mec, "it is RS64_MEC, not IMU_I"),
         ("RS64_MEC", synthetic.blob(GFX1201, "RS64_MEC", 0x600), "for gfx1201, not for gfx1100"),

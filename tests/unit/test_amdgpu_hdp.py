@@ -38,7 +38,7 @@ def test_writes_wait_and_the_host_sees_them(bench):
     assert bench.vram.read(0x1000, 9) == b"oldnewold"
 
 
-def test_reads_beside_what_waits_are_no_mistake(bench):
+def test_reads_beside_what_waits_are_not_a_mistake(bench):
     bench.hdp.write(0x1000, b"new!")
     bench.vram.read(0x0FF0, 16)
     bench.vram.read(0x1004, 16)
@@ -47,7 +47,7 @@ def test_reads_beside_what_waits_are_no_mistake(bench):
     assert bench.findings == {"hdp-flush"}
 
 
-def test_old_bytes_that_are_the_new_ones_are_no_mistake(bench):
+def test_old_bytes_that_are_the_new_ones_are_not_a_mistake(bench):
     bench.vram.write(0x1000, b"same")
     bench.hdp.write(0x1000, b"same")
     assert bench.vram.read(0x1000, 4) == b"same"
@@ -127,5 +127,5 @@ def test_two_views_against_a_model(steps):
 
 @functools.cache
 def _shared() -> Bench:
-    """One for all examples: to make VRAM takes longer than they do."""
+    """One for all examples: making VRAM takes longer than they do."""
     return Bench()

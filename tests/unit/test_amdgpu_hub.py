@@ -198,7 +198,7 @@ def test_tables_in_host_memory(bench):
         ({11: 1 << 56, 12: 1 << 58}, "not modelled"),
     ],
 )
-def test_entries_with_bits_that_must_not_be(chip, bits, words):
+def test_entries_with_forbidden_bits(chip, bits, words):
     bench = Bench(chip)
     bench.no_dummy()
     place = bench.map(START, 0x40_0000)
@@ -315,7 +315,7 @@ def test_random_mappings_against_a_model(chip, data):
 
 @settings(max_examples=50, deadline=None)
 @given(entries=st.lists(st.integers(0, (1 << 64) - 1), min_size=4, max_size=4), chip=st.sampled_from(CHIPS))
-def test_no_table_upsets_the_walker(entries, chip):
+def test_no_table_crashes_the_walker(entries, chip):
     bench = Bench(chip)
     bench.no_dummy()
     table = ROOT
@@ -342,11 +342,11 @@ def test_a_fragment_is_one_translation(bench):
     assert not bench.texts
 
 
-def test_a_fragment_that_the_tables_contradict_is_believed(bench):
+def test_a_fragment_that_the_tables_contradict_is_used(bench):
     for page in range(16):
         bench.map(START + page * PAGE, (0x40_0000 if page < 15 else 0x80_0000) + page * PAGE, fragment=4)
     assert bench.memory().translate(START + 15 * PAGE).target != 0x40_0000 + 15 * PAGE
-    assert any("L1 believes it" in text for text in bench.texts)
+    assert any("L1 relies on it" in text for text in bench.texts)
 
 
 # -- what is remembered ------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def test_an_invalidation_before_set_up_is_harmless(bench):
     assert not fresh.texts
 
 
-def test_the_mm_hub_wants_its_semaphore():
+def test_the_mm_hub_needs_its_semaphore():
     bench = Bench(block="MMHUB")
     assert not bench.invalidate(semaphore=False)
     assert bench.steps == {"mmhub-semaphore"}
@@ -467,7 +467,7 @@ def test_room_is_limited():
     assert len(bench.hub._tlb) == TRANSLATIONS
 
 
-def test_changed_contexts_want_an_invalidation(bench):
+def test_changed_contexts_need_an_invalidation(bench):
     bench.map(START, 0x40_0000)
     bench.memory().translate(START)
     bench.write(bench.vm + "CONTEXT0_PAGE_TABLE_BASE_ADDR_LO32", 0x20_0001)
@@ -487,7 +487,7 @@ def test_the_walker_does_not_see_what_waits_in_the_hdp(bench):
 # -- faults ------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_is_told_and_goes_on_with_the_dummy_page(bench):
+def test_a_fault_is_reported_and_continues_with_the_dummy_page(bench):
     bench.context.vram.write(DUMMY, b"dummy")
     memory = bench.memory()
     address = START + 0x1234_5000
@@ -544,7 +544,7 @@ def test_the_dummy_page_may_be_the_hosts(bench):
 
 
 @pytest.mark.parametrize("register", ["CONTEXT0_CNTL", "L2_PROTECTION_FAULT_CNTL"])
-def test_interrupt_and_dummy_page_are_asked_for_twice(register):
+def test_interrupt_and_dummy_page_need_two_enables(register):
     bench = Bench()
     value = {"CONTEXT0_CNTL": 7, "L2_PROTECTION_FAULT_CNTL": 0}[register]
     bench.write("GCVM_" + register, value)
@@ -554,14 +554,14 @@ def test_interrupt_and_dummy_page_are_asked_for_twice(register):
     assert bench.read("GCVM_" + bench.status)
 
 
-def test_retries_are_not_for_us(bench):
+def test_retries_are_not_modelled(bench):
     field = bench.context.chip.register(bench.block, bench.vm + "CONTEXT0_CNTL")
     value = field.pack(bench.cntl, RETRY_PERMISSION_OR_INVALID_PAGE_FAULT=1)
     bench.write(bench.vm + "CONTEXT0_CNTL", value)
     with pytest.raises(PageFault):
         bench.memory().write(START, b"x")
     assert bench.interrupts.posted[0][3][1] == START >> 44 | 0xA0
-    assert any("waits for ever" in text for text in bench.texts)
+    assert any("asks for retries" in text for text in bench.texts)
 
 
 # -- steps -------------------------------------------------------------------------------------------------
@@ -610,7 +610,7 @@ def test_each_step_that_is_left_out_is_noticed(step):
     assert bench.steps == expected
 
 
-def test_a_good_driver_hears_nothing(bench):
+def test_a_correct_driver_causes_no_finding(bench):
     bench.map(START, 0x40_0000)
     memory = bench.memory()
     memory.write(START, b"data")

@@ -1,4 +1,4 @@
-"""IH: what it puts into its rings, and what it says about them."""
+"""IH: what it puts into its rings, and what it reports about them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_ring_1_gets_what_is_diverted(ih):
     assert any("ring 1 is full" in finding.symptom for finding in ih.context.diagnosis.findings)
 
 
-def test_the_write_pointer_goes_to_memory_if_that_is_wanted():
+def test_the_write_pointer_goes_to_memory_if_enabled():
     ih = Ih(cntl=1 << 8)
     ih.write("IH_RB_WPTR_ADDR_LO", 0x5000)
     ih.write("IH_RB_WPTR_ADDR_HI", FB_BASE >> 32)
@@ -145,7 +145,7 @@ def test_a_ring_in_host_memory():
     assert ih.steps == {"ih-ring"}
 
 
-def test_a_ring_that_faults_does_not_go_in_circles():
+def test_a_ring_that_faults_does_not_recurse():
     ih = Ih()
     ih.hub.no_dummy()
     ih.write("IH_RB_BASE", START + 0x10_0000 >> 8 & 0xFFFF_FFFF)

@@ -162,7 +162,7 @@ def test_a_wait_ends_with_the_fence_of_another_queue(queue):
     queue.submit(wait, fence(value=1), run=100 * LONG)
     assert queue.memory.word(DATA) == 0
     queue.submit(fence(DATA + 16, 3), doorbell=0x20, run=2 * EOP_CLOCKS + 100)
-    assert queue.memory.word(DATA) == 1  # at once, not at the next look
+    assert queue.memory.word(DATA) == 1  # at once, not at the next poll
 
 
 @pytest.mark.parametrize("chip", ["gfx1100", "gfx1201"])
@@ -259,17 +259,17 @@ def test_indirect_buffers_have_their_vmid(queue):
 # -- refusals --------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "a type-0 packet": ([0], "is no header of a packet"),
-    "an opcode that is none": ([pm4.header(0xFE, 1), 0], "there is no such packet"),
-    "one that is not modelled": ([pm4.header(0x23, 1), 0], "the model has no PRED_EXEC"),
-    "a long body": ([pm4.header(0x15, 5), 1, 1, 1, 5, 0], "a body of 5 dwords instead of 4"),
-    "a short body": ([pm4.header(0x76, 1), 0], "SET_SH_REG with a body of 1 dwords instead of 2"),
-    "a register that is none": (PACKETS["SET_SH_REG"].pack(1, REG_OFFSET=0x3FF), "register 0x2fff"),
+    "a type-0 packet": ([0], "not a packet header"),
+    "an unknown opcode": ([pm4.header(0xFE, 1), 0], "there is no such packet"),
+    "an opcode that is not modelled": ([pm4.header(0x23, 1), 0], "PRED_EXEC"),
+    "a long body": ([pm4.header(0x15, 5), 1, 1, 1, 5, 0], "a body of 5 dwords"),
+    "a short body": ([pm4.header(0x76, 1), 0], "SET_SH_REG has a body of 1 dwords"),
+    "an unknown register": (PACKETS["SET_SH_REG"].pack(1, REG_OFFSET=0x3FF), "register 0x2fff"),
     "registers beyond the range": (PACKETS["SET_UCONFIG_REG"].pack(1, REG_OFFSET=0x400), "0xc400"),
-    "a comparison that is none": (PACKETS["WAIT_REG_MEM"].pack(FUNCTION=7, MEM_SPACE=1), "FUNCTION 7"),
-    "a source that is none": (PACKETS["COPY_DATA"].pack(SRC_SEL=3), "COPY_DATA.SRC_SEL = 3"),
-    "a target that is none": (PACKETS["WRITE_DATA"].pack(1, DST_SEL=3), "WRITE_DATA.DST_SEL = 3"),
-    "an event that is none": (PACKETS["EVENT_WRITE"].pack(EVENT_TYPE=0x3E), "event 0x3e"),
+    "an unknown comparison": (PACKETS["WAIT_REG_MEM"].pack(FUNCTION=7, MEM_SPACE=1), "FUNCTION 7"),
+    "an unknown source": (PACKETS["COPY_DATA"].pack(SRC_SEL=3), "COPY_DATA.SRC_SEL = 3"),
+    "an unknown target": (PACKETS["WRITE_DATA"].pack(1, DST_SEL=3), "WRITE_DATA.DST_SEL = 3"),
+    "an unknown event": (PACKETS["EVENT_WRITE"].pack(EVENT_TYPE=0x3E), "event 0x3e"),
     "a fence of no event": (PACKETS["RELEASE_MEM"].pack(EVENT_TYPE=7, EVENT_INDEX=4), "event 0x7"),
     "a fence of no data": (
         PACKETS["RELEASE_MEM"].pack(EVENT_TYPE=0x14, EVENT_INDEX=5, DATA_SEL=7), "DATA_SEL 7",

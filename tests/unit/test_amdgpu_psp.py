@@ -1,4 +1,4 @@
-"""Security processor and RLC, driven as a driver does, and as one should not."""
+"""Security processor and RLC, driven correctly and wrongly."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Bench(bench.Noticed):
         return bool(status >> 31) and bench.read(self.context, "GC", "CP_STAT") == 0
 
 
-# -- the way it should be --------------------------------------------------------------------------------
+# -- as expected ----------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -238,8 +238,8 @@ def test_commands_queue_up() -> None:
 
 
 @BOTH
-def test_load_toc_tells_the_size_of_the_tmr(chip: str) -> None:
-    # what kernel logs say of a RX 7900 XTX, whose table of contents ends where the synthetic one does
+def test_load_toc_returns_the_size_of_the_tmr(chip: str) -> None:
+    # what kernel logs say of an RX 7900 XTX, whose table of contents ends where the synthetic one does
     card = Bench(chip)
     card.boot()
     card.ring()
@@ -286,7 +286,7 @@ def test_a_component_left_out_is_noticed(chip: str, name: str) -> None:
         card.ring()
     assert card.read(81) == 0
     assert card.steps == {_key(name)}
-    assert "has not been done" in card.findings
+    assert "boot step psp-" in card.findings
 
 
 @pytest.mark.parametrize(
@@ -372,16 +372,16 @@ def test_a_refused_component_leaves_the_bootloader_as_each_version_does(chip: st
     assert card.read(35) & facts.READY == (facts.READY if chip == "gfx1201" else 0)
     assert (card.read(35) & 0xFF != 0) == (chip == "gfx1201")
     card.boot()
-    assert card.psp.alive == (chip == "gfx1201")  # which can be told again
+    assert card.psp.alive == (chip == "gfx1201")  # which takes another command
 
 
 @pytest.mark.parametrize(
     ("blob", "why"),
     [
-        (bytes(0x1000), "makes no sense"),
+        (bytes(0x1000), "not signed firmware"),
         (BLOBS["gfx1100"]["SOS"], "it is SOS, not KDB"),
         (BLOBS["gfx1201"]["KDB"], "for gfx1201, not for gfx1100"),
-        (BLOBS["gfx1100"]["KDB"][:-1] + b"?", "changed on the way"),
+        (BLOBS["gfx1100"]["KDB"][:-1] + b"?", "its signature is wrong"),
     ],
 )
 def test_a_wrong_blob_is_refused(blob: bytes, why: str) -> None:
@@ -391,7 +391,7 @@ def test_a_wrong_blob_is_refused(blob: bytes, why: str) -> None:
     assert not card.read(35) & facts.READY
 
 
-def test_what_the_bootloader_cannot_take() -> None:
+def test_what_the_bootloader_refuses() -> None:
     card = Bench("gfx1201")
     card.write(36, 0x1000)  # beyond VRAM
     card.write(35, facts.BOOTLOADER["KDB"])
@@ -412,7 +412,7 @@ def test_a_component_that_does_not_fit_is_refused() -> None:
     assert "do not fit" in card.findings
 
 
-def test_a_command_with_the_ready_bit_is_no_answer() -> None:
+def test_a_command_with_the_ready_bit_is_not_an_answer() -> None:
     card = Bench("gfx1201")
     card.write(36, MSG1 >> 20)
     card.write(35, facts.READY | facts.BOOTLOADER["KDB"])
@@ -421,7 +421,7 @@ def test_a_command_with_the_ready_bit_is_no_answer() -> None:
     assert "refuses command 0x80080000" in card.findings
 
 
-def test_a_buffer_that_is_reused_too_early_is_found_out() -> None:
+def test_a_buffer_that_is_reused_too_early_is_noticed() -> None:
     card = Bench("gfx1100")
     card.context.vram.write(MSG1, card.blobs["KDB"])
     card.write(36, MSG1 >> 20)
@@ -511,15 +511,15 @@ def test_the_ring_stops_at_a_frame_that_cannot_be_read() -> None:
     assert "not mapped" in far.findings
 
 
-def test_a_fence_that_nobody_can_write_is_reported() -> None:
+def test_a_fence_that_cannot_be_written_is_reported() -> None:
     card = Bench("gfx1100")
     card.boot()
     card.ring()
     card.submit(b"", COMMANDS["DESTROY_TMR"], fence=0xFFFF_F000)
-    assert "nobody hears of it" in card.findings
+    assert "cannot be written" in card.findings
 
 
-def test_rings_and_pointers_that_make_no_sense() -> None:
+def test_invalid_rings_and_pointers_are_refused() -> None:
     card = Bench("gfx1100")
     card.boot()
     card.ring(address=RING + 8)
@@ -530,7 +530,7 @@ def test_rings_and_pointers_that_make_no_sense() -> None:
     card.write(67, 17)
     card.write(67, 0x8000)
     assert card.read(67) == 0
-    assert "it counts dwords" in card.findings
+    assert "a multiple of 16 dwords" in card.findings
     card.write(64, 0xA_0000)
     card.write(64, 0xA_0000)
     card.wait()
@@ -599,15 +599,15 @@ def test_an_rlc_that_does_not_run_does_not_answer() -> None:
     assert "RLC_CNTL has stopped the RLC" in stopped.findings
 
 
-def test_an_engine_that_is_wanted_too_early_is_told_apart_from_one_that_never_comes() -> None:
+def test_an_engine_that_is_used_too_early_differs_from_one_that_never_starts() -> None:
     card = Bench("gfx1100")
     card.rlc.autoload(REQUIRED[11])
     assert not card.rlc.require("mec", "the MEC does not start")
-    assert "autoload is not done" in card.findings
+    assert "RLC autoload is not complete" in card.findings
     card.wait()
     assert card.rlc.require("mec", "the MEC does not start")
     assert not card.rlc.require("pfp", "the PFP does not start")
-    assert "psp-fw-rs64-pfp has not been done" in card.findings
+    assert "psp-fw-rs64-pfp is missing" in card.findings
     card.rlc.autoload(REQUIRED[11])
     assert "a second time" in card.findings
 

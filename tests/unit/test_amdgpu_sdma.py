@@ -1,4 +1,4 @@
-"""The copy engine: its set-up register by register, every packet, and what is wrong."""
+"""The copy engine: its set-up register by register, every packet, and mistakes."""
 
 import struct
 
@@ -116,7 +116,7 @@ class Bench:
         if "sdma-ib-enable" not in skip:
             self.set(name + "IB_CNTL", IB_ENABLE=1)
 
-    # what the engine asks for
+    # what the engine needs
 
     def require(self, engine, symptom):
         if not self.firmware:
@@ -209,7 +209,7 @@ def test_nothing_runs_before_the_firmware(bench):
     assert bench.u32(DATA) == 0xCAFE
 
 
-def test_a_halted_engine_goes_on_where_it_was_when_it_is_released(bench):
+def test_a_halted_engine_continues_where_it_was_when_it_is_released(bench):
     bench.submit(*poll(addr=OTHER, func=3, value=1), *FENCE)
     run(bench.link.clock, SOME_TIME)
     bench.set(bench.control, HALT=1)
@@ -240,7 +240,7 @@ def test_the_ring_wraps_in_the_middle_of_packets(bench):
     assert not bench.findings
 
 
-def test_a_packet_that_has_come_in_part_waits_for_the_rest(bench):
+def test_a_partial_packet_waits_for_the_rest(bench):
     bench.run(*FENCE[:2])
     assert bench.u32(DATA) == 0
     bench.run(*FENCE[2:])
@@ -262,7 +262,7 @@ def test_the_write_pointer_register_works_like_the_doorbell(bench):
 def test_pointers_never_go_back_and_memory_agrees_with_the_doorbell(bench):
     bench.run(*FENCE)
     bench.doorbells.ring(DOORBELL, 4)
-    assert "it never goes back" in bench.findings[-1]
+    assert "must not go back" in bench.findings[-1]
     bench.doorbells.ring(DOORBELL, 32)
     run(bench.link.clock, SOME_TIME)
     assert "the write pointer in memory is 0x10" in bench.findings[-1]
@@ -294,7 +294,7 @@ def test_two_queues_make_progress_side_by_side(bench):
     assert not bench.findings
 
 
-def test_a_ring_that_is_disabled_and_set_up_anew_starts_at_its_pointers(bench):
+def test_a_ring_that_is_disabled_and_set_up_again_starts_at_its_pointers(bench):
     bench.run(*poll(addr=OTHER, func=3, value=1))
     bench.set("SDMA0_QUEUE0_RB_CNTL", RB_ENABLE=0)
     bench.memory.write(OTHER, b"\1")
@@ -306,9 +306,9 @@ def test_a_ring_that_is_disabled_and_set_up_anew_starts_at_its_pointers(bench):
     assert bench.u32(DATA) == 0xCAFE
 
 
-def test_a_soft_reset_takes_the_set_up_away(bench):
+def test_a_soft_reset_clears_the_set_up(bench):
     bench.run(0xFF)
-    assert "no packet" in bench.findings[-1]
+    assert "unknown packet" in bench.findings[-1]
     bench.engine.soft_reset()
     assert read(bench.context, "GC", "SDMA0_QUEUE0_RB_CNTL") == 0
     bench.set(bench.control, HALT=0)
@@ -419,7 +419,7 @@ def test_a_poll_gives_up_after_its_retries(bench):
     bench.run(*poll(func=3, addr=OTHER, value=1, interval=100, retry_count=10), *FENCE)
     assert bench.u32(DATA) == 0
     assert [entry[1] for entry in bench.interrupts] == [57]
-    assert "11 looks" in bench.findings[-1]
+    assert "11 polls" in bench.findings[-1]
 
 
 def test_waiting_costs_the_host_little(bench):
@@ -570,20 +570,20 @@ def test_an_atomic_that_loops_takes_a_lock_when_it_is_free(bench):
     assert (bench.u32(OTHER), bench.u32(DATA)) == (7, 0xCAFE)
 
 
-# -- what no driver should do -----------------------------------------------------------------------------
+# -- mistakes of a driver ---------------------------------------------------------------------------------
 
 WRONG = {
-    "no packet": [0x1234_00FF],
+    "unknown packet": [0x1234_00FF],
     "SEM is not modelled": [7, 0, 0],
     "no such sub-opcode": [0x0000_0501, 0],
     "backwards": PACKETS["COPY_LINEAR"].pack(backwards=1, src_addr=DATA, dst_addr=DATA),
-    "no multiple of 4 bytes": PACKETS["FENCE"].pack(addr=DATA + 2),
+    "not a multiple of 4 bytes": PACKETS["FENCE"].pack(addr=DATA + 2),
     "no such size": PACKETS["CONSTANT_FILL"].pack(fillsize=3, dst_addr=DATA, count=3),
     "no such comparison": poll(func=7, addr=DATA),
     "no such operation": PACKETS["ATOMIC"].pack(atomic_op=0x01, addr=DATA),
     "only cmpswap": PACKETS["ATOMIC"].pack(atomic_op=0x0F, loop=1, addr=DATA),
     "pad with NOP": PACKETS["INDIRECT"].pack(ib_base=IB, ib_size=8),
-    "no multiple of 32 bytes": [0, 0, *PACKETS["INDIRECT"].pack(ib_base=IB + 4, ib_size=8)],
+    "not a multiple of 32 bytes": [0, 0, *PACKETS["INDIRECT"].pack(ib_base=IB + 4, ib_size=8)],
 }
 
 
@@ -593,7 +593,7 @@ def test_what_cannot_be_executed_stops_the_engine(bench, why):
     bench.run(*FENCE)
     assert bench.u32(DATA) != 0xCAFE
     assert [entry[1] for entry in bench.interrupts] == [55]
-    expected = "no packet" if why == "no such sub-opcode" else why
+    expected = "unknown packet" if why == "no such sub-opcode" else why
     assert expected in bench.findings[-1]
     status = bench.context.chip.register("GC", "SDMA0_QUEUE0_CONTEXT_STATUS")
     assert status.get(read(bench.context, "GC", "SDMA0_QUEUE0_CONTEXT_STATUS"), "EXCEPTION")

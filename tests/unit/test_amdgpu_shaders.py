@@ -422,7 +422,7 @@ def test_a_damaged_object_is_compiled_again(tmp_path, monkeypatch):
     assert jit.kept("x") is None
 
 
-def test_what_is_mapped_is_all_there_is():
+def test_only_mapped_memory_exists():
     bench = Bench("gfx1100")
     a = BASE + SIZE - 4096
     outcome = run(bench, "load", 1, 32, [a, bench.put(np.zeros(32, np.int32)), np.int32(64)])

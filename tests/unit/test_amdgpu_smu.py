@@ -92,7 +92,7 @@ def test_a_driver_reads_all_levels_and_pins_the_highest(chip: str) -> None:
 
 
 @BOTH
-def test_messages_without_a_consequence_here_are_taken(chip: str) -> None:
+def test_messages_without_a_consequence_here_are_accepted(chip: str) -> None:
     """The kernel sends them; a driver that does so is not wrong."""
     card = Bench(chip)
     card.start()

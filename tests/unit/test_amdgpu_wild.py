@@ -45,7 +45,7 @@ def test_code_can_be_read_in_two_ways():
     }  # fmt: skip
 
 
-def test_calls_are_not_followed_for_ever():
+def test_calls_are_followed_to_a_limit():
     # s_getpc_b64 s[0:1]; s_add_u32 s0, s0, 8; s_setpc_b64 s[0:1]; and so on
     code = words(*(0xBE804700, 0x80008800, 0xBE804800) * 300, 0xBFB00000).ljust(8192, b"\0")
     with pytest.raises(flow.Refused, match="calls within calls"):
@@ -53,7 +53,7 @@ def test_calls_are_not_followed_for_ever():
 
 
 @both
-def test_registers_that_encodings_do_not_allow_are_no_instructions(chip):
+def test_registers_that_encodings_do_not_allow_are_refused(chip):
     with pytest.raises(decode.Undecodable):  # v_readfirstlane_b32 s7, s55
         decode.decoder(chip).decode(bytes.fromhex("37040e7e").ljust(20, b"\0"), 0)
 
@@ -110,7 +110,7 @@ def test_an_extent_beyond_the_end_of_vram(chip, name):
 
 
 @both
-def test_memory_that_fails_to_answer_is_told_and_leaves_no_trace(chip, capfd):
+def test_memory_that_fails_to_answer_is_reported_and_left_unchanged(chip, capfd):
     bench = Bench(chip)
     at = bench.put(np.zeros(64, np.int32))
     code = build(chip, KERNELS["store"])
@@ -179,7 +179,7 @@ void put_in(void)
 """
 
 
-def test_ctrl_c_with_a_handler_that_takes_itself_out(tmp_path):
+def test_ctrl_c_with_a_handler_that_removes_itself(tmp_path):
     """As LLVM's does, which an OpenCL driver brings into the process."""
     source, library = tmp_path / "handler.c", tmp_path / "handler.so"
     source.write_text(HANDLER)
@@ -190,7 +190,7 @@ def test_ctrl_c_with_a_handler_that_takes_itself_out(tmp_path):
         test_ctrl_c(1)
 
 
-def test_ctrl_c_that_is_held_back():
+def test_ctrl_c_that_is_deferred():
     held, done = [], threading.Event()
 
     def press():  # again and again: the first may come before the shader runs
@@ -211,7 +211,7 @@ def test_ctrl_c_that_is_held_back():
     assert (outcome.fault.kind, outcome.fault.text, outcome.total) == ("watchdog", "interrupted", 0)
 
 
-def test_a_dispatch_that_would_take_for_ever():
+def test_a_dispatch_that_would_not_end():
     bench = Bench("gfx1100")
     code = build("gfx1100", KERNELS["store"])
     dims = (0xFFFF_FFFF,) * 3
@@ -258,7 +258,7 @@ def test_hosts_without_fma_and_f16(processor, monkeypatch):
     assert np.array_equal(bench.get(at, a), expected.astype(np.float32))
 
 
-def test_calls_into_nothing_are_found_before_they_are_made():
+def test_calls_of_missing_functions_are_found_before_they_run():
     text = "declare float @no_such_function(float)\ndefine float @f(float %x) {\n"
     code = jit.compiled(text + "  %y = call float @no_such_function(float %x)\n  ret float %y\n}\n")
     assert jit.unresolved(code, ()) == ["no_such_function"]

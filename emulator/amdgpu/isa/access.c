@@ -170,7 +170,7 @@ static int in_lds(const struct waves_run *run, uint64_t offset, uint64_t size)
     return offset <= run->lds_size && size <= run->lds_size - offset;
 }
 
-/* What an address means: FLAT tells by its upper half. */
+/* What an address means: FLAT decides by its upper half. */
 static int resolve(const struct waves_run *run, uint64_t *address, int space)
 {
     uint32_t upper = (uint32_t)(*address >> LDS_APERTURE_BITS);

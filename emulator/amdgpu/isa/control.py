@@ -64,7 +64,7 @@ def _s_sendmsg(e: Emitter, i: Instruction) -> None:
 
 
 def stop(e: Emitter, outcome: int, pc: int, value: Value) -> None:
-    """End the dispatch: this does not come back."""
+    """End the dispatch: this does not return."""
     e.b.call("waves_stop", VOID, RUN, const(I32, outcome), const(I64, pc), value)
     e.b.unreachable()
 
@@ -104,7 +104,7 @@ def _hardware_register(i: Instruction) -> tuple[int, int, int]:
 
 
 def next_mode(mode: Mode, i: Instruction) -> Mode | None:
-    """The mode after an instruction; None if that cannot be told before it runs."""
+    """The mode after an instruction; None if that is not known before it runs."""
     if i.mnemonic == "s_round_mode":
         return mode.with_bits(i.code & 0xF, 0, 4)
     if i.mnemonic == "s_denorm_mode":

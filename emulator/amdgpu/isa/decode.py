@@ -40,7 +40,7 @@ _LIST = re.compile(r"\[([-\d,]+)\]$")
 
 
 class Undecodable(Exception):
-    """Bytes that are no instruction of the chip.
+    """Bytes that are not an instruction of the chip.
 
     Attributes:
         address: from the entry of the kernel.
@@ -70,7 +70,7 @@ class Decoder:
         self._llvm = Disassembler("AMDGPU", TRIPLE, chip)
 
     def disassemble(self, data: bytes) -> tuple[int, str]:
-        """Size and text of the first instruction; size 0 if it is none."""
+        """Size and text of the first instruction; size 0 if there is none."""
         size, text = self._llvm.disassemble(data)
         return (0, "") if "/*" in text else (size, text)  # such as /*Invalid register*/
 

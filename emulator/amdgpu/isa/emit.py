@@ -7,8 +7,8 @@ A semantics is a function of an Emitter and an Instruction that writes LLVM IR:
         dst, a, b = i.operands
         e.write(dst, e.b.add(e.v32(a), e.v32(b)))
 
-A VGPR is a <32 x i32>, an SGPR an i32, a lane mask a <32 x i1> (V1). Sources are read in all lanes, whatever
-EXEC says; `write` changes the active lanes only. `e.b` is the IR builder (see `ir.Builder`).
+A VGPR is a <32 x i32>, an SGPR an i32, a lane mask a <32 x i1> (V1). Sources are read in all lanes,
+without regard to EXEC; `write` changes the active lanes only. `e.b` is the IR builder (see `ir.Builder`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Emitter:
         sgprs: scalar registers that the kernel uses, by number.
         vgprs: vector registers that it uses.
         sites: how many instructions remember where in memory they were.
-        locals: values of the wave that are no registers: their types, by name.
+        locals: values of the wave that are not registers: their types, by name.
     """
 
     def __init__(self, builder: Builder, generation: int, mode: Mode) -> None:
@@ -235,7 +235,7 @@ class Emitter:
             self._blend(index, value, lanes or (None if self.full else self.active))
 
     def set_vgpr_all(self, index: int, value: Value) -> None:
-        """Write a vector register in all lanes, whatever EXEC says: v_writelane, WMMA."""
+        """Write a vector register in all lanes, without regard to EXEC: v_writelane, WMMA."""
         self._blend(index, value, None)
 
     def _blend(self, index: int, value: Value, lanes: Value | None) -> None:
@@ -254,7 +254,7 @@ class Emitter:
         self._write("%scc", value)
 
     def local(self, name: str, kind: str) -> Value:
-        """A value of the wave that is no register, such as a counter; it starts as 0."""
+        """A value of the wave that is not a register, such as a counter; it starts as 0."""
         self.locals[name] = kind
         return self._read(f"%{name}", kind)
 
@@ -347,7 +347,7 @@ class Emitter:
             return self.b.cast("trunc", value, I32)
         if operand.kind in ("int", "literal"):
             return const(I32, _signed(int(operand.value), 32))
-        raise self.refuse(f"{operand.name} is no scalar source")
+        raise self.refuse(f"{operand.name} is not a scalar source")
 
     def s64(self, operand: Operand, literal: str = "zext") -> Value:
         """64 bits (I64). A 32-bit literal is extended ("zext", "sext"), or is the "high" half, as of an f64;
@@ -368,7 +368,7 @@ class Emitter:
             if literal == "high":
                 return const(I64, _signed(value << 32, 64))
             return const(I64, _signed(value, 32) if literal == "sext" else value)
-        raise self.refuse(f"{operand.name} is no scalar source")
+        raise self.refuse(f"{operand.name} is not a scalar source")
 
     def special(self, name: str) -> Value:
         """A source with a name: I32, or I64 of an aperture."""
@@ -418,7 +418,7 @@ class Emitter:
         if operand.kind == "null":
             return
         if operand.kind != "s":
-            raise self.refuse(f"{operand.name} is no scalar destination")
+            raise self.refuse(f"{operand.name} is not a scalar destination")
         self.set_mask(operand.index, lanes if self.full else self.b.and_(lanes, self.active))
 
     def write_s(self, operand: Operand, value: Value) -> None:
@@ -426,7 +426,7 @@ class Emitter:
         if operand.kind == "null":
             return
         if operand.kind != "s":
-            raise self.refuse(f"{operand.name} is no scalar destination")
+            raise self.refuse(f"{operand.name} is not a scalar destination")
         if value.type == I64:
             self.set_sgpr64(operand.index, value)
         else:

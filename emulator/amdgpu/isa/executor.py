@@ -43,7 +43,7 @@ BUDGET = 1 << 26
 """Back-edges of a wave before the watchdog ends the dispatch; the model's own limit."""
 
 GARBAGE = 0x7FA5_A5A5
-"""What registers hold that nobody set: a NaN, and no plausible address."""
+"""What uninitialised registers hold: a NaN, and not a plausible address."""
 
 WAVES = 1 << 28
 """Waves of the largest dispatch; the model's own limit: it would take minutes at the very least."""
@@ -84,7 +84,7 @@ def _reserve(size: int) -> mmap.mmap:
 
 
 def _guard(base: int, stack: int, count: int) -> None:
-    """Take the lowest page away from each of so many stacks: an overflow must not reach the next one."""
+    """Protect the lowest page of each of `count` stacks: an overflow must not reach the next one."""
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     for number in range(count):
@@ -98,7 +98,7 @@ class Executor:
     Args:
         chip: the facts.
         vram: video memory; dispatches change it while they run, and put it back.
-        diagnosis: told of mistakes.
+        diagnosis: collects mistakes of the driver.
         budget: back-edges of a wave before the watchdog ends the dispatch.
 
     Raises:
@@ -124,7 +124,9 @@ class Executor:
             return Outcome(0, dict.fromkeys(CLASSES, 0), 0, 0)
         waves = math.prod(dispatch.groups) * -(-threads // LANES)
         if waves > WAVES:
-            return _nothing(WaveFault("watchdog", dispatch.code, f"{waves} waves: the model runs {WAVES}"))
+            return _nothing(
+                WaveFault("watchdog", dispatch.code, f"{waves} waves: the model runs at most {WAVES}")
+            )
         try:
             kernel = self._kernel(dispatch, memory, mode)
             functions = self._functions(kernel, threads)
@@ -233,7 +235,7 @@ class _Native:
             outcome = self._library.waves_dispatch(run)
             if self._problem is not None:
                 raise self._problem
-            if outcome == control.INTERRUPTED:  # and whoever handles Ctrl-C holds it back for now
+            if outcome == control.INTERRUPTED:  # and the handler of Ctrl-C defers it for now
                 return _nothing(WaveFault("watchdog", dispatch.code, "interrupted"))
             writes = self._collect()
         except BaseException:
@@ -290,7 +292,7 @@ class _Native:
         return 1
 
     def _failed(self, kind: object, problem: BaseException, traceback: object) -> None:
-        """Whatever else a callback ended with, such as Ctrl-C: `run` raises it again."""
+        """Any other end of a callback, such as Ctrl-C: `run` raises it again."""
         self._problem = problem
 
     def _add_vram(self, address: int, extent: Extent) -> int:

@@ -112,7 +112,7 @@ def read(decoder: Decoder, fetch: Fetch) -> Program:
 
     Raises:
         PageFault: code is not mapped.
-        Refused: bytes that are no instruction, or a call whose target cannot be told.
+        Refused: bytes that are not an instruction, or a call whose target is not known.
     """
     reader = _Reader(decoder, fetch)
     found: dict[int, Instruction] = {}
@@ -126,7 +126,7 @@ def read(decoder: Decoder, fetch: Fetch) -> Program:
         if not todo:
             return _blocks(found, leaders, targets, reader.chunks)
         leaders |= set(todo)
-    raise Refused(min(todo), f"calls within calls, more than {DEPTH} deep")
+    raise Refused(min(todo), f"calls within calls, nested more than {DEPTH} deep")
 
 
 def _follow(

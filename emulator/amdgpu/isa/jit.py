@@ -21,7 +21,7 @@ CACHE = "shaders"
 """The cache's directory of object code."""
 
 PASSES = ("sroa", "instruction_combine", "simplify_cfg", "new_gvn")
-"""What pays for itself: SSA of the registers, and the folding of EXEC where it is known."""
+"""The passes that pay for themselves: SSA of the registers, and the folding of EXEC where it is known."""
 
 OPTIMISATION = 2
 """Of the code generator."""
@@ -34,7 +34,7 @@ LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
 def _binding() -> Any:
     llvm = require("llvmlite.binding", extra="emulator")
     for name in LIBRARIES:
-        with contextlib.suppress(RuntimeError):  # `unresolved` tells what is missed
+        with contextlib.suppress(RuntimeError):  # `unresolved` reports what is missing
             llvm.load_library_permanently(name)
     return llvm
 
@@ -121,7 +121,7 @@ def unresolved(code: bytes, functions: Iterable[str]) -> list[str]:
 
 
 class Loaded:
-    """Object code in memory; it goes when this does.
+    """Object code in memory; released with this object.
 
     Args:
         code: from `compiled`.

@@ -1,6 +1,6 @@
 """WMMA: D = A B + C of 16 x 16 matrices, held across the lanes of a wave.
 
-Element (m, k) of A stands in the lane of its row, element (k, n) of B in that of its column, values of
+Element (m, k) of A is in the lane of its row, element (k, n) of B in that of its column, values of
 consecutive k packed in registers.
 
 * RDNA3: every lane holds all 16 k, and lanes 16 to 31 repeat lanes 0 to 15. C and D: register i of lane l is

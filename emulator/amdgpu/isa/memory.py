@@ -1,7 +1,7 @@
 """Memory: SMEM, global, flat and scratch, with their atomics.
 
 Translated code reaches memory by itself while an instruction stays in the piece of memory that it used last
-(its `site`); whatever else there is to do, waves_load and its like in access.c do, lane by lane.
+(its `site`); everything else is done lane by lane by waves_load and its like in access.c.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _scalar_offset(e: Emitter, i: Instruction) -> Value:
 
 
 def _scalar_words(e: Emitter, i: Instruction, address: Value, size: int) -> list[Value]:
-    """Read so many bytes: dwords (I32), or one byte or short, zero-extended."""
+    """Read `size` bytes: dwords (I32), or one byte or short, zero-extended."""
     kind = {1: I8, 2: I16}.get(size, I32)
     count = max(1, size // 4)
     site, start, length, host = _site(e)

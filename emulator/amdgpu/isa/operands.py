@@ -1,4 +1,4 @@
-"""What stands behind a mnemonic: registers, constants, and what is done to them on the way in."""
+"""What follows a mnemonic: registers, constants, and their modifiers."""
 
 from __future__ import annotations
 

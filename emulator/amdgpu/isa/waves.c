@@ -43,7 +43,7 @@ __asm__(".text\n"
         "  mov x0, x19\n  blr x20\n  brk #1\n");
 enum { SAVED = 20, SAVED_FUNCTION = 1, SAVED_ARGUMENT = 0, SAVED_RETURN = 11 };
 #else
-#error "waves.c knows no way between stacks on this processor"
+#error "waves.c cannot switch stacks on this processor"
 #endif
 
 _Static_assert(sizeof(struct waves_wave) % 64 == 0, "vgpr is loaded as vectors");
@@ -225,8 +225,8 @@ enum { SIGINT = 2 };
 static struct waves_run *volatile interruptible;
 static union action before;
 
-/* The handler stands before it is told: LLVM's, which a compiler in the process may have installed, takes itself
- * out and raises the signal once more, and would do so for ever if it were put back afterwards. */
+/* The earlier handler is restored before it is called: LLVM's, which a compiler in the process may have
+ * installed, removes itself and raises the signal once more, without end if it were restored afterwards. */
 static void interrupt(int number, void *information, void *context)
 {
     *(volatile uint64_t *)&interruptible->least = ~(uint64_t)0;
@@ -235,7 +235,7 @@ static void interrupt(int number, void *information, void *context)
     before.handler(number, information, context);
 }
 
-/* Whether there was a handler, which is now told by ours. */
+/* Whether there was a handler, which ours now calls. */
 static int listen(struct waves_run *run)
 {
     union action ours;

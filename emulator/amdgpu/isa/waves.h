@@ -5,7 +5,7 @@
  * wave that has faulted: its stack is dropped.
  *
  * Memory is written in place. The first write to a 4 KiB page saves the page, every written byte is marked,
- * and waves_collect takes it all back at the end and hands out what was written: the dispatch changes memory
+ * and waves_collect restores memory at the end and hands out what was written: the dispatch changes memory
  * when its virtual time is over, not before. Pages behind PCIe are copied into `pool` when first touched.
  */
 #ifndef TOWLINE_WAVES_H
@@ -34,7 +34,7 @@ enum waves_outcome {
     WAVES_TRAP,                  /* s_trap; its number in `fault_address` */
     WAVES_JUMP,                  /* a jump to where no code was found; the target in `fault_address` */
     WAVES_TABLE_FULL,            /* more pieces of memory than WAVES_EXTENTS */
-    WAVES_INTERRUPTED,           /* by SIGINT, which the process's own handler has been told of */
+    WAVES_INTERRUPTED,           /* by SIGINT; the process's own handler has been called */
 };
 
 /* Read-modify-write operations; the order of `memory.ATOMICS`. */
@@ -125,7 +125,7 @@ struct waves_run {
     uint32_t group_ids;          /* gfx11: bits 0 to 2: workgroup id x, y, z in SGPRs; bit 3: size too */
     uint32_t item_ids;           /* components of the work-item id in v0, less one */
     uint32_t vgprs;              /* that are allocated to a wave */
-    uint32_t garbage;            /* what registers hold that nobody set */
+    uint32_t garbage;            /* what uninitialised registers hold */
     uint64_t scratch;
     uint64_t scratch_wave;
 
@@ -153,16 +153,16 @@ struct waves_run {
     int64_t fault_pc;            /* from the kernel's entry */
 };
 
-/* Run a dispatch whose fields are set; returns `outcome`. An interrupted one has left no trace. */
+/* Run a dispatch whose fields are set; returns `outcome`. An interrupted one leaves memory as it was. */
 int waves_dispatch(struct waves_run *run);
-/* Know an extent, joined to its neighbours where they continue one another. 0: the table is full. */
+/* Add an extent, joined to its neighbours where they are contiguous. 0: the table is full. */
 int waves_add(struct waves_run *run, uint64_t start, uint64_t end, uint8_t *host, struct waves_memory *memory,
               int writable);
 /* Number of runs of written bytes, and their size in all. */
 uint64_t waves_written(struct waves_run *run, uint64_t *bytes);
-/* Write them down in order of address, and put memory back as it was. */
+/* List them in order of address, and restore memory. */
 void waves_collect(struct waves_run *run, struct waves_write *writes, uint8_t *data);
-/* Only put memory back as it was. */
+/* Only restore memory. */
 void waves_take_back(struct waves_run *run);
 
 /* Called by translated code; `pc` counts from the kernel's entry, `size` is bytes of a lane. */

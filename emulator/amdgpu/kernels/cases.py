@@ -1,8 +1,8 @@
 """What each kernel is launched with, and what must come out: references in numpy, from the definitions.
 
-Integer kernels are exact. For floating point a bound stands beside the reference, in units in the last place
+Integer kernels are exact. For floating point the reference has a bound, in units in the last place
 (ULP) of a scale: of the result itself where nothing cancels, of the sum of the absolute values of the
-products in a matrix product, which is how an order of additions that is not ours can be judged at all.
+products in a matrix product, so that any order of additions can be judged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Case:
 
 
 def poison(shape: int | tuple[int, ...], dtype: Any) -> Array:
-    """A buffer for results, filled with bytes that none of them is made of."""
+    """A buffer for results, filled with bytes that no result contains."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     filled: Array = np.full(size, 0xA5, np.uint8).view(dtype).reshape(shape)
     return filled
@@ -298,7 +298,7 @@ CASES: Mapping[str, Callable[..., Case]] = {
 
 
 def case(kernel: str, **sizes: int) -> Case:
-    """A launch of a kernel. Raises UsageError if there is none of that name."""
+    """A launch of a kernel. Raises UsageError if there is no kernel of that name."""
     if kernel not in CASES:
         raise UsageError(f"there is no kernel {kernel!r}", hint=f"kernels: {', '.join(CASES)}")
     return CASES[kernel](**sizes)

@@ -1,4 +1,4 @@
-// What all kernels stand on: names for what the compiler offers. No device library is linked.
+// What all kernels share: names for what the compiler offers. No device library is linked.
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL FP_CONTRACT OFF
 

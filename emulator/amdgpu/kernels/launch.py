@@ -54,7 +54,7 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A case in memory, ready to run as often as one likes.
+    """A case in memory, ready to run any number of times.
 
     Attributes:
         case: what it is.
@@ -69,14 +69,14 @@ class Placed:
     places: Mapping[str, int]
 
     def run(self, shaders: Shaders) -> Outcome:
-        """Run it, and let memory have what it wrote."""
+        """Run it, and apply its writes to memory."""
         outcome = shaders.run(self.dispatch, self.memory)
         for address, data in outcome.writes:
             self.memory.write(address, data)
         return outcome
 
     def restore(self) -> None:
-        """Give all buffers their contents from before, poison around them."""
+        """Restore the first contents of all buffers, with poison around them."""
         for name, array in self.case.buffers.items():
             border = bytes([POISON]) * BORDER
             self.memory.write(self.places[name] - BORDER, border + array.tobytes() + border)

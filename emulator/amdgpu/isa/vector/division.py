@@ -1,14 +1,14 @@
 """The three steps around Newton's iteration: v_div_scale, v_div_fmas, v_div_fixup.
 
 div_scale multiplies a numerator or denominator by a power of two if the quotient, or a step towards it,
-would leave the normal numbers, and tells div_fmas by VCC to take that back; div_fixup puts right what the
-iteration cannot know: signs, zeros, infinities, NaNs. div_fmas keeps denormal sources whatever MODE says.
+would leave the normal numbers, and signals div_fmas by VCC to undo that; div_fixup puts right what the
+iteration cannot know: signs, zeros, infinities, NaNs. div_fmas keeps denormal sources in every MODE.
 Source: RDNA3 and RDNA4 ISA manuals, but for what LLVM's sequences would not divide with: div_fmas scales up
 a result of at least 2 and down one below (a published test suite that compares with gfx1100; the manuals
 have one direction and half the exponent), 1 / denominator counts as denormal in the format itself, a huge
 denominator is made smaller, not larger, and div_fixup takes a NaN quotient of two numbers for an overflow
 (inferred). VCC of a zero operand is 0, as the manuals have it; that suite reports 1 where the exponents alone
-would set it, which no division can tell.
+would set it, which changes no quotient.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _scale(kind: str) -> Callable[[Emitter, Instruction], None]:
         result = b.select(huge, b.select(is_divisor, up, value), result)
         broken = b.or_(b.fcmp("oeq", dividend, zero), b.fcmp("oeq", divisor, zero))
         result = b.select(broken, like(value, math.nan), result)
-        told = b.or_(huge, b.and_(small, b.not_(below)))
+        marked = b.or_(huge, b.and_(small, b.not_(below)))
         write(e, i, target, label, result, 3)
-        e.write_lanes(flag, b.and_(told, b.not_(broken)))
+        e.write_lanes(flag, b.and_(marked, b.not_(broken)))
 
     return emit
 

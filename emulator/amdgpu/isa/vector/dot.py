@@ -1,7 +1,7 @@
 """Dot products of the parts of 32-bit lanes: v_dot4, v_dot8, v_dot2.
 
 Bytes multiply fastest by VPDPBUSD, unsigned by signed, where the host has it: an operand of the wrong
-signedness is moved by 128, and what that adds is taken off again.
+signedness is moved by 128, and what that adds is subtracted again.
 """
 
 from __future__ import annotations
