@@ -3,11 +3,11 @@
 A write of DMA_ARM, with DMA_CONTROL.START set, arms it. Towards the SRAM the next sectors * 512 bytes of
 EP 0x02 land in the slots; towards the host EP 0x81 answers NAK until a device behind PCIe writes the third
 dword of the completion queue's first entry (0x0082200C), and then sends the slots. In both directions the
-engine disarms after the last byte, and says so to nobody.
+engine disarms after the last byte, without any event.
 
-All of this is what the open firmware and its hosts do on silicon; that DMA_ARM is the write that arms, and
-that any write to that dword will do whatever it says, are inferences from several of its scripts. What nobody
-has tried is reported: it is logged once with its cause, or refused under `--strict`.
+All of this is what the open firmware and its hosts do on silicon; that a write of DMA_ARM arms, and that
+a write of any value to that dword triggers, are inferred from several of its scripts. Uses that no source
+shows are reported: logged once with their cause, or refused under `--strict`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECTOR = 512
 _CQ = NVME_CQ.pcie or 0
 _SQ = NVME_SQ.pcie or 0
 TRIGGER = range(_CQ + COMPLETION_TRIGGER.start, _CQ + COMPLETION_TRIGGER.stop)
-"""PCIe addresses a write to which lets an armed transfer to the host go."""
+"""PCIe addresses: a write there triggers an armed transfer to the host."""
 STREAM_PAGE = range(_SQ, _SQ + NVME_SQ.size)
 """PCIe addresses that devices leave alone while the engine streams: on silicon, writes collide with it."""
 
@@ -75,8 +75,8 @@ class SlotDma:
     Attributes:
         remaining: bytes the armed transfer still has to move, 0 when nothing is armed.
         to_sram: its direction.
-        triggered: whether one to the host has been let go.
-        on_change: called when a transfer was armed, let go, has ended, or was forgotten.
+        triggered: whether one to the host has been triggered.
+        on_change: called when a transfer was armed, triggered, has ended, or was dropped.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class SlotDma:
         return self.remaining > 0 and endpoint == (OUT if self.to_sram else IN)
 
     def reset(self) -> None:
-        """Forget the armed transfer: a bus reset, a lost link, a restart of the CPU. Inferred."""
+        """Drop the armed transfer: a bus reset, a lost link, a restart of the CPU. Inferred."""
         self.remaining = 0
         self.triggered = False
         self.on_change()
@@ -208,7 +208,7 @@ class SlotDma:
             )
         if end > SRAM.size // SLOT_SIZE:
             self._undefined.report(
-                "slot DMA was armed for slots that are not there",
+                "slot DMA was armed for slots that do not exist",
                 detail=f"up to slot {end}, there are {SRAM.size // SLOT_SIZE}",
                 hint="the model goes on in the first",
             )

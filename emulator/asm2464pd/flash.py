@@ -2,8 +2,8 @@
 
 What a transaction sends, and which register holds what, is the open firmware's use of it. That the data
 reaches the buffer at the end of the transaction is inferred. A start without the gate bit of FLASH_GATE is
-forgotten and reported: the open firmware's flash script found it so, while later revisions of that firmware
-read the flash without ever setting it. The buffer is the bulk OUT buffer as well, with nobody to arbitrate: a
+ignored and reported: the open firmware's flash script observed that, while later revisions of that firmware
+read the flash without ever setting it. The buffer is the bulk OUT buffer as well, without arbitration: a
 packet that lands while a transaction runs is reported.
 """
 
@@ -40,7 +40,7 @@ class FlashController:
 
     Args:
         bus: registers and the buffer.
-        chip: what hangs on its pins.
+        chip: the flash chip on its pins.
     """
 
     def __init__(self, bus: Bus, chip: FlashChip) -> None:
@@ -84,7 +84,7 @@ class FlashController:
             if bus.load(Space.XDATA, place, size) != before:
                 self._undefined.report(
                     "the buffer at 0x7000 changed under a flash transaction: a bulk OUT packet landed in it",
-                    hint="arm EP 0x02 when FLASH_CSR.BUSY has fallen; the model takes the bytes from before",
+                    hint="arm EP 0x02 when FLASH_CSR.BUSY is clear; the model takes the bytes from before",
                 )
             if writes:
                 self._chip.transfer(out + before)

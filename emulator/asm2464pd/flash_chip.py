@@ -4,9 +4,9 @@ Which part a board carries is not known. The open firmware enters and leaves the
 with B1h and C1h, which are Macronix's commands, and firmware images need less than 256 KiB; commands, status
 register, protected areas and times are those of this part's data sheet, as are the identification bytes.
 
-The chip is spoken to as on its pins: bytes shifted out while the chip is selected, bytes shifted in after
+The chip is accessed as on its pins: bytes shifted out while the chip is selected, bytes shifted in after
 them. It knows no controller. Program, erase and status writes take their time, during which only the status
-can be read; a power cut in the middle leaves the part of the work that the time has been enough for.
+can be read; a power cut in the middle leaves the work that was done by then.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class FlashChip:
     def transfer(self, out: bytes, size: int = 0) -> bytes:
         """Select the chip, shift `out` in (command, address, data), shift `size` bytes out, deselect it.
 
-        A line that nobody drives reads FFh: an unknown command, one that is cut short, and anything but RDSR
+        An undriven line reads FFh: an unknown command, one that is cut short, and anything but RDSR
         while the chip is busy.
         """
         self._settle()
@@ -186,7 +186,7 @@ class FlashChip:
         self._memory[address] ^= 1 << bit
 
     def cut_power(self) -> None:
-        """Power goes and comes back: work under way stays as far as it got, bytes in order of address."""
+        """Power is cut and restored: work under way stays as far as it got, bytes in order of address."""
         self._settle()
         work, self._operation = self._operation, None
         self._write_enabled = self._otp_mode = False

@@ -1,7 +1,7 @@
 """The interrupt summary: from the event registers of the USB controller to the 8051's INT0 line.
 
-Each event register (write 1 to clear) stands behind one bit of USB_EVENTS (0x9101), that register behind bit
-0 of INT_USB (0xC802), and INT_USB behind the line; INT_CONTROL.GLOBAL lets it through. Nothing is latched on
+Each event register (write 1 to clear) drives one bit of USB_EVENTS (0x9101), that register bit 0 of INT_USB
+(0xC802), and INT_USB the line; INT_CONTROL.GLOBAL lets it through. Nothing is latched on
 the way: the line falls when firmware has acknowledged the last event at its own register. Sources: the open
 firmware's interrupt handler [trace], and its remark that no interrupt comes without INT_CONTROL [hardware].
 The INT1 causes (0xC806, 0xC80A) are registers that read 0.
@@ -19,7 +19,7 @@ INT0 = 0
 
 
 class Interrupts:
-    """USB_EVENTS, INT_USB and the INT0 line, kept true to the registers behind them."""
+    """USB_EVENTS, INT_USB and the INT0 line, kept consistent with the event registers."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -35,7 +35,7 @@ class Interrupts:
         """Take over an event register of one byte, write 1 to clear.
 
         Args:
-            register: it.
+            register: the event register.
             cause: the field of USB_EVENTS that is set while the register is not 0.
             acknowledged: called after every write by the CPU.
         """
@@ -54,7 +54,7 @@ class Interrupts:
         self._summarise(register)
 
     def clear(self, register: ByteRegister) -> None:
-        """The hardware takes back every event of a register."""
+        """The hardware clears every event of a register."""
         self._bus.set(register, 0)
         self._summarise(register)
 

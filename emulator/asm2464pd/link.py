@@ -1,7 +1,7 @@
 """Power, reset and link of the PCIe port.
 
 The link trains once the slot has its supplies, the port is switched on and PERST# is released; it reaches L0
-a while later. Taking any of them away brings it down and resets what is behind it. TLPs pass when the link is
+a while later. Removing any of these brings it down and resets what is behind it. TLPs pass when the link is
 up and routing is enabled. The order of all this is the open firmware's; the training time is a guess, and so
 is what the LTSSM shows on the way.
 """
@@ -26,7 +26,7 @@ class PcieLink:
     Args:
         bus: of the chip.
         fabric: what is behind the link; reset with it.
-        engine: told whether TLPs get through.
+        engine: gets the state of link and routing.
         generation: PCIe generation that the link trains to.
         lanes: its width.
     """
@@ -64,7 +64,7 @@ class PcieLink:
 
     @property
     def perst_stuck(self) -> bool:
-        """Fault: the slot's PERST# stays asserted, whatever the register says."""
+        """Fault: the slot's PERST# stays asserted, even if the register releases it."""
         return self._perst_stuck
 
     @perst_stuck.setter

@@ -1,6 +1,6 @@
 """The physical layer: tuning registers that hold what is written.
 
-Who depends on the tuning looks at the storage: the USB link waits for its lanes' values before it trains.
+Blocks that depend on the tuning read the storage: the USB link waits for its lanes' values before it trains.
 What the bits do is not known (`firmware.asm2464pd.registers.phy`).
 """
 

@@ -4,7 +4,7 @@ The code of the ROM is not public; this is its behaviour. With the strap pin hel
 storage device and takes the vendor commands E0h to E8h of cyrozap's tool and of the open firmware's flash
 script; otherwise it starts the image in the flash. Grades:
 
-* strap, identity, commands, their data and their order: trace and hardware, as told by those tools;
+* strap, identity, commands, their data and their order: trace and hardware, from those tools;
 * that a damaged image ends in the boot loader too: inferred, and a switch;
 * that the configuration block names the device, that 64 KiB blocks are erased (the two parts of an image
   meet at such a border), that the rest of the first block is kept, and that the flash is unprotected first:

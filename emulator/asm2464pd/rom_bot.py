@@ -1,7 +1,7 @@
 """The bulk-only transport of the mask ROM: CBW, data, CSW on one pair of endpoints.
 
 USB mass storage bulk-only transport 1.0; its thirteen cases of section 6.7 by number below. What the commands
-do is not its business: a command is a generator that says what it waits for.
+do is not known here: a command is a generator that says what it waits for.
 
     def command(cdb: bytes) -> Command:
         yield clocks                # time passes; the host's packets are answered with NAK
@@ -48,7 +48,7 @@ class CommandSet(Protocol):
     """What the transport carries."""
 
     def begin(self, cdb: bytes) -> Command:
-        """Start a command; Refused if there is none such."""
+        """Start a command. Raises Refused if there is no such command."""
 
     def refused(self, reason: Refused) -> None:
         """A command failed; REQUEST SENSE will ask why."""
@@ -66,12 +66,12 @@ class CswStatus(Enum):
 
 
 class _Phase(Enum):
-    """What the endpoints are at."""
+    """What the endpoints are doing."""
 
     COMMAND = "waiting for a CBW"
     BUSY = "the command runs"
-    RECEIVE = "the command wants a packet"
-    DISCARD = "the host sends what nobody wants"
+    RECEIVE = "the command waits for a packet"
+    DISCARD = "the host sends surplus data"
     SEND = "data for the host"
     STATUS = "a CSW for the host"
 
@@ -107,7 +107,7 @@ class BulkOnlyTransport:
 
     Attributes:
         halted: endpoints that answer STALL.
-        needs_recovery: a CBW was not one; halts stay until `reset` (section 6.6.1).
+        needs_recovery: an invalid CBW arrived; halts stay until `reset` (section 6.6.1).
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Identity:
 
 
 def find(kind: int, index: int, identity: Identity, *, super_speed: bool) -> bytes | None:
-    """The descriptor that GET_DESCRIPTOR asks for, None if the device has none such.
+    """The descriptor that GET_DESCRIPTOR asks for, None if the device does not have it.
 
     Args:
         kind: descriptor type.

@@ -1,7 +1,7 @@
 """The mask ROM on the USB: link, standard requests, and the class requests of bulk-only mass storage.
 
 Chapter 9 of USB 3.2 and USB 2.0 as far as a device with one interface and two bulk endpoints needs it. The
-ROM brings the link up itself, whatever the registers of the PHY hold.
+ROM brings the link up itself; the registers of the PHY do not matter.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class BulkOnlyDevice:
             self._attaching = self._clock.after(timing.LINK_TRAINING.clocks, self._attach)
 
     def disconnect(self) -> None:
-        """Leave the bus, with whatever was going on."""
+        """Leave the bus, and drop what was under way."""
         partner = self._partner
         self.connect(None)
         if partner is not None:
@@ -93,7 +93,7 @@ class BulkOnlyDevice:
     # -- packets ----------------------------------------------------------------------------------------
 
     def setup(self, packet: bytes) -> None:
-        """Take a SETUP packet; whatever it asks for is done at once."""
+        """Take a SETUP packet; its request is carried out at once."""
         self._setup = Setup.unpack(packet)
         answer = self._request(self._setup)
         self._answer = None if answer is None else answer[: self._setup.length]

@@ -1,6 +1,6 @@
 """The system controls: restart of the CPU, power cycle of the USB link, and odds and ends that only store.
 
-What the two commands do is told by the open firmware's register list and shown by its use of the first.
+What the two commands do is in the open firmware's register list; its use of the first shows it too.
 """
 
 from __future__ import annotations

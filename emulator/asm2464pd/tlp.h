@@ -1,7 +1,7 @@
 /* The PCIe TLP engine's fast path: launches, raw memory behind BARs, and the one place where a completion is
  * latched into the registers.
  *
- * The engine stands in the CPU core's loop as its native device. A launch whose address lies in one of
+ * The engine runs in the CPU core's loop as its native device. A launch whose address lies in one of
  * `ranges` is carried out here; any other is decoded, and left to the owner (tlp.py), who routes it through
  * the fabric and hands the outcome back with tlp_answer. Addresses and bits: firmware/asm2464pd/registers/
  * tlp.py; tlp.c repeats them as offsets, and the tests hold it to them.
@@ -20,9 +20,9 @@ enum { TLP_RANGES = 32 };
 /* What the owner is asked to do; tlp_write and tlp_tick return it. */
 enum tlp_reason {
     TLP_NOTHING,
-    TLP_ROUTE,    /* a request stands in `request`: route it, then tlp_answer if it is not posted */
+    TLP_ROUTE,    /* a request is in `request`: route it, then tlp_answer if it is not posted */
     TLP_CHANGED,  /* registers changed, and `notify` is set */
-    TLP_UNKNOWN,  /* `code` was written to the launch register, and is none that is known */
+    TLP_UNKNOWN,  /* `code` was written to the launch register, and is unknown */
 };
 
 /* Memory that answers without side effects, at PCIe address `base`. */
@@ -84,9 +84,9 @@ int tlp_tick(void *engine, uint64_t clock);
 void tlp_describe(const struct tlp_request *request, struct tlp_completion *completion);
 /* The completion of the outstanding request arrives at clock `due`. */
 void tlp_answer(struct tlp *engine, uint64_t due, const struct tlp_completion *completion);
-/* A completion arrives now, whoever waits for it. */
+/* A completion arrives now, whether or not a request waits for it. */
 void tlp_latch(struct tlp *engine, const struct tlp_completion *completion);
-/* Nobody waits for the outstanding request any more. */
+/* Give up the outstanding request. */
 void tlp_abandon(struct tlp *engine);
 
 /* cffi end */

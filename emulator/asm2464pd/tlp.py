@@ -1,12 +1,12 @@
 """The PCIe TLP engine: launches requests into the fabric and latches what comes back.
 
-Two halves share the work. The native half (tlp.c) stands in the CPU core's loop, decodes every launch,
+Two halves share the work. The native half (tlp.c) runs in the CPU core's loop, decodes every launch,
 carries out those that concern plain memory behind a BAR, and is the only one to latch a completion. This half
 keeps the native one's table of memory, and takes every other request through the fabric.
 
 What a launch leads to, from the chip's register contract (`firmware.asm2464pd.registers.tlp`): a posted
-request is accepted at once and never heard of again. A non-posted one is completed after the link's round
-trip, whatever the status; or the engine gives up on it after a time-out and raises ERROR. Without a link it
+request is accepted at once and has no completion. A non-posted one is completed after the link's round
+trip, with any status; or the engine gives up on it after a time-out and raises ERROR. Without a link it
 raises ERROR at once (inferred). A new launch gives an outstanding request up, and its completion is dropped
 when it comes. A request that is not one of the known kinds is reported, and not sent.
 """
@@ -151,7 +151,7 @@ class TlpEngine:
 
     @property
     def notify(self) -> bool:
-        """Whether the bus's observers hear of every latched completion; off, the core need not stop."""
+        """Whether the bus's observers get every latched completion; off, the core need not stop."""
         return bool(self._engine.notify)
 
     @notify.setter
@@ -184,7 +184,7 @@ class TlpEngine:
         Args:
             addresses: PCIe memory addresses.
             clocks: by how much.
-            stale: a completion that nobody waits for any more is latched all the same.
+            stale: the completion of a request that was given up is latched anyway.
         """
         self._inject(Fault(Kind.STALE if stale else Kind.LATE, addresses, clocks))
 
@@ -240,7 +240,7 @@ class TlpEngine:
         arrival = launched + timing.PCIE_READ.clocks + answer.delay
         give_up = launched + timing.PCIE_TIMEOUT.clocks
         if stale and answer.status is not None:
-            # Whoever waits then, or nobody: the completion is latched when it comes.
+            # The completion is latched when it comes, whether or not a request waits then.
             completion = self._completion(answer)
             self._answer(give_up, Completion(None))
             self._bus.clock.at(arrival, lambda: self._arrive(launched, completion))
@@ -275,7 +275,7 @@ class TlpEngine:
         return completion
 
     def _malformed(self, request: Any, name: str | None) -> None:
-        """Not sent; and nobody who waits for it is left waiting (guess)."""
+        """Report a request that is not sent; if firmware waits for it, it ends in ERROR (guess)."""
         what = (
             f"a request of unknown kind {request.fmt_type:#04x} was launched"
             if name is None
@@ -301,7 +301,7 @@ class TlpEngine:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Tell the native half which memory it may touch: what is routed and not faulty."""
+        """Give the native half the memory that it may touch: what is routed and not faulty."""
         ranges = [
             entry
             for entry in self._fabric.raw_ranges()
@@ -319,7 +319,7 @@ class TlpEngine:
         self._engine.range_count = len(ranges)
 
     def _announce(self, registers: tuple[ByteRegister, ...]) -> None:
-        """Observers hear what the native half has changed."""
+        """Report what the native half has changed to observers."""
         for observer in self._bus.observers:
             for register in registers:
                 data = self._bus.load(register.space, register.address, register.size)

@@ -1,7 +1,7 @@
-"""The UART: bytes out to whoever listens, bytes in from whoever types, at the line's rate.
+"""The UART: bytes out to a listener, bytes in from a terminal, at the line's rate.
 
 Its registers are those of the UART in ASMedia's USB host controllers. The open firmware writes without ever
-asking for room, so the transmit FIFO takes everything; the status registers tell what a FIFO of 16 bytes
+asking for room, so the transmit FIFO takes everything; the status registers show what a FIFO of 16 bytes
 would, and when the line is idle again. A listener gets each byte when it is written, not when its stop bit
 has left, so that nothing is missing when a run ends.
 """

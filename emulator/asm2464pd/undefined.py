@@ -1,4 +1,4 @@
-"""Uses of the chip whose outcome nobody knows: said once, or refused under `--strict`."""
+"""Uses of the chip whose outcome is unknown: reported once, or refused under `--strict`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Undefined(DeviceFailed):
-    """Under `--strict`: something happened whose effect on the real chip is not known."""
+    """Under `--strict`: something happened whose effect on the real chip is unknown."""
 
     code = "undefined"
 
@@ -28,7 +28,7 @@ class Reporter:
         self._said: set[str] = set()
 
     def report(self, what: str, *, hint: str, detail: str = "") -> None:
-        """Log `what`, once however often it happens; `detail` may differ from time to time.
+        """Log `what` the first time that it happens; `detail` may differ each time.
 
         Raises:
             Undefined: the bus is strict.

@@ -1,7 +1,7 @@
 """What a bus master behind the PCIe root reaches in the chip: the SRAM, and windows on XDATA.
 
 Which memories have a PCIe address, and how long they are, is declared with them; everything else answers
-Unsupported Request. Nothing is known of accesses that cross from one window into the next; they are refused.
+Unsupported Request. What an access across two windows does is unknown; it is refused.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The parts are files of their own: usb_link.py, usb_control.py, usb_bulk.py, usb_storage.py. A bulk packet is
 offered to the slot DMA first, then to the mass-storage engine, then to the CPU's path; that the DMA comes
 first is inferred from its armed slots taking every packet. EP 0x83 and 0x04, which descriptors of the open
-firmware name, have no known registers and answer NAK for ever.
+firmware name, have no known registers and always answer NAK.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BulkEngine(Protocol):
         """Whether the next packet of that endpoint is the engine's, at the engine's rate."""
 
     def reset(self) -> None:
-        """The endpoints start anew: forget what is armed."""
+        """The endpoints are reset: disarm."""
 
 
 class UsbController:
@@ -93,7 +93,7 @@ class UsbController:
     # -- faults -----------------------------------------------------------------------------------------
 
     def drop_link(self, retrain_after: int | None) -> None:
-        """The link goes down, and trains again after so many clocks; None: not until the cable is moved."""
+        """The link goes down, and trains again after that many clocks; None: not until the cable is moved."""
         self._link.drop(retrain_after)
 
     def nak_until(self, clock: int) -> None:
@@ -116,7 +116,7 @@ class UsbController:
         self._link.connect(partner)
 
     def bus_reset(self) -> None:
-        """The host resets the device: every endpoint forgets what it was at, and firmware is told."""
+        """The host resets the device: every endpoint drops its work, and firmware gets an event."""
         if self._link.speed is not None:
             self._reset_endpoints(self._link.speed)
             self._link.bus_reset()
@@ -161,7 +161,7 @@ class UsbController:
         return self._bulk.send() if answer is None else answer
 
     def packet_clocks(self, endpoint: int, size: int) -> int:
-        """Clocks until the next bulk packet of that endpoint may start, as things stand."""
+        """Clocks until the next bulk packet of that endpoint may start, in the present state."""
         if self._link.speed is Speed.HIGH:
             return _clocks(size, HIGH_SPEED_BYTES_PER_SECOND)
         if self.engine is not None and self.engine.busy(endpoint):
@@ -171,7 +171,7 @@ class UsbController:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _deaf(self, endpoint: int, known: int) -> bool:
-        """Whether a bulk endpoint answers NAK whatever the parts behind it would."""
+        """Whether a bulk endpoint answers NAK without asking the parts behind it."""
         if endpoint != known:
             if endpoint not in self._reported:
                 self._reported.add(endpoint)

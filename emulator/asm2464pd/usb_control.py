@@ -3,7 +3,7 @@
 What the open firmware does for each kind of transfer is known in its exact order [trace]; the hardware here
 is what makes that order work, at both speeds:
 
-* SETUP is always taken, ends whatever EP0 was doing, and sets EP0_PHASE.SETUP. Until firmware acknowledges
+* SETUP is always taken, ends what EP0 was doing, and sets EP0_PHASE.SETUP. Until firmware acknowledges
   that bit, data and status stages are answered NAK, and commands are discarded as meant for the transfer
   before [inferred: USB 2.0, 8.5.3, lets no device mix two transfers].
 * IN data: EP0_COMMAND.SEND queues EP0_IN_LENGTH bytes of the buffer, cut into maximum packets; the bytes are
@@ -79,11 +79,11 @@ class Transfer:
     Attributes:
         stage: where it is.
         missing: bytes of OUT data that have not come yet.
-        filled: bytes of them in the buffer that firmware has not been told of.
+        filled: bytes of them in the buffer that firmware has not been notified of.
         complete: the OUT data stage is over.
         packets: IN data that the host has not taken yet.
         asked: the host has asked for the status stage.
-        announced: firmware has been told so.
+        announced: firmware has been notified of that.
         may_end: firmware lets the status stage end.
     """
 
@@ -236,7 +236,7 @@ class ControlEndpoint:
         if self._assigned is not None and self._assigned != held:
             self._reporter.report(
                 "the host uses an address that is not in USB_ADDRESS",
-                hint="write it while SET_ADDRESS is handled; the model answers all the same",
+                hint="write it while SET_ADDRESS is handled; the model answers anyway",
                 detail=f"{self._assigned}, USB_ADDRESS holds {held}",
             )
 
@@ -245,7 +245,7 @@ class ControlEndpoint:
         return self._bus.value(PHASE) & (PHASE["SETUP"] | PHASE["DATA_OUT"])
 
     def _announce(self) -> None:
-        """Tell firmware of the status stage, once, and after what came before it."""
+        """Notify firmware of the status stage, once, and after earlier events."""
         transfer = self._transfer
         if not transfer.asked or transfer.announced or self._unacknowledged:
             return

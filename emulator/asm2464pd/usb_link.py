@@ -3,7 +3,7 @@
 With a port at the other end the receiver looks for a partner every LINK_DETECT. It finds none before both
 SerDes lanes have been set up and the power of the USB path is on: without that no event reaches the CPU
 [hardware: remark in the open firmware]. Then the link trains, USB_LINK_EVENTS.TRAINING says so, and after
-LINK_TRAINING USB_LINK_STATUS tells how it ended:
+LINK_TRAINING USB_LINK_STATUS shows how it ended:
 
 * SS_OK: the port is SuperSpeed; USB_LINK_SPEED is 2 or 3, and the host sees the device.
 * SS_FAIL: it is not. Firmware sets USB_MODE to 0 and USB_PHY_CONTROL.HIGH_SPEED, and after another
@@ -47,7 +47,7 @@ STORAGE = (
     regs.USB_POWER_STATUS,
     regs.USB_LINK_CONFIG,
 )
-"""Registers that hold what was written, or what is said of the link."""
+"""Registers that hold what was written, or the state of the link."""
 
 
 class Link:
@@ -56,7 +56,7 @@ class Link:
     Args:
         bus: registers, lanes and time.
         interrupts: for the link events.
-        changed: called with the new speed before the partner is told, with None when the link is lost.
+        changed: called with the new speed before the partner is notified, with None when the link is lost.
 
     Attributes:
         partner: the port at the other end of the cable.
@@ -98,7 +98,7 @@ class Link:
         self._look()
 
     def drop(self, retrain_after: int | None) -> None:
-        """A fault: the link goes down, and looks for its partner again in so many clocks, or never."""
+        """A fault: the link goes down, and looks for its partner again after that many clocks, or never."""
         self._lose()
         if retrain_after is not None and self.partner is not None:
             self._schedule(retrain_after, self._detect)
@@ -138,7 +138,7 @@ class Link:
         untuned = self.untuned
         if not self.powered or untuned is not None:
             if self.powered and untuned is not None:
-                self._say_untuned(untuned)
+                self._report_untuned(untuned)
             self._schedule(timing.LINK_DETECT.clocks, self._detect)
         elif self._tries_super_speed():
             self._interrupts.raise_bits(EVENTS, EVENTS["TRAINING"])
@@ -147,15 +147,15 @@ class Link:
             self._failed = True
             self._try_high_speed()
 
-    def _say_untuned(self, address: int) -> None:
-        """Nothing else would tell why no host ever sees the device; once for each first register."""
+    def _report_untuned(self, address: int) -> None:
+        """Log why no host sees the device, as nothing else shows it; once for each first register."""
         reason = f"xdata {address:#06x} of the SerDes lanes' set-up"
         if reason != self._lacking:
             self._lacking = reason
             log.warning("the USB link does not train: %s is missing", reason)
 
     def _trained(self) -> None:
-        if not self._tries_super_speed():  # firmware has thought better of it meanwhile
+        if not self._tries_super_speed():  # firmware has cleared it meanwhile
             self._failed = True
             self._try_high_speed()
             return
@@ -197,7 +197,7 @@ class Link:
         return bool(self._bus.value(regs.USB_MODE) & regs.USB_MODE["SUPER_SPEED"])
 
     def _try_high_speed(self) -> None:
-        """Attach at High Speed, if SuperSpeed is out of the question and firmware wants it."""
+        """Attach at High Speed, if SuperSpeed has failed and firmware wants it."""
         wanted = self._bus.value(PHY) & PHY["HIGH_SPEED"]
         if self._failed and wanted and not self._tries_super_speed():
             self._schedule(timing.LINK_TRAINING.clocks, lambda: self._attach(Speed.HIGH))

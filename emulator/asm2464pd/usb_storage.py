@@ -22,7 +22,7 @@ Terms are those of the USB mass-storage class, Bulk-Only Transport 1.0. What fir
    command at once, without another MSC_CONTROL. A command that comes before MSC_EVENT is cleared waits.
 6. Reset. Bulk-Only Mass Storage Reset is a class request like any other: answer it, and write
    MSC_CONFIG = 0, which drops the command and its event, then 0x01, then MSC_CONTROL = 0x01. A packet
-   that is no command wrapper while the engine waits halts both endpoints; then only that sequence helps,
+   that is not a command wrapper while the engine waits halts both endpoints; then only that sequence helps,
    followed by CLEAR_FEATURE for each endpoint (BULK_COMMAND = 0x01 and 0x08).
 
 Grades. The layout of the command registers, MSC_LENGTH, the buffer at 0xD800 and the trigger: trace, open
@@ -60,7 +60,7 @@ COMMAND_BLOCK = (
 
 
 class State(Enum):
-    """What the engine is at."""
+    """What the engine is doing."""
 
     OFF = auto()
     WAIT = auto()

@@ -2,14 +2,14 @@
  * and changes of special function registers, for waveforms.
  *
  * Coming to the beginning of a function (`entries`) by no call counts as a jump: a tail call, the jump of an
- * interrupt vector, or code that runs on into the next function. Who called whom is for the reader to find
- * out, by SP: code also returns to addresses that it pushed.
+ * interrupt vector, or code that runs on into the next function. The reader finds out the caller
+ * by SP: code also returns to addresses that it pushed.
  */
 #include "internal.h"
 
 static void append(struct mcs51 *cpu, uint32_t at, enum mcs51_call_kind kind, uint8_t sp)
 {
-    if (cpu->call_count == MCS51_CALLS) /* nobody runs the core, but resets it again and again */
+    if (cpu->call_count == MCS51_CALLS) /* the core is reset again and again, and never runs */
         return;
     cpu->calls[cpu->call_count++] = (struct mcs51_call){.clock = cpu->clock, .at = at, .kind = kind, .sp = sp};
 }

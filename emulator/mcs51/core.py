@@ -125,8 +125,8 @@ class Mcs51:
         Args:
             bank0: up to 64 KiB of code as seen from address 0 with CODE bank 0; the rest reads FF.
             bank1: as seen with CODE bank 1; the same as `bank0` if there is none.
-            loaded: for the guard "erased", 2 x 64 KiB, nonzero where code was loaded; by default the
-                length of the banks tells.
+            loaded: for the guard "erased", 2 x 64 KiB, nonzero where code was loaded; by default up to
+                the length of the banks.
         """
         views = (bank0, bank0 if bank1 is None else bank1)
         if any(len(view) > CODE_SIZE for view in views):
@@ -146,7 +146,7 @@ class Mcs51:
             self._cpu.loaded = self._owned["loaded"]
 
     def attach_device(self, device: Any) -> None:
-        """Put a native device (`struct mcs51_device *`) behind NATIVE bytes; None takes it away."""
+        """Put a native device (`struct mcs51_device *`) behind NATIVE bytes; None removes it."""
         self._cpu.device = self._own("device", self._ffi.NULL if device is None else device)
 
     # -- running ----------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ class Mcs51:
     def profile(self) -> memoryview:
         """Count clocks by instruction from now on: 2 x 65536 numbers, live, by bank and address.
 
-        Code below 0x8000 counts as bank 0, here as in `coverage` and `breakpoints`. Whoever asks again sees
-        the same table, here and there.
+        Code below 0x8000 counts as bank 0, here as in `coverage` and `breakpoints`. A second call of
+        these returns the same table.
         """
         if self._cpu.profile == self._ffi.NULL:
             self._cpu.profile = self._own("profile", self._ffi.new("uint64_t[]", 2 * CODE_SIZE))
@@ -347,14 +347,14 @@ class Mcs51:
         take: Callable[[Calls], None],
         registers: Collection[int] = (),
     ) -> None:
-        """Have calls, returns and interrupts from now on recorded, and handed on many at a time.
+        """Record calls, returns and interrupts from now on, and hand them on many at a time.
 
         Args:
             entries: (bank, address) where functions begin: coming there by no call is recorded too. The last
-                who asks says so for all.
+                caller's choice holds for all.
             take: must keep none of the array.
-            registers: special function registers whose changes are recorded too; the last who names any says
-                so for all. Counters of timers must not be among them: they are kept only when somebody looks.
+            registers: special function registers whose changes are recorded too; the choice of the last
+                caller that names any holds for all. Not counters of timers: they are updated only on access.
         """
         marks = bytearray(2 * CODE_SIZE)
         for bank, address in entries:

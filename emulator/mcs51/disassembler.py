@@ -1,7 +1,7 @@
 """Machine code to instructions, and instructions to text in the syntax of sdas8051.
 
 Encodings, lengths and clocks come from `emulator.mcs51.opcodes`, names from the chip's facts. Without names
-the text assembles to the same bytes; with names it is for people.
+the text assembles to the same bytes; with names it is for readers.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class Graph:
         routines: by entry.
         references: to each place that anything refers to, in order of source.
         code: bytes of CODE that instructions occupy, by bank.
-        data: bytes that are loaded and no instruction's, by bank: tables, strings, and code that nobody was
-            seen to reach. The common half is counted in bank 0 only.
+        data: bytes that are loaded and no instruction's, by bank: tables, strings, and code without a
+            known way to it. The common half is counted in bank 0 only.
     """
 
     routines: dict[Place, Routine]

@@ -3,7 +3,7 @@
  * `clock`, `pc` and the rest of STATE stay in machine registers from one instruction to the next: the
  * functions take them all as arguments and end in a tail call (musttail). Everything else is
  * in struct mcs51. An instruction is charged before it acts, so that an access happens at the clock at which
- * the instruction ends. The one check between two instructions is `clock >= deadline`; whatever needs
+ * the instruction ends. The one check between two instructions is `clock >= deadline`; anything that needs
  * attention sets the deadline to 0.
  */
 #include <stddef.h>

@@ -2,7 +2,7 @@
  *
  *   instructions.c   the 256 opcodes; runs at full speed until a clock
  *   registers.c      special function registers that are more than storage; MOVX bytes that have flags
- *   timers.c         timers 0 to 2, brought up to date only when somebody looks or one overflows
+ *   timers.c         timers 0 to 2, brought up to date only on access or overflow
  *   mcs51.c          the loop around it: interrupts, deadlines, stops, instrumentation, spin loops
  *   watch.c          which watched bytes an instruction touches, for a debugger
  *   calls.c          calls, returns, interrupts and changes of registers, for timelines and waveforms
@@ -55,12 +55,12 @@ static inline uint32_t bank_of(const struct mcs51 *cpu, uint16_t pc)
 void mcs51_execute(struct mcs51 *cpu, uint64_t deadline);
 
 /* Special function registers whose read or write is more than storage: bits of mcs51_special[direct address].
- * QUESTIONABLE ones are storage that somebody may want to hear of: nobody knows what they are. */
+ * QUESTIONABLE ones are storage of unknown meaning, whose accesses can be reported. */
 enum { READ_MEANS = 1, WRITE_MEANS = 2, QUESTIONABLE = 4 };
 extern const uint8_t mcs51_special[256];
 
-/* Stop with MCS51_SFR if the register is questioned; whether it is. Another stop of the same instruction wins:
- * the question stays open until the next access. */
+/* Stop with MCS51_SFR if the register is questioned; returns whether it is. Another stop of the same instruction
+ * wins: the question stays open until the next access. */
 SLOW int mcs51_question(struct mcs51 *cpu, uint32_t pc, uint8_t address);
 /* A read of a special register by the instruction at `pc` that ends at `clock`: the value in bits 7:0; if
  * another bit is set, the deadline is void. */
@@ -82,7 +82,7 @@ void mcs51_watch_before(struct mcs51 *cpu, const uint8_t *code, uint8_t *kept);
 void mcs51_watch_after(struct mcs51 *cpu, const uint8_t *kept);
 void mcs51_watch_stack(struct mcs51 *cpu, int offset, int count, uint8_t kind);
 
-/* PSW with its parity, which its storage lacks until somebody asks. */
+/* PSW with its parity, which its storage lacks until it is read. */
 uint8_t mcs51_psw(const struct mcs51 *cpu);
 
 /* While `calls` is set: record that control has come to cpu->pc in some way; and the same of an instruction that

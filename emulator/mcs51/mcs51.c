@@ -128,7 +128,7 @@ static int clobbered(const struct mcs51 *cpu)
     return -1;
 }
 
-/* Execute one instruction under the eyes of whatever is switched on. */
+/* Execute one instruction with the instrumentation that is switched on. */
 static void step(struct mcs51 *cpu)
 {
     const uint16_t pc = cpu->pc;

@@ -1,11 +1,11 @@
 /* The 8051 core of the emulator: an MCS-51 with one clock a machine cycle, banked CODE (SFR 0x96) and a
  * second MOVX plane (SFR 0x93, "DPX").
  *
- * The core runs until a clock, and stops early where the rest of the chip has a say. It calls nobody: a stop
+ * The core runs until a clock, and stops early where the rest of the chip has a say. It calls nothing: a stop
  * leaves the reason in the structure, the owner acts and runs on. Storage and flags of the MOVX planes belong
  * to the bus (emulator/core/bus.py); a byte without flags is read and written here at full speed.
  *
- * Python reads this header through cffi: between the two markers stand declarations only, no preprocessor.
+ * Python reads this header through cffi: between the two markers are declarations only, no preprocessor.
  */
 #ifndef TOWLINE_MCS51_H
 #define TOWLINE_MCS51_H
@@ -34,9 +34,9 @@ enum mcs51_stop {
     MCS51_ILLEGAL,       /* opcode 0xA5 */
     MCS51_BREAKPOINT,    /* instrumented: about to execute a marked address */
     MCS51_STACK,         /* guard: the stack wrapped past 0xFF, or went below its start */
-    MCS51_ERASED,        /* guard: executing code nobody loaded */
+    MCS51_ERASED,        /* guard: executing code that was not loaded */
     MCS51_CLOBBERED,     /* guard: RETI with registers other than at interrupt entry; `value`: which */
-    MCS51_UNINIT,        /* guard: MOVX read of RAM nobody wrote; the read has happened */
+    MCS51_UNINIT,        /* guard: MOVX read of RAM never written; the read has happened */
     MCS51_SFR,           /* a questioned special function register, `asked`, was accessed */
     MCS51_WATCHED,       /* instrumented: an instruction has touched watched bytes: `watches` says which */
     MCS51_CALLED,        /* instrumented: `calls` is nearly full; empty it and run on */
@@ -77,7 +77,7 @@ struct mcs51_call {
     uint16_t reserved;
 };
 
-/* A device that stands in the core's own process of execution: the PCIe TLP engine. */
+/* A device that runs in the core's own loop: the PCIe TLP engine. */
 struct mcs51_device {
     void *self;
     /* A write to a NATIVE byte at cpu->clock. Nonzero: stop with MCS51_NATIVE_STOP and that reason. */
@@ -127,20 +127,20 @@ struct mcs51 {
     const uint8_t *loaded;       /* [2][65536] nonzero: code is there (guard), or null */
     uint8_t *covered;            /* [2][65536] bit 0 executed, 1 branch taken, 2 not taken, or null */
     struct mcs51_call *calls;    /* [MCS51_CALLS], or null: record calls, returns and interrupts (calls.c) */
-    uint32_t call_count;         /* of them so far; the owner sets it to 0 when he has taken them */
+    uint32_t call_count;         /* of them so far; the owner sets it to 0 when it has taken them */
     const uint8_t *entries;      /* [2][65536] nonzero: a function begins there, while `calls` is set */
     uint8_t shown_count;         /* of `shown` */
     uint8_t shown[128];          /* addresses of special function registers whose changes are recorded */
     uint8_t known[128];          /* their values as recorded last */
     uint8_t *watches;            /* [512] enum mcs51_watch by place, or null (watchpoints) */
-    uint8_t watch_hit;           /* MCS51_WATCHED is owed, until who clears what was done clears this too */
+    uint8_t watch_hit;           /* MCS51_WATCHED is pending; cleared together with what was done */
     uint8_t guard_stack;         /* switch */
     uint8_t stack_floor;         /* SP may not go below this; 0: not known, the next write to SP sets it */
     uint8_t guard_interrupts;    /* switch: compare registers at RETI */
     uint8_t guard_uninit;        /* switch: honour MCS51_UNINITIALISED */
     uint8_t questioned[128];     /* by register, nonzero: stop with MCS51_SFR at an access by direct address or bit;
                                   * for P2 at MOVX by R0 or R1 too. Works for P2 and for registers that the core
-                                  * gives no meaning to; the owner clears what he has seen */
+                                  * gives no meaning to; the owner clears what it has seen */
     uint8_t resume;              /* the next instruction is not stopped at again (after BREAKPOINT, ERASED) */
     uint8_t skip;                /* switch: skip spin loops that are proven to be fixed points */
 
@@ -162,8 +162,8 @@ void mcs51_reset(struct mcs51 *cpu);
 int mcs51_run(struct mcs51 *cpu, uint64_t until);
 /* Drive INT0 or INT1 at cpu->clock. */
 void mcs51_line(struct mcs51 *cpu, int number, int level);
-/* Bring the registers that are computed on demand, P and the timers', up to cpu->clock, for someone who looks
- * at sfr from outside. */
+/* Bring the registers that are computed on demand, P and the timers', up to cpu->clock, for a reader of
+ * sfr from outside. */
 void mcs51_settle(struct mcs51 *cpu);
 /* A byte arrives at the serial port: SBUF and RI. As on the chip, it is lost unless REN is set and RI clear. */
 void mcs51_receive(struct mcs51 *cpu, uint8_t value);

@@ -52,7 +52,7 @@ uint32_t mcs51_sfr_read(struct mcs51 *cpu, uint64_t clock, uint32_t pc, uint8_t 
     return SFR(address);
 }
 
-/* IE0 and IE1 as they are: a level-triggered one follows its line, whatever software writes. */
+/* IE0 and IE1 as they are: a level-triggered one follows its line, even after a write of software. */
 static uint8_t follow_lines(const struct mcs51 *cpu, uint8_t tcon)
 {
     if (!(tcon & TCON_IT0))

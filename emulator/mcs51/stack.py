@@ -1,6 +1,6 @@
 """How deep the stack of the firmware can get: a bound, from its code alone.
 
-Every path through every function counts, whatever data it takes to go there. A call through a pointer may be
+Every path through every function counts, for any data. A call through a pointer may be
 to any function that is ever stored in it (`pointers`), or where that is unknown to any whose address the
 program holds. What cannot be bounded is refused: recursion, a stack pointer
 that is computed, code that pushes more than it pops. Banks of CODE are not followed: we use none.
@@ -73,7 +73,7 @@ def bound(built: Built) -> Stack:
     """The bound of a build.
 
     Raises:
-        CheckFailed: there is no bound, or the code does not tell.
+        CheckFailed: there is no bound, or the code does not show it.
     """
     image = image_file.load(built.ihx)
     table = symbols.beside(built.ihx)
@@ -89,7 +89,7 @@ def stack(graph: Graph, targets: Iterable[Place]) -> Stack:
         targets: the functions that a call through a pointer may be to.
 
     Raises:
-        CheckFailed: there is no bound, or the code does not tell.
+        CheckFailed: there is no bound, or the code does not show it.
     """
     search = _Search(graph, tuple(targets))
     vectors = {
@@ -225,7 +225,7 @@ def _deeper(depth: Depth, height: int) -> Depth:
 
 
 def _targets(table: symbols.Symbols, taken: set[tuple[str, str]]) -> Iterator[Place]:
-    """The functions among the names whose address is taken: the module's own, or else anybody's."""
+    """The functions among the names whose address is taken: the module's own, or else any other's."""
     own = {(function.module, function.name) for function in table.functions}
     foreign = {name for module, name in taken if (module, name) not in own}
     for function in table.functions:

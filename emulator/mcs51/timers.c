@@ -1,10 +1,10 @@
 /* Timers 0, 1 and 2 (MCS-51 manual, "Timer/Counters"). One count is 12 clocks, on multiples of 12 since
  * power-on [guess: the manual's machine cycle; a 1T part may count faster].
  *
- * They cost nothing while they count: registers hold the values of the last look, timer_due is the clock of
- * the next overflow, and whoever reads, writes or gates a timer brings them up to date first. Counting pins
+ * They cost nothing while they count: registers hold the values of the last access, timer_due is the clock of
+ * the next overflow, and a read, a write or a gate of a timer brings them up to date first. Counting pins
  * (C/T set) and timer 2's T2EX pin are not modelled: such a counter stands still. As a baud rate generator
- * timer 2 tells nobody of its overflows, and counts at the rate of its other modes.
+ * timer 2 does not report its overflows, and counts at the rate of its other modes.
  */
 #include "internal.h"
 
@@ -16,7 +16,7 @@ struct counter {
     uint8_t *high;  /* null: 8 bits */
     uint8_t low_bits;
     uint32_t reload;
-    uint8_t *flag;  /* null: an overflow is not told */
+    uint8_t *flag;  /* null: an overflow is not reported */
     uint8_t mask;
 };
 
@@ -42,7 +42,7 @@ static int running(struct mcs51 *cpu, struct counter *counter)
     }
     if (mode0 == 3 && SFR(TCON) & TCON_TR1)
         *counter++ = (struct counter){&SFR(TH0), 0, 8, 0, tcon, TCON_TF1};
-    /* With timer 0 in mode 3, TR1 and TF1 are not timer 1's: it runs free and tells nobody. */
+    /* With timer 0 in mode 3, TR1 and TF1 are not timer 1's: it runs free and reports nothing. */
     if (mode1 != 3 && (mode0 == 3 || SFR(TCON) & TCON_TR1) && !gated(cpu, 1)) {
         uint8_t *const flag = mode0 == 3 ? 0 : tcon;
         if (mode1 == 2)

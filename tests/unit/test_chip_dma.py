@@ -150,7 +150,7 @@ def test_nothing_is_armed_without_start() -> None:
     assert chip.dma.bulk_in() is None
 
 
-def test_reset_forgets_the_transfer() -> None:
+def test_reset_drops_the_transfer() -> None:
     chip = Chip()
     chip.arm(slot=0, slots=1, sectors=2, to_sram=False)
     chip.upstream.write(TRIGGER, bytes(4))
@@ -172,7 +172,7 @@ def test_high_speed_packets() -> None:
     assert first + chip.take() == pattern(1536)
 
 
-def test_an_odd_number_of_sectors_ends_with_a_half_packet_and_no_complaint() -> None:
+def test_an_odd_number_of_sectors_ends_with_a_half_packet_and_no_warning() -> None:
     chip = Chip(strict=True)
     chip.arm(slot=0, slots=1, sectors=3, to_sram=True)
     chip.send(pattern(1536))
@@ -235,7 +235,7 @@ UNDEFINED = [
     (write_while_armed, "DMA_SECTORS was written while slot DMA was armed"),
     (too_many_sectors, "armed for more than its slots hold"),
     (slots_backwards, "armed for more than its slots hold"),
-    (slots_beyond_the_sram, "slots that are not there"),
+    (slots_beyond_the_sram, "slots that do not exist"),
     (no_valid_bit, "without DMA_SLOT_FIRST.VALID"),
     (another_sector_size, "another sector size"),
     (short_packet, "short packet"),

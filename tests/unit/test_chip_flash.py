@@ -25,7 +25,7 @@ def command(code: int, address: int | None = None, data: bytes = b"") -> bytes:
 
 
 class Pins:
-    """A chip spoken to directly."""
+    """A chip accessed directly."""
 
     def __init__(self, contents: bytes = b"", otp: bytes = b"") -> None:
         self.clock = Scheduler()
@@ -124,7 +124,7 @@ def test_block_protection(bits: int, blocks: int) -> None:
     assert pins.read(SIZE - 1, 1) == b"\xff"
 
 
-def test_protection_keeps_an_erase_away() -> None:
+def test_protection_prevents_an_erase() -> None:
     pins = Pins(bytes(SIZE))
     pins.enabled(command(Command.WRSR, data=b"\x1c"))
     assert pins.enabled(command(Command.BE, 0)) == 0
@@ -156,7 +156,7 @@ def test_one_time_programmable_area() -> None:
 
 
 @pytest.mark.parametrize("tenths", [0, 1, 5, 9])
-def test_a_power_cut_leaves_what_the_time_was_enough_for(tenths: int) -> None:
+def test_a_power_cut_leaves_the_work_done_so_far(tenths: int) -> None:
     pins = Pins(bytes(SIZE))
     pins.chip.transfer(command(Command.WREN))
     pins.chip.transfer(command(Command.BE, BLOCK))
@@ -278,7 +278,7 @@ class Firmware:
         began = self.clock.now
         while self.read(0xC8A9) & 1:
             due = self.clock.next
-            assert due is not None, "busy for ever"
+            assert due is not None, "busy without end"
             self.clock.now = due
             self.clock.run_due()
         return self.clock.now - began

@@ -1,4 +1,4 @@
-"""Power, PERST# and the link: what brings it up, and what takes it down."""
+"""Power, PERST# and the link: what brings it up and down."""
 
 from __future__ import annotations
 

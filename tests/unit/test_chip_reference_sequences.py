@@ -66,7 +66,7 @@ def running(best: Speed = Speed.SUPER_PLUS) -> OpenFirmware:
 
 
 def enumerate_pcie(host: Host) -> None:
-    """As the host's set-up of the bridges goes, and the endpoint's BARs on bus 4."""
+    """The host's set-up of the bridges, and of the endpoint's BARs on bus 4."""
 
     def configure(bus: int, place: int, value: int) -> None:
         launch(host, 0x45 if bus else 0x44, bus << 24 | place, value)
@@ -142,7 +142,7 @@ def test_reset_of_the_bus_in_the_middle_of_everything(best: Speed) -> None:
     firmware.host.reset()
     assert half.outcome is Outcome.GONE
     firmware.host.enumerate()
-    assert read(firmware.host, 0x4092, bank=1) == b"\x44", "PCIe does not mind"
+    assert read(firmware.host, 0x4092, bank=1) == b"\x44", "PCIe is not affected"
     launch(firmware.host, 0x60, RAM, 4, mode=1)
     bulk_out(firmware.host, b"sixteen bytes...")
     assert firmware.endpoint.bars[0].memory[:16] == b"sixteen bytes..."
@@ -284,7 +284,7 @@ def test_slots_both_ways(best: Speed) -> None:
     host.control(Setup(0x40, 0xF2, len(data) // 512, 2 << 8 | 16, 0))
     bulk_out(host, data)
     assert bytes(firmware.bus.sram[0x40000 : 0x40000 + len(data)]) == data
-    assert not any(events & 0x04 for events in firmware.entries[before:]), "the CPU hears nothing of it"
+    assert not any(events & 0x04 for events in firmware.entries[before:]), "the CPU gets no event for it"
     for entry in (struct.pack("<IIIHH", 0, 0, 0, 0, 1), None):  # a whole entry, or its dword 3 alone
         host.control(Setup(0x40, 0xF2, 0x8000 | len(data) // 512, 2 << 8 | 16, 0))
         transfer = host.submit(IN, len(data))

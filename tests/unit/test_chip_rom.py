@@ -168,7 +168,7 @@ def test_what_a_host_asks_of_any_disk() -> None:
     assert data[4] == len(data) - 5
     assert host.command(bytes(6)) == (1, b"", 0)
     assert host.sense() == (0x2, 0x3A00)
-    assert host.sense() == (0, 0), "sense data are told once"
+    assert host.sense() == (0, 0), "sense data are reported once"
     assert host.command(bytes((0x25,)).ljust(10, b"\0"), wanted=8) == (1, b"", 8)
     assert host.command(bytes((0x1A, 0, 0x3F, 0, 192, 0)), wanted=192)[:2] == (0, b"\x03\0\0\0")
     assert host.command(bytes((0x12, 1, 0x80, 0, 36, 0)), wanted=36)[0] == 1
@@ -272,7 +272,7 @@ def test_every_case_leaves_the_device_ready() -> None:
         struct.pack("<IIIBBB16s", 0x43425355, 1, 0, 0, 1, 6, bytes(16)),
     ],
 )
-def test_what_is_no_cbw_needs_a_reset_recovery(packet: bytes) -> None:
+def test_an_invalid_cbw_needs_a_reset_recovery(packet: bytes) -> None:
     host = Host()
     host.send_packet(packet)
     for _ in range(2):
@@ -363,7 +363,7 @@ def test_nothing_a_host_sends_harms_the_boot_loader(actions, best) -> None:
                 host.device.control_out(b"")
                 host.device.status()
     if host.speed is None:
-        return  # it was told to restart
+        return  # it got a restart command
     host.device.bus_reset()
     host.control(0x00, 9, 1)
     assert host.command(INQUIRY, wanted=36)[0] == 0
@@ -458,7 +458,7 @@ def test_a_protected_flash_is_unprotected() -> None:
     assert find_image(host.chip) == body(100)
 
 
-def test_a_command_waits_for_what_an_aborted_one_left_the_flash_at() -> None:
+def test_a_command_waits_for_flash_work_of_an_aborted_one() -> None:
     host = Host(body(SIZE))
     cdb = bytes((0xE3, 0xD0)) + (1024).to_bytes(4, "big")
     host.send_packet(struct.pack("<IIIBBB16s", 0x43425355, 1, 1024, 0, 0, 6, cdb.ljust(16, b"\0")))
@@ -479,7 +479,7 @@ def test_resets(restart: Restart) -> None:
     assert host.clock.next is None
 
 
-def test_a_reset_whose_status_nobody_took_is_forgotten() -> None:
+def test_a_reset_whose_status_was_not_taken_is_dropped() -> None:
     host = Host()
     host.send_packet(struct.pack("<IIIBBB16s", 0x43425355, 1, 0, 0, 0, 6, b"\xe8".ljust(16, b"\0")))
     host.device.bus_reset()

@@ -59,7 +59,7 @@ def test_a_sleep_takes_its_time(base: int, milliseconds: int) -> None:
     assert timer.csr == 0x02, "expired, and no longer counting"
     timer.write(1, 0x02)
     assert timer.csr == 0
-    assert timer.lines == [], "no interrupt, whatever happens"
+    assert timer.lines == [], "no interrupt in any case"
 
 
 def test_expiry_is_one_event_and_no_polling() -> None:

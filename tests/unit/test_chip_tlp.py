@@ -300,7 +300,7 @@ def test_doorbell_launches_are_named(caplog):
     assert "NVME_SQ1_DOORBELL" in caplog.text
 
 
-def test_a_strict_chip_has_nothing_to_say_about_good_firmware():
+def test_a_strict_chip_reports_nothing_for_correct_firmware():
     requester = ready(strict=True)
     assert requester.request(MRD32, WINDOW) == MAGIC
 
@@ -334,7 +334,7 @@ class Listener:
         self.heard[address] = data
 
 
-def test_observers_hear_of_completions(requester):
+def test_observers_get_completions(requester):
     listener = Listener()
     requester.bus.observers.append(listener)
     requester.engine.notify = True

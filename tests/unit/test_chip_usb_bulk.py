@@ -123,7 +123,7 @@ def test_clear_disarms(bench):
     assert bench.usb.bulk_out(OUT, b"cleared, then armed") is ACK
 
 
-def test_bus_reset_disarms_and_takes_events_back(bench):
+def test_bus_reset_disarms_and_clears_events(bench):
     bench.write(usb.USB_ADDRESS, 0x85)
     bench.write(usb.BULK_COMMAND, 0x10)
     bench.usb.bulk_out(OUT, b"x")
@@ -138,7 +138,7 @@ def test_bus_reset_disarms_and_takes_events_back(bench):
     assert bench.usb.bulk_in(IN) is NAK
 
 
-def test_endpoints_of_the_second_alternate_setting_nak_for_ever(bench, caplog):
+def test_endpoints_of_the_second_alternate_setting_always_nak(bench, caplog):
     for _ in range(3):
         assert bench.usb.bulk_in(0x83) is NAK
         assert bench.usb.bulk_out(0x04, b"x") is NAK

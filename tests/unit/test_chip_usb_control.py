@@ -39,7 +39,7 @@ def send(bench, data):
 
 
 def woken(bench):
-    """Whether the host was told to try EP0 again since the last question."""
+    """Whether the host was asked to try EP0 again since the last call."""
     woken = 0 in bench.port.woken
     bench.port.woken.clear()
     return woken

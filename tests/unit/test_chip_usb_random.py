@@ -1,4 +1,4 @@
-"""Random firmware against a random host: nothing raises, no completion is lost, nothing stays wedged."""
+"""Random firmware against a random host: nothing raises, no completion is lost, nothing hangs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bus(RuleBasedStateMachine):
         promised = port.woken.count(endpoint)
         answer = getattr(self.bench.usb, name)(*arguments)
         if self.refused.get((endpoint, transaction)) == promised:
-            assert answer is NAK, "it would be taken, and nobody said so"
+            assert answer is NAK, "it would be taken, and the host was not notified"
         if answer is NAK:
             self.refused[endpoint, transaction] = promised
         else:
@@ -160,7 +160,7 @@ class Bus(RuleBasedStateMachine):
         assert self.bench.line == bool(causes and self.value(interrupts.INT_CONTROL) & 1)
 
     def teardown(self):
-        """Whatever happened: after a power cycle, firmware and host that keep to the rules get on."""
+        """After any history and a power cycle, correct firmware and a correct host work."""
         if not hasattr(self, "bench"):
             return
         bench = self.bench

@@ -158,7 +158,7 @@ def test_bad_wrapper_halts_until_reset_recovery(bench, bad):
     assert bench.usb.bulk_in(IN) is NAK
     bench.port.woken.clear()
     assert bench.usb.bulk_out(OUT, bad) is STALL
-    assert bench.port.woken == [IN], "the host hears of the halt there too"
+    assert bench.port.woken == [IN], "the host is notified of the halt there too"
     assert bench.events == 0
     for command in (0x01, 0x08):
         bench.write(usb.BULK_COMMAND, command)

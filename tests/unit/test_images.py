@@ -20,7 +20,7 @@ XRAM_FREE = 0x5000
 
 
 def board(name: str, speed: Speed = Speed.SUPER_PLUS) -> Board:
-    # Without "uninit": some requests here have the firmware read memory that nobody wrote.
+    # Without "uninit": some requests here have the firmware read unwritten memory.
     made = Board.of(name, Options(port=speed, strict=True, guards=frozenset(GUARDS) - {"uninit"}))
     made.text = bytearray()
     made.on_uart(made.text.append)
@@ -76,7 +76,7 @@ def test_builds_at_the_same_time_give_the_same_files(tmp_path, monkeypatch):
     assert one == other != built
     assert [path.read_bytes() for path in one.paths] == [path.read_bytes() for path in built.paths]
     one.map.unlink()
-    assert images.build("storage").map.exists(), "an eaten file is made anew"
+    assert images.build("storage").map.exists(), "a deleted file is made again"
 
 
 def test_a_refused_source_is_reported_in_the_assemblers_words(tmp_path, monkeypatch):
@@ -201,7 +201,7 @@ def test_vendor_tlps(vendor):
     assert (data & 0xFFFF, completion, has_data, status) == (0x1B21, b"\x00\x04", 1, 0), "the root port's id"
     tlp(vendor, 0x05, 0x09 << 24, 0)
     completion, _, status = struct.unpack_from("2sBB", vendor.usb.control(Setup(VENDOR_IN, 0xF0, 0, 0, 8)), 4)
-    assert (completion[0] >> 5, status) == (1, 0), "unsupported request: nobody is on bus 9"
+    assert (completion[0] >> 5, status) == (1, 0), "unsupported request: bus 9 is empty"
     with pytest.raises(Stall):
         tlp(vendor, 0x04, 0, 0, mode=3)
     with pytest.raises(Stall):
@@ -333,7 +333,7 @@ def test_storage_scsi(storage):
     assert command(storage, bytes((0x28, *bytes(9))), expect=512) == (b"", 1, 512), "READ(10)"
     sense, status, _ = command(storage, bytes((3, 0, 0, 0, 18, 0)), expect=18)
     assert (sense[0], sense[2], sense[7], sense[12], status) == (0x70, 5, 10, 0x20, 0)
-    assert command(storage, bytes((3, 0, 0, 0, 18, 0)), expect=18)[0][2] == 0, "told once"
+    assert command(storage, bytes((3, 0, 0, 0, 18, 0)), expect=18)[0][2] == 0, "reported once"
 
 
 def test_storage_answers_hosts_that_disagree_with_the_command(storage):
@@ -342,7 +342,7 @@ def test_storage_answers_hosts_that_disagree_with_the_command(storage):
     assert command(storage, xdata(0xE4, 4, XRAM_FREE)) == (b"", 2, 0), "none is wanted"
     assert command(storage, xdata(0xE4, 4, XRAM_FREE), expect=2)[1:] == (2, 0), "less than there is"
     assert command(storage, bytes(6), expect=8) == (b"", 0, 8), "data wanted where there is none"
-    assert command(storage, bytes(6), data=bytes(1500)) == (b"", 0, 1500), "data sent that nobody wants"
+    assert command(storage, bytes(6), data=bytes(1500)) == (b"", 0, 1500), "data sent that is not wanted"
     assert command(storage, xdata(0xE4, 4, XRAM_FREE), data=bytes(2048)) == (b"", 2, 2048), "wrong way"
     assert command(storage, bytes(6)) == (b"", 0, 0)
 

@@ -31,7 +31,7 @@ class Slices:
 def traced(bench, names, clocks):
     slices = Slices()
     taker = CallSlices(slices, lambda place: names.get(place, hex(place)), bench.cpu.pc, bench.cpu.clock)
-    bench.cpu.on_calls([divmod(place, CODE_SIZE) for place in names], taker.take, [SP])  # for somebody else
+    bench.cpu.on_calls([divmod(place, CODE_SIZE) for place in names], taker.take, [SP])  # for another caller
     bench.cpu.run(clocks)
     bench.cpu.no_calls(taker.take)
     taker.close(bench.cpu.clock)
@@ -58,7 +58,7 @@ def test_code_that_runs_on_into_a_function_is_in_it():
     assert traced(bench, names, 100) == [(0, "start"), (1, "f"), (1, "behind_f"), (2, "g")]
 
 
-def test_a_loop_to_its_own_beginning_is_no_other_function():
+def test_a_loop_to_its_own_beginning_is_not_another_function():
     bench = Bench({0: "120010 80FE", 0x10: "DFFE 22"})
     bench.cpu.iram[7] = 5
     assert traced(bench, NAMES, 100) == [(0, "start"), (1, "f")]
@@ -70,7 +70,7 @@ def test_a_return_to_a_pushed_address_is_a_jump():
     assert traced(bench, NAMES, 100) == [(0, "start"), (1, "f"), (1, "g")]
 
 
-def test_the_bank_tells_functions_of_the_same_address_apart():
+def test_the_bank_distinguishes_functions_of_the_same_address():
     code = {0: "128000 759601 128000 759600 80FE", 0x8000: "22"}
     bench = Bench(code, bank1={0x8000: "00 22"})
     names = {0: "start", mark(0, 0x8000): "low", mark(1, 0x8000): "high"}

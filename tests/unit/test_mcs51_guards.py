@@ -17,7 +17,7 @@ def test_profile_counts_clocks_by_instruction():
     assert (profile[0], profile[2], sum(profile)) == (2, 3 * 4, bench.cpu.clock)
 
 
-def test_profile_tells_the_code_banks_apart():
+def test_profile_distinguishes_the_code_banks():
     bench = Bench({0: "759601 028000", 0x8000: "A5"}, bank1={0x8000: "84 A5"})
     profile = bench.cpu.profile()
     assert bench.cpu.run(LONG) is Stop.ILLEGAL
@@ -84,7 +84,7 @@ def test_guard_of_the_stack(code, where):
     assert bench.cpu.stop_pc == where
 
 
-def test_guard_of_the_stack_lets_pass_what_is_in_order():
+def test_guard_of_the_stack_passes_correct_code():
     bench = Bench({0: "758172 120010 C0E0 D0E0 80FE", 0x10: "C0D0 E581 2404 F581 E581 24FC F581 D0D0 22"})
     bench.cpu.guard("stack")
     assert bench.cpu.run(1000) is Stop.UNTIL
@@ -125,7 +125,7 @@ def test_guard_of_interrupted_registers(handler, clobbered):
         assert bench.cpu.clobbered == clobbered
 
 
-def test_guard_of_reads_of_what_nobody_wrote():
+def test_guard_of_reads_of_unwritten_memory():
     bench = Bench("900100 7411 F0 E0 900200 E0 80FE")
     bench.xdata.flags[0x0100] = bench.xdata.flags[0x0200] = UNINITIALISED
     bench.xdata[0x0200] = 0x77

@@ -1,4 +1,4 @@
-"""How the native library comes about: found in the cache, built once, and what is said if it cannot be."""
+"""How the native library is built: found in the cache, built once, and the errors if it cannot be."""
 
 import subprocess
 import sys

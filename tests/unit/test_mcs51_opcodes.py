@@ -1,4 +1,4 @@
-"""The table of instructions, and that the core keeps to it."""
+"""The table of instructions, and that the core follows it."""
 
 from collections import Counter
 

@@ -67,7 +67,7 @@ def test_the_next_byte_and_nothing_watched_stop_nothing():
     assert bench.cpu.run(LONG) is Stop.ILLEGAL
 
 
-def test_everything_an_instruction_touches_is_told_once():
+def test_everything_an_instruction_touches_is_reported_once():
     bench = Bench("853031 C531" + NOP_A5)  # MOV 31,30; XCH A,31
     bench.cpu.watch({0x30: BOTH, 0x31: BOTH, sfr(ACC): READ})
     assert bench.cpu.run(LONG) is Stop.WATCHED

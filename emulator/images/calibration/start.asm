@@ -19,7 +19,7 @@
 	.area	SSEG (DATA)
 stack:	.ds	1
 
-	; Empty: the linker wants to place them.
+	; Empty: the linker needs to place them.
 	.area	PSEG (PAG, XDATA)
 	.area	XSEG (XDATA)
 
@@ -90,7 +90,7 @@ serve:
 	put	BULK_EVENTS, BULK_EVENTS_IN_DONE
 	ljmp	stream_in
 4$:
-	movx	@dptr, a		; what nobody here has asked for
+	movx	@dptr, a		; events that are not used here
 5$:
 	ret
 

@@ -2,7 +2,7 @@
 ;
 ; The open firmware's loops are published by their counts: a dword written takes 12 MOVX and 62 clocks of
 ; other instructions, a dword read 13 MOVX and 83 clocks with one look at the status. The loops `write` and
-; `read` below are other code with the same counts; the clocks of what is not MOVX stand beside each line
+; `read` below are other code with the same counts; the clocks of what is not MOVX are beside each line
 ; and are summed up by the tests. The read loop launches the request for the next dword before it stores the
 ; last one, and waits for the hardware's own time-out if no completion comes.
 

@@ -46,7 +46,7 @@ status_in_hs:
 	put	EP0_PHASE, EP0_PHASE_STATUS_IN_SS+EP0_PHASE_STATUS_IN_HS
 	ret
 
-; Call whoever expects data. A: whether anybody did.
+; Call the handler that expects data. A: whether there was one.
 arrived:
 	mov	a, wanted
 	orl	a, wanted + 1

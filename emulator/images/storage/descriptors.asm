@@ -57,7 +57,7 @@ product:
 	.db	PRODUCT, 3, 't, 0, 'o, 0, 'w, 0, 'l, 0, 'i, 0, 'n, 0, 'e, 0, ' , 0
 	.db	't, 0, 'e, 0, 's, 0, 't, 0, ' , 0, 's, 0, 't, 0, 'o, 0, 'r, 0, 'a, 0, 'g, 0, 'e, 0
 PRODUCT = . - product
-; At least 12 hexadecimal digits, as the class wants it.
+; At least 12 hexadecimal digits, as the class requires.
 serial:
 	.db	SERIAL, 3, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '0, 0, '1, 0
 SERIAL = . - serial

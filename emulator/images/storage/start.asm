@@ -28,7 +28,7 @@ configuration:
 	.area	SSEG (DATA)
 stack:	.ds	1
 
-	; Empty: the linker wants to place them.
+	; Empty: the linker needs to place them.
 	.area	PSEG (PAG, XDATA)
 	.area	XSEG (XDATA)
 
@@ -176,7 +176,7 @@ clear_halt:
 	put	BULK_COMMAND, BULK_COMMAND_CLEAR_OUT
 	ljmp	accept
 
-; Six bytes of exit latencies that nobody needs here; SuperSpeed only, where the status stage needs no packet.
+; Six bytes of exit latencies that are not used here; SuperSpeed only, where the status stage needs no packet.
 set_sel:
 	mov	a, speed
 	cjne	a, #SS, refuse

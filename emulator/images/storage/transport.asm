@@ -2,7 +2,7 @@
 ;
 ; The chip's mass-storage engine takes the command wrapper and sends the status wrapper; the data stage goes
 ; through the bulk endpoints packet by packet. What a command sends fits one packet. Data that the host
-; sends and no command here wants is taken and dropped.
+; sends and no command here uses is taken and dropped.
 
 	.module transport
 	.include "macros.inc"
