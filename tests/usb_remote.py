@@ -1,7 +1,7 @@
 """Clients of usbredir and USB/IP, written from the protocols' descriptions, that look like a `usb.host.Host`.
 
 What a guest's kernel and controller do is here: SET_ADDRESS goes nowhere, over usbredir SET_CONFIGURATION and
-SET_INTERFACE have packets of their own, over USB/IP a bus reset reaches nobody. With `pyusb_backend.Backend`
+SET_INTERFACE have packets of their own, over USB/IP a bus reset is not sent. With `pyusb_backend.Backend`
 on top a program sees pyusb. Time-outs are by the clock of the device, which the tests have at hand.
 """
 
@@ -31,7 +31,7 @@ URBS = {
 URBS[-121] = Outcome.DONE  # as far as it came: SHORT_NOT_OK
 POLL = 0.002
 PATIENCE = 30.0
-"""Wall seconds after which an answer is overdue."""
+"""Wall seconds after which an answer counts as missing."""
 
 
 class Remote(ABC):
@@ -53,7 +53,7 @@ class Remote(ABC):
         self._number = 0
         self._lock = threading.Condition()
 
-    # -- what pyusb_backend wants of a port ---------------------------------------------------------------
+    # -- what pyusb_backend needs of a port ---------------------------------------------------------------
 
     @property
     def speed(self) -> Speed | None:

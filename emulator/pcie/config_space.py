@@ -264,7 +264,7 @@ class ConfigSpace:
         self._resizable = {entry.bar: entry for entry in resizable}
         self.sizes = {bar.index: bar.size for bar in bars}
         self.offsets: dict[int, int] = {}
-        """Where each capability id stands; extended ids are counted from 0x10000."""
+        """Where each capability id is; extended ids are counted from 0x10000."""
         for item in header:
             self._lay(item, 0)
         for bar in bars:
@@ -378,7 +378,7 @@ class ConfiguredFunction:
         """What `attach` brought.
 
         Raises:
-            InternalError: nobody has attached the function.
+            InternalError: the function is not attached.
         """
         if self._upstream is None:
             raise InternalError("a PCIe function is used before it is attached to a fabric")

@@ -24,7 +24,7 @@ from emulator.pcie.function import (
 from sdk.errors import UsageError
 
 IDENTITY = Identity(0x1234, 0x70E1, 0xFF0000, subsystem_vendor=0x1234, subsystem=0x0001)
-"""A vendor id that nobody is assigned; class: nothing that is defined."""
+"""An unassigned vendor id; class: none that is defined."""
 
 RAM = 0
 REGISTER_FILE = 2
@@ -121,11 +121,13 @@ class TestEndpoint(ConfiguredFunction):
         UsageError: a size that no resizable BAR can have.
     """
 
-    __test__ = False  # not a test case, whatever pytest thinks of the name
+    __test__ = False  # not a test case, although its name looks like one to pytest
 
     def __init__(self, memory_size: int = 16 * MEBIBYTE) -> None:
         if memory_size < MEBIBYTE or memory_size & (memory_size - 1):
-            raise UsageError(f"a RAM BAR of {memory_size} bytes", hint="give a power of two from 1 MiB on")
+            raise UsageError(
+                f"a RAM BAR cannot have {memory_size} bytes", hint="give a power of two from 1 MiB on"
+            )
         self.memory = bytearray(memory_size)
         bars = (
             Bar(RAM, memory_size, wide=True, prefetchable=True),

@@ -1,10 +1,10 @@
-"""The PCIe tree behind the TLP engine: who a request reaches, and what comes back.
+"""The PCIe tree behind the TLP engine: where a request goes, and what comes back.
 
 Routing follows the headers that the host has programmed, and nothing else (PCI Express base specification,
 7.3 and 7.5; PCI-to-PCI bridge architecture): configuration requests by bus number, memory requests by BARs
 and bridge windows as far as memory decoding is on all the way, bus masters' requests upward as far as bus
-mastering is. What nobody claims is an unsupported request. The fabric reads headers through the functions'
-own `config_read` after every configuration write and reset, so that any function routes alike.
+mastering is. What no function claims is an unsupported request. The fabric reads headers through the
+functions' own `config_read` after every configuration write and reset, so that any function routes alike.
 
 Requests from one function to another (peer to peer) are refused.
 """
@@ -218,7 +218,7 @@ class Fabric:
         self._reroute()
 
     def on_route_change(self, action: Callable[[], None]) -> None:
-        """Have `action` called whenever memory requests may go elsewhere than before."""
+        """Call `action` whenever memory requests may go elsewhere than before."""
         self._listeners.append(action)
 
     def reset(self, kind: Reset) -> None:
@@ -264,7 +264,7 @@ class Fabric:
         return Completion(Status.SC, completer=completer)
 
     def memory_read(self, address: int, byte_enables: int) -> Completion:
-        """A read of the enabled bytes of a dword. With none enabled nothing is read, but somebody answers."""
+        """A read of the enabled bytes of a dword. With none enabled it reads nothing, but is completed."""
         route = self._route(address & ~3)
         if route is None:
             return Completion(Status.UR)
@@ -279,7 +279,7 @@ class Fabric:
         return Completion(Status.SC, bytes(data), route.place.identity, self.delay)
 
     def memory_write(self, address: int, data: bytes, byte_enables: int) -> None:
-        """A posted write of the enabled bytes of a dword; nobody hears what becomes of it."""
+        """A posted write of the enabled bytes of a dword; a failure is only logged."""
         route = self._route(address & ~3)
         try:
             if route is None:
@@ -422,7 +422,7 @@ def _windows(function: PcieFunction) -> tuple[Span, ...]:
 
 
 def _capability(function: PcieFunction, identity: int) -> int | None:
-    """Where a capability stands; None if the function has none."""
+    """Where a capability is; None if the function does not have it."""
     offset = _value(function, config_space.CAPABILITIES, 1) & ~3
     for _ in range(48):  # as many as fit below 0x100
         if offset == 0:

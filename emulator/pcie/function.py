@@ -99,14 +99,14 @@ class Upstream(Protocol):
         """
 
     def dma_write(self, address: int, data: bytes) -> None:
-        """Write memory upstream; posted, so that a real function never hears of an error.
+        """Write memory upstream; posted, so that a real function gets no error.
 
         Raises:
             UnsupportedRequest: as for `dma_read`.
         """
 
     def transfer_clocks(self, size: int) -> int:
-        """Clocks that a DMA of so many bytes keeps the link busy."""
+        """Clocks that a DMA of that many bytes keeps the link busy."""
 
     def now(self) -> int:
         """Chip clocks since power-on."""
@@ -145,10 +145,10 @@ class PcieFunction(Protocol):
         """
 
     def write(self, bar: int, offset: int, data: bytes) -> None:
-        """A memory write within a BAR; posted: nobody hears of a refusal. Raises RequestFailed."""
+        """A memory write within a BAR; posted: the host gets no error. Raises RequestFailed."""
 
     def reset(self, kind: Reset) -> None:
         """Back to the state that kind of reset leaves."""
 
     def attach(self, upstream: Upstream) -> None:
-        """The fabric introduces itself, once, before anything else."""
+        """Take the fabric's end of the seam; called once, before anything else."""

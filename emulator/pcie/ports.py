@@ -1,9 +1,9 @@
 """Root and switch ports: type 1 functions that pass requests on, and nothing else.
 
-Behind an ASM2464PD stand its root port, a switch port of its own, and, on an AMD graphics card, the card's
+Behind an ASM2464PD are its root port, a switch port of its own, and, on an AMD graphics card, the card's
 switch with its upstream and downstream port: four bridges in a row, on buses 0 to 3. Identities: ASMedia's as
 lspci shows the chip's bridges in its USB4 mode (that they are the same under the open firmware is inferred),
-AMD's from lspci listings of RDNA cards. The register BAR of AMD's upstream port is left out: nobody uses it.
+AMD's from lspci listings of RDNA cards. The register BAR of AMD's upstream port is left out: it is not used.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class BulkPipe(Pipe):
         start = transfer.actual
         packet = bytes(transfer.data[start : start + self._packet])
         answer = self._function.bulk_out(self.endpoint, packet)
-        if transfer.outcome is not None:  # the device has left the bus over it
+        if transfer.outcome is not None:  # the device has left the bus in response
             return
         if answer is not Handshake.ACK:
             self._refuse(answer)

@@ -55,7 +55,7 @@ class ControlPipe(Pipe):
             raise InternalError("a control transfer without its SETUP packet")
         self._pump.progress += 1
         self._function.setup(setup.pack())
-        if transfer.outcome is not None:  # the device has left the bus over it
+        if transfer.outcome is not None:  # the device has left the bus in response
             return
         if not setup.length:
             self._proceed(self._status)

@@ -32,8 +32,8 @@ class Freezer:
 
     Args:
         server: its device's.
-        address: QEMU's QMP socket: a path, or host and port. It is connected to when a guest is.
-        say: takes what is worth telling, a line at a time.
+        address: QEMU's QMP socket: a path, or host and port. It is opened when a guest connects.
+        say: takes messages, a line at a time.
     """
 
     def __init__(self, server: Server, address: str | tuple[str, int], say: Callable[[str], None]) -> None:
@@ -48,7 +48,7 @@ class Freezer:
         self._thread.start()
 
     def close(self) -> None:
-        """Let the guest run, and hang up."""
+        """Let the guest run, and close the connection."""
         self._closing.set()
         self._thread.join()
 

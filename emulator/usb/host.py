@@ -23,11 +23,11 @@ from emulator.usb.wire import Clock, Function, Outcome, Setup, Speed, Stall, Tra
 from sdk.errors import DeviceFailed, UsageError
 
 FIRST_ADDRESS = 2
-"""The address a device gets if nobody chooses one; 1 is the root hub's."""
+"""The address a device gets if none is chosen; 1 is the root hub's."""
 
 
 class Observer(Protocol):
-    """Someone who watches the traffic of a port: a capture file. Called in the pump's thread."""
+    """Watches the traffic of a port: a capture file. Called in the pump's thread."""
 
     def submitted(self, transfer: Transfer, address: int) -> None:
         """A transfer to the device of that address begins, at the clock `transfer.submitted`."""
@@ -46,7 +46,7 @@ class Host:
 
     Attributes:
         clock: virtual time.
-        pump: what lets it pass; `post` has something done to the device in the world's thread of execution.
+        pump: what lets it pass; `post` runs an action on the device in the world's thread of execution.
         best: as given; a change counts from the next `plug` on.
         attachments: how often a device has attached after there was none.
         address: of the device, 0 until SET_ADDRESS.
@@ -129,7 +129,7 @@ class Host:
         if pipe is not None:
             pipe.ready()
 
-    # -- wire.UsbDevice: called by whoever uses the device ----------------------------------------------
+    # -- wire.UsbDevice: called by users of the device --------------------------------------------------
 
     @property
     def speed(self) -> Speed | None:
@@ -148,7 +148,7 @@ class Host:
 
         Raises:
             UsageError: the data is not of the length that the SETUP packet states, or goes along with IN; or
-                `timeout` is negative, infinite or no number.
+                `timeout` is negative, infinite or not a number.
             Stall: the device stalled it.
             TimeoutError: `timeout` virtual seconds passed.
             ConnectionError: the device went away.
@@ -210,13 +210,13 @@ class Host:
 
         Raises:
             TimeoutError: `timeout` virtual seconds passed; the transfer has been cancelled.
-            UsageError: `timeout` is negative, infinite or no number.
+            UsageError: `timeout` is negative, infinite or not a number.
         """
         if transfer.outcome is None:
             self._run(transfer, timeout, begin=False)
 
     def cancel(self, transfer: Transfer) -> None:
-        """Take a transfer back; what has been transferred stays. Harmless if it has ended."""
+        """Cancel a transfer; what has been transferred stays. Harmless if it has ended."""
         if transfer.outcome is None:
             self.pump.post(partial(self._cancel, transfer))
 
@@ -291,7 +291,7 @@ class Host:
             pipe.cancel(transfer)
 
     def _ended(self, transfer: Transfer, outcome: Outcome) -> None:
-        """A pipe is through with a transfer."""
+        """A pipe has ended a transfer."""
         address = self.address
         if outcome is Outcome.DONE and transfer.setup is not None:
             self._follow(transfer.setup)

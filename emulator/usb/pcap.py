@@ -59,7 +59,7 @@ class Capture:
         path: the file, overwritten.
 
     Raises:
-        OutputFailed: the file cannot be made.
+        OutputFailed: the file cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -24,7 +24,7 @@ class Pipe(ABC):
     Args:
         function: the device.
         pump: its clock times the transactions; its progress counts them.
-        ended: told of every transfer that has ended, when the pipe is free for others.
+        ended: called with every transfer that has ended, when the pipe is free for others.
     """
 
     def __init__(self, function: Function, pump: Pump, ended: Ended) -> None:
@@ -43,7 +43,7 @@ class Pipe(ABC):
             self._begin(transfer, idle=True)
 
     def cancel(self, transfer: Transfer) -> None:
-        """Take a transfer back, on the wire or queued; harmless if it has ended."""
+        """Cancel a transfer, on the wire or queued; harmless if it has ended."""
         if transfer not in self._queue:
             return
         if self._queue[0] is transfer:
@@ -53,7 +53,7 @@ class Pipe(ABC):
             self._ended(transfer, Outcome.CANCELLED)
 
     def abort(self, outcome: Outcome) -> None:
-        """End every transfer so."""
+        """End every transfer with this outcome."""
         self._stop()
         transfers = list(self._queue)
         self._queue.clear()

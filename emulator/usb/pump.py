@@ -1,13 +1,13 @@
-"""Who lets virtual time pass: one thread at a time, for as long as someone waits.
+"""What lets virtual time pass: one thread at a time, for as long as any waits.
 
-Any number of threads submit transfers to an emulated device. Whoever waits first takes the role of the
+Any number of threads submit transfers to an emulated device. The first that waits takes the role of the
 driver and advances the world until what it waits for has happened; the others sleep on an event of their
 own. What threads want done to the emulated side (begin a transfer, cancel one) goes through an inbox that
 the driver empties between steps; with no driver about, the thread that posts does the work itself. A driver
 that has what it wanted hands the role to one that still waits. So the emulated side runs in one thread of
 execution at a time, and with one submitting thread a run is the same to the clock, however fast it ran.
 
-Wall time plays a part in three places, none of which a single thread's clocks can tell: a watchdog over
+Wall time plays a part in three places, none of which changes the clocks of a single thread: a watchdog over
 transfers that nothing would ever end; Ctrl-C, which is held back until the step under way has ended, so that
 no event of the scheduler gets lost; and a limit on how fast idle time passes while another thread that uses
 the device is busy elsewhere, and would otherwise find its time-outs over before it had begun.
@@ -52,10 +52,10 @@ def ticks(duration: float) -> int:
     """`clocks`, remembered: callers use the same few time-outs over and over.
 
     Raises:
-        UsageError: the duration is negative, infinite or no number.
+        UsageError: the duration is negative, infinite or not a number.
     """
     if not 0 <= duration < math.inf:
-        raise UsageError(f"{duration:g} s is no time that one can wait")
+        raise UsageError(f"a wait of {duration:g} s is not possible: give a finite time of 0 or more")
     return clocks(duration)
 
 
@@ -73,13 +73,13 @@ class World(Protocol):
     def step(self, until: int) -> None:
         """Advance to clock `until` at most, and return as soon as an event has happened.
 
-        The pump looks between steps whether someone's wait is over; a step that ran on would let time pass
-        that nobody waits for.
+        The pump checks between steps whether a wait is over; a step that ran on would let time pass
+        that no thread waits for.
         """
 
 
 class Waiter:
-    """Someone for whom time passes until `wake` is called.
+    """A thread for which time passes until `wake` is called.
 
     Args:
         bounded: an event of the scheduler will call `wake` at the latest, so that passing time is progress.
@@ -114,7 +114,7 @@ class Pump:
 
     Attributes:
         scheduler: the world's, for use in the driver's thread only.
-        progress: counts what transfers achieve; who moves a packet increments it.
+        progress: counts what transfers achieve; a moved packet increments it.
         patience: as given.
     """
 
@@ -126,7 +126,7 @@ class Pump:
         self._mutex = threading.Lock()  # over what follows
         self._inbox: deque[Action] = deque()
         self._waiting: list[Waiter] = []
-        self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # have had something done
+        self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # have posted an action
         self._driver: int | None = None  # the thread that has the role
 
     def now(self) -> float:
@@ -137,16 +137,16 @@ class Pump:
         """Let `duration` seconds of virtual time pass.
 
         Raises:
-            UsageError: the duration is negative, infinite or no number.
+            UsageError: the duration is negative, infinite or not a number.
         """
         delay = ticks(duration)
         waiter = Waiter(bounded=True)
         self.run(lambda: self._wake_later(waiter, delay), waiter)
 
     def post(self, action: Action) -> None:
-        """Have an action done in the world's thread of execution, at the present clock.
+        """Run an action in the world's thread of execution, at the present clock.
 
-        Without a driver it has been done on return, and what it raises is raised here.
+        Without a driver it has run on return, and what it raises is raised here.
         """
         with _interrupts_held():
             with self._mutex:
@@ -165,7 +165,7 @@ class Pump:
 
         Raises:
             DeviceFailed: the watchdog's.
-            KeyboardInterrupt: Ctrl-C; the waiter is out, others go on.
+            KeyboardInterrupt: Ctrl-C; this wait ends, others go on.
             Exception: what the world raised, in this thread or in the driver's.
         """
         if self._driver == waiter.thread:
@@ -246,7 +246,7 @@ class Pump:
             return sum(thread.is_alive() for thread in self._users) > len(self._waiting)
 
     def _empty_inbox(self) -> None:
-        """For who has the role only."""
+        """For the driver only."""
         with self._world.lock:
             while self._inbox:
                 self._inbox.popleft()()
@@ -262,7 +262,7 @@ class Pump:
                 other.left.wait()
 
     def _leave(self) -> None:
-        """Give the role to one who waits, or to nobody; never with something left in the inbox."""
+        """Give the role to a thread that waits, if there is one; never with something left in the inbox."""
         failure: Exception | None = None
         while not self._handed_over():
             try:

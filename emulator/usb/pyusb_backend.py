@@ -182,8 +182,8 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
         hosts: the ports; a device may come and go.
 
     Attributes:
-        clock: the time that the devices live in, by which whoever waits for one must wait: the first port's.
-        emulation: what is in the ports, for whoever wants to look behind the scenes; None if nobody says.
+        clock: the devices' time, which a wait for one of them must use: the first port's.
+        emulation: what is in the ports, for callers that need the emulation itself; None if not given.
     """
 
     emulation: object = None
@@ -196,7 +196,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
         self._addresses = 0
         self._lock = threading.Lock()  # over the enumeration of devices
 
-    # -- what there is ----------------------------------------------------------------------------------
+    # -- devices and descriptors ------------------------------------------------------------------------
 
     def enumerate_devices(self) -> Iterator[Device]:
         """Every attached device; virtual time passes for those that are not, and for their enumeration.
@@ -256,7 +256,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
         return handle
 
     def close_device(self, dev_handle: Handle) -> None:
-        """Close it, and let go of what it claimed."""
+        """Close it, and release what it claimed."""
         claims = dev_handle.device.claims
         for number in [number for number, owner in claims.items() if owner is dev_handle]:
             del claims[number]
@@ -291,7 +291,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
             raise failure(BUSY)
 
     def release_interface(self, dev_handle: Handle, intf: int) -> None:
-        """Let go of an interface, which returns to its first setting if it was in another."""
+        """Release an interface, which returns to its first setting if it was in another."""
         device = dev_handle.device
         if device.claims.get(intf) is not dev_handle:
             raise failure(NOT_FOUND)
@@ -310,7 +310,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
         with _translated():
             found = host.enumerate(device.address, configuration)
         if found != device.found:
-            device.attachment = 0  # this one is no more; a search finds the other
+            device.attachment = 0  # this one is gone; a search finds the other
             raise failure(NOT_FOUND)
         for interface, alternate in device.alternates.items():
             if alternate:
@@ -379,7 +379,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
         transfer.wait(seconds)
 
     def bulk_cancel(self, transfer: BulkTransfer) -> None:
-        """Take it back; what has been transferred stays. Harmless if it has ended."""
+        """Cancel it; what has been transferred stays. Harmless if it has ended."""
         transfer.host.cancel(transfer.transfer)
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def failure(code: int) -> usb.core.USBError:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """What a control request of ours can end in, as libusb's errors."""
+    """What our own control requests can end in, as libusb's errors."""
     try:
         yield
     except Stall:
@@ -432,7 +432,7 @@ def _translated() -> Iterator[None]:
 
 
 def _seconds(timeout: int) -> float | None:
-    """Of libusb's milliseconds, in which 0 is for ever."""
+    """Of libusb's milliseconds, in which 0 is no time-out."""
     return timeout / 1000 if timeout else None
 
 

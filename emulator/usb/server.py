@@ -31,30 +31,30 @@ from sdk.errors import EnvironmentMissing
 
 LOOPBACK = "127.0.0.1"
 MAX_DATA = 64 << 20
-"""Bytes of one packet beyond which its header is taken for garbage, and of answers that nobody takes."""
+"""Bytes of one packet beyond which its header is taken for garbage, and of answers that wait to be sent."""
 READ_SIZE = 1 << 18
 
 SLICE = 1e-3
-"""Virtual seconds between two looks at the sockets, at most; the end of a transfer ends it too."""
+"""Virtual seconds between two checks of the sockets, at most; the end of a transfer ends it too."""
 SLICE_CLOCKS = clocks(SLICE)
 LEAD = 5e-3
 """Seconds that virtual time may be ahead of wall time while no transfer moves."""
 DEBT = 0.1
 """Seconds that it may be behind with no transfer under way, before they are forgiven."""
 GRACE = 1.0
-"""Seconds for which virtual time keeps to wall time when nobody wants anything of an attached device."""
+"""Seconds for which virtual time keeps to wall time when an attached device has no transfers."""
 IDLE_RATE = 0.1
 """How fast it passes after that: waiting firmware takes as much of the machine as working firmware."""
 BUSY_NAP, IDLE_NAP = 1e-3, 20e-3
 """Seconds to wait for packets at a time, with transfers under way or without."""
 
 Packets = Generator[int, bytes, None]
-"""A protocol as its reader: yields how many bytes it needs, is sent them, and returns to hang up."""
+"""A protocol as its reader: yields how many bytes it needs, is sent them, and returns to disconnect."""
 Reply = Callable[[Transfer], None]
 
 
 class Refused(Exception):
-    """The other side does not keep to the protocol, or wants what there is not: hang up, and say so."""
+    """The other side breaks the protocol, or wants what is not offered: disconnect, and report it."""
 
 
 class ProtocolSession(ABC):
@@ -92,7 +92,7 @@ class ProtocolSession(ABC):
         """Read and serve what the other side sends.
 
         Raises:
-            Refused: it is nothing that this protocol knows.
+            Refused: it is not part of this protocol.
         """
 
     @abstractmethod
@@ -115,7 +115,7 @@ class ProtocolSession(ABC):
         self._began(key, self.host.submit(endpoint, data_or_length, stream, done))
 
     def cancel_all(self) -> None:
-        """Take everything back that is under way."""
+        """Cancel everything that is under way."""
         for transfer in list(self.pending.values()):
             self.host.cancel(transfer)
 
@@ -187,7 +187,7 @@ class Peer:
         except StopIteration:
             self.open = False
         except Refused as problem:
-            self.server.say(f"{self.name}: {problem}: hung up")
+            self.server.say(f"{self.name}: {problem}: disconnected")
             self.open = False
 
 
@@ -211,7 +211,7 @@ class Server:
         host: the port of the device.
         port: TCP port; 0 for any that is free.
         front: makes the protocol's session for a connection.
-        say: takes what is worth telling, a line at a time.
+        say: takes messages, a line at a time.
 
     Attributes:
         port: that it listens on.
@@ -219,7 +219,7 @@ class Server:
         work: the present stretch of work, None if nothing is under way. Other threads may read it.
 
     Raises:
-        EnvironmentMissing: the port cannot be had.
+        EnvironmentMissing: the port is not available.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Server:
         self.work: Work | None = None
         self._front = front
         self._stopping = False
-        self._done: deque[tuple[Reply, Transfer]] = deque()  # appended to in whichever thread has the pump
+        self._done: deque[tuple[Reply, Transfer]] = deque()  # appended to in the thread that has the pump
         self._waiter: Waiter | None = None
         self._found: tuple[int, Descriptors] | None = None
         self._link: tuple[bool, int] = (False, 0)
@@ -245,8 +245,8 @@ class Server:
             self._listener.close()
             reason = os.strerror(problem.errno or errno.EADDRINUSE)
             raise EnvironmentMissing(
-                f"port {port} of {LOOPBACK} cannot be had: {reason}",
-                hint="take another one, or 0 for any that is free",
+                f"port {port} of {LOOPBACK} is not available: {reason}",
+                hint="choose another one, or 0 for any that is free",
             ) from None
         self._listener.listen()
         self._listener.setblocking(False)
@@ -274,7 +274,7 @@ class Server:
         self._stopping = True
 
     def close(self) -> None:
-        """Hang up on everybody, and listen no more."""
+        """Close every connection, and stop listening."""
         self._stopping = True
         for peer in list(self.peers.values()):
             self._hang_up(peer)
@@ -314,7 +314,7 @@ class Server:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """The device is waited for meanwhile, and packets are not read."""
+        """Inside, the server waits for the device, and packets are not read."""
         self.work_began()
         try:
             yield
@@ -322,7 +322,7 @@ class Server:
             self.finish_transfers()
 
     def transfer_ended(self, reply: Reply, transfer: Transfer) -> None:
-        """Have that reply made from `serve`; called in whichever thread lets time pass."""
+        """Have that reply made from `serve`; called in the thread that lets time pass."""
         self._done.append((reply, transfer))
         waiter = self._waiter
         if waiter is not None:
@@ -339,7 +339,7 @@ class Server:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _exchange(self, nap: float) -> None:
-        """Send and receive what there is; wait so long for something, if there is nothing."""
+        """Send and receive what is ready; wait `nap` seconds for something, if nothing is."""
         for peer in list(self.peers.values()):
             peer.flush()
             events = selectors.EVENT_WRITE if peer.outgoing else 0

@@ -2,7 +2,7 @@
 
 `enumerate_device` asks a device for them in the order in which a Linux host does: at High Speed the device
 descriptor at address 0 and a second reset, then SET_ADDRESS, the descriptors, and SET_CONFIGURATION of the
-first configuration. Strings are left to whoever wants to read them.
+first configuration. Strings are left to callers.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def parse_configuration(data: bytes) -> ConfigurationDescriptor:
         EnumerationFailed: a descriptor is cut short, too short for its type, or out of order.
     """
     if len(data) < CONFIGURATION_LENGTH or data[0] < CONFIGURATION_LENGTH:
-        raise _malformed(data, 0, "is no configuration descriptor")
+        raise _malformed(data, 0, "is not a configuration descriptor")
     found = ConfigurationDescriptor(data[:CONFIGURATION_LENGTH])
     by_number: dict[int, list[InterfaceDescriptor]] = {}
     current: ConfigurationDescriptor | InterfaceDescriptor | EndpointDescriptor = found
@@ -170,7 +170,7 @@ def parse_configuration(data: bytes) -> ConfigurationDescriptor:
             if length < ENDPOINT_LENGTH:
                 raise _malformed(data, place, "is too short for an endpoint")
             if interface is None:
-                raise _malformed(data, place, "is an endpoint of no interface")
+                raise _malformed(data, place, "is an endpoint outside an interface")
             current = EndpointDescriptor(raw)
             interface.endpoints.append(current)
         else:
@@ -184,14 +184,14 @@ def enumerate_device(device: UsbDevice, address: int, configuration: int | None 
     """Reset a device and bring it to the configured state.
 
     Args:
-        device: it, attached or about to be.
+        device: the device, attached or about to be.
         address: for SET_ADDRESS.
         configuration: value to configure; None for that of the first configuration.
 
     Raises:
         EnumerationFailed: it does not attach, or does not answer a request as it must.
-        DeviceFailed: the firmware has crashed over it.
-        ConnectionError: it went away meanwhile.
+        DeviceFailed: the firmware has crashed.
+        ConnectionError: it went away during that.
     """
     _attach(device)
     if device.speed is Speed.HIGH:
@@ -260,7 +260,7 @@ def _ask(device: UsbDevice, setup: Setup, least: int = 0) -> bytes:
     kind = setup.value >> 8
     if setup.is_in and (len(answer) < least or answer[1] != kind):
         raise EnumerationFailed(
-            f"it answered {answer.hex(' ') or 'nothing'}, which is no descriptor of type {kind} "
+            f"it answered {answer.hex(' ') or 'nothing'}, which is not a descriptor of type {kind} "
             f"with at least {least} bytes",
             where=_name(setup),
             hint=hint,

@@ -2,8 +2,9 @@
 
 This is the server's side of version 1.1.1 (Documentation/usb/usbip_protocol.rst of Linux), without
 isochronous transfers. The client's controller (vhci_hcd) keeps SET_ADDRESS and bus resets to itself, so
-neither comes here: the device is reset when it is imported. There is no word for a device that leaves the bus
-but to hang up, and none for one that comes back: the client attaches again.
+neither comes here: the device is reset when it is imported. The protocol has no message for a
+device that leaves the bus, so the connection is closed, and none for one that comes back: the client attaches
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NO_PACKETS = 0xFFFFFFFF
 ISO_DESCRIPTOR = 16
 
 EPIPE, EINVAL, EOVERFLOW, ECONNRESET, ESHUTDOWN, EREMOTEIO = 32, 22, 75, 104, 108, 121
-"""Linux's numbers, whatever this machine's are: the client's kernel reads them."""
+"""Linux's numbers, on any machine: the client's kernel reads them."""
 STATUS = {
     Outcome.DONE: 0,
     Outcome.STALL: -EPIPE,
@@ -89,7 +90,7 @@ class UsbIp(ProtocolSession):
         """See `ProtocolSession.packets`."""
         given, code, _ = OPERATION.unpack((yield OPERATION.size))
         if given != VERSION or code not in (REQ_DEVLIST, REQ_IMPORT):
-            raise Refused("that is no request of USB/IP 1.1.1")
+            raise Refused("not a request of USB/IP 1.1.1")
         with self.peer.server.working():
             self.host.wait_attached(PATIENCE)
         if code == REQ_DEVLIST:
@@ -117,7 +118,7 @@ class UsbIp(ProtocolSession):
                 else:
                     self._submit(urb)
             else:
-                raise Refused(f"there is no command {command}")
+                raise Refused(f"unknown command {command}")
 
     def link_changed(self) -> None:
         """See `ProtocolSession.link_changed`."""
@@ -139,7 +140,7 @@ class UsbIp(ProtocolSession):
         self.peer.send(reply)
 
     def _import(self, busid: str) -> bool:
-        """Let the client have the device; whether it may."""
+        """Give the device to the client; returns whether that is possible."""
         server = self.peer.server
         found = None
         if busid != BUSID:
@@ -209,7 +210,7 @@ class UsbIp(ProtocolSession):
         self._reply(urb, status, transfer.actual, bytes(transfer.data) if urb.is_in else b"")
 
     def _unlink(self, seqnum: int, victim: int) -> None:
-        """Take a URB back. It returns with the answer to this, unless it has returned already."""
+        """Cancel a URB. It returns with the answer to this, unless it has returned already."""
         self.peer.server.finish_transfers()
         keys = [key for key in (victim, ~victim) if key in self.pending]
         if keys:

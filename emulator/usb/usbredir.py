@@ -5,7 +5,7 @@ description", and usbredirproto.h for the numbers), as far as bulk devices need 
 and buffered bulk transfers. What it calls a host's operating system, which has enumerated and configured the
 device before the guest sees it, is `Server.enumerate`.
 
-A link that drops becomes device_disconnect; when it is up again, the device connects anew. The guest's
+A link that drops becomes device_disconnect; when it is up again, the device connects again. The guest's
 SET_ADDRESS never comes (QEMU keeps it), so a reset gives the device its address again.
 """
 
@@ -113,7 +113,7 @@ class UsbRedir(ProtocolSession):
         self._send(Kind.HELLO, 0, name + struct.pack("<I", CAPABILITIES))
         kind, length, _ = HEADER[False].unpack((yield HEADER[False].size))
         if kind != Kind.HELLO or not HELLO_LENGTH <= length <= 2 * HELLO_LENGTH:
-            raise Refused("that is no hello of usbredir")
+            raise Refused("not a hello of usbredir")
         hello = yield length
         self._capabilities = int.from_bytes(hello[HELLO_LENGTH : HELLO_LENGTH + 4], "little") & CAPABILITIES
         self._ready = True
@@ -156,7 +156,7 @@ class UsbRedir(ProtocolSession):
                 self._handle_alone(kind, key, body)
 
     def _handle_alone(self, kind: int, key: int, body: bytes) -> None:
-        """A control packet: nothing else goes on meanwhile."""
+        """A control packet: nothing else is served until it is done."""
         match kind:
             case Kind.RESET:
                 self._reset()
@@ -259,10 +259,10 @@ class UsbRedir(ProtocolSession):
 
         self.bulk(key, endpoint, length if is_in else data, reply, stream)
 
-    # -- what the guest is told -------------------------------------------------------------------------
+    # -- packets to the guest ---------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        """Tell of the device."""
+        """Announce the device."""
         found = self.peer.server.enumerate()
         speed = self.host.speed
         if found is None or speed is None:
@@ -279,7 +279,7 @@ class UsbRedir(ProtocolSession):
         self._send(Kind.DEVICE_CONNECT, 0, connect if self._can(CAP_CONNECT_DEVICE_VERSION) else connect[:-2])
 
     def _disconnect(self) -> None:
-        """Tell that it has gone, after the last replies of its transfers."""
+        """Announce that it has gone, after the last replies of its transfers."""
         self.attachment = 0
         self.cancel_all()
         self.peer.server.finish_transfers()
@@ -287,7 +287,7 @@ class UsbRedir(ProtocolSession):
         self._acknowledged = not self._can(CAP_DISCONNECT_ACK)
 
     def _describe(self) -> None:
-        """Tell of the endpoints and interfaces as they are configured now."""
+        """Describe the endpoints and interfaces as they are configured now."""
         settings = self._settings()
         is_super = self.host.speed is not None and self.host.speed.is_super
         kinds, intervals, owners = [TYPE_INVALID] * 32, [0] * 32, [0] * 32

@@ -84,7 +84,7 @@ class Function(Protocol):
         """The host resets the link (warm or hot reset at SuperSpeed)."""
 
     def setup(self, packet: bytes) -> None:
-        """A SETUP packet of 8 bytes; always accepted, and ends whatever EP0 was doing."""
+        """A SETUP packet of 8 bytes; always accepted, and ends what EP0 was doing."""
 
     def control_out(self, data: bytes) -> Handshake:
         """A data packet of an OUT control transfer."""
@@ -102,7 +102,7 @@ class Function(Protocol):
         """A data packet of a bulk IN endpoint."""
 
     def packet_clocks(self, endpoint: int, size: int) -> int:
-        """Clocks that a data packet of a bulk endpoint takes, as the endpoint stands now.
+        """Clocks that a data packet of a bulk endpoint takes, in the endpoint's present state.
 
         Its time on the wire and the turn-around of both ends. The host lets it pass before each
         transaction, so that a packet reaches the device when all of it is there.
@@ -209,7 +209,7 @@ class UsbDevice(Protocol):
         """
 
     def cancel(self, transfer: Transfer) -> None:
-        """Take a transfer back; what has been transferred stays."""
+        """Cancel a transfer; what has been transferred stays."""
 
     def reset(self) -> None:
         """A bus reset; pending transfers end as GONE."""

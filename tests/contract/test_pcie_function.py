@@ -1,4 +1,4 @@
-"""What every PCIe function of the emulator must do, whatever it models."""
+"""What every PCIe function of the emulator must do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[[], PcieFunction]] = {
         for bus, port in enumerate(BRIDGES)
     },
 }
-"""Add a function here, and it is held to all of this."""
+"""Add a function here to test it."""
 
 BASES = (0x4000_0000, 0x8_0000_0000)
 """Where BARs are put, 32-bit and 64-bit ones; each BAR as far above as its index times 16 GiB or 256 MiB."""
@@ -82,7 +82,7 @@ def _plugged(request):
     return Plugged(FUNCTIONS[request.param]())
 
 
-def test_header_says_who_it_is(plugged):
+def test_header_has_an_identity(plugged):
     identity = plugged.read(0x00)
     assert identity & 0xFFFF not in (0x0000, 0xFFFF)
     assert identity >> 16 not in (0x0000, 0xFFFF)
@@ -131,7 +131,7 @@ def test_bars_are_sound(plugged):
             assert len(bar.memory) >= bar.size
 
 
-def test_bars_tell_their_size(plugged):
+def test_bars_show_their_size(plugged):
     for bar in plugged.function.bars:
         place = 0x10 + 4 * bar.index
         kind = plugged.read(place) & 0xF
@@ -243,7 +243,7 @@ def test_bus_mastering_needs_its_bit_and_a_target(plugged):
         plugged.upstream.dma_write(0x100000, b"xyzw")
 
 
-def test_what_was_scheduled_dies_in_a_reset(plugged):
+def test_a_reset_cancels_what_was_scheduled(plugged):
     happened = []
     plugged.upstream.schedule(10, lambda: happened.append("before"))
     plugged.clock.now = plugged.upstream.now() + 10

@@ -39,7 +39,7 @@ def running() -> Iterator[Guest]:
 
 @pytest.fixture
 def linux(running: Guest) -> Iterator[Guest]:
-    """The guest; its kernel must have nothing to complain of afterwards."""
+    """The guest; its kernel must have logged no problem afterwards."""
     running.clear_log()
     yield running
     assert running.warnings() == []
@@ -47,7 +47,7 @@ def linux(running: Guest) -> Iterator[Guest]:
 
 @contextmanager
 def emulated(*words: str) -> Iterator[int]:
-    """`towline emulate`, serving on that port; Ctrl-C ends it, and it has nothing to complain of either."""
+    """`towline emulate`, serving on that port; Ctrl-C ends it, and it must have logged no problem either."""
     command = [sys.executable, "-m", "towline", "emulate", *words]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -65,7 +65,7 @@ def emulated(*words: str) -> Iterator[int]:
 
 
 def wait_for(linux: Guest, text: str) -> str:
-    """The kernel's log, once it says that."""
+    """The kernel's log, once it has that text."""
     for _ in range(200):
         log = linux.log()
         if text in log:
@@ -75,7 +75,7 @@ def wait_for(linux: Guest, text: str) -> str:
 
 
 def sysfs(linux: Guest, attribute: str) -> str:
-    """An attribute of the device, nothing if it is not there."""
+    """An attribute of the device, empty if there is none."""
     command = f"cat $(dirname $(grep -lx add1 /sys/bus/usb/devices/*/idVendor))/{attribute}"
     return linux.run(command, check=False)[1].strip()
 

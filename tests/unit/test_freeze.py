@@ -64,7 +64,7 @@ class Qemu:
 
 @contextmanager
 def frozen(path: Path, said: list[str]) -> Iterator[Any]:
-    """A freezer over a server that somebody is connected to, whose device stands still."""
+    """A freezer over a server with a connection, whose device stands still."""
     scheduler = SimpleNamespace(now=0)
     server: Any = SimpleNamespace(
         peers={1: 1}, work=None, host=SimpleNamespace(pump=SimpleNamespace(scheduler=scheduler))
@@ -136,7 +136,7 @@ def test_a_qemu_that_does_not_answer(qemu: Qemu, tmp_path: Path, monkeypatch):
     assert said == [f"no QMP at {tmp_path / 'qmp'}: no answer: time-outs of the guest may come early"]
 
 
-def test_no_qemu_is_told_of_once(tmp_path: Path, monkeypatch):
+def test_a_missing_qemu_is_reported_once(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(freeze, "RETRY", 0.01)
     said: list[str] = []
     with frozen(tmp_path / "qmp", said):

@@ -72,7 +72,7 @@ def test_two_records_per_transfer(host, tmp_path):
     times = [(fields[8], fields[9]) for fields, _ in found]
     assert times == sorted(times)
     last, _ = found[-1]
-    assert last[10] == -2  # ENOENT: taken back
+    assert last[10] == -2  # ENOENT: cancelled
     assert found[0][0][4] == 0  # nothing has an address before SET_ADDRESS
     assert last[4] == 5
 
@@ -88,7 +88,7 @@ def test_a_file_cut_short_is_readable_to_its_last_whole_record(host, tmp_path):
     assert rest > 0
 
 
-def test_long_data_is_cut_and_says_so(host, tmp_path):
+def test_long_data_is_cut_and_marked(host, tmp_path):
     path = tmp_path / "usb.pcap"
     host.enumerate()
     host.control(Setup(0x40, BULK, 3, 0, 0))
@@ -101,12 +101,12 @@ def test_long_data_is_cut_and_says_so(host, tmp_path):
     assert nothing == b""
 
 
-def test_a_file_that_cannot_be_made(tmp_path):
+def test_a_file_that_cannot_be_created(tmp_path):
     with pytest.raises(OutputFailed, match="cannot be written"):
         Capture(tmp_path / "missing" / "usb.pcap")
 
 
-def test_a_full_disk_is_told_at_the_end_and_stops_nothing(host):
+def test_a_full_disk_is_reported_at_the_end_and_stops_nothing(host):
     capture = Capture("/dev/full")
     host.observers.append(capture)
     traffic(host)

@@ -143,7 +143,7 @@ def test_a_graphics_card(place: int, lists: bool) -> None:
     assert function.config(0x2C) == 0x0400_002C
 
 
-def test_it_takes_two_lists_and_looking_again_takes_one() -> None:
+def test_it_takes_two_lists_and_a_second_search_takes_one() -> None:
     bridge = FabricBridge(graphics_card())
     function = pcie.enumerate(bridge)
     assert len(bridge.runs) == 2
@@ -154,7 +154,7 @@ def test_it_takes_two_lists_and_looking_again_takes_one() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 5, 9])
 def test_other_depths_are_walked(depth: int) -> None:
-    """What is tried first is written into functions that are not what it is for; that must not stay."""
+    """The first attempt writes into the wrong functions; that must not stay."""
     ports = ([ASM2464PD_ROOT] * 9)[:depth]
     bridge = FabricBridge(graphics_card(), ports)
     function = pcie.enumerate(bridge)
@@ -247,7 +247,7 @@ def test_a_bar_that_is_too_large() -> None:
         pcie.enumerate(bridge)
 
 
-def test_sizes_beyond_what_there_is_room_for_are_not_chosen() -> None:
+def test_sizes_beyond_the_free_space_are_not_chosen() -> None:
     sizes = tuple(1 << 20 << step for step in range(28))
     bridge = FabricBridge(
         Card(Bar(0, 1 << 20, wide=True, prefetchable=True), resizable=(Resizable(0, sizes),))
@@ -298,7 +298,7 @@ def test_an_empty_slot() -> None:
 
 
 def test_a_bus_that_reads_ones_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are bridges that make that of requests which nobody takes."""
+    """Some bridges answer so for requests that nothing claims."""
     monkeypatch.setattr(pcie, "READY", 0.05)
     card = graphics_card()
     bridge = FabricBridge(card)

@@ -134,7 +134,7 @@ def test_a_window_that_covers_half_a_bar_lets_half_through():
     assert host.fabric.memory_read(PREFETCHABLE + (2 << 20), 0xF).status is Status.UR
 
 
-def test_a_bus_master_does_not_reach_what_lies_behind_bridges():
+def test_a_bus_master_does_not_reach_what_is_behind_bridges():
     host = Host()
     host.open()
     with pytest.raises(UnsupportedRequest):
@@ -171,7 +171,7 @@ def test_secondary_bus_reset_resets_and_hides_what_is_below():
     assert host.read(1, 0x04) & 0xFFFF == MEMORY | MASTER
 
 
-def test_function_level_reset_is_asked_for_in_device_control():
+def test_function_level_reset_is_requested_in_device_control():
     host = Host()
     host.open()
     capability = 0x60
@@ -186,7 +186,7 @@ def test_function_level_reset_is_asked_for_in_device_control():
     assert host.read(3, 0x04) & 0xFFFF == MEMORY | MASTER, "ports have no function level reset"
 
 
-def test_listeners_hear_of_changed_routes_only():
+def test_listeners_get_changed_routes_only():
     host = Host()
     heard = []
     host.fabric.on_route_change(lambda: heard.append(1))

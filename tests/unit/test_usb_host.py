@@ -360,7 +360,7 @@ def test_a_time_out_does_not_run_ahead_of_a_thread_that_computes(rig):
     back = rig.host.submit(IN, 64)
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(rig.host.wait, back, timeout=10.0)
-        time.sleep(0.05)  # in which a driver without consideration gets through minutes
+        time.sleep(0.05)  # in which an unlimited driver gets through minutes
         rig.host.submit(OUT, b"x")
         read.result(timeout=10)
     assert bytes(back.data) == b"x"
@@ -398,7 +398,7 @@ def test_an_error_of_the_world_reaches_everyone_who_waits(rig):
         waiting.wait()
         with pytest.raises(Broken):
             rig.host.clock.sleep(1000.0)
-        return "told"
+        return "raised"
 
     with ThreadPoolExecutor(2) as pool:
         threads = [pool.submit(wait) for _ in range(2)]
@@ -407,7 +407,7 @@ def test_an_error_of_the_world_reaches_everyone_who_waits(rig):
             time.sleep(0.001)
         with pytest.raises(Broken):
             rig.host.pump.run(lambda: rig.world.clock.after(10, fail), Waiter(bounded=True))
-        assert [thread.result(timeout=10) for thread in threads] == ["told"] * 2
+        assert [thread.result(timeout=10) for thread in threads] == ["raised"] * 2
     assert rig.host.control(Setup(0xC0, COUNT, 0, 0, 4)) == bytes(4)
 
 
@@ -455,7 +455,7 @@ def test_64_mib_in_seconds(rig):
 
 
 def naps(rig, monkeypatch) -> int:
-    """How often a second of waiting for nothing naps to let others act."""
+    """How often a wait of a second without transfers naps to let others act."""
     count = 0
 
     def sleep(_: float) -> None:
@@ -514,12 +514,12 @@ def test_a_wait_for_the_link_that_ran_out_is_forgotten():
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
-def test_what_is_no_time_is_refused_before_anyone_else_hears_of_it(rig, seconds):
+def test_an_invalid_time_is_refused_before_the_device_sees_it(rig, seconds):
     for wait in (
         rig.host.clock.sleep,
         lambda seconds: rig.host.control(Setup(0xC0, COUNT, 0, 0, 4), timeout=seconds),
         lambda seconds: rig.host.wait(rig.host.submit(IN, 64), timeout=seconds),
     ):
-        with pytest.raises(UsageError, match="no time"):
+        with pytest.raises(UsageError, match=f"{seconds:g} s"):
             wait(seconds)
     assert rig.host.control(Setup(0xC0, COUNT, 0, 0, 4)) == bytes(4)

@@ -1,4 +1,4 @@
-"""usbredir and USB/IP byte for byte, and what a peer may do that no client of ours does."""
+"""usbredir and USB/IP byte for byte, and what a peer may do that our own clients do not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def received(peer: socket.socket, size: int) -> bytes:
 
 
 class OldGuest:
-    """A guest of usbredir that can do little but what was in the first version."""
+    """A guest of usbredir with hardly more than the first version."""
 
     def __init__(self, found: Bench, capabilities: bytes = b"") -> None:
         self.peer = found.connect()
@@ -145,11 +145,11 @@ def test_wrong_transfers_over_usbredir_are_answered():
         wrong = [
             (100, struct.pack("<BBBBHHH", 0, ECHO, 0x40, 0, 0, 0, 9) + b"short"),
             (100, struct.pack("<BBBBHHH", 0x80, ECHO, 0x40, 0, 0, 0, 0)),  # two directions
-            (100, struct.pack("<BBBBHHH", 1, ECHO, 0x40, 0, 0, 0, 0)),  # no control endpoint
+            (100, struct.pack("<BBBBHHH", 1, ECHO, 0x40, 0, 0, 0, 0)),  # not a control endpoint
             (101, struct.pack("<BBHIH", 0, 0, 1, 0, 0) + b"x"),
             (101, struct.pack("<BBHIH", IN, 0, 64, 0, 0) + bytes(64)),
             (101, struct.pack("<BBHIH", 0x91, 0, 64, 0, 0)),
-            (101, struct.pack("<BBHIH", IN, 0, 0, 0, 0xFFFF)),  # 4 GiB, of which there would be no end
+            (101, struct.pack("<BBHIH", IN, 0, 0, 0, 0xFFFF)),  # 4 GiB, more than the limit
         ]
         for number, (kind, body) in enumerate(wrong, 901):
             client._packet(kind, number, body)
@@ -204,7 +204,7 @@ def test_more_than_was_asked_for(front: type[ProtocolSession]):
 
 
 @FRONTS
-def test_who_goes_in_the_middle_leaves_nothing(front: type[ProtocolSession]):
+def test_a_peer_that_leaves_in_the_middle_leaves_nothing_behind(front: type[ProtocolSession]):
     with client_of(front) as (found, client):
         client.control(Setup(0x40, BULK, LOOPBACK, 0, 0))
         client.submit(IN, 64)
@@ -233,7 +233,7 @@ def test_a_packet_that_comes_byte_by_byte(front: type[ProtocolSession]):
             assert received(peer, 8) == struct.pack(">HHI", 0x0111, 3, 0)
 
 
-def test_who_takes_no_answers_is_not_read_from(monkeypatch):
+def test_a_peer_that_takes_no_answers_is_not_read_from(monkeypatch):
     monkeypatch.setattr(server, "MAX_DATA", 1024)
     size, packets = 1 << 19, 1 << 9
     with bench(UsbIp) as found, found.connect() as peer:
@@ -269,7 +269,7 @@ def test_an_answer_of_usbip_has_the_packets_of_its_request():
     with bench(UsbIp) as found, found.connect() as peer:
         peer.sendall(IMPORT)
         received(peer, 320)
-        for packets, length, status, told in (
+        for packets, length, status, answered in (
             (0, 2, 0, 0),
             (0xFFFFFFFF, 2, 0, 0xFFFFFFFF),
             (2, 0, -22, 0),  # isochronous
@@ -280,7 +280,7 @@ def test_an_answer_of_usbip_has_the_packets_of_its_request():
             command = struct.pack(">5I5I8s", 1, 9, 0x10002, 1, endpoint, 0, length, 0, packets, 0, setup)
             peer.sendall(command + (bytes(16 * packets) if packets == 2 else b""))
             data = bytes(2) if not status else b""
-            expected = struct.pack(">5Ii4I8x", 3, 9, 0, 0, 0, status, len(data), 0, told, 0)
+            expected = struct.pack(">5Ii4I8x", 3, 9, 0, 0, 0, status, len(data), 0, answered, 0)
             assert received(peer, len(expected) + len(data)) == expected + data
 
 
@@ -318,11 +318,11 @@ def test_a_device_that_leaves_a_client_of_usbip():
         until(lambda: found.server.work is not None)
         found.host.unplug()
         assert received(peer, 48) == struct.pack(">5Ii24x", 3, 2, 0, 0, 0, -108)
-        assert peer.recv(1) == b"", "there is no other word for it"
+        assert peer.recv(1) == b"", "the protocol has no other message for it"
 
 
 @FRONTS
-def test_firmware_that_crashes_over_the_enumeration_ends_the_run(front: type[ProtocolSession]):
+def test_firmware_that_crashes_in_the_enumeration_ends_the_run(front: type[ProtocolSession]):
     with bench(front) as found:
         truth = found.function.setup
 
@@ -339,7 +339,7 @@ def test_firmware_that_crashes_over_the_enumeration_ends_the_run(front: type[Pro
         assert str(found.errors.pop()) == "a guard of the CPU"
 
 
-def test_closing_hands_the_device_to_nobody():
+def test_closing_leaves_the_device_without_a_client():
     with bench(UsbRedir) as found:
         first = UsbRedirClient(found.server.port, found.host.clock)
         assert first.wait_attached(10.0)

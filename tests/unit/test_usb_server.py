@@ -25,7 +25,7 @@ from tests.usb_remote import Remote, UsbIpClient, UsbRedirClient
 from towline.cli import main
 
 
-def test_usbredir_tells_of_the_endpoints_before_the_device_and_at_each_configuration():
+def test_usbredir_announces_the_endpoints_before_the_device_and_at_each_configuration():
     with bench(UsbRedir) as found, attached(UsbRedirClient(found.server.port, found.host.clock)) as client:
         assert client.seen[:3] == [5, 4, 1]  # ep_info, interface_info, device_connect
         assert client.endpoints == {0: (0, 512), 16: (0, 512), 2: (2, 1024), 17: (2, 1024)}
@@ -50,7 +50,7 @@ def test_a_link_that_drops_and_returns_over_usbredir():
         assert client.seen.count(2) == 1
 
 
-def test_another_device_between_two_looks_is_another_device():
+def test_another_device_between_two_checks_is_another_device():
     with bench(UsbRedir) as found, attached(UsbRedirClient(found.server.port, found.host.clock)) as client:
 
         def exchange() -> None:
@@ -148,20 +148,22 @@ def urb(command: int, endpoint: int = 0, length: int = 0, packets: int = 0xFFFFF
 @pytest.mark.parametrize(
     ("front", "sent", "message"),
     [
-        (UsbRedir, b"GET / HTTP/1.1\r\n\r\n", "no hello"),
+        (UsbRedir, b"GET / HTTP/1.1\r\n\r\n", "not a hello"),
         (UsbRedir, redirected(99, b""), "type 99"),
         (UsbRedir, redirected(6, b""), "type 6 with 0 bytes"),
         (UsbRedir, redirected(12, b""), "type 12 with 0 bytes"),
         (UsbRedir, redirected(100, b"\0" * 5), "type 100 with 5 bytes"),
         (UsbRedir, redirected(101, b"", 0xFFFFFFFF), "4,294,967,295 bytes"),
-        (UsbIp, b"GET / HTTP/1.1\r\n\r\n", "no request of USB/IP"),
-        (UsbIp, urb(9), "no command 9"),
+        (UsbIp, b"GET / HTTP/1.1\r\n\r\n", "not a request of USB/IP"),
+        (UsbIp, urb(9), "command 9"),
         (UsbIp, urb(1, endpoint=16), "no endpoint 16"),
         (UsbIp, urb(1, endpoint=1, packets=0xFFFFFFF0), "bytes"),
     ],
     ids=itertools.count(),
 )
-def test_who_breaks_the_protocol_is_hung_up_on(front: type[ProtocolSession], sent: bytes, message: str):
+def test_a_peer_that_breaks_the_protocol_is_disconnected(
+    front: type[ProtocolSession], sent: bytes, message: str
+):
     with bench(front) as found:
         until(lambda: found.host.speed is not None)
         with found.connect() as peer:
@@ -169,7 +171,7 @@ def test_who_breaks_the_protocol_is_hung_up_on(front: type[ProtocolSession], sen
             while peer.recv(65536):
                 pass
         until(lambda: any("has gone" in line for line in found.said))
-        assert any(message in line and "hung up" in line for line in found.said)
+        assert any(message in line and "disconnected" in line for line in found.said)
         client = {UsbRedir: UsbRedirClient, UsbIp: UsbIpClient}[front]
         with attached(client(found.server.port, found.host.clock)) as another:
             assert another.control(Setup(0x80, 6, 0x0100, 0, 18))[8:10] == b"\xd1\xad"
@@ -183,7 +185,7 @@ def test_who_breaks_the_protocol_is_hung_up_on(front: type[ProtocolSession], sen
     ],
 )
 @pytest.mark.parametrize("front", [UsbRedir, UsbIp])
-def test_wrong_descriptors_are_told_of(front: type[ProtocolSession], kind: int, answer: bytes, message: str):
+def test_wrong_descriptors_are_reported(front: type[ProtocolSession], kind: int, answer: bytes, message: str):
     with bench(front) as found:
         truth = found.function._descriptor
         found.function._descriptor = lambda of, index: answer if of == kind else truth(of, index)
@@ -210,12 +212,12 @@ def test_idle_virtual_time_keeps_to_wall_time():
 
 
 def test_a_port_that_is_taken():
-    with bench(UsbRedir) as found, pytest.raises(EnvironmentMissing, match="cannot be had"):
+    with bench(UsbRedir) as found, pytest.raises(EnvironmentMissing, match="not available"):
         Server(found.host, found.server.port, UsbRedir, found.said.append)
 
 
 @pytest.mark.slow
-def test_a_device_that_nobody_wants_anything_of_slows_down(monkeypatch):
+def test_a_device_without_transfers_slows_down(monkeypatch):
     monkeypatch.setattr(server, "GRACE", 0.0)
     with bench(UsbRedir) as found:
         until(lambda: found.host.speed is not None)
@@ -250,7 +252,7 @@ def test_options_that_do_not_go_together(capsys, words: list[str], message: str)
 def test_a_port_that_is_taken_on_the_command_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert main(["emulate", "vendor", "--usbredir", str(other.getsockname()[1])]) == 3
-        assert "cannot be had" in capsys.readouterr().err
+        assert "is not available" in capsys.readouterr().err
 
 
 @pytest.mark.slow
