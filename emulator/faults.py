@@ -3,7 +3,7 @@
     link-drop@5ms          the USB link drops at 5 ms and stays down
     link-drop@5ms+2ms      and trains again 2 ms later
     nak-storm@5ms+10ms     every endpoint answers NAK for 10 ms
-    perst-stuck            PERST# stays asserted whatever the firmware does
+    perst-stuck            PERST# stays asserted, even if the firmware releases it
     pcie-dead=1000-1fff    PCIe reads of these addresses never complete
     pcie-late=1000-1fff+9ms   they complete 9 ms late
     pcie-stale=1000-1fff+9ms  the same, and the completion arrives even if it was given up
@@ -45,7 +45,7 @@ class Fault:
     Attributes:
         kind: a key of FORMS.
         at: clock at which it begins, 0 for one that is there from power-on.
-        length: clocks it lasts, or by which something is late; None for ever.
+        length: clocks it lasts, or by which something is late; None for no end.
         low: first address.
         high: last address.
         bit: of the byte at `low`.
@@ -95,7 +95,7 @@ def duration(text: str) -> int:
     """Clocks of a time as a user writes it: `5ms`, `0.2s`, or a number of clocks.
 
     Raises:
-        UsageError: it is no time.
+        UsageError: it is not a time.
     """
     if not re.fullmatch(_TIME, text):
         raise UsageError(

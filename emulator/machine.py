@@ -27,9 +27,9 @@ FAULTS = {
     Stop.BREAKPOINT: "a breakpoint was reached",
     Stop.ILLEGAL: "the reserved opcode A5 was executed",
     Stop.STACK: "the stack overflowed, or was popped below where it began",
-    Stop.ERASED: "code memory was executed that nobody loaded",
+    Stop.ERASED: "code memory was executed that holds no loaded code",
     Stop.CLOBBERED: "an interrupt handler returned with changed registers",
-    Stop.UNINIT: "XDATA was read that nobody has written",
+    Stop.UNINIT: "XDATA was read that has not been written",
 }
 """What a stop of the CPU means to the author of the firmware."""
 
@@ -44,7 +44,7 @@ class CpuFault(DeviceFailed):
 
 
 class Debugger(Protocol):
-    """Someone who may keep the CPU from going on: no time passes until his function returns."""
+    """May hold the CPU: no time passes until its function returns."""
 
     def before(self) -> None:
         """Time is about to pass; the CPU is between two instructions."""
@@ -67,7 +67,7 @@ class Machine:
         name_of: turns a code address into words for messages.
         data_name_of: the same of an XDATA address.
         serial: takes bytes that leave the 8051's own serial port.
-        debugger: who set breakpoints and watchpoints.
+        debugger: which set breakpoints and watchpoints.
     """
 
     def __init__(self, bus: Bus, cpu: Mcs51, native: Callable[[int], None]) -> None:
@@ -141,7 +141,7 @@ class Machine:
         cpu = self.cpu
         if stop is Stop.UNINIT:
             name = self.data_name_of(cpu.address)
-            return f"it was {name}; write it first, or leave the guard uninit out"
+            return f"it was {name}; write it first, or run without the guard uninit"
         if stop is Stop.CLOBBERED:
             return f"{cpu.clobbered} has changed since the interrupt was taken"
         calls = cpu.backtrace()

@@ -5,7 +5,7 @@ of one shared library, and the marked declarations are what Python sees. The C i
 headers and lld are all it takes, no C library's headers, no gcc, no Python.h.
 
 The library is keyed by what determines it (compiler and version, command, sources, headers) and written
-whole or not at all, so that any number of processes may build it at once. Its own digest stands behind it:
+whole or not at all, so that any number of processes may build it at once. Its own digest follows it:
 loading a damaged one would kill the process.
 """
 

@@ -2,10 +2,10 @@
 
 What the CPU sees of the world is changes of storage, interrupt lines, the values of reads that a block
 answered, and restarts; what the world sees of the CPU is its writes that a block acts on. A recording holds
-them all in order, each with its clock; accesses of mere storage are not in it, traced or not. A replay runs
+them all in order, each with its clock; accesses of plain storage are not in it, traced or not. A replay runs
 the same code with every block cut off, feeds it the recorded world, and holds each write against the recorded
 one: the first difference is named. Nothing of it takes wall time into account, so a replay is identical to
-the clock, or it says where it is not.
+the clock, or reports where it is not.
 
 The file is text, one JSON array a line: the header, then `["C", clock, space, address, hex]` (storage
 changed), `["L", clock, line, level]`, `["R" or "W", clock, pc, space, address, value]`, `["X", clock]` (the
@@ -107,7 +107,7 @@ def replay(path: Path, machine: Machine, code: str) -> Replayed:
 
     Raises:
         InvalidInput: the file is not a recording, is cut short, or is of another firmware.
-        CheckFailed: the CPU did something else than it did then; says what, when and where.
+        CheckFailed: the CPU did something other than recorded; says what, when and where.
         CpuFault: a guard stopped the CPU that was not on then.
     """
     events = _read(path, code)
@@ -124,7 +124,7 @@ def replay(path: Path, machine: Machine, code: str) -> Replayed:
                 hint="the firmware or the emulator is not what it was when this was recorded",
             ) from None
         except (ValueError, TypeError, LookupError, OverflowError, BufferError) as problem:
-            raise InvalidInput(f"no event of a recording: {problem}", where=where) from problem
+            raise InvalidInput(f"not an event of a recording: {problem}", where=where) from problem
     return Replayed(count, machine.clock.now, machine.cpu.instructions)
 
 
@@ -134,15 +134,13 @@ def _read(path: Path, code: str) -> list[Any]:
     except OSError as problem:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
     except UnicodeDecodeError as problem:
-        raise InvalidInput("this is no recording", where=str(path), hint=_MAKE_ONE) from problem
+        raise InvalidInput("is not a recording", where=str(path), hint=_MAKE_ONE) from problem
     try:
         header, *events = (json.loads(line) for line in text.splitlines())
     except (ValueError, RecursionError) as problem:
-        raise InvalidInput(
-            "this is no recording, or a damaged one", where=str(path), hint=_MAKE_ONE
-        ) from problem
+        raise InvalidInput("is not a recording, or is damaged", where=str(path), hint=_MAKE_ONE) from problem
     if not (isinstance(header, list) and header[:1] == ["towline-recording"]) or len(header) != 3:
-        raise InvalidInput("this is no recording", where=str(path), hint=_MAKE_ONE)
+        raise InvalidInput("is not a recording", where=str(path), hint=_MAKE_ONE)
     if header[1] != SCHEMA:
         raise InvalidInput(f"recording schema {header[1]}; this version reads {SCHEMA}", where=str(path))
     if header[2] != code:
@@ -160,7 +158,7 @@ _MAKE_ONE = "make one with `towline emulate IMAGE --record FILE`"
 
 
 class _Difference(Exception):
-    """The CPU did something else than it did then."""
+    """The CPU did something other than recorded."""
 
 
 class _Player:
@@ -222,7 +220,7 @@ class _Player:
         self._bus.cpu_write(Space(space), address, value)
 
     def _end(self, clock: int, instructions: int, state: str) -> None:
-        """The run ended here, and so must this one: before an access, if that was refused, or after it."""
+        """The recording ended here, and so must this run: before an access, if it was refused, or after."""
         stop = self._run(clock, carry_out_last=False)
         if self._cpu.clock != clock:
             raise self._unexpected(stop)
@@ -235,8 +233,8 @@ class _Player:
     def _run(self, until: int, *, carry_out_last: bool = True) -> Stop:
         """Run to a clock, or to an access that concerns a block.
 
-        Accesses of storage on the way, which somebody watches or doubts, are carried out; if not
-        `carry_out_last`, then not one that ends at just that clock.
+        Accesses of storage on the way, that are watched or questioned, are carried out; without
+        `carry_out_last`, not one that ends at just that clock.
         """
         cpu = self._cpu
         while True:
@@ -262,7 +260,7 @@ class _Player:
             self._bus.cpu_write(space, self._cpu.address, self._cpu.value)
 
     def _unexpected(self, stop: Stop) -> _Difference:
-        return _Difference(f"the CPU {self._did(stop)}, of which the recording has nothing")
+        return _Difference(f"the CPU {self._did(stop)}, which is not in the recording")
 
     def _otherwise(
         self, stop: Stop, kind: str, clock: int, pc: int, space: str, address: int, value: int

@@ -122,7 +122,7 @@ class Symbols:
     def line_at(self, bank: int, address: int) -> Line | None:
         """The C line that the code at an address belongs to, if its function is C.
 
-        That is the last one that begins at or before it in its function; what stands before the first one,
+        That is the last one that begins at or before it in its function; what is before the first one,
         the prologue, belongs to that.
         """
         function = self.function_at(bank, address)
@@ -186,7 +186,7 @@ def beside(image: Path) -> Symbols:
 
 @lru_cache(maxsize=8)
 def _unchanged(files: tuple[tuple[Path, int, int], ...]) -> Symbols:
-    """As `load`, of files with their times and sizes: every board wants the symbols of its image."""
+    """As `load`, of files with their times and sizes: every board needs the symbols of its image."""
     return load(*(path for path, _, _ in files))
 
 

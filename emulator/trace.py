@@ -5,7 +5,7 @@
     0.012345810       . USB_EVENTS         9101 = 04  BULK
 
 R and W are the CPU's, with the address of the instruction; a dot marks a change that the hardware made. The
-CPU accesses a register of several bytes byte by byte; behind each stands what the whole register then holds.
+CPU accesses a register of several bytes byte by byte; after each is what the whole register then holds.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Trace:
         self._last, self._times = "", 0
 
     def _differs(self, space: Space, address: int, data: bytes) -> bool:
-        """Whether these bytes are not what they were as far as the trace has told; from now on they are."""
+        """Whether these bytes differ from what the trace has shown; updates what it has shown."""
         differs = False
         for place, value in enumerate(data, address):
             differs = differs or self._held.get((space, place)) != value

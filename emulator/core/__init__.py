@@ -1,1 +1,1 @@
-"""What every block stands on: virtual time and the bus. Nothing here knows a chip or a CPU."""
+"""What every block builds on: virtual time and the bus. Nothing here knows a chip or a CPU."""

@@ -1,4 +1,4 @@
-"""The bus between the CPU and the chip's blocks: storage, what a write means, who is told of it.
+"""The bus between the CPU and the chip's blocks: storage, what a write means, and who observes it.
 
 Every byte of an address space has storage and flags. The storage holds what a read returns, so that most
 reads, and writes that mean nothing more, need no code at all: a native CPU core reads and writes the
@@ -33,7 +33,7 @@ WRITE_IGNORED = 0x04
 WRITE_CLEARS = 0x08
 """A CPU write clears the bits that it has set."""
 UNINITIALISED = 0x10
-"""RAM that nobody has written yet; a guard reports its first read."""
+"""RAM that has not been written yet; a guard reports its first read."""
 NATIVE = 0x20
 """A CPU write goes to the native device of that plane (the PCIe TLP launch)."""
 
@@ -42,13 +42,13 @@ Write = Callable[[int], None]
 
 
 class Unmodelled(DeviceFailed):
-    """Under `--strict`: firmware touched something that nobody has modelled, or that is only guessed."""
+    """Under `--strict`: firmware touched something that is not modelled, or only guessed."""
 
     code = "unmodelled"
 
 
 class Observer(Protocol):
-    """Someone who watches the bus: a trace, a recorder."""
+    """Watches the bus: a trace, a recorder."""
 
     def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
         """The CPU read ("R", value returned) or wrote ("W", value written) a byte that calls."""
@@ -229,7 +229,7 @@ class Bus:
         """A CPU read of a byte that is flagged READ_CALLS.
 
         Raises:
-            Unmodelled: strict, and nobody models this byte.
+            Unmodelled: strict, and this byte is not modelled.
         """
         port = self._ports.get((space, address))
         if port is None or port.register.evidence is Evidence.GUESS:
@@ -243,7 +243,7 @@ class Bus:
         """A CPU write of a byte that is flagged WRITE_CALLS.
 
         Raises:
-            Unmodelled: strict, and nobody models this byte.
+            Unmodelled: strict, and this byte is not modelled.
         """
         port = self._ports.get((space, address))
         if port is None or port.register.evidence is Evidence.GUESS:
@@ -295,7 +295,7 @@ class Bus:
         return port.read is not None if kind == "R" else port.write is not None or port.native
 
     def watch(self, space: Space, address: int) -> None:
-        """Have every CPU access of a byte come here, so that observers hear of it."""
+        """Have every CPU access of a byte come here, so that observers get it."""
         self._watched.add((space, address))
         self.planes[space].flags[address] = READ_CALLS | WRITE_CALLS
 
@@ -308,7 +308,7 @@ class Bus:
                     self.planes[memory.space].flags[address] |= UNINITIALISED
 
     def disconnect(self, read: Callable[[Space, int], int]) -> None:
-        """Cut every block off: reads that would have asked one ask `read`, writes only store. For replay."""
+        """Disconnect every block: their reads come from `read`, writes only store. For replay."""
         for (space, address), port in self._ports.items():
             if port.read is not None:
                 port.read = functools.partial(read, space, address)
@@ -366,7 +366,7 @@ class Bus:
         if not self.strict and (space, address) in self._reported:
             return
         self._report(space, address, modelled=port is not None)
-        if (space, address) not in self._watched:  # said once; from now on as fast as the rest
+        if (space, address) not in self._watched:  # reported once; from now on as fast as the rest
             flags = self._flags(space, address) if port is not None else 0
             self.planes[space].flags[address] = flags
 
@@ -377,9 +377,9 @@ class Bus:
         if declared is not None:
             what = f"{declared.name} is {'only a guess' if modelled else 'declared but not modelled'}"
         elif nearest is not None:
-            what = f"nothing is known of it (nearest: {nearest.name} at {nearest.address:#06x})"
+            what = f"unknown address (nearest: {nearest.name} at {nearest.address:#06x})"
         else:
-            what = "nothing is known of it"
+            what = "unknown address"
         where = f"{space.value} {address:#06x}, accessed at {self.place()}"
         if self.strict:
             raise Unmodelled(what, where=where, hint="without --strict this is logged and treated as storage")
@@ -387,4 +387,4 @@ class Bus:
 
 
 def _ignore(value: int) -> None:
-    """A write that nobody acts on."""
+    """A write without effect."""

@@ -49,12 +49,12 @@ class Timing:
 
 
 TIDY = 256
-"""Cancelled events that may lie about before they are cleared away, unless they are the fewer."""
+"""Cancelled events that may stay in the heap before they are removed, unless they are the minority."""
 
 
 @dataclass(slots=True)
 class Event:
-    """Something that will happen at a clock; `Scheduler.cancel` takes it back."""
+    """Something that will happen at a clock, unless `Scheduler.cancel` cancels it."""
 
     clock: int
     action: Callable[[], None] | None
@@ -85,7 +85,7 @@ class Scheduler:
         return self.at(self.now + delay, action)
 
     def cancel(self, event: Event | None) -> None:
-        """Take an event back; harmless if it has happened, or is None."""
+        """Cancel an event; harmless if it has happened, or is None."""
         if event is None or event.action is None:
             return
         event.action = None

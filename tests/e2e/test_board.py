@@ -64,7 +64,7 @@ def test_storage_image_answers_e4_and_e5_as_bot_commands(port: Speed) -> None:
     assert command(device, bytes.fromhex("e40350 8122"), length=3)[1][1:2] == b"\x5a"
     assert command(device, bytes.fromhex("e40150 9100"), length=1)[1] == bytes([3 if port.is_super else 1])
     status, _ = command(device, b"\xff")
-    assert status == 1, "an unknown command fails, and the device goes on"
+    assert status == 1, "an unknown command fails, and the device continues"
     assert command(device, b"\x00\0\0\0\0\0") == (0, b"")
 
 
@@ -110,7 +110,7 @@ def test_slot_dma_moves_what_it_is_armed_for_at_the_links_rate(sectors: int) -> 
         assert len(data) / (board.usb.clock.now() - began) == pytest.approx(700e6, rel=0.05)
 
 
-def test_an_aborted_slot_dma_is_forgotten_at_a_bus_reset() -> None:
+def test_an_aborted_slot_dma_is_dropped_at_a_bus_reset() -> None:
     board = Board.of("vendor", Options(strict=True))
     device = connect(board)
     device.ctrl_transfer(0x40, 0xF2, 32, 1 << 8)
@@ -263,7 +263,7 @@ def leftovers(count: int) -> tuple[int, int, int]:
     return memory, descriptors, threads
 
 
-def test_a_board_is_garbage_once_nobody_has_it() -> None:
+def test_a_board_without_references_is_garbage() -> None:
     board = Board.of("vendor")
     connect(board)
     gone = weakref.ref(board)

@@ -60,7 +60,7 @@ def test_strict_names_the_bad_register(capfd: pytest.CaptureFixture[str]) -> Non
     code, _, err = run(capfd, "vendor", "--strict", "--for", BOOTED, "--control", "C0:E4:9000:0:1")
     assert code == 1
     assert re.search(
-        r"error: xdata 0x9000, accessed at PC 0x[0-9a-f]{4}.*: nothing is known of it \(nearest: USB_", err
+        r"error: xdata 0x9000, accessed at PC 0x[0-9a-f]{4}.*: unknown address \(nearest: USB_", err
     )
 
 
@@ -90,7 +90,7 @@ def test_a_replay_is_identical_and_a_change_is_found(
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (lambda text: "hello\n", "no recording"),
+        (lambda text: "hello\n", "not a recording"),
         (lambda text: text[: len(text) // 2], "damaged|cut off"),
         (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "cut off"),
         (lambda text: text.replace('"towline-recording",1', '"towline-recording",9'), "schema 9"),
@@ -224,7 +224,7 @@ def test_messages_name_function_and_line(capfd: pytest.CaptureFixture[str], tmp_
     path.write_bytes(CALLS_POKE)
     path.with_suffix(".cdb").write_text(CDB)
     code, _, err = run(capfd, str(path), "--strict", "--for", "1ms")
-    assert (code, "accessed at PC 0x0009 (poke+0x3, x.c:3): nothing is known" in err) == (1, True)
+    assert (code, "accessed at PC 0x0009 (poke+0x3, x.c:3): unknown address" in err) == (1, True)
     code, _, err = run(capfd, str(path), "--for", "1ms")
     assert (code, err.count("accessed at PC 0x0009 (poke+0x3, x.c:3)")) == (0, 1)
     path.write_bytes(CALLS_POKE.replace(b"\x90\x90", b"\xa5\x00"))

@@ -1,4 +1,4 @@
-"""The bus: what each access kind does to a CPU write, who is called, what strict refuses."""
+"""The bus: what each access kind does to a CPU write, what is called, what strict refuses."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_windows_and_mirrors_are_one_store(bus: Bus) -> None:
     assert bus.load(X, 0x0012, 1) == b"\x79"
 
 
-def test_what_is_doubtful_is_said_once(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+def test_doubtful_accesses_are_reported_once(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     bus.program_counter = lambda: 0x1234
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -127,10 +127,10 @@ def test_what_is_doubtful_is_said_once(bus: Bus, caplog: pytest.LogCaptureFixtur
     assert [record.getMessage() for record in caplog.records] == [
         "xdata 0x9020, accessed at PC 0x1234: DOUBTFUL is only a guess",
         "xdata 0x9021, accessed at PC 0x1234: UNCLAIMED is declared but not modelled",
-        "xdata 0x9fff, accessed at PC 0x1234: nothing is known of it (nearest: MIXED at 0x9030)",
+        "xdata 0x9fff, accessed at PC 0x1234: unknown address (nearest: MIXED at 0x9030)",
     ]
     for address in (DOUBTFUL.address, UNCLAIMED.address, 0x9FFF):
-        assert bus.planes[X].flags[address] == 0, "once said, it runs at full speed"
+        assert bus.planes[X].flags[address] == 0, "once reported, it runs at full speed"
 
 
 @pytest.mark.parametrize("address", [0x9020, 0x9021, 0x9022])
@@ -138,7 +138,7 @@ def test_strict_refuses_every_time(address: int) -> None:
     bus = Bus(Map(ALL, MEMORIES), Scheduler(), strict=True)
     bus.map(DOUBTFUL, "test")
     for _ in range(2):
-        with pytest.raises(Unmodelled, match=r"DOUBTFUL|UNCLAIMED|nothing is known") as caught:
+        with pytest.raises(Unmodelled, match=r"DOUBTFUL|UNCLAIMED|unknown address") as caught:
             bus.cpu_write(X, address, 0)
         assert f"{address:#06x}" in str(caught.value)
 
@@ -177,7 +177,7 @@ def test_uninitialised_ram_is_marked_until_stored(bus: Bus) -> None:
     assert not flags[0x0010] & bus_module.UNINITIALISED
 
 
-def test_clock_orders_events_and_takes_them_back() -> None:
+def test_clock_orders_events_and_cancels_them() -> None:
     clock = Scheduler()
     seen: list[str] = []
     clock.at(20, lambda: seen.append("late"))
@@ -221,7 +221,7 @@ def test_special_function_registers_are_questioned_like_the_others(caplog: pytes
             bus.question_sfr(0xFA)
     assert [record.getMessage() for record in caplog.records] == [
         "sfr 0x00a0, accessed at PC 0x1234: CPU_GUESS is only a guess",
-        "sfr 0x00fa, accessed at PC 0x1234: nothing is known of it (nearest: CPU_KNOWN at 0x00a8)",
+        "sfr 0x00fa, accessed at PC 0x1234: unknown address (nearest: CPU_KNOWN at 0x00a8)",
     ]
     bus.strict = True
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Record and replay on small firmware: what stops a CPU, who watches, and damaged files."""
+"""Record and replay on small firmware: what stops a CPU, observers, and damaged files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sdk.errors import CheckFailed, InvalidInput, TowlineError, UsageError
 
 PLAIN = Options()
 SERIAL = "759841 759955 80FE"  # SCON mode 1, SBUF
-GUESS = "90C0FF E0 F0 80FE"  # reads and writes XDATA 0xC0FF, which nobody knows
+GUESS = "90C0FF E0 F0 80FE"  # reads and writes XDATA 0xC0FF, which is unknown
 CRASH = "7400 A5"
 POP = "D0E0 D0E0 D0E0 D0E0 D0E0 D0E0 D0E0 D0E0 D0E0 80FE"  # below the stack's start
-UART = "90C001 7441 F0 90C009 E0 90C006 E0 80F2"  # a character, and the status, for ever
+UART = "90C001 7441 F0 90C009 E0 90C006 E0 80F2"  # a character, and the status, without end
 
 
 def image(tmp_path: Path, code: str) -> Path:
@@ -32,7 +32,7 @@ def image(tmp_path: Path, code: str) -> Path:
 
 
 def record(path: Path, clocks: int, *, trace: bool = False, options: Options = PLAIN) -> str:
-    """A recording; whatever stops the run ends it."""
+    """A recording; any stop of the run ends it."""
     board, stream = Board.of(path, options), io.StringIO()
     recorder = board.record(stream)
     if trace:
@@ -54,7 +54,7 @@ def replay(tmp_path: Path, path: Path, text: str, *, trace: bool = False, option
 
 @pytest.mark.parametrize("code", [SERIAL, GUESS, CRASH, POP, UART])
 @pytest.mark.parametrize("options", [Options(), Options(strict=True, guards=frozenset({"stack", "erased"}))])
-def test_whatever_ends_a_run_its_replay_is_identical(tmp_path: Path, code: str, options: Options) -> None:
+def test_a_replay_is_identical_however_the_run_ends(tmp_path: Path, code: str, options: Options) -> None:
     path = image(tmp_path, code)
     text = record(path, 20_000, options=options)
     end = json.loads(text.splitlines()[-1])
@@ -114,7 +114,7 @@ def test_a_boot_loader_cannot_be_recorded(tmp_path: Path) -> None:
     )
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_damage_gets_past_as_anything_but_an_error(tmp_path: Path, events: list[object]) -> None:
+def test_all_damage_is_an_error(tmp_path: Path, events: list[object]) -> None:
     path = image(tmp_path, CRASH)
     lines = record(path, 100).splitlines()
     text = "\n".join([lines[0], *(json.dumps(event) for event in events), lines[-1]])
