@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping
 
 from sdk.graph import Graph
+from sdk.importers.onnx import check_float, load_onnx
 from sdk.importers.onnx_file import is_quantized, read_onnx
 from sdk.importers.tflite import load_tflite
 from sdk.importers.tflite_file import is_tflite
-from sdk.importers.walk import check_float
-from sdk.importers.walk import load_model as load_onnx
 
 __all__ = [
     "check_float",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,7 @@ from sdk.importers.functions import ARITHMETIC, FUNCTIONS
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import activation_bias, activation_quantization, read_activation
 from sdk.importers.values import UNSET, Constant, Hosted, QuantizedConstant, Real
-
-if TYPE_CHECKING:
-    from sdk.importers.walk import Walk
-
+from sdk.importers.walk import Walk
 
 # --- two activations ------------------------------------------------------------------------------------
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 from sdk.graph import Pad, Quantization, Reshape, Transpose
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import activation_quantization, read_activation
 from sdk.importers.resize import nearest
 from sdk.importers.values import Constant, Hosted, Parts, Quantized, QuantizedConstant, Real
-
-if TYPE_CHECKING:
-    from sdk.importers.walk import Walk
+from sdk.importers.walk import Walk
 
 
 def shape_of(walk: Walk, node: OnnxNode) -> tuple[int, ...]:

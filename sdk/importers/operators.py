@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -53,13 +53,11 @@ from sdk.importers.quantization import (
     stored_weight,
 )
 from sdk.importers.values import UNSET, Constant, Hosted, QuantizedConstant, Real
+from sdk.importers.walk import Walk
 from sdk.importers.windows import average_pool, convolution_windows, max_pool
 
-if TYPE_CHECKING:
-    from sdk.importers.walk import Walk
-
 CONTRIB = "com.microsoft"
-Handler = Callable[["Walk", OnnxNode], None]
+Handler = Callable[[Walk, OnnxNode], None]
 
 HINTS: Mapping[str, str] = {
     "DynamicQuantizeLinear": "dynamic quantisation computes scales at run time: quantise statically instead",

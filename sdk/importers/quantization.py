@@ -6,8 +6,6 @@ so does every helper here. Types other than int8 and uint8 (int32 for a bias) ar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sdk.errors import InvalidModel, Unsupported
@@ -15,10 +13,8 @@ from sdk.extras import require
 from sdk.graph import Array, Quantization
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import Constant, Hosted, Quantized, QuantizedConstant, Real, Shape
+from sdk.importers.walk import Walk
 from sdk.passes import INTEGER_RANGE, check_quantization
-
-if TYPE_CHECKING:
-    from sdk.importers.walk import Walk
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference below which a bias's own scale is taken for input scale * weight scale."""

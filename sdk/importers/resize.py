@@ -7,17 +7,13 @@ grows, up when it shrinks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sdk.graph import Resize
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import Shape
-
-if TYPE_CHECKING:
-    from sdk.importers.walk import Walk
+from sdk.importers.walk import Walk
 
 Float32 = NDArray[np.float32]
 

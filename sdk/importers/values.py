@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -233,7 +234,9 @@ class GraphBuilder:
         node = Dequantize(owner, (tensor,), "")
         return self.emit(node, Tensor(output, self.tensors[tensor].shape, "float32"))
 
-    def graph(self, name: str, inputs: list[str], outputs: list[str], metadata: dict[str, str]) -> Graph:
+    def graph(
+        self, name: str, inputs: Sequence[str], outputs: Sequence[str], metadata: dict[str, str]
+    ) -> Graph:
         return Graph(name, tuple(inputs), tuple(outputs), self.tensors, tuple(self.nodes), metadata)
 
 

@@ -1,35 +1,19 @@
-"""The walk over an ONNX graph, in its topological order, that yields the integer graph.
+"""What is known while an ONNX graph is walked: the state that the operator table's handlers read and write.
 
-`load_model` and `check_float` are one walk over one operator table. For a float model, every operator's
-result is quantised in place with a made-up scale: what a quantised model would be refused for later is
-then refused now, by the same code.
+`sdk.importers.onnx` is the loop that goes from node to node and calls them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from sdk.errors import InvalidModel, Unsupported, UsageError
-from sdk.extras import require
-from sdk.graph import Array, Graph, Node, Quantization, Quantize, Reshape, Tensor
-from sdk.importers.onnx_file import (
-    OnnxNode,
-    decode_node,
-    input_shape,
-    is_quantized,
-    opset_versions,
-    read_onnx,
-    to_array,
-)
-from sdk.importers.operators import OPERATORS, refuse
-from sdk.importers.quantization import input_quantization
+from sdk.errors import Unsupported
+from sdk.graph import Array, Node, Quantization, Quantize, Reshape, Tensor
+from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import (
     Constant,
     GraphBuilder,
@@ -42,110 +26,31 @@ from sdk.importers.values import (
     bounds_are_exact,
     real_values,
 )
-from sdk.passes import eliminate_dead, split, verify
 from sdk.shapes import output_shape
-
-if TYPE_CHECKING:
-    import onnx
 
 MADE_UP = ("uint8", Quantization.per_tensor(1 / 16, 128))
 """Type and quantisation that activations of a float model take while it is checked."""
 
-NEVER_FOLDED = {
-    *("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"),  # have handlers of their own
-    *("Bernoulli", "Multinomial"),
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-}
-"""Operators that are no constants even where all their inputs are, or need no evaluation."""
-
-
-def load_model(
-    path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
-) -> Graph:
-    """Read a quantised ONNX model, QDQ or QOperator, into the verified integer graph.
-
-    Args:
-        path: the .onnx file.
-        input_shapes: static shapes of dynamic inputs, by input name.
-
-    Returns:
-        The graph, dead nodes removed; float only at its head (Quantize of an input) and tail.
-
-    Raises:
-        UsageError: no such file, or `input_shapes` contradicts the model.
-        InvalidModel: the file is damaged, or the model contradicts itself.
-        Unsupported: a float model, a dynamic shape, or an operator that Towline does not do, by node name.
-        EnvironmentMissing: the onnx package is not installed.
-    """
-    model = read_onnx(path)
-    where = os.fspath(path)
-    if not is_quantized(model):
-        raise Unsupported(
-            "the model is float; quantise it first",
-            where=where,
-            hint=f"towline quantize {where} --calibrate DIR -o {Path(path).stem}-int8.onnx",
-        )
-    graph = eliminate_dead(Walk(model, input_shapes or {}, float_model=False).run())
-    verify(graph)
-    split(graph)
-    return graph
-
-
-def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Refuse a float model that would be refused once quantised, naming the first node concerned.
-
-    Args:
-        model: as `read_onnx` gives it.
-        input_shapes: static shapes of dynamic inputs, by input name.
-
-    Raises:
-        UsageError: `input_shapes` contradicts the model.
-        InvalidModel: NaN or infinite weights, or a model that contradicts itself.
-        Unsupported: the model is quantised; a dynamic shape, or an operator that Towline does not do.
-    """
-    if is_quantized(model):
-        raise Unsupported(
-            "the model is already quantised",
-            where=model.graph.name or "model",
-            hint="compile it as it is, or give the float model",
-        )
-    for tensor in model.graph.initializer:
-        array = to_array(tensor, tensor.name)
-        # Bounds of a Clip are scalars and may be infinite.
-        if array.ndim and np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise InvalidModel("it holds NaN or infinity", where=f"initializer {tensor.name}")
-    Walk(model, input_shapes or {}, float_model=True).run()
-
 
 class Walk:
-    """One pass over a model; the operator table's handlers call its methods."""
+    """The values of a model's names so far, and the integer graph that grows from them.
 
-    def __init__(
-        self, model: onnx.ModelProto, input_shapes: Mapping[str, tuple[int, ...]], *, float_model: bool
-    ) -> None:
-        self.model = model
+    Attributes:
+        nodes: all nodes of the model, in its topological order.
+        inputs, outputs: names of the graph's; inputs are those that were added so far.
+        float_model: whether the model is float, and only checked: activations take made-up scales.
+        values: what each ONNX name is.
+        builder: the integer graph.
+    """
+
+    def __init__(self, nodes: Sequence[OnnxNode], outputs: Sequence[str], *, float_model: bool) -> None:
+        self.nodes = nodes
+        self.outputs = outputs
         self.float_model = float_model
-        self.name = model.graph.name or "model"
-        opsets = opset_versions(model)
-        self.nodes = [decode_node(node, opsets) for node in model.graph.node]
-        self.outputs = [value.name for value in model.graph.output]
-        reserved = {name for node in self.nodes for name in node.outputs}
-        self.builder = GraphBuilder(reserved.union(self.outputs))
+        self.inputs: list[str] = []
         self.values: dict[str, Value] = {}
-        self._check_structure()
-        for tensor in model.graph.initializer:
-            self.values[tensor.name] = Constant(tensor.name, to_array(tensor, tensor.name))
-        self.inputs = self._add_inputs(input_shapes)
-
-    def run(self) -> Graph:
-        for node, proto in zip(self.nodes, self.model.graph.node, strict=True):
-            if not self._fold(node, proto):
-                handler = OPERATORS.get((node.domain, node.op_type)) or refuse(node)
-                handler(self, node)
-        for name in self.outputs:
-            self._finish(name)
-        metadata = {"onnx.producer": self.model.producer_name} if self.model.producer_name else {}
-        return self.builder.graph(self.name, self.inputs, self.outputs, metadata)
+        reserved = {name for node in nodes for name in node.outputs}
+        self.builder = GraphBuilder(reserved.union(outputs))
 
     # --- what handlers read -----------------------------------------------------------------------------
 
@@ -267,9 +172,10 @@ class Walk:
             return value.tensor
         if not isinstance(value, Real):
             raise node.unsupported(f"its input {node.inputs[index]!r} is not float")
-        return self._float_tensor(value, node.where)
+        return self.float_tensor(value, node.where)
 
-    def _float_tensor(self, real: Real, where: str) -> str:
+    def float_tensor(self, real: Real, where: str) -> str:
+        """A recipe as a float tensor of the tail, dequantised once for all its readers."""
         if real.name not in self.builder.tensors:
             self.builder.dequantize(self.integer_tensor(real, where), real.name, real.owner)
         elif self.builder.tensors[real.name].quantization is None and real.name in self.inputs:
@@ -330,115 +236,3 @@ class Walk:
             self.quantize(node, moved, tensor.dtype, tensor.quantization)
         else:
             self.define(node, moved)
-
-    # --- the walk's own ---------------------------------------------------------------------------------
-
-    def _check_structure(self) -> None:
-        """Operators that onnx does not know, by node name; then whatever its own checker finds."""
-        onnx = require("onnx")
-        for node in self.nodes:
-            if (node.domain, node.op_type) not in OPERATORS and not onnx.defs.has(node.op_type, node.domain):
-                refuse(node)
-        if self.model.graph.sparse_initializer:
-            raise Unsupported("sparse initializers are not read", where=self.name)
-        checked = onnx.ModelProto()
-        checked.CopyFrom(self.model)
-        for value in [*checked.graph.input, *checked.graph.output]:
-            # The checker wants a shape on each; onnxruntime does not, and a missing one is judged below.
-            value.type.tensor_type.shape.SetInParent()
-        try:
-            onnx.checker.check_model(checked)
-        except onnx.checker.ValidationError as problem:
-            reason = " ".join(str(problem).split())
-            raise InvalidModel(f"onnx's checker refuses it: {reason}", where=self.name) from problem
-
-    def _add_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-        onnx = require("onnx")
-        # Before IR version 4 initializers are listed among the inputs too.
-        inputs = [value for value in self.model.graph.input if value.name not in self.values]
-        for name in shapes:
-            if name not in [value.name for value in inputs]:
-                known = ", ".join(value.name for value in inputs)
-                raise UsageError(
-                    f"a shape was given for {name!r}, but the inputs are: {known}", where=self.name
-                )
-        types = {onnx.TensorProto.FLOAT: "float32"}
-        if not self.float_model:
-            types |= {onnx.TensorProto.UINT8: "uint8", onnx.TensorProto.INT8: "int8"}
-        for value in inputs:
-            where = f"input {value.name}"
-            element = value.type.tensor_type.elem_type
-            dtype = types.get(element)
-            if dtype is None:
-                found = onnx.TensorProto.DataType.Name(element).lower()
-                expected = " or ".join(types.values())
-                raise Unsupported(f"its type is {found}; inputs are {expected}", where=where)
-            shape = input_shape(value, shapes.get(value.name))
-            quantization = None
-            if dtype != "float32":
-                for node in self.nodes:  # a reader that is not done at all is the better reason
-                    if value.name in node.inputs and (node.domain, node.op_type) not in OPERATORS:
-                        refuse(node)
-                quantization = input_quantization(self, value.name, dtype, shape)
-            self.builder.tensors[value.name] = Tensor(value.name, shape, dtype, quantization)
-            self.values[value.name] = (
-                Real(value.name, value.name, shape, value.name, shape)
-                if quantization is None
-                else Quantized(value.name)
-            )
-        return [value.name for value in inputs]
-
-    def _fold(self, node: OnnxNode, proto: onnx.NodeProto) -> bool:
-        """Evaluate a node whose inputs are all known, as onnxruntime does before it quantises."""
-        if node.op_type in NEVER_FOLDED:
-            return False
-        if any(attribute.HasField("g") for attribute in proto.attribute):
-            return False  # a Loop of constants need not end
-        arrays: dict[str, Array] = {}
-        for name in filter(None, node.inputs):
-            value = self.values.get(name)
-            if isinstance(value, Constant):
-                arrays[name] = value.array
-            elif isinstance(value, Real) and node.op_type == "Shape":
-                arrays[name] = np.zeros(value.shape, np.float32)
-            else:
-                return False
-        if not arrays:
-            return False
-        for name, array in zip(node.outputs, _evaluate(node, proto, self.model, arrays), strict=False):
-            self.values[name] = Constant(name, array)
-        return True
-
-    def _finish(self, name: str) -> None:
-        """Make the graph output `name` a tensor of that name."""
-        where = f"output {name}"
-        value = self.values.get(name)
-        if value is None:
-            raise InvalidModel("no node computes it", where=where)
-        if isinstance(value, Constant | QuantizedConstant):
-            raise Unsupported("it is a constant", where=where)
-        tensor = self._float_tensor(value, where) if isinstance(value, Real) else value.tensor
-        if tensor in self.inputs and tensor == name:
-            raise Unsupported("it is a graph input", where=where)
-        if tensor != name:
-            known = self.builder.tensors[tensor]
-            self.builder.emit(Reshape(f"{name}_copy", (tensor,), ""), dataclasses.replace(known, name=name))
-
-
-def _evaluate(
-    node: OnnxNode, proto: onnx.NodeProto, model: onnx.ModelProto, arrays: Mapping[str, Array]
-) -> list[Array]:
-    """Outputs of a node on known inputs, by onnx's own reference implementation."""
-    helper = require("onnx.helper")
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for name, a in arrays.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    graph = helper.make_graph([proto], "constant", inputs, outputs)
-    single = helper.make_model(graph, opset_imports=model.opset_import)
-    try:
-        evaluator = require("onnx.reference").ReferenceEvaluator(single)
-        return [np.asarray(result) for result in evaluator.run(None, dict(arrays))]
-    except Exception as problem:  # whatever numpy or onnx raises on a node that makes no sense
-        raise node.unsupported(f"{node.op_type} of constants cannot be folded: {problem}") from problem

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from sdk import reference
 from sdk.errors import InvalidModel, TowlineError, Unsupported
 from sdk.importers import check_float
-from sdk.importers.walk import Walk
+from sdk.importers.onnx import import_onnx
 from sdk.passes import optimize, verify
 from tests.onnx_models import CONTRIB, RANGES, OnnxBuilder, imported, integers, oracle, small_float_model
 
@@ -381,7 +381,7 @@ def test_upsample(opset):
     else:
         builder.node("Upsample", ["x", builder.constant("s", [1, 1, 1.5, 2.6], np.float32)], "y", name="up")
     model = builder.model(["y"])
-    graph = Walk(model, {}, float_model=True).run()
+    graph = import_onnx(model, float_model=True)
     (node,) = [node for node in graph.nodes if node.op == "Resize"]
     x = np.arange(70, dtype=np.float32).reshape(1, 2, 5, 7)
     expected = oracle(model, {"x": x})["y"]

@@ -19,8 +19,8 @@ from onnx.backend.test.case import node as onnx_tests
 
 from sdk import reference
 from sdk.errors import TowlineError
+from sdk.importers.onnx import import_onnx
 from sdk.importers.operators import HINTS, OPERATORS, operator_table
-from sdk.importers.walk import Walk
 from sdk.passes import verify
 
 MODULES = (
@@ -58,7 +58,7 @@ def outcome(case) -> str:
             array = numpy_helper.from_array(np.asarray(array), name)
         model.graph.initializer.append(array)
     try:
-        graph = Walk(model, {}, float_model=False).run()
+        graph = import_onnx(model, float_model=False)
         verify(graph)
     except TowlineError as error:
         return f"refused: {error.message}"
