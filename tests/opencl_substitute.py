@@ -9,7 +9,7 @@ from sdk.errors import EnvironmentMissing
 def require_opencl():
     """The emulated device; the module is skipped where there is none."""
     try:
-        return opencl.open_device(None)
+        return opencl.choose(None)
     except EnvironmentMissing as problem:
         pytest.skip(str(problem), allow_module_level=True)
 

@@ -13,16 +13,12 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdk import cache
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, Unsupported, UsageError
 from sdk.extras import require
 from sdk.report import size as human
-from sdk.target import Program
-
-if TYPE_CHECKING:
-    from dsp.adreno.runtime import OpenClSession
 
 DEADLINE = 60.0
 """Seconds that a GPU may take for one inference. A phone's own watchdog (KGSL) resets it long before."""
@@ -129,28 +125,8 @@ class Found:
         return (self.platform, self.vendor, self.name, self.version, self.driver)
 
 
-class OpenClDevice:
-    """A device that programs can be loaded on."""
-
-    def __init__(self, found: Found) -> None:
-        self.found = found
-
-    def load(self, program: Program) -> OpenClSession:
-        """Build a program, give it its memory and its weights.
-
-        Raises:
-            InvalidArtifact: the program is incomplete, or its plan damaged.
-            BuildFailed: the device's compiler refused it; with the compiler's log, trimmed.
-            Unsupported: it does not fit the device's memory; with the sizes.
-            DeviceFailed: the device failed meanwhile.
-        """
-        from dsp.adreno.runtime import OpenClSession  # which knows this module
-
-        return OpenClSession(program, self.found)
-
-
-def open_device(name: str | None) -> OpenClDevice:
-    """Open a device by its device string.
+def choose(name: str | None) -> Found:
+    """The device of a device string.
 
     Args:
         name: None or "emulated": a CPU, PoCL's before others; "opencl": the first GPU, without one the first
@@ -174,20 +150,20 @@ def open_device(name: str | None) -> OpenClDevice:
         if number >= len(found):
             known = f"opencl:0 to opencl:{len(found) - 1}" if len(found) > 1 else "opencl:0 alone"
             raise DeviceMissing(f"there is no OpenCL device {number}", where=name, hint=f"there is {known}")
-        return OpenClDevice(found[number])
+        return found[number]
     if name == "opencl":
-        return OpenClDevice(next((one for one in found if not one.emulated), found[0]))
+        return next((one for one in found if not one.emulated), found[0])
     if (cpu := _cpu(found)) is None:
         raise DeviceMissing(
             "no OpenCL platform here has a CPU to emulate with",
             where="emulated",
             hint=f"--device opencl takes the GPU ({found[0].name}); for PoCL: {INSTALL}",
         )
-    return OpenClDevice(cpu)
+    return cpu
 
 
 def devices() -> list[tuple[str, str]]:
-    """(device string, description) of every device that `open_device` takes here and now."""
+    """(device string, description) of every device that `choose` takes here and now."""
     try:
         found = find()
     except EnvironmentMissing:

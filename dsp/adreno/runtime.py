@@ -32,6 +32,24 @@ GRACE = 10.0
 log = logging.getLogger(__name__)
 
 
+class OpenClDevice:
+    """A device that programs can be loaded on."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    def load(self, program: Program) -> OpenClSession:
+        """Build a program, give it its memory and its weights.
+
+        Raises:
+            InvalidArtifact: the program is incomplete, or its plan damaged.
+            BuildFailed: the device's compiler refused it; with the compiler's log, trimmed.
+            Unsupported: it does not fit the device's memory; with the sizes.
+            DeviceFailed: the device failed meanwhile.
+        """
+        return OpenClSession(program, self.found)
+
+
 @dataclass(frozen=True)
 class _Launch:
     """A kernel with its arguments (pyopencl.Kernel), the NDRange's global size and its work-groups'."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dsp.adreno import opencl
 from dsp.adreno.lowering import lower
 from dsp.adreno.plan import SOURCE
+from dsp.adreno.runtime import OpenClDevice
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.passes import unsigned_activations
@@ -43,7 +44,7 @@ class AdrenoTarget:
         return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
 
     def open(self, device: str | None) -> Device:
-        return opencl.open_device(device)
+        return OpenClDevice(opencl.choose(device))
 
     def devices(self) -> Sequence[tuple[str, str]]:
         return opencl.devices()

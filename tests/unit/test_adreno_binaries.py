@@ -8,7 +8,7 @@ from dsp.adreno import binaries, opencl
 from sdk.errors import BuildFailed
 from tests.opencl_substitute import Substitute, require_opencl
 
-POCL = require_opencl().found
+POCL = require_opencl()
 KEPT = dataclasses.replace(POCL, platform="not PoCL, which keeps its own")
 SOURCE = b"__kernel void one(__global int *x) { x[0] = 1; }"
 OPTIONS = ("-cl-std=CL1.2",)

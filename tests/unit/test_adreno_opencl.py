@@ -11,7 +11,7 @@ from sdk import extras
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, Unsupported, UsageError
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
 
-EMULATED = require_opencl().found
+EMULATED = require_opencl()
 
 
 @pytest.fixture
@@ -54,15 +54,15 @@ def test_the_emulated_device_is_a_cpu_with_images():
 def test_devices_are_numbered_as_they_are_opened():
     rows = dict(opencl.devices())
     assert rows["emulated"] == EMULATED.description
-    assert opencl.open_device("opencl:0").found.description == rows["opencl:0"]
+    assert opencl.choose("opencl:0").description == rows["opencl:0"]
 
 
 def test_a_gpu_is_taken_before_a_cpu_and_never_for_the_emulated_device(substitute):
     cl = opencl._pyopencl()
     substitute(EMULATED.handle, gpu(cl, extensions="cl_khr_x cl_qcom_dot_product8"))
-    assert opencl.open_device("opencl").found.name == "QUALCOMM Adreno(TM)"
-    assert opencl.open_device("opencl:1").found.name == "QUALCOMM Adreno(TM)"
-    assert opencl.open_device("emulated").found.name == EMULATED.name
+    assert opencl.choose("opencl").name == "QUALCOMM Adreno(TM)"
+    assert opencl.choose("opencl:1").name == "QUALCOMM Adreno(TM)"
+    assert opencl.choose("emulated").name == EMULATED.name
     assert [name for name, _ in opencl.devices()] == ["emulated", "opencl:0", "opencl:1"]
     assert "GPU), QUALCOMM" in opencl.devices()[2][1]
     assert opencl.devices()[2][1].endswith("cl_qcom_dot_product8")
@@ -71,19 +71,19 @@ def test_a_gpu_is_taken_before_a_cpu_and_never_for_the_emulated_device(substitut
 def test_pocl_emulates_before_another_cpu(substitute):
     other = Altered(EMULATED.handle, platform=Altered(EMULATED.handle.platform, name="Intel(R) OpenCL"))
     substitute(other, Altered(EMULATED.handle, name="PoCL's"))
-    assert opencl.open_device(None).found.name == "PoCL's"
+    assert opencl.choose(None).name == "PoCL's"
     substitute(other)
-    assert opencl.open_device(None).found.platform == "Intel(R) OpenCL"
+    assert opencl.choose(None).platform == "Intel(R) OpenCL"
 
 
 def test_opencl_without_a_gpu_is_any_device():
-    assert opencl.open_device("opencl").found.emulated == all(one.emulated for one in opencl.find())
+    assert opencl.choose("opencl").emulated == all(one.emulated for one in opencl.find())
 
 
 def test_nothing_to_emulate_with_is_said_with_what_there_is(substitute):
     substitute(gpu(opencl._pyopencl()))
     with pytest.raises(DeviceMissing, match="no OpenCL platform here has a CPU") as caught:
-        opencl.open_device(None)
+        opencl.choose(None)
     assert "--device opencl" in caught.value.hint
     assert [name for name, _ in opencl.devices()] == ["opencl:0"]
 
@@ -93,14 +93,14 @@ def test_nothing_to_emulate_with_is_said_with_what_there_is(substitute):
 )
 def test_what_is_no_device_string(name):
     with pytest.raises(UsageError) as caught:
-        opencl.open_device(name)
+        opencl.choose(name)
     assert repr(name) in caught.value.message
 
 
 def test_a_number_too_many():
     count = len(opencl.find())
     with pytest.raises(DeviceMissing, match=f"no OpenCL device {count}") as caught:
-        opencl.open_device(f"opencl:{count}")
+        opencl.choose(f"opencl:{count}")
     assert "opencl:0" in caught.value.hint
 
 
@@ -173,12 +173,12 @@ def test_what_fails_is_left_out_and_the_others_are_not(substitute, caplog):
 
 
 def in_a_process(**environment):
-    """What `open_device` says in a new process: the class of the error, its message, its hint."""
+    """What `choose` says in a new process: the class of the error, its message, its hint."""
     script = """
 from dsp.adreno import opencl
 from sdk.errors import TowlineError
 try:
-    opencl.open_device(None)
+    opencl.choose(None)
 except TowlineError as problem:
     print(type(problem).__name__, problem.message, problem.hint, sep="\\n")
 print(opencl.devices())
@@ -203,7 +203,7 @@ def test_a_loader_without_a_platform():
 def test_without_pyopencl(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     with pytest.raises(EnvironmentMissing, match="pyopencl cannot be imported") as caught:
-        opencl.open_device(None)
+        opencl.choose(None)
     assert caught.value.hint == "pip install 'towline[opencl]'"
     assert opencl.devices() == []
 

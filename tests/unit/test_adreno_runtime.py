@@ -22,8 +22,8 @@ from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
 
-DEVICE = require_opencl()
-FOUND = DEVICE.found
+FOUND = require_opencl()
+DEVICE = runtime.OpenClDevice(FOUND)
 
 
 def network():
@@ -77,7 +77,7 @@ def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
 @pytest.mark.slow
 def test_a_device_without_images_computes_in_buffers_and_says_so(caplog):
     poor = dataclasses.replace(FOUND, images=False, image_limits=(0, 0))
-    with opencl.OpenClDevice(poor).load(PROGRAM) as session:
+    with runtime.OpenClDevice(poor).load(PROGRAM) as session:
         assert_right(session.run(INPUTS))
     assert "no images of RGBA integers: activations lie in buffers" in caplog.text
 
