@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
-from sdk import files
+from sdk import files, settings
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
 
 log = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ class Board:
         self.usb = Host(self._start(self.boot), self.machine, best=options.port or Speed.SUPER_PLUS)
         if options.port is not None:
             self.usb.plug()
-        if os.environ.get("TOWLINE_COVERAGE"):
+        if settings.COVERAGE.value():
             from emulator.coverage import environment
 
             environment.record(self, code.path.stem if code is not None else "")

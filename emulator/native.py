@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.mcs51 import opcodes
-from sdk import cache, toolchain
+from sdk import cache, settings, toolchain
 from sdk.errors import EnvironmentMissing
 from sdk.extras import require
 from sdk.files import scratch_directory, write
@@ -73,7 +73,7 @@ def library() -> tuple[Any, Any]:
         raise EnvironmentMissing(
             f"the emulator's library cannot be loaded: {str(problem).partition('.  Additionally')[0]}",
             where=str(path),
-            hint="set TOWLINE_CACHE to a directory that programs may be run from",
+            hint=f"set {settings.CACHE.name} to a directory that programs may be run from",
         ) from None
 
 

@@ -8,22 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from sdk import files
+from sdk import files, settings
 from sdk.errors import OutputFailed
 
-VARIABLE = "TOWLINE_CACHE"
-"""Environment variable that names another directory than the user's cache directory."""
+_override: Path | None = None
+
+
+@contextmanager
+def empty() -> Iterator[None]:
+    """While the block runs, this process has a cache of its own, with nothing in it: a first compilation's.
+
+    Not for several threads at once. Processes that are started meanwhile keep the user's cache.
+    """
+    global _override
+    before = _override
+    with files.scratch_directory() as directory:
+        _override = directory
+        try:
+            yield
+        finally:
+            _override = before
 
 
 def directory(kind: str) -> Path:
     """Where one kind of thing is kept; it need not exist yet.
 
-    Without VARIABLE it is where the XDG Base Directory Specification has it.
+    Without TOWLINE_CACHE it is where the XDG Base Directory Specification has it.
     """
-    override = os.environ.get(VARIABLE)
+    override = _override or settings.CACHE.value()
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return (Path(override) if override else Path(user, "towline")) / kind
 
@@ -51,5 +67,5 @@ def keep(path: Path, data: bytes) -> None:
         raise OutputFailed(
             f"the cache cannot be written: {reason}",
             where=str(path.parent),
-            hint=f"set {VARIABLE} to a directory that can be written",
+            hint=f"set {settings.CACHE.name} to a directory that can be written",
         ) from problem

@@ -17,16 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk import artifact, reference
+from sdk import artifact, reference, settings
 from sdk.artifact import Artifact
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
 from sdk.graph import Array, Dequantize, Graph, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.passes import split
 from sdk.preprocess import InputStatistics, Preprocessing
-from sdk.target import Profile, check_inputs, get_target
-from sdk.target import Session as DeviceSession
-
-DEVICE_VARIABLE = "TOWLINE_DEVICE"
+from sdk.target import DeviceSession, OpenOptions, Profile, check_inputs, get_target
 
 log = logging.getLogger("towline")
 
@@ -52,6 +49,7 @@ class Session:
     Args:
         source: an artefact, or the path of a `.tow`. A `.tow` holds code: open only those you trust.
         device: a device string; by default the environment's TOWLINE_DEVICE, and without it "emulated".
+        options: what else is chosen when the device is opened: an AMD card's firmware files.
 
     Attributes:
         artifact: what is loaded.
@@ -64,9 +62,14 @@ class Session:
         DeviceFailed: the device died while loading.
     """
 
-    def __init__(self, source: Artifact | str | os.PathLike[str], device: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Artifact | str | os.PathLike[str],
+        device: str | None = None,
+        options: OpenOptions = OpenOptions(),
+    ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
-        self.device = device or os.environ.get(DEVICE_VARIABLE) or "emulated"
+        self.device = device or settings.DEVICE.value() or "emulated"
         program = self.artifact.program
         self._graph = self.artifact.graph
         self._split = split(self._graph)
@@ -81,7 +84,7 @@ class Session:
         recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
-        self._session = get_target(program.target).open(self.device).load(program)
+        self._session = get_target(program.target).open(self.device, options).load(program)
         self._closed = False
 
     @property

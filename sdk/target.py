@@ -1,4 +1,4 @@
-"""The seam between the compiler and the silicon: Target, Program, Device, Session.
+"""The seam between the compiler and the silicon: Target, Program, Device, DeviceSession.
 
 A target package registers an object under the entry point group `towline.targets` (name -> zero-argument
 callable giving a `Target`). It sees only the integer body of a network (`sdk.passes.split`): uint8 or
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -45,6 +46,18 @@ class Options:
 
     guard: int = 0
     tuning: Tuning | None = None
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What a user may choose when a device is opened; a target ignores what it has no use for.
+
+    Attributes:
+        firmware: directory of an AMD card's firmware files; None for the one that TOWLINE_FIRMWARE names,
+            or where distributions put them.
+    """
+
+    firmware: Path | None = None
 
 
 @dataclass
@@ -102,7 +115,7 @@ class Profile:
 
 
 @runtime_checkable
-class Session(Protocol):
+class DeviceSession(Protocol):
     """A program loaded on a device. A context manager; `close` is idempotent."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -123,7 +136,7 @@ class Session(Protocol):
 
 
 class Device(Protocol):
-    def load(self, program: Program) -> Session: ...
+    def load(self, program: Program) -> DeviceSession: ...
 
 
 class Target(Protocol):
@@ -136,7 +149,7 @@ class Target(Protocol):
     def compile(self, graph: Graph, options: Options) -> Program:
         """Compile an integer body. Deterministic: the same graph and options give identical bytes."""
 
-    def open(self, device: str | None) -> Device:
+    def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         """Open a device; None or "emulated" is the embedded default.
 
         Raises:

@@ -27,7 +27,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from sdk import extras
+from sdk import extras, settings
 from sdk.errors import BuildFailed, EnvironmentMissing, InternalError, ToolMissing
 
 LLVM_RELEASES = range(19, 26)
@@ -81,7 +81,7 @@ TOOLS: Mapping[str, Tool] = {
     for tool in (
         Tool(
             "clang",
-            "TOWLINE_CLANG",
+            settings.CLANG.name,
             _llvm("clang"),
             (19, 0),
             r"clang version (\d+(?:\.\d+)+)",
@@ -90,7 +90,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "lld",
-            "TOWLINE_LLD",
+            settings.LLD.name,
             _llvm("ld.lld"),
             (19, 0),
             r"LLD (\d+(?:\.\d+)+)",
@@ -99,7 +99,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "cc",
-            "TOWLINE_CC",
+            settings.CC.name,
             (*_llvm("clang"), "gcc", "cc"),
             (4, 9),
             r"(?i)(?:clang|cc|compiler)\b.*?(\d+(?:\.\d+)+)",
@@ -109,7 +109,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "qemu-hexagon",
-            "TOWLINE_QEMU_HEXAGON",
+            settings.QEMU_HEXAGON.name,
             ("qemu-hexagon", "qemu-hexagon-static"),
             (7, 0),
             r"version (\d+(?:\.\d+)+)",
@@ -118,7 +118,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "sdcc",
-            "TOWLINE_SDCC",
+            settings.SDCC.name,
             ("sdcc",),
             (4, 0),
             r"(\d+(?:\.\d+)+) #\d+",
@@ -128,7 +128,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "make",
-            "TOWLINE_MAKE",
+            settings.MAKE.name,
             ("make", "gmake"),
             (4, 0),
             r"GNU Make (\d+(?:\.\d+)+)",
@@ -138,7 +138,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "sdas8051",
-            "TOWLINE_SDAS8051",
+            settings.SDAS8051.name,
             ("sdas8051",),
             (2, 0),
             r"sdas Assembler V(\d+(?:\.\d+)+)",
@@ -148,7 +148,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "s51",
-            "TOWLINE_S51",
+            settings.S51.name,
             ("s51", "ucsim_51"),
             (0, 6),
             r"uCsim (\d+(?:\.\d+)+)",
@@ -158,7 +158,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
         Tool(
             "dot",
-            "TOWLINE_DOT",
+            settings.DOT.name,
             ("dot",),
             (2, 40),
             r"graphviz version (\d+(?:\.\d+)+)",

@@ -30,8 +30,8 @@ from emulator.usb.pyusb_backend import Backend, BulkTransfer
 from emulator.usb.wire import Speed
 from sdk import reference
 from sdk.graph import Graph, Tensor
+from sdk.target import DeviceSession, OpenOptions
 from sdk.target import Options as CompileOptions
-from sdk.target import Session
 from usbgpu import bridge as bridges
 from usbgpu import transport
 from usbgpu.amd import gpu as gpus
@@ -395,19 +395,19 @@ class Network:
         self._expected = [reference.run(graph, one, self.target.arithmetic) for one in self.inputs]
         self._plan: Action = lambda: None
 
-    def _open(self, chip: str, device: str | None) -> Gpu:
+    def _open(self, chip: str, device: str | None, options: OpenOptions) -> Gpu:
         self.gpu = self.desk.open(self._plan)
         if self.hog is not None:
             self.gpu.allocate(self.gpu.memory.free - self.hog)
         self.used = self.gpu.memory.used
         return self.gpu
 
-    def load(self, plan: Action = lambda: None) -> Session:
+    def load(self, plan: Action = lambda: None) -> DeviceSession:
         """A new program opens the GPU, as `Desk.open`, and loads the network."""
         self._plan = plan
         return self.target.open(None).load(self.program)
 
-    def run(self, session: Session, sample: int = 0) -> None:
+    def run(self, session: DeviceSession, sample: int = 0) -> None:
         """An inference, whose result is looked at."""
         found = session.run(self.inputs[sample])
         for name, value in found.items():

@@ -41,7 +41,7 @@ class ReferenceTarget:
         plan = {"order": [node.name for node in graph.nodes], "guard": options.guard}
         return Program(self.name, graph, plan, weights, {"network.txt": b"run the reference"}, {"code": 0.0})
 
-    def open(self, device):
+    def open(self, device, options=None):
         if device not in (None, "emulated", "wrong", "silent"):
             raise UsageError(f"no device {device!r}")
         return ReferenceDevice(device)

@@ -166,7 +166,7 @@ def target(chip: str, gpu=ShaderGpu):
     """The chip's target, whose emulated device is such a Gpu."""
     from usbgpu.target.target import AmdTarget
 
-    return AmdTarget(chip, lambda name, device: gpu(name))
+    return AmdTarget(chip, lambda name, *_: gpu(name))
 
 
 def register(monkeypatch, directory):

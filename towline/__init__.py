@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sdk.preprocess import Preprocessing
     from sdk.quantization import QuantizationReport, quantize
     from sdk.session import Prediction, Session
-    from sdk.target import Options, Profile, devices
+    from sdk.target import OpenOptions, Options, Profile, devices
     from sdk.target import target_names as targets
     from sdk.zoo import digits
     from towline._version import __version__
@@ -44,6 +44,7 @@ _HOME = {
     "Artifact": "sdk.artifact",
     "Check": "sdk.check",
     "Error": "sdk.errors:TowlineError",
+    "OpenOptions": "sdk.target",
     "Options": "sdk.target",
     "Prediction": "sdk.session",
     "Preprocessing": "sdk.preprocess",
@@ -69,6 +70,7 @@ __all__ = [
     "Artifact",
     "Check",
     "Error",
+    "OpenOptions",
     "Options",
     "Prediction",
     "Preprocessing",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sdk import cache
+from sdk import cache, settings
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, Unsupported, UsageError
 from sdk.extras import require
 from sdk.report import size as human
@@ -203,7 +203,7 @@ def find() -> list[Found]:
         raise DeviceMissing(
             f"no OpenCL platform has a device that works ({names})",
             hint=f"PoCL has none if POCL_DEVICES says so or {os.environ[POCL_CACHE]} cannot be written (set "
-            f"{cache.VARIABLE} to another), a phone if /dev/kgsl-3d0 is out of reach; or {INSTALL}",
+            f"{settings.CACHE.name} to another), a phone if /dev/kgsl-3d0 is out of reach; or {INSTALL}",
         )
     return found
 

@@ -101,7 +101,7 @@ class OpenClSession:
             self.close()
             raise
 
-    # -- sdk.target.Session -----------------------------------------------------------------------------
+    # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._exchange(inputs):

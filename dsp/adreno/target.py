@@ -12,7 +12,7 @@ from dsp.adreno.runtime import OpenClDevice
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.passes import unsigned_activations
-from sdk.target import SUPPORTED, Arithmetic, Device, Options, Program, Verdict, batch_verdict
+from sdk.target import SUPPORTED, Arithmetic, Device, OpenOptions, Options, Program, Verdict, batch_verdict
 
 
 class AdrenoTarget:
@@ -43,7 +43,7 @@ class AdrenoTarget:
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
 
-    def open(self, device: str | None) -> Device:
+    def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         return OpenClDevice(opencl.choose(device))
 
     def devices(self) -> Sequence[tuple[str, str]]:

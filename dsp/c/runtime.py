@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dsp.c.lowering import KERNELS, traffic
 from dsp.c.plan import Plan
-from sdk import cache, toolchain
+from sdk import cache, settings, toolchain
 from sdk.child import Child
 from sdk.errors import BuildFailed, DeviceFailed, OutputFailed
 from sdk.graph import Array, Graph, macs
@@ -59,7 +59,7 @@ class HostSession:
         with self._child.exchange(program.weights or b"\0"):
             pass
 
-    # -- sdk.target.Session -----------------------------------------------------------------------------
+    # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._child.exchange(b"R" + self._encode(inputs)):
@@ -167,6 +167,6 @@ def _built(source: bytes) -> Path:
             raise OutputFailed(
                 f"the cache cannot be written: {problem.strerror}",
                 where=str(folder),
-                hint=f"set {cache.VARIABLE} to a directory that can be written",
+                hint=f"set {settings.CACHE.name} to a directory that can be written",
             ) from problem
     return image

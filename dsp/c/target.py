@@ -11,7 +11,7 @@ from sdk import toolchain
 from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import Graph, Node
 from sdk.passes import unsigned_activations
-from sdk.target import SUPPORTED, Arithmetic, Options, Program, Verdict
+from sdk.target import SUPPORTED, Arithmetic, OpenOptions, Options, Program, Verdict
 
 
 class CTarget:
@@ -48,7 +48,7 @@ class CTarget:
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, plan, lowered.weights, code, seconds)
 
-    def open(self, device: str | None) -> HostDevice:
+    def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> HostDevice:
         if device in (None, "emulated", "host"):
             return HostDevice()
         raise UsageError(

@@ -71,7 +71,7 @@ class EmulatedSession:
         with self._child.exchange(len(program.weights).to_bytes(4, "little") + program.weights):
             pass
 
-    # -- sdk.target.Session -----------------------------------------------------------------------------
+    # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._exchange("R", encode_inputs(self._graph, inputs)):

@@ -43,7 +43,17 @@ from sdk.graph import (
 from sdk.lowering import centred_weights, channel_scales
 from sdk.passes import unsigned_activations
 from sdk.shapes import window_counts
-from sdk.target import SUPPORTED, Arithmetic, Candidate, Device, Options, Program, Verdict, batch_verdict
+from sdk.target import (
+    SUPPORTED,
+    Arithmetic,
+    Candidate,
+    Device,
+    OpenOptions,
+    Options,
+    Program,
+    Verdict,
+    batch_verdict,
+)
 
 OPERATORS = (
     *(Add, AveragePool, Concat, Conv, Gemm, GlobalAveragePool, Lookup, MaxPool, Mul, Pad),
@@ -116,7 +126,7 @@ class HexagonTarget:
         with contextlib.closing(self.open(None).load(program)) as session:
             return int(session.profile().layers[0].counters["packets"])
 
-    def open(self, device: str | None) -> Device:
+    def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         if device in (None, "emulated"):
             return EmulatedDevice(self._qemu_flags)
         if device.partition("?")[0] == "fastrpc":

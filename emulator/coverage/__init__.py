@@ -12,10 +12,9 @@ there is to reach, and where it comes from; `report` and `page` put the two toge
 """
 
 from emulator.coverage.data import PLACES, Coverage, build_of
-from emulator.coverage.environment import VARIABLE
 from emulator.coverage.page import page
 from emulator.coverage.program import Program, Side
 from emulator.coverage.recording import Recording
 from emulator.coverage.report import Report
 
-__all__ = ["PLACES", "VARIABLE", "Coverage", "Program", "Recording", "Report", "Side", "build_of", "page"]
+__all__ = ["PLACES", "Coverage", "Program", "Recording", "Report", "Side", "build_of", "page"]

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from emulator.coverage.data import Coverage
 from emulator.coverage.recording import Recording, Started
+from sdk import settings
 from sdk.errors import InvalidInput, OutputFailed, TowlineError
-
-VARIABLE = "TOWLINE_COVERAGE"
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        hint = f"{VARIABLE} names it: unset that, or name another file"
+        hint = f"{settings.COVERAGE.name} names it: unset that, or name another file"
         if not path.parent.is_dir():
             raise OutputFailed("cannot be written: there is no such directory", where=str(path), hint=hint)
         try:
@@ -90,7 +89,7 @@ def record(board: Started, image: str) -> None:
         InvalidInput: the file is no coverage.
         OutputFailed: its directory does not exist.
     """
-    name = os.environ.get(VARIABLE)
+    name = settings.COVERAGE.value()
     if not name:
         return
     path = Path(name).absolute()
@@ -115,8 +114,8 @@ def begin(build: str, image: str) -> None:
         InvalidInput: it is there, and of another build, or no coverage.
         OutputFailed: it cannot be written.
     """
-    if name := os.environ.get(VARIABLE):
-        os.environ[VARIABLE] = str(Path(name).absolute())
+    if name := settings.COVERAGE.value():
+        os.environ[settings.COVERAGE.name] = str(Path(name).absolute())
         Coverage(build, image).add_to(Path(name))
 
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ from sdk import artifact
 from sdk.errors import EnvironmentMissing
 from sdk.zoo import digits
 from tests.e2e.test_cli import call
+from tests.external_data import DATA
 from tests.opencl_substitute import require_opencl
 from towline.cli import demo, main
 
 require_opencl()
 
-DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TARGET = "adreno-a6xx"
 
 

@@ -1,9 +1,7 @@
 """Networks compiled for AMD GPUs, on the whole emulated card: every layer equals the reference."""
 
 import json
-import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +14,12 @@ from sdk.target import Options
 from sdk.zoo.digits import digits
 from tests.card_gpu import CardGpu
 from tests.contract.targets import random_input
+from tests.external_data import DATA
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import ShaderGpu, register, target
 from towline.cli import main
 
 CHIPS = ("gfx1100", "gfx1201")
-DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 pytestmark = pytest.mark.usefixtures("quiet_card")

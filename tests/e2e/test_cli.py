@@ -542,7 +542,7 @@ def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypa
 
     for place in (
         "towline.cli.compile.compile",
-        "towline.cli.bench._empty_cache",
+        "sdk.cache.empty",
         "sdk.zoo.benchmark.quantize",
     ):
         monkeypatch.setattr(place, work)

@@ -19,7 +19,7 @@ from sdk.graph import Graph
 from sdk.importers import load_model
 from sdk.passes import optimize, split
 from sdk.quantization import quantize
-from sdk.target import Session
+from sdk.target import DeviceSession
 from sdk.zoo.digits import digits
 from tests.footprint import footprint
 from tests.gpu_faults import Desk, Killed, Network
@@ -53,7 +53,7 @@ class Soak:
         self._random = random.Random(seed)
         self._desk = Desk(chip)
         self._network = Network(self._desk, graph, samples=8)
-        self._session: Session | None = None
+        self._session: DeviceSession | None = None
         self._struck = ""
 
     def run(self, inferences: int) -> None:

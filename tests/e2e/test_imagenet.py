@@ -5,15 +5,13 @@ fly_on_daisy.jpg (308 or 309).
 """
 
 import json
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
+from tests.external_data import DATA
 from towline.cli import main
 
-DATA = Path(os.environ.get("TOWLINE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 PICTURES = ("cat.jpg", "tench.png", "fly_on_daisy.jpg")
 
 pytestmark = [

@@ -7,7 +7,7 @@ from sdk import reference
 from sdk.errors import DeviceFailed, InvalidArtifact, Unsupported
 from sdk.graph import macs
 from sdk.report import size as human
-from sdk.target import Options
+from sdk.target import OpenOptions, Options
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import ShaderGpu, target
@@ -45,8 +45,8 @@ def test_the_first_inference_streams_and_the_next_only_bring_inputs(amd, monkeyp
 
 def test_a_failure_closes_the_session_and_gives_everything_back(amd, monkeypatch):
     graph = small()
-    gpu = amd._open_gpu(amd.name[4:], None)
-    amd._open_gpu = lambda chip, device: gpu
+    gpu = amd._open_gpu(amd.name[4:], None, OpenOptions())
+    amd._open_gpu = lambda *_: gpu
     session = amd.open(None).load(amd.compile(graph, Options()))
 
     def broken(*_):
@@ -67,7 +67,7 @@ def test_a_card_without_room_is_left_as_it_was(amd, monkeypatch):
     size = len(program.weights) + program.plan["memory"]["code"] + program.plan["memory"]["arena"] + 512
     for room in range(1 << 13, size, 1 << 13):
         gpu = ShaderGpu(amd.name[4:], room)
-        amd._open_gpu = lambda chip, device, gpu=gpu: gpu
+        amd._open_gpu = lambda *_, gpu=gpu: gpu
         monkeypatch.setattr(gpu, "stream", None)
         with pytest.raises(Unsupported, match=f"network takes {human(size)} .*weights.* do not fit"):
             amd.open(None).load(program)
@@ -88,7 +88,7 @@ class LostGpu(ShaderGpu):
 
 def test_what_went_wrong_first_is_what_is_told(caplog):
     gpu = LostGpu("gfx1100")
-    amd = AmdTarget("gfx1100", lambda chip, device: gpu)
+    amd = AmdTarget("gfx1100", lambda *_: gpu)
     program = amd.compile(small(), Options())
     session = amd.open(None).load(program)
     with pytest.raises(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def test_what_went_wrong_first_is_what_is_told(caplog):
     assert "nobody there" in caplog.text
     session.close()
     with pytest.raises(InvalidArtifact, match="gfx1100"):
-        AmdTarget("gfx1201", lambda chip, device: LostGpu("gfx1100")).open(None).load(
+        AmdTarget("gfx1201", lambda *_: LostGpu("gfx1100")).open(None).load(
             target("gfx1201").compile(small(), Options())
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +15,11 @@ from emulator.amdgpu import firmware_files, synthetic
 from emulator.amdgpu.firmware_files import FirmwareError
 from sdk.facts.registers import Evidence, FactError
 from sdk.facts.structures import Malformed, c_struct
+from sdk.settings import FIRMWARE
 from usbgpu.amd.facts import firmware, psp, smu
 from usbgpu.amd.facts.chips import CHIPS, GFX1100, GFX1201, Chip
 
-REAL = Path(os.environ.get("TOWLINE_AMDGPU_FIRMWARE", "/lib/firmware/amdgpu"))
+REAL = Path(FIRMWARE.value() or FIRMWARE.default)
 BOTH = pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 
 
@@ -94,9 +94,7 @@ def test_synthetic_files_have_the_parts_of_the_published_ones(chip: Chip, full_s
 def test_published_files_are_understood(chip: Chip) -> None:
     files = firmware_files.installed(chip, REAL)
     if files is None:
-        pytest.skip(
-            f"no {chip.name} firmware in {REAL} (Debian: firmware-amd-graphics; TOWLINE_AMDGPU_FIRMWARE)"
-        )
+        pytest.skip(f"no {chip.name} firmware in {REAL} (Debian: firmware-amd-graphics; TOWLINE_FIRMWARE)")
     found = firmware_files.blobs(chip, files)
     assert found.keys() == {name for file in firmware.FILES[chip.name] for name in file.sizes}
     for name, blob in found.items():

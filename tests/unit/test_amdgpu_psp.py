@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from emulator.amdgpu.psp import COMPONENTS, Psp
 from emulator.amdgpu.rlc import REQUIRED, Rlc
 from emulator.amdgpu.seams import Extent
 from emulator.core.clock import clocks
+from sdk.settings import FIRMWARE
 from tests.unit import amdgpu_bench as bench
 from usbgpu.amd.facts import psp as facts
 from usbgpu.amd.facts.chips import CHIPS
@@ -171,12 +171,10 @@ def test_the_bootloader_says_when_it_is_ready(chip: str) -> None:
 
 @BOTH
 def test_the_published_firmware_boots(chip: str) -> None:
-    folder = Path(os.environ.get("TOWLINE_AMDGPU_FIRMWARE", "/lib/firmware/amdgpu"))
+    folder = Path(FIRMWARE.value() or FIRMWARE.default)
     files = firmware_files.installed(CHIPS[chip], folder)
     if files is None:
-        pytest.skip(
-            f"no {chip} firmware in {folder} (Debian: firmware-amd-graphics; TOWLINE_AMDGPU_FIRMWARE)"
-        )
+        pytest.skip(f"no {chip} firmware in {folder} (Debian: firmware-amd-graphics; TOWLINE_FIRMWARE)")
     card = Bench(chip)
     card.blobs = firmware_files.blobs(CHIPS[chip], files)
     card.boot()

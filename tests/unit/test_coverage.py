@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import coverage, images
+from emulator import images
 from emulator.board import Board
 from emulator.coverage import PLACES, Coverage, Program, Recording, Report, environment, page
 from emulator.coverage.data import digest
@@ -21,6 +21,7 @@ from emulator.coverage.program import _written
 from emulator.image_file import CodeImage, Kind
 from emulator.symbols import Function, Line, Symbols
 from firmware.asm2464pd import image
+from sdk import settings
 from sdk.errors import InvalidInput, OutputFailed
 from tests.unit.mcs51_bench import Bench
 
@@ -219,7 +220,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "all.cov"
-    monkeypatch.setenv(coverage.VARIABLE, str(path))
+    monkeypatch.setenv(settings.COVERAGE.name, str(path))
     monkeypatch.setattr(environment, "_files", {})
     return path
 
@@ -241,7 +242,7 @@ def test_boards_add_to_the_file_whether_they_are_gone_or_not(file: Path):
 
 def test_the_file_says_which_build_counts(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(file.parent)
-    monkeypatch.setenv(coverage.VARIABLE, file.name)
+    monkeypatch.setenv(settings.COVERAGE.name, file.name)
     environment.begin(digest(BODY), "main")
     environment.begin(digest(BODY), "main")
     monkeypatch.chdir("/")
@@ -259,7 +260,7 @@ def test_a_board_that_starts_late_with_another_build_is_left_alone(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(file.parent)
-    monkeypatch.setenv(coverage.VARIABLE, file.name)
+    monkeypatch.setenv(settings.COVERAGE.name, file.name)
     late, board = Off(), Started()
     for one in (late, board):
         environment.record(one, "main")
@@ -277,7 +278,7 @@ def test_a_file_that_cannot_be_is_refused_at_once(file: Path, monkeypatch: pytes
         environment.record(Started(), "main")
     assert "TOWLINE_COVERAGE names it" in refused.value.hint
     assert file.read_text() == "something else"
-    monkeypatch.setenv(coverage.VARIABLE, str(file.parent / "none" / "a.cov"))
+    monkeypatch.setenv(settings.COVERAGE.name, str(file.parent / "none" / "a.cov"))
     with pytest.raises(OutputFailed, match="there is no such directory"):
         environment.record(Started(), "main")
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md names no test or command that is not there; docs/README.md lists every page."""
+"""docs/compatibility.md names no test or command that is not there; other pages' tables are the code's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sdk.errors import UsageError
+from sdk.settings import SETTINGS
 from sdk.target import target_names
 from sdk.zoo import NETWORKS
 from tests.e2e import test_networks
@@ -138,3 +139,11 @@ def test_every_front_has_a_row(compatibility):
     fronts = {key.value.partition("-")[0] for key in rigs.keys if isinstance(key, ast.Constant)}
     assert "pyusb" in fronts
     assert [front for front in sorted(fronts) if front not in said] == []
+
+
+def test_the_environment_table_is_the_settings():
+    found = [rows for heads, rows in tables(DOCS / "compile.md") if heads[0] == "environment variable"]
+    expected = [
+        [f"`{setting.name}`", setting.meaning, setting.default, f"`{setting.reader}`"] for setting in SETTINGS
+    ]
+    assert found == [expected]

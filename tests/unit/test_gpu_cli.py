@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sdk.errors import UsageError
+from sdk.errors import DeviceFailed, UsageError
 from sdk.report import Console
-from sdk.target import LayerProfile, Profile
+from sdk.target import LayerProfile, OpenOptions, Profile, get_target
 from towline.cli import bench, bench_usb, demo, gpu_doctor, gpu_info, main, runtime
 from usbgpu import emulation
 from usbgpu.transport import sysfs
@@ -52,22 +52,55 @@ def test_what_is_no_emulation_tells_nothing():
 # -- the environment of a run -------------------------------------------------------------------------------
 
 
-def test_firmware_and_log_are_there_while_a_run_lasts(tmp_path, capsys, monkeypatch):
-    console = Console(verbose=1)
+def test_logs_of_runtimes_are_shown_while_a_run_lasts(capsys):
     log = logging.getLogger("usbgpu.amd.start")
-    with runtime.runtime(argparse.Namespace(firmware=str(tmp_path)), console):
-        assert os.environ["TOWLINE_FIRMWARE"] == str(tmp_path)
-        log.info("told %d", 1)
-    assert "TOWLINE_FIRMWARE" not in os.environ
-    log.info("told 2")
-    assert capsys.readouterr().err == "towline: told 1\n"
-    monkeypatch.setenv("TOWLINE_FIRMWARE", str(tmp_path / "gone"))
-    with (
-        pytest.raises(UsageError, match=r"TOWLINE_FIRMWARE .*gone: is no directory"),
-        runtime.runtime(argparse.Namespace(firmware=None), console),
-    ):
-        pass
-    assert os.environ["TOWLINE_FIRMWARE"] == str(tmp_path / "gone")
+    with runtime.logged(Console(verbose=1)):
+        log.info("number %d", 1)
+    log.info("number 2")
+    with runtime.logged(Console()):
+        log.info("number 3")
+    assert capsys.readouterr().err == "towline: number 1\n"
+
+
+def test_a_firmware_directory_is_an_option_of_opening(tmp_path, monkeypatch):
+    named, other = tmp_path / "named", tmp_path / "other"
+    named.mkdir()
+    other.mkdir()
+    monkeypatch.delenv("TOWLINE_FIRMWARE", raising=False)
+    assert runtime.open_options(argparse.Namespace(firmware=None)) == OpenOptions()
+    assert runtime.open_options(argparse.Namespace(firmware=str(named))) == OpenOptions(named)
+    monkeypatch.setenv("TOWLINE_FIRMWARE", str(other))
+    assert runtime.open_options(argparse.Namespace(firmware=None)) == OpenOptions(other)
+    assert runtime.open_options(argparse.Namespace(firmware=str(named))) == OpenOptions(named)
+
+
+def test_a_firmware_directory_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    monkeypatch.setenv("TOWLINE_FIRMWARE", str(gone))
+    with pytest.raises(UsageError) as caught:
+        runtime.open_options(argparse.Namespace(firmware=None))
+    assert caught.value.where == f"TOWLINE_FIRMWARE {gone}"
+    with pytest.raises(UsageError) as caught:
+        runtime.open_options(argparse.Namespace(firmware=str(gone)))
+    assert caught.value.where == f"--firmware {gone}"
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "neither"])
+def test_a_card_is_given_the_chosen_firmware(tmp_path, monkeypatch, way):
+    seen = []
+
+    def opened(device, directory, *_):
+        seen.append((device, directory))
+        raise DeviceFailed("as far as this")
+
+    monkeypatch.setattr("usbgpu.amd.gpu.open", opened)
+    monkeypatch.setenv("TOWLINE_FIRMWARE", "" if way == "neither" else str(tmp_path / "variable"))
+    options = OpenOptions(tmp_path / "option") if way == "option" else OpenOptions()
+    before = dict(os.environ)
+    with pytest.raises(DeviceFailed):
+        get_target("amd-gfx1201").open("emulated", options)
+    assert seen == [("emulated?gpu=gfx1201&vram=512M", None if way == "neither" else tmp_path / way)]
+    assert dict(os.environ) == before
 
 
 # -- doctor -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported,
 from sdk.graph import Graph
 from sdk.preprocess import InputStatistics, Preprocessing
 from sdk.session import Session
+from sdk.target import OpenOptions
 from tests.reference_target import NAME, ReferenceTarget, register, small_network
 
 
@@ -105,6 +106,21 @@ def test_device_comes_from_the_argument_or_the_environment(compiled, monkeypatch
         Session(compiled)
     with Session(compiled, "emulated") as session:
         assert session.device == "emulated"
+
+
+def test_options_reach_the_target(compiled, monkeypatch, tmp_path):
+    seen = []
+    real = ReferenceTarget.open
+
+    def opened(self, device, options):
+        seen.append(options)
+        return real(self, device)
+
+    monkeypatch.setattr(ReferenceTarget, "open", opened)
+    options = OpenOptions(firmware=tmp_path)
+    Session(compiled, options=options).close()
+    Session(compiled).close()
+    assert seen == [options, OpenOptions()]
 
 
 def test_unknown_target_is_refused(compiled):

@@ -8,12 +8,15 @@ and returns a `sdk.report.Result`. Everything common is here: parsing, `--json`,
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from sdk.errors import InternalError, TowlineError, UsageError
 from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
+from sdk.settings import SETTINGS
 from towline._version import __version__
 from towline.cli import (
     bench,
@@ -88,7 +91,12 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The whole command line."""
-    top = Parser(prog="towline", description=_description(), formatter_class=argparse.RawTextHelpFormatter)
+    top = Parser(
+        prog="towline",
+        description=_description(),
+        epilog=_environment(),
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     top.add_argument("--version", action="version", version=f"towline {__version__}")
     verbs = top.add_subparsers(metavar="VERB", title="verbs", required=True)
     for name, verb in VERBS.items():
@@ -140,3 +148,14 @@ def _description() -> str:
         "Puts a quantised network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB.\n"
         "`towline demo` shows the whole way; `towline VERB --help` has an example of each step."
     )
+
+
+def _environment() -> str:
+    """What environment variables there are, folded to the terminal's width."""
+    column = max(len(setting.name) for setting in SETTINGS) + 4
+    width = max(shutil.get_terminal_size().columns - 2 - column, 30)
+    lines = ["environment:"]
+    for setting in SETTINGS:
+        first, *others = textwrap.wrap(f"{setting.meaning} (default: {setting.default})", width)
+        lines += [f"  {setting.name}".ljust(column) + first, *(" " * column + other for other in others)]
+    return "\n".join(lines)

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sdk import artifact, compiler, files
+from sdk import artifact, cache, compiler, files, settings
 from sdk.artifact import Artifact
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
-from sdk.session import DEVICE_VARIABLE, Session
+from sdk.session import Session
 from sdk.target import LayerProfile, Options, Profile, get_target
 from sdk.zoo.benchmark import PATTERN, quantized_benchmark
 from towline.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
-from towline.cli.runtime import add_device, runtime
+from towline.cli.runtime import add_device, logged, open_options
 
 SUMMARY = "count what one inference costs, layer by layer"
 EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
@@ -70,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return _zoo(args, zoo["shape"], console)
     baseline = _baseline(args)
     network, compile_seconds = _subject(args, console)
-    with runtime(args, console), Session(network, args.device) as session:
+    with logged(console), Session(network, args.device, open_options(args)) as session:
         profile = session.profile()
     document = summary(profile)
     document["compile_seconds"] = compile_seconds
@@ -177,8 +175,9 @@ def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, floa
 
 def _require_device(target: str, args: argparse.Namespace, console: Console) -> None:
     """Refuse a wrong target or device before minutes of work."""
-    with runtime(args, console):
-        opened: Any = get_target(target).open(args.device or os.environ.get(DEVICE_VARIABLE) or None)
+    with logged(console):
+        device = args.device or settings.DEVICE.value()
+        opened: Any = get_target(target).open(device, open_options(args))
         if hasattr(opened, "close"):  # what is a real device may be opened once
             opened.close()
 
@@ -187,7 +186,7 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
     shapes = input_shapes(args.input_shape)
     if subject.suffix.lower() in MODEL:
-        with _empty_cache():
+        with cache.empty():
             started = time.perf_counter()
             network = compiler.compile(subject, args.target, input_shapes=shapes)
             return network, time.perf_counter() - started
@@ -197,25 +196,10 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     _require_device(network.program.target, args, console)
     console.detail(f"compiling for {network.program.target} once more, to time it")
     target = get_target(network.program.target)
-    with _empty_cache():
+    with cache.empty():
         started = time.perf_counter()
         target.compile(network.program.graph, Options())
         return network, time.perf_counter() - started
-
-
-@contextmanager
-def _empty_cache() -> Iterator[None]:
-    """TOWLINE_CACHE at a new directory: what a first compilation costs, whatever was compiled before."""
-    before = os.environ.get("TOWLINE_CACHE")
-    with files.scratch_directory() as directory:
-        os.environ["TOWLINE_CACHE"] = str(directory)
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["TOWLINE_CACHE"]
-            else:
-                os.environ["TOWLINE_CACHE"] = before
 
 
 # -- the emulated bridge --------------------------------------------------------------------------------

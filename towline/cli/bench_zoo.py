@@ -18,7 +18,7 @@ from sdk.session import Session
 from sdk.target import get_target, target_names
 from sdk.zoo import NETWORKS
 from sdk.zoo.benchmark import quantized_benchmark
-from towline.cli.runtime import runtime
+from towline.cli.runtime import logged, open_options
 
 SHAPE = "1.0_224"
 """Width and size, unless `zoo_WIDTH_SIZE` says other ones."""
@@ -74,7 +74,7 @@ def _measured(
     artifact.save(compiled, path)
     (name,) = compiled.graph.inputs
     picture = np.random.default_rng(1).normal(size=compiled.graph.tensor(name).shape).astype(np.float32)
-    with runtime(args, console), Session(compiled, args.device) as session:
+    with logged(console), Session(compiled, args.device, open_options(args)) as session:
         outcome = check(compiled, session, {name: picture})
         total: Mapping[str, Any] = session.profile().total
     counter = next(name for name in COUNTERS if name in total)

@@ -13,7 +13,7 @@ from sdk.report import Console, Result, table
 from sdk.session import Session
 from towline.cli.inputs import add_network_and_inputs, require_inputs, samples
 from towline.cli.options import ONNX, TOW, require_suffix
-from towline.cli.runtime import add_device, runtime
+from towline.cli.runtime import add_device, logged, open_options
 
 if TYPE_CHECKING:
     from sdk.debugging import Oracle, Report
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     network = artifact.load(path)
     console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
     quantized, real, missing = _oracles(args, network, console)
-    with runtime(args, console), Session(network, args.device) as session:
+    with logged(console), Session(network, args.device, open_options(args)) as session:
         given = ((sample.name, sample.feeds) for sample in samples(session, args.input))
         report = debug(network, session, given, quantized=quantized, real=real, progress=console.progress)
     found = {"file": path, **document(report), "not_compared": missing}

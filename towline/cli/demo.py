@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk import artifact, files, ort, reference
+from sdk import artifact, files, ort, reference, settings
 from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.compiler import DEFAULT_TARGET, compile
@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--target", metavar="NAME", help=f"this one alone (default: {DEFAULT_TARGET}, and GPUs beside it)"
     )
     parser.add_argument(
-        "--device", metavar="DEVICE", help="where to run (default: TOWLINE_DEVICE, or emulated)"
+        "--device", metavar="DEVICE", help=f"where to run (default: {settings.DEVICE.name}, or emulated)"
     )
     parser.add_argument(
         "--keep", metavar="DIR", help="keep the quantised model, the .tow and the pictures here"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdk import files
+from sdk import files, settings
 from sdk.errors import CheckFailed, OutputFailed, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         help="add what other runs have reached: files of --save, of `towline emulate --coverage`, or of "
-        "TOWLINE_COVERAGE",
+        f"{settings.COVERAGE.name}",
     )
     parser.add_argument("--no-suite", action="store_true", help="run nothing: only what is merged")
     parser.add_argument(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sdk import files
+from sdk import files, settings
 from sdk.errors import TowlineError, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, table
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help="usb, usb:SERIAL, emulated, emulated?strap (default: TOWLINE_DEVICE)",
+        help=f"usb, usb:SERIAL, emulated, emulated?strap (default: {settings.DEVICE.name})",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the flash is changed")
     parser.add_argument("--dry-run", action="store_true", help="look at everything, change nothing")

@@ -19,7 +19,7 @@ from sdk.session import Session, probabilities
 from towline.cli import run_trace
 from towline.cli.inputs import add_network_and_inputs, class_count, read_labels, require_inputs, samples
 from towline.cli.options import TOW, positive, require_suffix
-from towline.cli.runtime import add_device, runtime
+from towline.cli.runtime import add_device, logged, open_options
 
 SUMMARY = "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)"
 EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
     with (
-        runtime(args, console),
-        run_trace.opened(args.trace_out, network, args.device) as session,
+        logged(console),
+        run_trace.opened(args.trace_out, network, args.device, open_options(args)) as session,
     ):
         for sample in samples(session, args.input):
             if (warning := session.unlike_calibration(sample.feeds)) is not None:

@@ -16,7 +16,7 @@ from sdk import chrome_trace
 from sdk.artifact import Artifact
 from sdk.errors import Unsupported
 from sdk.session import Session
-from sdk.target import Profile
+from sdk.target import OpenOptions, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ _AXES = (
 
 
 @contextlib.contextmanager
-def opened(path: str | None, network: Artifact, device: str | None) -> Iterator[Session]:
+def opened(
+    path: str | None, network: Artifact, device: str | None, options: OpenOptions
+) -> Iterator[Session]:
     """A session and, if a path is given, a timeline of what it does; whole even if that ends in an error.
 
     Raises:
@@ -45,11 +47,11 @@ def opened(path: str | None, network: Artifact, device: str | None) -> Iterator[
         TowlineError: as `Session`.
     """
     if path is not None and _has_board(network, device):
-        with _everything(path, network, device) as session:
+        with _everything(path, network, device, options) as session:
             yield session
         return
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(Session(network, device))
+        session = stack.enter_context(Session(network, device, options))
         if path is not None:
             stack.enter_context(_layers(path, session))
         yield session
@@ -64,7 +66,7 @@ def _has_board(network: Artifact, device: str | None) -> bool:
 
 
 @contextlib.contextmanager
-def _everything(path: str, network: Artifact, device: str | None) -> Iterator[Session]:
+def _everything(path: str, network: Artifact, device: str | None, options: OpenOptions) -> Iterator[Session]:
     from emulator import board, timeline
 
     layers = _Layers()
@@ -77,7 +79,7 @@ def _everything(path: str, network: Artifact, device: str | None) -> Iterator[Se
         board.watchers.append(watch)
         stack.callback(board.watchers.remove, watch)
         try:
-            with Session(network, device) as session:
+            with Session(network, device, options) as session:
                 device_session: Any = session.on_device
                 layers.launches = device_session.launches
                 yield session

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sdk import settings
 from sdk.errors import UsageError
 from sdk.report import Console
+from sdk.target import OpenOptions
 
-FIRMWARE_VARIABLE = "TOWLINE_FIRMWARE"
-"""Directory of a card's firmware files: what `usbgpu.target` reads when it opens one."""
 RUNTIMES = ("usbgpu", "dsp")
-"""Whose logs are told with -v."""
+"""Whose logs -v shows."""
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         "--device",
         metavar="DEVICE",
         help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, opencl, opencl:N, fastrpc (not yet run on "
-        "hardware); default: TOWLINE_DEVICE, or emulated",
+        f"hardware); default: {settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
 
@@ -44,7 +43,8 @@ def _add_firmware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--firmware",
         metavar="DIR",
-        help="an AMD card's firmware files (default: TOWLINE_FIRMWARE, or /lib/firmware/amdgpu)",
+        help=f"an AMD card's firmware files (default: {settings.FIRMWARE.name}, or "
+        f"{settings.FIRMWARE.default})",
     )
 
 
@@ -52,35 +52,28 @@ def firmware_directory(args: argparse.Namespace) -> Path | None:
     """The directory that --firmware or TOWLINE_FIRMWARE names; None if neither does.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a directory.
     """
-    given = args.firmware or os.environ.get(FIRMWARE_VARIABLE)
+    given = args.firmware or settings.FIRMWARE.value()
     if not given:
         return None
     if not Path(given).is_dir():
-        how = "--firmware" if args.firmware else FIRMWARE_VARIABLE
-        raise UsageError("is no directory", where=f"{how} {given}")
+        how = "--firmware" if args.firmware else settings.FIRMWARE.name
+        raise UsageError(
+            "it is not a directory",
+            where=f"{how} {given}",
+            hint="name the directory that holds the card's .bin files",
+        )
     return Path(given)
 
 
-@contextmanager
-def runtime(args: argparse.Namespace, console: Console) -> Iterator[None]:
-    """While the block runs, devices find their firmware, and with -v the console has what runtimes log.
+def open_options(args: argparse.Namespace) -> OpenOptions:
+    """What --firmware, or TOWLINE_FIRMWARE, chooses for the device to open.
 
     Raises:
         UsageError: as `firmware_directory`.
     """
-    before = os.environ.get(FIRMWARE_VARIABLE)
-    if (directory := firmware_directory(args)) is not None:
-        os.environ[FIRMWARE_VARIABLE] = str(directory)
-    try:
-        with _told(console):
-            yield
-    finally:
-        if before is None:
-            os.environ.pop(FIRMWARE_VARIABLE, None)
-        else:
-            os.environ[FIRMWARE_VARIABLE] = before
+    return OpenOptions(firmware=firmware_directory(args))
 
 
 class _Details(logging.Handler):
@@ -94,7 +87,8 @@ class _Details(logging.Handler):
 
 
 @contextmanager
-def _told(console: Console) -> Iterator[None]:
+def logged(console: Console) -> Iterator[None]:
+    """While the block runs, -v shows on the console what runtimes log."""
     if not console.verbose:
         yield
         return
@@ -103,7 +97,7 @@ def _told(console: Console) -> Iterator[None]:
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-        logger.propagate = False  # warnings would be told twice
+        logger.propagate = False  # warnings would be shown twice
     try:
         yield
     finally:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdk import settings
 from sdk.errors import EnvironmentMissing, TowlineError
 from sdk.facts.structures import Malformed
 from usbgpu.amd.facts import firmware as facts
 from usbgpu.amd.facts.chips import Chip
 
-DIRECTORY = Path("/lib/firmware/amdgpu")
+DIRECTORY = Path(settings.FIRMWARE.default)
 """Where distributions put them."""
 SUFFIXES = ("", ".xz", ".zst")
 """They may be compressed."""
@@ -88,7 +89,8 @@ def load(chip: Chip, directory: Path | None = None) -> Firmware:
         raise FirmwareMissing(
             f"{chip.name} needs {', '.join(absent)}",
             where=str(where),
-            hint=f"Debian: {PACKAGE}; or name another directory with --firmware DIR or TOWLINE_FIRMWARE",
+            hint=f"Debian: {PACKAGE}; or name another directory with --firmware DIR or "
+            f"{settings.FIRMWARE.name}",
         )
     blobs: dict[str, bytes] = {}
     starts: dict[str, int] = {}

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from firmware.asm2464pd.flash_layout import CONFIG_0, CONFIG_1
-from sdk import files
+from sdk import files, settings
 from sdk.errors import InvalidInput, OutputFailed
 from sdk.extras import require
 
-VARIABLE = "TOWLINE_STATE"
-"""Environment variable that names another directory than the user's state directory."""
 SCHEMA = 1
 DIGEST = "sha256"
 
@@ -33,7 +31,7 @@ T = TypeVar("T")
 
 def directory() -> Path:
     """Where backups and journals are; it need not exist yet."""
-    override = os.environ.get(VARIABLE)
+    override = settings.STATE.value()
     if override:
         return Path(override) / "flash"
     return Path(require("platformdirs", extra="emulator").user_state_path("towline")) / "flash"
@@ -224,7 +222,7 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
     """Write JSON so that it outlives a crash of the host."""
     hint = (
         "nothing was changed on the device; make room, or name a directory that you can write "
-        f"({VARIABLE} for the state directory)"
+        f"({settings.STATE.name} for the state directory)"
     )
     missing = [home for home in path.parents if not home.exists()]
     try:

@@ -68,7 +68,7 @@ class CardSession:
             self._release()
             raise
 
-    # -- sdk.target.Session -----------------------------------------------------------------------------
+    # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         writes = self._encode(inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from sdk import toolchain
+from sdk import settings, toolchain
 from sdk.arena import BufferPlan
 from sdk.arithmetic import scale_ratio
 from sdk.errors import Unsupported
@@ -21,7 +20,7 @@ from sdk.lowering import channel_scales
 from sdk.passes import unsigned_activations
 from sdk.report import size as human
 from sdk.shapes import window_counts
-from sdk.target import SUPPORTED, Arithmetic, Device, Options, Program, Verdict, batch_verdict
+from sdk.target import SUPPORTED, Arithmetic, Device, OpenOptions, Options, Program, Verdict, batch_verdict
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
@@ -42,8 +41,6 @@ TENSOR_LIMIT = 1 << 30
 WINDOW_LIMIT = 1 << 15
 """Of padding, strides and dilations: positions in kernels have 32 bits."""
 
-FIRMWARE_VARIABLE = "TOWLINE_FIRMWARE"
-
 log = logging.getLogger(__name__)
 
 
@@ -52,7 +49,7 @@ class AmdTarget:
 
     Args:
         chip: as LLVM calls it, such as gfx1100.
-        open_gpu: opens a GPU, given the chip and a device string or None; `connect` by default.
+        open_gpu: opens a GPU, given the chip, a device string or None, and options; `connect` by default.
     """
 
     arithmetic: Arithmetic = "f32"
@@ -60,7 +57,7 @@ class AmdTarget:
     def __init__(
         self,
         chip: str,
-        open_gpu: Callable[[str, str | None], Gpu] | None = None,
+        open_gpu: Callable[[str, str | None, OpenOptions], Gpu] | None = None,
     ) -> None:
         self.name = f"amd-{chip}"
         self.description = f"AMD {chip} GPU plugged in over USB"
@@ -90,8 +87,8 @@ class AmdTarget:
             seconds=seconds,
         )
 
-    def open(self, device: str | None) -> Device:
-        return CardDevice(self._open_gpu(self._chip.name, device))
+    def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
+        return CardDevice(self._open_gpu(self._chip.name, device, options))
 
     def devices(self) -> Sequence[tuple[str, str]]:
         from usbgpu.transport import sysfs
@@ -110,10 +107,8 @@ class AmdTarget:
         ]
 
 
-def connect(chip: str, device: str | None) -> Gpu:
+def connect(chip: str, device: str | None, options: OpenOptions) -> Gpu:
     """Open the GPU behind a bridge; an emulated bridge has this chip behind it if nothing else is said.
-
-    Its firmware files are in the directory that TOWLINE_FIRMWARE names, or where distributions put them.
 
     Raises:
         UsageError: no such device string.
@@ -123,7 +118,7 @@ def connect(chip: str, device: str | None) -> Gpu:
     from usbgpu import emulation  # pyusb is wanted for running a program, not for compiling one
     from usbgpu.amd import gpu
 
-    named = os.environ.get(FIRMWARE_VARIABLE)
+    named = options.firmware or settings.FIRMWARE.value()
     opened = gpu.open(emulation.with_card(device, chip), Path(named) if named else None, log.info)
     return cast(Gpu, opened)  # it takes no buffers but its own, and is given no others
 

@@ -24,7 +24,7 @@ A real device belongs to one process at a time (`lock`). Errors are those of `er
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
 from usbgpu.transport.device import Transport
-from usbgpu.transport.device_string import DEFAULT_VARIABLE, DeviceString
+from usbgpu.transport.device_string import DeviceString
 from usbgpu.transport.errors import (
     Abandoned,
     AccessDenied,
@@ -44,7 +44,6 @@ from usbgpu.transport.speed import Speed
 from usbgpu.transport.trace import record
 
 __all__ = [
-    "DEFAULT_VARIABLE",
     "Abandoned",
     "AccessDenied",
     "Call",

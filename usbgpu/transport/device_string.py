@@ -13,14 +13,13 @@ Without a string the environment variable TOWLINE_DEVICE counts, and without tha
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
+from sdk import settings
 from sdk.errors import EnvironmentMissing, UsageError
 
-DEFAULT_VARIABLE = "TOWLINE_DEVICE"
 DEFAULT = "emulated"
 REAL = "usb"
 REPLAY = "replay"
@@ -49,7 +48,7 @@ class DeviceString:
         Raises:
             UsageError: there is no such kind of device.
         """
-        chosen = text if text is not None else os.environ.get(DEFAULT_VARIABLE, "") or DEFAULT
+        chosen = text if text is not None else settings.DEVICE.value() or DEFAULT
         place, _, _ = chosen.partition("?")
         kind, colon, rest = place.partition(":")
         known = kinds()

@@ -93,7 +93,7 @@ class FastrpcSession:
             self._stack = stack.pop_all()
         self._closed = False
 
-    # -- sdk.target.Session -----------------------------------------------------------------------------
+    # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return decode_outputs(self._graph, BytesIO(self._call(RUN, inputs, self._outputs)).read)

@@ -5,10 +5,7 @@ Times are wall time of the host; the first use is that of a kernel which no cach
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from emulator.amdgpu.capture import Capture, Capturing
@@ -25,9 +22,8 @@ from emulator.amdgpu.seams import Outcome
 from emulator.amdgpu.smu import BOARDS
 from emulator.amdgpu.vram import Vram
 from emulator.core.clock import clocks
-from sdk.cache import VARIABLE
+from sdk import cache
 from sdk.errors import InternalError, UsageError
-from sdk.files import scratch_directory
 from usbgpu.amd.facts.chips import CHIPS
 
 CHIP = "gfx1100"
@@ -98,7 +94,7 @@ class Runner:
     def first_use(self, kernel: str) -> float:
         """Wall seconds of the first launch of a kernel that nothing here and no cache has seen."""
         placed = place(case(kernel), self._code(kernel), self._vram)
-        with _empty_cache():
+        with cache.empty():
             started = time.perf_counter()
             self._good(kernel, self._executor.run(placed.dispatch, placed.memory))
             return time.perf_counter() - started
@@ -165,17 +161,3 @@ def measure() -> dict[str, Any]:
         "instructions": instructions,
         "cost": costs,
     }
-
-
-@contextmanager
-def _empty_cache() -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    with scratch_directory() as directory:
-        os.environ[VARIABLE] = str(directory)
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[VARIABLE]
-            else:
-                os.environ[VARIABLE] = before
