@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from emulator import image_file, symbols
 from emulator.asm2464pd import rom
@@ -39,6 +39,10 @@ from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
 from sdk import files, settings
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
+
+if TYPE_CHECKING:
+    from emulator.amdgpu.card import AmdCard
+    from emulator.usb.pyusb_backend import Backend
 
 log = logging.getLogger(__name__)
 
@@ -153,13 +157,11 @@ class Board:
 
     # -- for its user -----------------------------------------------------------------------------------
 
-    def backend(self) -> Any:
+    def backend(self) -> Backend[Board]:
         """A pyusb backend with the board on its only port, and as its `emulation`."""
         from emulator.usb.pyusb_backend import Backend
 
-        backend = Backend([self.usb])
-        backend.emulation = self
-        return backend
+        return Backend([self.usb], self)
 
     @property
     def firmware_directory(self) -> Path | None:
@@ -170,6 +172,25 @@ class Board:
         from usbgpu.amd.facts.chips import CHIPS
 
         return synthetic.folder(CHIPS[self._options.gpu])
+
+    @property
+    def card(self) -> AmdCard | None:
+        """The GPU on PCIe bus 4; None if something else is there."""
+        if isinstance(self.endpoint, TestEndpoint):
+            return None  # and its facts need not be imported
+        from emulator.amdgpu.card import AmdCard
+
+        return self.endpoint if isinstance(self.endpoint, AmdCard) else None
+
+    def wave_instructions(self, last: int) -> list[int] | None:
+        """Instructions of 32 lanes that each of the GPU's last dispatches executed, the latest at the end.
+
+        None without a GPU, and if fewer have run, or more than a scoreboard keeps.
+        """
+        if self.card is None or len(self.card.scoreboard.records) < last:
+            return None
+        records = self.card.scoreboard.records
+        return [record.outcome.total for record in records][len(records) - last :]
 
     def on_uart(self, take: Callable[[int], None]) -> None:
         """Pass every byte that the UART sends to `take`."""
@@ -375,7 +396,7 @@ def _function(options: Options) -> PcieFunction:
     return card
 
 
-def emulated(spec: str) -> Any:
+def emulated(spec: str) -> Backend[Board]:
     """The device `emulated`: a pyusb backend with a board that runs an image. Arguments as `described`.
 
     Raises:

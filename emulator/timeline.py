@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from emulator.core.clock import HZ
 from emulator.mcs51.calls import CallSlices
 from emulator.mcs51.core import CODE_SIZE, mark
 from emulator.mcs51.flow import VECTORS
-from emulator.pcie.function import PcieFunction
 from emulator.usb.wire import Outcome, Transfer
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import tlp as tlp_facts
@@ -63,8 +62,8 @@ class Timeline:
         parts.append(_Tlps(board, trace.track(BRIDGE, "TLPs")))
         parts.append(_SlotDma(board, trace.track(BRIDGE, "slot DMA")))
         parts.append(_Transfers(board, trace))
-        if _is_card(board.endpoint):
-            parts.append(_Card(board.endpoint, trace, kernel_name))
+        if board.card is not None:
+            parts.append(_Card(board.card, trace, kernel_name))
         self._parts = parts
 
     def close(self) -> None:
@@ -72,10 +71,6 @@ class Timeline:
         with self._board.machine.lock:
             for part in self._parts:
                 part.close()
-
-
-def _is_card(function: PcieFunction) -> TypeGuard[AmdCard]:
-    return hasattr(function, "scoreboard")  # who has no GPU does not wait for its facts
 
 
 class _Clocked:

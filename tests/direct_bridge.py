@@ -73,6 +73,7 @@ class DirectBridge:
 
     name = "direct"
     has_lists = True
+    emulation = None
 
     def __init__(self, card: AmdCard) -> None:
         self.host = _Direct(card)

@@ -2,7 +2,7 @@
 emulation tells.
 
 The emulator is reached by device string alone (`usbgpu.transport`); nothing here imports it. What it offers
-beyond a bridge's behaviour is its `emulation`, of which an attribute may be missing.
+beyond a bridge's behaviour is `usbgpu.transport.emulation.Emulation`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from usbgpu.bridge.seam import Bridge
 from usbgpu.transport import DeviceString
 
 KIND = "emulated"
 CHIP = "gfx1100"
-"""The card that is behind an emulated bridge if nobody says which."""
+"""The card that is behind an emulated bridge if the device string names none."""
 VRAM = "512M"
-"""Its memory if nobody says how much: what real ones have takes longer to look after."""
+"""Its memory if the device string names no size: the size of real ones costs an emulator more."""
 
 
 def with_card(device: str | None, chip: str = CHIP) -> str:
-    """A device string for whoever wants a GPU: `emulated` is the emulated bridge with a card behind it.
+    """The device string of a GPU: `emulated` is the emulated bridge with a card behind it.
 
     Args:
         device: as `usbgpu.transport.open` takes it; None for TOWLINE_DEVICE, or `emulated`.
@@ -40,19 +41,11 @@ def with_card(device: str | None, chip: str = CHIP) -> str:
     return f"{place}?{'&'.join(options)}"
 
 
-def firmware_directory(bridge: object) -> Path | None:
+def firmware_directory(bridge: Bridge) -> Path | None:
     """Where the firmware of an emulated bridge's card is; None for other bridges, and without a card."""
-    found: Path | None = getattr(_emulation(bridge), "firmware_directory", None)
-    return found
+    return None if bridge.emulation is None else bridge.emulation.firmware_directory
 
 
-def wave_instructions(bridge: object, last: int) -> Sequence[int] | None:
-    """Instructions of 32 lanes that each of the last dispatches executed; None if nobody has counted."""
-    board = getattr(getattr(_emulation(bridge), "endpoint", None), "scoreboard", None)
-    if board is None or len(board.records) < last:
-        return None
-    return [record.outcome.total for record in board.records][len(board.records) - last :]
-
-
-def _emulation(bridge: object) -> object:
-    return getattr(getattr(bridge, "transport", None), "emulation", None)
+def wave_instructions(bridge: Bridge, last: int) -> Sequence[int] | None:
+    """Instructions of 32 lanes that each of the last dispatches executed; None where they are not counted."""
+    return None if bridge.emulation is None else bridge.emulation.wave_instructions(last)

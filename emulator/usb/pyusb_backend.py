@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import usb.backend
 import usb.core
@@ -30,6 +31,11 @@ from emulator.usb.host import FIRST_ADDRESS, Host
 from emulator.usb.pump import Waiter, ticks
 from emulator.usb.standard import ConfigurationDescriptor, InterfaceDescriptor
 from emulator.usb.wire import Outcome, Setup, Speed, Stall, Transfer
+
+if TYPE_CHECKING:
+    _Base = object  # pyusb is untyped: a class of its own would pass for any protocol
+else:
+    _Base = usb.backend.IBackend
 
 BUS = 1
 ATTACH_PATIENCE = 10.0
@@ -175,21 +181,23 @@ class BulkTransfer:
             waiter.wake()
 
 
-class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is untyped
+Emulated = TypeVar("Emulated")
+
+
+class Backend(_Base, Generic[Emulated]):
     """The devices in the ports of some hosts.
 
     Args:
         hosts: the ports; a device may come and go.
+        emulation: what is in the ports, for callers that need the emulation itself.
 
     Attributes:
         clock: the devices' time, which a wait for one of them must use: the first port's.
-        emulation: what is in the ports, for callers that need the emulation itself; None if not given.
     """
 
-    emulation: object = None
-
-    def __init__(self, hosts: Sequence[Host]) -> None:
+    def __init__(self, hosts: Sequence[Host], emulation: Emulated | None = None) -> None:
         super().__init__()
+        self.emulation = emulation
         self.clock = hosts[0].clock
         self._hosts = tuple(hosts)
         self._known: dict[Host, Device] = {}

@@ -5,9 +5,13 @@ import json
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from emulator.amdgpu.scoreboard import Record
+from emulator.amdgpu.seams import Dispatch, Outcome
+from emulator.board import Board, Options
 from sdk.errors import DeviceFailed, UsageError
 from sdk.report import Console
 from sdk.target import LayerProfile, OpenOptions, Profile, get_target
@@ -44,9 +48,24 @@ def test_the_default_device_counts_and_a_wrong_one_is_refused(monkeypatch):
         emulation.with_card("emulate")
 
 
-def test_what_is_no_emulation_tells_nothing():
-    assert emulation.firmware_directory(object()) is None
-    assert emulation.wave_instructions(object(), 1) is None
+def test_an_emulation_says_what_a_device_does_not():
+    bridge = SimpleNamespace(emulation=None)
+    assert emulation.firmware_directory(bridge) is None
+    assert emulation.wave_instructions(bridge, 1) is None
+    bridge.emulation = Board(None)
+    assert emulation.firmware_directory(bridge) is None
+    assert emulation.wave_instructions(bridge, 1) is None
+    bridge.emulation = board = Board(None, Options(gpu="gfx1201", vram=256 << 20))
+    assert emulation.firmware_directory(bridge) == board.firmware_directory
+    assert board.firmware_directory.is_dir()
+    assert emulation.wave_instructions(bridge, 1) is None
+    for number in (3, 4, 5):
+        outcome = Outcome(1, {"valu": number}, 0, 0)
+        board.card.scoreboard.dispatched(
+            Record(Dispatch(0x1000, (1, 1, 1), (32, 1, 1), (), 0, 0, 0), outcome, 0, 1)
+        )
+    assert emulation.wave_instructions(bridge, 2) == [4, 5]
+    assert emulation.wave_instructions(bridge, 4) is None
 
 
 # -- the environment of a run -------------------------------------------------------------------------------

@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sdk import chrome_trace
 from sdk.artifact import Artifact
 from sdk.errors import Unsupported
 from sdk.session import Session
 from sdk.target import OpenOptions, Profile
+
+if TYPE_CHECKING:
+    from emulator.amdgpu.scoreboard import Record
+    from usbgpu.seam import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def _has_board(network: Artifact, device: str | None) -> bool:
 @contextlib.contextmanager
 def _everything(path: str, network: Artifact, device: str | None, options: OpenOptions) -> Iterator[Session]:
     from emulator import board, timeline
+    from usbgpu.target.session import CardSession
 
     layers = _Layers()
     ended: BaseException | None = None
@@ -80,8 +85,8 @@ def _everything(path: str, network: Artifact, device: str | None, options: OpenO
         stack.callback(board.watchers.remove, watch)
         try:
             with Session(network, device, options) as session:
-                device_session: Any = session.on_device
-                layers.launches = device_session.launches
+                card = session.on_device
+                layers.launches = card.launches if isinstance(card, CardSession) else ()
                 yield session
         except BaseException as problem:
             ended = problem
@@ -97,16 +102,16 @@ class _Layers:
     """
 
     def __init__(self) -> None:
-        self.launches: Sequence[Any] = ()
+        self.launches: Sequence[Launch] = ()
         self._next = 0
 
-    def __call__(self, record: Any) -> str:
+    def __call__(self, record: Record) -> str:
         for ahead in range(len(self.launches)):
             number = (self._next + ahead) % len(self.launches)
             launch = self.launches[number]
             if (launch.code, launch.groups) == (record.dispatch.code, record.dispatch.groups):
                 self._next = number + 1
-                return str(launch.name)
+                return launch.name
         return ""
 
 

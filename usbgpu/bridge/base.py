@@ -13,7 +13,7 @@ from firmware.protocol.commands import RESULT_TRAILER
 from firmware.protocol.operations import DWORD, SECTOR, Data, Failure
 from sdk.errors import DeviceFailed
 from usbgpu.bridge.seam import ListFailed
-from usbgpu.transport import Pending, Transport
+from usbgpu.transport import Emulation, Pending, Transport
 
 CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
 """Why a list ended: codes by words."""
@@ -61,6 +61,11 @@ class BaseBridge:
         self.clock = transport.clock
         self.transport = transport
         self._armed = False
+
+    @property
+    def emulation(self) -> Emulation | None:
+        """See `seam.Bridge`."""
+        return self.transport.emulation
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import Failure
 from sdk.errors import DeviceFailed
 from usbgpu.transport.clock import Clock
+from usbgpu.transport.emulation import Emulation
 
 SRAM_ADDRESS = SRAM.pcie or 0
 """PCIe address of the bridge's SRAM, as a card's DMA sees it."""
@@ -62,6 +63,10 @@ class Bridge(Protocol):
     name: str
     clock: Clock
     has_lists: bool
+
+    @property
+    def emulation(self) -> Emulation | None:
+        """What is emulated; None for a real bridge, or if its maker does not say."""
 
     def __enter__(self) -> Self:
         """Nothing more."""

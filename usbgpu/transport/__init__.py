@@ -25,6 +25,7 @@ from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
 from usbgpu.transport.device import Transport
 from usbgpu.transport.device_string import DeviceString
+from usbgpu.transport.emulation import EmulatedBackend, Emulation
 from usbgpu.transport.errors import (
     Abandoned,
     AccessDenied,
@@ -53,6 +54,8 @@ __all__ = [
     "DeviceString",
     "Differs",
     "Disconnected",
+    "EmulatedBackend",
+    "Emulation",
     "Identity",
     "NotSent",
     "Observer",

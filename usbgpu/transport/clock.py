@@ -20,15 +20,9 @@ class WallClock:
     """The time of a real device."""
 
     def now(self) -> float:
-        """Seconds of a clock that nobody sets."""
+        """Seconds of a clock that is never set."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
-
-
-def of(backend: object) -> Clock:
-    """The clock of a pyusb backend: its attribute `clock`, which an emulated one has, or the wall's."""
-    clock: Clock | None = getattr(backend, "clock", None)
-    return WallClock() if clock is None else clock

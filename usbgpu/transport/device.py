@@ -17,6 +17,7 @@ from usbgpu.transport import bus, identity
 from usbgpu.transport import clock as clocks
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
 from usbgpu.transport.clock import Clock
+from usbgpu.transport.emulation import Emulation
 from usbgpu.transport.errors import Disconnected, WireFailed
 from usbgpu.transport.pipeline import Pending, Pipeline
 from usbgpu.transport.speed import Speed
@@ -75,11 +76,8 @@ class Transport(ABC):
         return not isinstance(self.clock, clocks.WallClock)
 
     @property
-    def emulation(self) -> object:
-        """What is emulated, for whoever wants to look behind the scenes: an `emulator.board.Board`.
-
-        None for a real device, or if its maker does not say.
-        """
+    def emulation(self) -> Emulation | None:
+        """What is emulated; None for a real device, a recording, or if its maker does not say."""
         return None
 
     @property

@@ -4,9 +4,9 @@
     usb:SERIAL        the one with that serial number
     usb:fd=N          the one whose file is open already as descriptor N, as Android hands it out
     replay:FILE       a recording (`trace`): answers the same calls in the same order as the device did
-    NAME, NAME:SPEC   what the entry point NAME of the group `towline.devices` makes: a pyusb backend with one
-                      device. The emulator offers `emulated` and `emulated:IMAGE`, and behind either options
-                      such as `?speed=high` (see emulator/board.py).
+    NAME, NAME:SPEC   what the entry point NAME of the group `towline.devices` makes: an `EmulatedBackend`
+                      with one device. The emulator offers `emulated` and `emulated:IMAGE`, and behind either
+                      options such as `?speed=high` (see emulator/board.py).
 
 Without a string the environment variable TOWLINE_DEVICE counts, and without that `emulated`.
 """
@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any
 
 from sdk import settings
 from sdk.errors import EnvironmentMissing, UsageError
+from usbgpu.transport.emulation import EmulatedBackend
 
 DEFAULT = "emulated"
 REAL = "usb"
@@ -78,19 +78,17 @@ def kinds() -> list[str]:
     return [REAL, REPLAY, *sorted(entry_points(group=GROUP).names)]
 
 
-def backend(device: DeviceString) -> Any:
-    """The pyusb backend that has the device; None, pyusb's own choice, for a real one.
+def backend(device: DeviceString) -> EmulatedBackend:
+    """The pyusb backend of an emulated device.
 
     Raises:
         EnvironmentMissing: what makes the device is not installed.
         TowlineError: it could not be made; the error is its maker's.
     """
-    if device.is_real:
-        return None
     (entry,) = entry_points(group=GROUP, name=device.kind)
     try:
-        make = entry.load()
-        return make(device.text)
+        made: EmulatedBackend = entry.load()(device.text)
+        return made
     except ImportError as problem:
         raise EnvironmentMissing(
             f"the device {device.kind!r} is not installed: {problem}", hint="pip install 'towline[emulator]'"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sdk.errors import DeviceMissing
 from usbgpu.transport import bus, device_string, libusb
 from usbgpu.transport.device import Transport
 from usbgpu.transport.device_string import DeviceString
+from usbgpu.transport.emulation import EmulatedBackend
 from usbgpu.transport.lock import DeviceLock
 from usbgpu.transport.plugged import PluggedTransport
 from usbgpu.transport.replay import ReplayedTransport
@@ -37,11 +36,11 @@ def open(device: str | None = None) -> Transport:
     return PluggedTransport(found, named.text, None, DeviceLock(bus.place(found)))
 
 
-def attach(backend: Any, name: str = "emulated") -> Transport:
-    """Open the first device of a pyusb backend; nobody else can have it.
+def attach(backend: EmulatedBackend, name: str = "emulated") -> Transport:
+    """Open the first device of an emulated pyusb backend; only this process has it.
 
     Args:
-        backend: with an attribute `clock` if its time is not the wall's.
+        backend: of an emulator.
         name: for messages.
 
     Raises:

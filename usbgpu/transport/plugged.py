@@ -19,9 +19,10 @@ from typing import Any
 
 from sdk.errors import DeviceFailed, DeviceMissing, UsageError
 from usbgpu.transport import bus, libusb, sysfs
-from usbgpu.transport import clock as clocks
 from usbgpu.transport.call import Call, CallKind
+from usbgpu.transport.clock import WallClock
 from usbgpu.transport.device import IN_BIT, RETURN_PATIENCE, Transport
+from usbgpu.transport.emulation import EmulatedBackend, Emulation
 from usbgpu.transport.errors import DeviceBusy, Disconnected, NotSent
 from usbgpu.transport.lock import DeviceLock
 from usbgpu.transport.speed import Speed
@@ -43,8 +44,10 @@ class PluggedTransport(Transport):
     """
 
     def __init__(self, found: Any, name: str, backend: Any, lock: DeviceLock | None) -> None:
-        super().__init__(name, clocks.of(backend))
+        emulated = backend if isinstance(backend, EmulatedBackend) else None
+        super().__init__(name, WallClock() if emulated is None else emulated.clock)
         self._backend = backend
+        self._emulated = emulated
         self._lock = lock
         self._device = found
         self._serial = ""
@@ -71,9 +74,9 @@ class PluggedTransport(Transport):
     # -- what it is -------------------------------------------------------------------------------------
 
     @property
-    def emulation(self) -> object:
+    def emulation(self) -> Emulation | None:
         """See `Transport`."""
-        return getattr(self._backend, "emulation", None)
+        return None if self._emulated is None else self._emulated.emulation
 
     @property
     def speed(self) -> Speed:

@@ -28,7 +28,7 @@ from usbgpu.amd import gpu as gpus
 from usbgpu.amd.gpu import Gpu
 from usbgpu.target.build import FLAGS
 from usbgpu.target.session import CardDevice
-from usbgpu.transport import Call, CallKind, DeviceString, Outcome, device_string
+from usbgpu.transport import Call, CallKind, DeviceString, EmulatedBackend, Outcome, device_string
 
 LINK = 700e6
 """Bytes a second that slot DMA does over the link, both ways (published for silicon)."""
@@ -122,9 +122,10 @@ class _Metered:
 class _Backend(_Metered):
     """An emulated bridge as a pyusb backend, with a clock that is metered too."""
 
-    def __init__(self, of: Any, spent: list[float]) -> None:
+    def __init__(self, of: EmulatedBackend, spent: list[float]) -> None:
         super().__init__(of, spent)
         self.clock = _Metered(of.clock, spent)
+        self.emulation = of.emulation
 
 
 class _Desk:
