@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sdk.errors import Unsupported
 
@@ -29,6 +31,13 @@ def scale_ratio(*factors: float, over: float) -> np.float32:
         for factor in factors[1:]:
             product = np.float32(product * np.float32(factor))
         return np.float32(product / np.float32(over))
+
+
+def channel_ratios(scale: float, channels: NDArray[np.float32], *, over: float) -> NDArray[np.float32]:
+    """`scale_ratio` of a scale and each channel's, over one: float32 of the channels' shape."""
+    with np.errstate(all="ignore"):
+        ratios: NDArray[np.float32] = np.float32(scale) * channels / np.float32(over)
+        return ratios
 
 
 @dataclass(frozen=True)
@@ -48,16 +57,27 @@ def q31(scale: float) -> Q31:
     Raises:
         Unsupported: a scale of 2^8 or more, which no sensible network has.
     """
-    if not scale < 2**9:  # an infinity has no integers
-        raise _out_of_range(f"a requantisation scale of {scale:g}")
-    shift = 0
-    multiplier = round(float(scale) * 2**31)  # exact in double: a float32 has 24 bits
-    while multiplier >= 2**31:
-        shift += 1
-        multiplier = round(float(scale) * 2 ** (31 - shift))
-    if shift > 8:
-        raise _out_of_range(f"a requantisation scale of {scale:g}")
-    return Q31(multiplier, shift)
+    multiplier, shift = q31_arrays(np.asarray(scale))
+    return Q31(int(multiplier), int(shift))
+
+
+def q31_arrays(scales: NDArray[np.floating[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The q31 constants of many scales: multipliers and shifts, int64 of the scales' shape.
+
+    Raises:
+        Unsupported: as `q31`.
+    """
+    exact = scales.astype(np.float64)
+    if not (exact < 2**9).all():  # an infinity has no integers
+        raise _out_of_range(f"a requantisation scale of {exact.max():g}")
+    shift = np.zeros(exact.shape, np.int64)
+    multiplier = np.rint(exact * 2**31)  # exact in double: a float32 has 24 bits
+    while (large := multiplier >= 2**31).any():
+        shift += large
+        multiplier = np.rint(np.ldexp(exact, 31 - shift))
+    if (shift > 8).any():
+        raise _out_of_range(f"a requantisation scale of {exact.max():g}")
+    return multiplier.astype(np.int64), shift
 
 
 @dataclass(frozen=True)

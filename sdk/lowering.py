@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import channel_ratios
 from sdk.errors import InternalError
 from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Tensor
 
@@ -25,7 +25,7 @@ def channel_scales(graph: Graph, node: Node) -> NDArray[np.float32]:
     """Requantisation scale of each output channel of a Conv or Gemm: float32 [O]."""
     x, weight, y = (graph.tensor(name) for name in (node.inputs[0], node.inputs[1], node.output))
     scales = np.broadcast_to(weight_quantization(weight).scale, weight.shape[:1])
-    return np.array([scale_ratio(x.scale, float(s), over=y.scale) for s in scales], np.float32)
+    return channel_ratios(x.scale, scales, over=y.scale)
 
 
 def centred_weights(weight: Tensor) -> NDArray[np.int16]:

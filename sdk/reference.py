@@ -35,7 +35,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.arithmetic import channel_ratios, q31_add, q31_arrays, scale_ratio
 from sdk.errors import InternalError
 from sdk.graph import (
     Add,
@@ -177,10 +177,7 @@ def _requantize(acc: Int32, scale: Float32, out: Tensor, clamp: Clamp, arithmeti
     """`acc` to the output's dtype; `scale` broadcasts against it."""
     if arithmetic == "f32":
         return _saturate(np.rint(acc.astype(np.float32) * scale), out, clamp)
-    unique, where = np.unique(scale, return_inverse=True)
-    constants = [q31(float(value)) for value in unique]
-    multiplier = np.array([c.multiplier for c in constants], np.int64)[where].reshape(scale.shape)
-    shift = np.array([c.shift for c in constants], np.int64)[where].reshape(scale.shape)
+    multiplier, shift = q31_arrays(scale)
     # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least 2^30);
     # bounding it there keeps the product within int64 and changes no result.
     shifted = np.clip(acc.astype(np.int64) << shift, -(2**32) + 1, 2**32 - 1)
@@ -208,8 +205,7 @@ def _add(node: Add, ta: Tensor, a: Array, tb: Tensor, b: Array, out: Tensor, ari
 def _weighted_scale(x: Tensor, weight: Tensor, out: Tensor) -> Float32:
     """Requantisation scale of Conv and Gemm: float32, shape (1,) or (channels,)."""
     assert weight.quantization is not None  # verified
-    scales = np.atleast_1d(weight.quantization.scale)
-    return np.array([scale_ratio(x.scale, float(scale), over=out.scale) for scale in scales], np.float32)
+    return channel_ratios(x.scale, np.atleast_1d(weight.quantization.scale), over=out.scale)
 
 
 def _mean_scale(x: Tensor, out: Tensor, count: Array) -> Float32:

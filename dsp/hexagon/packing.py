@@ -6,14 +6,14 @@ input's zero-point, sum((x - zx) * w) + b = sum(x * w) + (b - zx * sum(w)).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arena import Blob
-from sdk.arithmetic import q31
+from sdk.arithmetic import q31_arrays
 from sdk.graph import Array, Graph, Node
 from sdk.lowering import centred_weights
 
@@ -54,11 +54,9 @@ def fold_zero_point(weight: Array, bias: Array | None, zero_point: int) -> Int:
     return folded
 
 
-def requantization(blob: Blob, bias: Int, scales: Iterable[float], channels: int) -> Requantization:
+def requantization(blob: Blob, bias: Int, scales: NDArray[np.float32], channels: int) -> Requantization:
     """Append bias, multipliers and, where any is needed, shifts, padded with zeros to `channels`."""
-    constants = [q31(float(scale)) for scale in scales]
-    multiplier = np.array([c.multiplier for c in constants], np.int64)
-    shift = np.array([c.shift for c in constants], np.int64)
+    multiplier, shift = q31_arrays(scales)
     bias_at, multiplier_at = (
         blob.add(padded(values, channels).astype("<i4")) for values in (bias, multiplier)
     )

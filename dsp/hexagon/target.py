@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsp.hexagon import tuning
 from dsp.hexagon.build import build, kernel_hash, trace_span
@@ -20,7 +21,7 @@ from dsp.hexagon.plan import LayerPlan, Plan
 from dsp.hexagon.runtime import EmulatedDevice
 from sdk import toolchain
 from sdk.arena import BufferPlan, align
-from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.arithmetic import q31_add, q31_arrays, scale_ratio
 from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import (
     Add,
@@ -202,33 +203,34 @@ def _arithmetic_verdict(graph: Graph, node: Node) -> Verdict:
                 reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1)
                 if len(node.inputs) > 2 and (bias := graph.tensor(node.inputs[2]).data) is not None:
                     reach += np.abs(bias.astype(np.int64))
-                for scale, bound in zip(channel_scales(graph, node), reach, strict=True):
-                    _require_room(scale, int(bound))
+                _require_room(channel_scales(graph, node), reach)
             case Add():
                 a, b = (scale_ratio(graph.tensor(name).scale, over=y.scale) for name in node.inputs)
                 q31_add(float(a), float(b))
             case Mul():
                 other = graph.tensor(node.inputs[1])
-                _require_room(float(scale_ratio(x.scale, other.scale, over=y.scale)), 255 * 255)
+                _require_room(scale_ratio(x.scale, other.scale, over=y.scale), 255 * 255)
             case Requantize():
-                _require_room(float(scale_ratio(x.scale, over=y.scale)), 255)
+                _require_room(scale_ratio(x.scale, over=y.scale), 255)
             case GlobalAveragePool():
                 area = math.prod(x.shape[2:])
-                _require_room(float(scale_ratio(x.scale, over=y.scale * area)), 255 * area)
+                _require_room(scale_ratio(x.scale, over=y.scale * area), 255 * area)
             case AveragePool():
                 area = math.prod(node.kernel)
                 counts = window_counts(x.shape[2:], node.kernel, node.strides, node.pads)
                 least = area if node.count_include_pad else int(counts.min())
-                _require_room(float(scale_ratio(x.scale, over=y.scale * least)), 255 * area)
+                _require_room(scale_ratio(x.scale, over=y.scale * least), 255 * area)
     except Unsupported as problem:
         return Verdict(False, problem.message, problem.hint)
     return SUPPORTED
 
 
-def _require_room(scale: float, bound: int) -> None:
-    """Refuse a scale whose shift takes an accumulator of at most `bound` out of 32 bits."""
-    if bound << q31(scale).shift >= 2**31:
-        raise Unsupported(f"its accumulator, scaled by {scale:g}, does not fit 32 bits")
+def _require_room(scales: NDArray[np.float32] | np.float32, bounds: NDArray[np.int64] | int) -> None:
+    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits."""
+    scales = np.atleast_1d(scales)
+    _, shifts = q31_arrays(scales)
+    if (over := bounds << shifts >= 2**31).any():
+        raise Unsupported(f"its accumulator, scaled by {scales[over].max():g}, does not fit 32 bits")
 
 
 def hexagon_v65() -> HexagonTarget:

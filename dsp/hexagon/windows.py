@@ -58,8 +58,8 @@ class Windows(Forms):
         if not node.count_include_pad:
             counts = window_counts((height, width), node.kernel, node.strides, node.pads)
         if (counts == area).all():
-            scale = float(scale_ratio(x.scale, over=y.scale * area))
-            words = requantization(self.blob, bias, [scale] * channels, round_up(channels, 4))
+            scales = np.full(channels, scale_ratio(x.scale, over=y.scale * area))
+            words = requantization(self.blob, bias, scales, round_up(channels, 4))
             self._sum_of_taps(layer, node, window, weight, words, node.clamp, y)
             return
         by_count = {

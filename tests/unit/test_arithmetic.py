@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.arithmetic import q31, q31_add, scale_ratio
+from sdk.arithmetic import channel_ratios, q31, q31_add, q31_arrays, scale_ratio
 from sdk.errors import Unsupported
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None, database=None)
@@ -60,3 +60,28 @@ def test_q31_add_fits_int32_up_to_saturation(a, b):
 def test_q31_add_refuses_huge_ratios():
     with pytest.raises(Unsupported, match="out of range"):
         q31_add(300.0, 0.5)
+
+
+@PROPERTY
+@given(st.lists(SCALES, min_size=1, max_size=8))
+def test_many_scales_have_the_constants_of_each(scales):
+    array = np.array(scales, np.float32).reshape(-1, 1)
+    multipliers, shifts = q31_arrays(array)
+    assert multipliers.shape == shifts.shape == array.shape
+    each = [q31(scale) for scale in scales]
+    assert multipliers.ravel().tolist() == [constants.multiplier for constants in each]
+    assert shifts.ravel().tolist() == [constants.shift for constants in each]
+
+
+@pytest.mark.parametrize("wrong", [256.0, 512.0, np.inf, np.nan])
+def test_one_scale_out_of_range_refuses_all(wrong):
+    with pytest.raises(Unsupported):
+        q31_arrays(np.array([0.5, wrong, 0.25], np.float32))
+
+
+@PROPERTY
+@given(SCALES, st.lists(SCALES, min_size=1, max_size=8), SCALES)
+def test_the_ratio_of_each_channel_is_its_own(scale, channels, over):
+    found = channel_ratios(scale, np.array(channels, np.float32), over=over)
+    assert found.dtype == np.float32
+    assert found.tolist() == [scale_ratio(scale, channel, over=over) for channel in channels]

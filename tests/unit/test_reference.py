@@ -1,5 +1,6 @@
 """The reference by itself: definitions against plain loops, q31 against exact integers and against f32."""
 
+import sys
 from fractions import Fraction
 from itertools import product
 
@@ -285,3 +286,31 @@ def test_quantize_saturates_what_its_scale_takes_beyond_float32():
 def test_wrong_inputs_are_refused(inputs, message):
     with pytest.raises(InvalidInput, match=message):
         reference.run(float_graph(), inputs)
+
+
+def python_calls(outputs, arithmetic):
+    """Python functions that a Conv with so many output channels enters."""
+    random = np.random.default_rng(outputs)
+    weight = random.integers(-127, 128, (outputs, 4, 1, 1), np.int8)
+    scales = random.uniform(0.001, 0.002, outputs)
+    node = Conv("c", ("x", "w"), "y", (1, 1), (0, 0, 0, 0), (1, 1), group=1, clamp=FULL)
+    graph = graph_of(node, activation("x", (1, 4, 3, 3)), constant("w", weight, scales))
+    inputs = {"x": random.integers(0, 256, (1, 4, 3, 3), np.uint8)}
+    reference.run(graph, inputs, arithmetic)  # what numpy imports at its first use
+    count = 0
+
+    def called(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(called)
+    try:
+        reference.run(graph, inputs, arithmetic)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("arithmetic", ["f32", "q31"])
+def test_channels_are_not_gone_through_in_python(arithmetic):
+    assert python_calls(256, arithmetic) <= python_calls(8, arithmetic) + 2
