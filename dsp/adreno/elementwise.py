@@ -17,7 +17,7 @@ from dsp.adreno.context import (
     range_operands,
     scale_operand,
 )
-from dsp.adreno.gather import spread
+from dsp.adreno.moves import spread
 from dsp.adreno.products import window_fields
 from sdk.arithmetic import scale_ratio
 from sdk.errors import Unsupported

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsp.adreno import source
-from dsp.adreno.context import Context, Kernel, Operand, Step, Value
+from dsp.adreno.context import Context, KernelSource, Operand, Step, Value
 from dsp.adreno.elementwise import elementwise, pool
-from dsp.adreno.gather import concat, from_input, pick, reshape, to_output, transpose
+from dsp.adreno.moves import concat, from_input, pick, reshape, to_output, transpose
 from dsp.adreno.plan import (
     LIMIT,
     TEXEL,
+    AdrenoPlan,
     Argument,
     KernelPlan,
-    Plan,
     RowsPlan,
     StepPlan,
     StoragePlan,
@@ -46,7 +46,7 @@ MOST = 2**31
 class Lowered:
     """A whole network."""
 
-    plan: Plan
+    plan: AdrenoPlan
     weights: bytes
 
 
@@ -119,7 +119,7 @@ def _planned(context: Context, guard: int) -> Lowered:
             raise Unsupported(f"its {what} take {size:,} bytes", where=context.graph.name)
     moments = range(len(context.steps))
     peak = max(sum(v.layout.size for v in values if v.first <= now <= v.last) for now in moments)
-    plan = Plan(
+    plan = AdrenoPlan(
         memory={"weights": len(blob), "arena": arena_size, "live_peak": peak},
         tables=tables,
         storages=storages,
@@ -175,7 +175,7 @@ def _rows(value: Value, storages: Sequence[StoragePlan]) -> RowsPlan:
     return RowsPlan(value.name, storage.offset, size, made.rows, pitch, value.first, value.last)
 
 
-def _step(step: Step, kernels: list[Kernel]) -> StepPlan:
+def _step(step: Step, kernels: list[KernelSource]) -> StepPlan:
     local, reason = choose(step.items)
     return StepPlan(
         name=step.name,

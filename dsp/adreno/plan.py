@@ -226,7 +226,7 @@ class StepPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AdrenoPlan:
     """The whole plan.
 
     Attributes:
@@ -262,7 +262,7 @@ class Plan:
         return document
 
     @staticmethod
-    def of(program: Program) -> Plan:
+    def of(program: Program) -> AdrenoPlan:
         """The plan of a program, checked against its graph, weights and code.
 
         Raises:
@@ -278,8 +278,8 @@ class Plan:
         return plan
 
 
-def _read(document: Any, source: bytes) -> Plan:
-    return Plan(
+def _read(document: Any, source: bytes) -> AdrenoPlan:
+    return AdrenoPlan(
         memory={text(name): _size(size) for name, size in document["memory"].items()},
         tables=_size(document["tables"]),
         storages=[StoragePlan(*_sizes(one, "offset", "width", "height")) for one in document["storages"]],
@@ -344,7 +344,7 @@ def _argument(kind: Any, value: Any) -> Argument:
     raise ValueError(f"an argument of kind {kind!r}")
 
 
-def _check(plan: Plan, graph: Graph, weights: int) -> None:
+def _check(plan: AdrenoPlan, graph: Graph, weights: int) -> None:
     """Whether everything lies within what it is in, and nothing that the runtime reads is missing."""
     for name in MEMORY:
         require(name in plan.memory, f"memory.{name} is missing")
@@ -372,7 +372,7 @@ def _check(plan: Plan, graph: Graph, weights: int) -> None:
     require(written == {*graph.inputs, *graph.outputs}, "inputs or outputs are missing")
 
 
-def _check_tensor(plan: Plan, graph: Graph, name: str, tensor: TensorPlan) -> None:
+def _check_tensor(plan: AdrenoPlan, graph: Graph, name: str, tensor: TensorPlan) -> None:
     layout, storage = tensor.layout, plan.storages[tensor.storage]
     size = layout.channels * layout.height * layout.width
     require(size == activation(graph, name), f"{name} has another size")
@@ -381,7 +381,7 @@ def _check_tensor(plan: Plan, graph: Graph, name: str, tensor: TensorPlan) -> No
     require(within, f"{name} is outside of its storage")
 
 
-def _check_step(step: StepPlan, plan: Plan, graph: Graph) -> None:
+def _check_step(step: StepPlan, plan: AdrenoPlan, graph: Graph) -> None:
     where = f"step {step.name}"
     require(step.kernel < len(plan.kernels), f"{where}: no such kernel")
     require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")

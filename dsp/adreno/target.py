@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dsp.adreno import opencl
 from dsp.adreno.lowering import lower
 from dsp.adreno.plan import SOURCE
-from dsp.adreno.runtime import OpenClDevice
+from dsp.adreno.session import OpenClDevice
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.passes import unsigned_activations

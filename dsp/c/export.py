@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dsp.c.lowering import amalgamate
-from dsp.c.plan import Plan
+from dsp.c.plan import CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
 from sdk.passes import Split, split
@@ -71,7 +71,7 @@ def export(
             where=graph.name,
             hint="compile the model with --target c",
         )
-    plan = Plan.of(program)
+    plan = CPlan.of(program)
     parts = split(graph)
     texts = {
         f"{name}.h": _header(name, program.graph, plan),
@@ -103,7 +103,7 @@ def _signature(name: str, body: Graph) -> str:
     return f"void {name}_run({', '.join(parameters)})"
 
 
-def _header(name: str, body: Graph, plan: Plan) -> str:
+def _header(name: str, body: Graph, plan: CPlan) -> str:
     prefix = name.upper()
     lines = [
         f"/* {name}: a quantised network as portable C11, written by `towline export`.",
@@ -137,7 +137,7 @@ def _float(tensor: Tensor) -> str:
     return f"{np.format_float_scientific(np.float32(tensor.scale), trim='0')}f"
 
 
-def _network(name: str, body: Graph, plan: Plan) -> str:
+def _network(name: str, body: Graph, plan: CPlan) -> str:
     prefix = name.upper()
     ends = _ends(body)
     lines = [
@@ -313,7 +313,9 @@ clean:
 """
 
 
-def _readme(name: str, graph: Graph, body: Graph, plan: Plan, preprocessing: Mapping[str, Any] | None) -> str:
+def _readme(
+    name: str, graph: Graph, body: Graph, plan: CPlan, preprocessing: Mapping[str, Any] | None
+) -> str:
     def table(names: Sequence[str], tensors: Graph) -> str:
         rows = []
         for tensor in map(tensors.tensor, names):

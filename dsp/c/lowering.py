@@ -41,7 +41,7 @@ Axis = tuple[int, int, int]
 
 
 @dataclass
-class Step:
+class NodeCode:
     """What a node became.
 
     Attributes:
@@ -63,7 +63,7 @@ class Lowered:
         live_peak: the largest sum of tensor bytes alive at once.
     """
 
-    steps: list[Step]
+    nodes: list[NodeCode]
     buffers: list[Buffer]
     places: dict[str, int]
     arena: int
@@ -85,14 +85,14 @@ def lower(graph: Graph, guard: int) -> Lowered:
     arena = plan(list(buffers.values()), guard)
     places = {name: buffers[owner].offset for name, owner in owners.items()}
     writer = _Writer(graph, places)
-    steps = [writer.step(node) for node in graph.nodes]
+    nodes = [writer.code(node) for node in graph.nodes]
     for what, size in (("activations", arena), ("constants", writer.blob.size)):
         if size >= 2**31:
             raise Unsupported(f"its {what} take {size:,} bytes", where=graph.name)
     moments = range(len(graph.nodes) + 1)
     peak = max(sum(b.size for b in buffers.values() if b.first <= now <= b.last) for now in moments)
-    source = amalgamate(["base.h", *sorted(writer.kernels)]) + _network(steps)
-    return Lowered(steps, list(buffers.values()), places, arena, peak, bytes(writer.blob), source)
+    source = amalgamate(["base.h", *sorted(writer.kernels)]) + _network(nodes)
+    return Lowered(nodes, list(buffers.values()), places, arena, peak, bytes(writer.blob), source)
 
 
 def traffic(graph: Graph, node: Node) -> int:
@@ -125,14 +125,14 @@ class _Writer:
         self._graph = graph
         self._places = places
         self._declared = 0
-        self._step: Step
+        self._code: NodeCode
 
-    def step(self, node: Node) -> Step:
-        self._step = Step(node)
+    def code(self, node: Node) -> NodeCode:
+        self._code = NodeCode(node)
         if max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations")) >= WINDOW_LIMIT:
             raise Unsupported("its window is out of all proportion")
         self._lower(node)
-        return self._step
+        return self._code
 
     def _lower(self, node: Node) -> None:
         x, y = self._graph.tensor(node.inputs[0]), self._graph.tensor(node.output)
@@ -236,7 +236,7 @@ class _Writer:
     def _move(self, node: ops.Transpose | ops.Concat | ops.Pad, y: Tensor) -> None:
         start = self._places[y.name]
         if isinstance(node, ops.Pad):
-            self._step.calls.append(f"memset(arena + {start}, {y.zero_point}, {y.size});")
+            self._code.calls.append(f"memset(arena + {start}, {y.zero_point}, {y.size});")
             start += node.pads[0] * y.shape[3] + node.pads[1]
         for name, axes in zip(node.inputs, _walks(self._graph, node), strict=True):
             self._direct("copy", *map(str, self._axes(axes)), f"arena + {start}", self._at(name))
@@ -259,7 +259,7 @@ class _Writer:
     def _declare(self, struct: str, suffix: str, value: Any) -> str:
         name = f"{struct}{self._declared}"
         self._declared += 1
-        self._step.declarations.append(
+        self._code.declarations.append(
             f"static const struct {struct} {name}{suffix} = {_initialiser(value)};"
         )
         return name
@@ -270,7 +270,7 @@ class _Writer:
 
     def _direct(self, kernel: str, *arguments: str) -> None:
         self.kernels.add(f"{kernel}.c")
-        self._step.calls.append(f"{kernel}({', '.join(arguments)});")
+        self._code.calls.append(f"{kernel}({', '.join(arguments)});")
 
 
 def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -343,17 +343,17 @@ def _initialiser(value: Any) -> str:
     return str(value)
 
 
-def _network(steps: Sequence[Step]) -> str:
+def _network(nodes: Sequence[NodeCode]) -> str:
     """The function `step`. Only what is ours goes into it: a node's name could hold anything, C included."""
     lines = ["", "/* -- the network ---------- */", ""]
-    lines += [line for step in steps for line in step.declarations]
+    lines += [line for code in nodes for line in code.declarations]
     lines += [
         "",
         "static void step(int32_t index, uint8_t *arena, const uint8_t *weights) {",
         "  (void)weights;",
         "  switch (index) {",
     ]
-    for index, one in enumerate(steps):
+    for index, one in enumerate(nodes):
         lines += [f"    case {index}: /* {one.node.op} */", *(f"      {call}" for call in one.calls)]
         lines.append("      break;")
     return "\n".join([*lines, "    default:", "      break;", "  }", "}", ""])

@@ -11,7 +11,7 @@ from sdk.target import Program
 
 
 @dataclass(frozen=True)
-class Plan:
+class CPlan:
     """What the host must know of a program.
 
     Attributes:
@@ -25,7 +25,7 @@ class Plan:
     source: bytes
 
     @staticmethod
-    def of(program: Program) -> Plan:
+    def of(program: Program) -> CPlan:
         """The plan of a program, checked against its graph.
 
         Raises:
@@ -42,7 +42,7 @@ class Plan:
                 raise ValueError("a tensor lies outside the arena")
             if len(program.weights) != memory["weights"]:
                 raise ValueError("the weights are incomplete")
-            return Plan(memory, places, program.code["network.c"])
+            return CPlan(memory, places, program.code["network.c"])
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidArtifact(
                 f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from dsp.c.lowering import lower
-from dsp.c.runtime import HostDevice
+from dsp.c.session import HostDevice
 from sdk import toolchain
 from sdk.errors import ToolMissing, Unsupported, UsageError
 from sdk.graph import Graph, Node

@@ -45,7 +45,7 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class HexagonPlan:
     """The whole plan.
 
     Attributes:
@@ -71,7 +71,7 @@ class Plan:
         return document
 
     @staticmethod
-    def from_json(document: Any, graph: Graph) -> Plan:
+    def from_json(document: Any, graph: Graph) -> HexagonPlan:
         """Read a plan for `graph`.
 
         Raises:
@@ -85,7 +85,7 @@ class Plan:
             ) from problem
 
 
-def _read(document: Any, graph: Graph) -> Plan:
+def _read(document: Any, graph: Graph) -> HexagonPlan:
     memory = {text(name): _size(size) for name, size in document["memory"].items()}
     for name in ("weights", "arena", "live_peak", "margin"):
         if name not in memory:
@@ -95,7 +95,7 @@ def _read(document: Any, graph: Graph) -> Plan:
         if layer.trace_bytes > memory["arena"]:
             raise ValueError(f"{layer.trace_bytes} bytes of {layer.tensor} are more than the arena")
     tuning = document.get("tuning", {"chosen": [], "heuristic": 0})
-    return Plan(
+    return HexagonPlan(
         toolchain={text(tool): text(version) for tool, version in document["toolchain"].items()},
         layers=layers,
         memory=memory,

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from dsp.hexagon import tuning
 from dsp.hexagon.build import build, kernel_hash, trace_span
 from dsp.hexagon.calls import Lowered
-from dsp.hexagon.fastrpc import runtime as fastrpc
+from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.layout import MAX_STRIDE, is_planar, window_of
 from dsp.hexagon.lowering import lower
-from dsp.hexagon.moving import PERMUTE_RANK, moved_axes
-from dsp.hexagon.plan import LayerPlan, Plan
-from dsp.hexagon.runtime import EmulatedDevice
+from dsp.hexagon.moves import PERMUTE_RANK, moved_axes
+from dsp.hexagon.plan import HexagonPlan, LayerPlan
+from dsp.hexagon.session import EmulatedDevice
 from sdk import toolchain
 from sdk.arena import BufferPlan, align
 from sdk.arithmetic import q31_add, q31_arrays, scale_ratio
@@ -146,8 +146,8 @@ class HexagonTarget:
         return [*emulated, *fastrpc.devices()]
 
 
-def _plan(lowered: Lowered, chosen: Sequence[Mapping[str, str]] = (), heuristic: int = 0) -> Plan:
-    return Plan(
+def _plan(lowered: Lowered, chosen: Sequence[Mapping[str, str]] = (), heuristic: int = 0) -> HexagonPlan:
+    return HexagonPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         layers=[
             LayerPlan(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dsp.hexagon.layout import element_index
-from dsp.hexagon.plan import Plan
+from dsp.hexagon.plan import HexagonPlan
 from sdk.graph import Array, Graph
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import check_inputs
@@ -32,7 +32,7 @@ def decode_outputs(graph: Graph, read: Read) -> dict[str, Array]:
     return {tensor.name: from_unsigned(read(tensor.size), tensor) for tensor in tensors}
 
 
-def decode_trace(plan: Plan, graph: Graph, read: Read) -> dict[str, Array]:
+def decode_trace(plan: HexagonPlan, graph: Graph, read: Read) -> dict[str, Array]:
     """Every layer's output, as it lies in the arena, and then the graph's."""
     values = {}
     for layer in plan.layers:

@@ -1,4 +1,4 @@
-"""A model of the kernel's FastRPC driver and of the DSP behind it, for the seam `dsp.hexagon.fastrpc.kernel`.
+"""A model of the kernel's FastRPC driver and of the DSP behind it, for the seam `dsp.hexagon.fastrpc.system`.
 
 The kernel's part is written from drivers/misc/fastrpc.c: which node takes what, what it copies and what it
 maps, which errors it gives. The DSP's part loads an object as a DSP does, by asking the listener for it, and

@@ -9,7 +9,7 @@ import pytest
 
 from dsp.adreno import packing, workgroups
 from dsp.adreno.lowering import lower
-from dsp.adreno.plan import LIMIT, Plan
+from dsp.adreno.plan import LIMIT, AdrenoPlan
 from dsp.adreno.products import WAVE
 from dsp.adreno.target import adreno_a6xx
 from sdk import reference
@@ -285,13 +285,13 @@ int qcom_dot8_acc(uint p0, uint p1, int acc) {
 
 def assert_identical(graph: Graph, limit: int = LIMIT, dot_products: str = "") -> None:
     """Every layer equals the reference, in images and in buffers, with images of at most `limit` texels."""
-    from dsp.adreno.runtime import OpenClSession
+    from dsp.adreno.session import OpenClSession
 
     verify(graph)
     lowered = lower(unsigned_activations(graph), limit=limit)
     source = DOT_PRODUCTS[dot_products].encode() + lowered.plan.source
     program = Program(TARGET.name, graph, lowered.plan.to_json(), lowered.weights, {"network.cl": source})
-    assert max(Plan.of(program).largest_image) <= limit
+    assert max(AdrenoPlan.of(program).largest_image) <= limit
     x = graph.tensor("x")
     inputs = {"x": np.random.default_rng(1).integers(*RANGES[x.dtype], x.shape, x.dtype, endpoint=True)}
     expected = reference.run(graph, inputs, "f32")

@@ -9,7 +9,7 @@ import pytest
 
 from dsp.adreno.context import layout
 from dsp.adreno.lowering import lower
-from dsp.adreno.plan import Layout, Plan
+from dsp.adreno.plan import AdrenoPlan, Layout
 from dsp.adreno.target import adreno_a6xx
 from sdk.errors import InvalidArtifact, Unsupported
 from sdk.graph import Quantization, Tensor
@@ -106,7 +106,7 @@ def program():
 
 def test_a_plan_is_json_and_reads_back(program):
     assert json.loads(json.dumps(program.plan)) == program.plan
-    assert Plan.of(program).to_json() == program.plan
+    assert AdrenoPlan.of(program).to_json() == program.plan
 
 
 DAMAGE = {
@@ -148,10 +148,10 @@ def test_a_damaged_plan_is_refused(program, damage):
     plan = copy.deepcopy(program.plan)
     change(plan)
     with pytest.raises(InvalidArtifact, match=message):
-        Plan.of(dataclasses.replace(program, plan=plan))
+        AdrenoPlan.of(dataclasses.replace(program, plan=plan))
 
 
 def test_a_program_without_code_or_weights_is_refused(program):
     for change in ({"code": {}}, {"weights": program.weights[:-1]}):
         with pytest.raises(InvalidArtifact):
-            Plan.of(dataclasses.replace(program, **change))
+            AdrenoPlan.of(dataclasses.replace(program, **change))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsp.c import runtime
+from dsp.c import session as sessions
 from dsp.c.lowering import KERNELS
 from dsp.c.target import CTarget
 from sdk import compiler, reference, toolchain
@@ -77,7 +77,7 @@ def test_rounding_is_numpy_s(tmp_path):
     (tmp_path / "main.c").write_text(NEAREST)
     program = tmp_path / "main"
     clang = toolchain.find("cc")
-    subprocess.run([clang, *runtime.FLAGS, f"-I{KERNELS}", tmp_path / "main.c", "-o", program], check=True)
+    subprocess.run([clang, *sessions.FLAGS, f"-I{KERNELS}", tmp_path / "main.c", "-o", program], check=True)
     done = subprocess.run([program], input=values.tobytes(), capture_output=True, check=True)
     rounded, saturated = np.frombuffer(done.stdout, np.int32).reshape(-1, 2).T
     np.testing.assert_array_equal(rounded, np.clip(np.rint(values), -1024, 1024))
@@ -130,7 +130,7 @@ def test_every_operator_in_a_batch(batch, dtype):
     ],
 )
 def test_no_flag_of_the_compiler_changes_a_bit(flags, monkeypatch):
-    monkeypatch.setattr(runtime, "FLAGS", flags)
+    monkeypatch.setattr(sessions, "FLAGS", flags)
     identical(every_operator(1, "uint8"))
 
 
@@ -145,7 +145,7 @@ def test_no_compiler_changes_a_bit(name, contract, level, monkeypatch):
     if "sanitize" in level:
         level += " -fno-sanitize-recover=all"
     monkeypatch.setattr(
-        runtime, "FLAGS", ("-std=gnu11", "-march=native", f"-ffp-contract={contract}", *level.split())
+        sessions, "FLAGS", ("-std=gnu11", "-march=native", f"-ffp-contract={contract}", *level.split())
     )
     identical(every_operator(2, "int8"))
 

@@ -18,13 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsp.hexagon.fastrpc import domain, runtime, uapi
+from dsp.hexagon.fastrpc import domain, uapi
 from dsp.hexagon.fastrpc import listener as listener_module
+from dsp.hexagon.fastrpc import session as sessions
 from dsp.hexagon.fastrpc.domain import Choice
-from dsp.hexagon.fastrpc.kernel import DmaBuffer, LinuxKernel
 from dsp.hexagon.fastrpc.listener import UNSUPPORTED, Files, Listener
 from dsp.hexagon.fastrpc.marshal import Scalars, pack_outputs, unpack_call, words
-from dsp.hexagon.fastrpc.runtime import FastrpcDevice
+from dsp.hexagon.fastrpc.session import FastrpcDevice
+from dsp.hexagon.fastrpc.system import DmaBuffer, LinuxCalls
 from sdk import artifact, reference
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidArtifact, InvalidInput, UsageError
 from sdk.target import Options, get_target
@@ -112,7 +113,7 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     graph, program = network()
     artifact.save(artifact.Artifact(program, graph, "q31"), tmp_path / "net.tow")
     np.save(tmp_path / "x.npy", random_input()["x"])
-    monkeypatch.setattr(runtime, "LinuxKernel", lambda: kernel)
+    monkeypatch.setattr(sessions, "LinuxCalls", lambda: kernel)
     command = ["run", str(tmp_path / "net.tow"), "--input", str(tmp_path / "x.npy"), "--json", "--check"]
     answers = []
     for device in ("fastrpc", "emulated"):
@@ -124,8 +125,8 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     assert main([*command, "-v", "--device", "fastrpc"]) == 0
     assert "the DSP opens the file libtowline_" in capsys.readouterr().err
     assert main([*command, "--device", "fastrpc?domain=modem"]) == 2
-    monkeypatch.setattr(runtime.Path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
-    assert runtime.devices() == [("fastrpc", "/dev/fastrpc-cdsp-secure, not yet run on hardware")]
+    monkeypatch.setattr(sessions.Path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
+    assert sessions.devices() == [("fastrpc", "/dev/fastrpc-cdsp-secure, not yet run on hardware")]
     with pytest.raises(UsageError) as caught:
         get_target("hexagon-v65").open("dsp")
     assert "fastrpc (a Snapdragon's DSP; not yet run on hardware)" in caught.value.hint
@@ -147,7 +148,7 @@ def test_the_shared_object_asks_nothing_of_the_loader():
 
     elf = elffile.ELFFile(io.BytesIO(network()[1].code["network.so"]))
     symbols = [(s.name, s["st_shndx"]) for s in elf.get_section_by_name(".dynsym").iter_symbols() if s.name]
-    assert [name for name, _ in symbols] == [runtime.ENTRY]
+    assert [name for name, _ in symbols] == [sessions.ENTRY]
     assert symbols[0][1] != "SHN_UNDEF"
     assert {r["r_info_type"] for r in elf.get_section_by_name(".rela.dyn").iter_relocations()} == {35}
     assert elf.get_section_by_name(".rela.plt") is None
@@ -365,7 +366,7 @@ def test_requests_and_structures_are_the_header_s(tmp_path):
 
 
 def test_the_linux_seam_tells_the_kernel_s_errors_from_the_dsp_s(tmp_path):
-    kernel = LinuxKernel()
+    kernel = LinuxCalls()
     descriptor = kernel.open("/dev/null")
     try:
         with pytest.raises(OSError) as caught:  # noqa: PT011
@@ -569,7 +570,7 @@ def test_signals_are_not_the_listener_s(kernel):
 
 
 def test_the_runtime_needs_numpy_alone():
-    script = "import sys, dsp.hexagon.target, dsp.hexagon.fastrpc.runtime; print(*sorted(sys.modules))"
+    script = "import sys, dsp.hexagon.target, dsp.hexagon.fastrpc.session; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"onnx", "onnxruntime", "elftools", "cffi", "PIL", "rich"} & set(done.stdout.split())
 

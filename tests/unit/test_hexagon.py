@@ -24,7 +24,7 @@ from dsp.hexagon.packing import (
     gemm_weights,
     three_by_three_weights,
 )
-from dsp.hexagon.plan import Plan
+from dsp.hexagon.plan import HexagonPlan
 from sdk import cache, reference
 from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
@@ -394,7 +394,7 @@ def test_a_damaged_plan_is_an_invalid_artifact(data):
     container, key = data.draw(st.sampled_from(spots))
     container[key] = data.draw(JSON)
     with contextlib.suppress(InvalidArtifact):  # harmless changes, to a name or a cost, may pass
-        Plan.from_json(document, graph)
+        HexagonPlan.from_json(document, graph)
 
 
 def places(value):
@@ -416,7 +416,7 @@ def compiled_plan():
 
 def test_a_plan_survives_its_json():
     graph, document = compiled_plan()
-    assert Plan.from_json(json.loads(json.dumps(document)), graph).to_json() == document
+    assert HexagonPlan.from_json(json.loads(json.dumps(document)), graph).to_json() == document
 
 
 @pytest.mark.parametrize("change", [lambda w: w[:-128], lambda w: w + b"R\0\0\0"], ids=["short", "long"])

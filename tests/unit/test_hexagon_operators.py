@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dsp.hexagon.layout import Pitches
 from dsp.hexagon.lowering import lower
-from dsp.hexagon.moving import moved_axes
+from dsp.hexagon.moves import moved_axes
 from dsp.hexagon.packing import in_bytes
 from tests.graph_builder import GraphBuilder
 

@@ -11,7 +11,7 @@ import pytest
 from dsp.adreno import ir3
 from dsp.adreno.ir3 import child as module
 from dsp.adreno.ir3 import listing
-from dsp.adreno.ir3.child import Kernel, figures
+from dsp.adreno.ir3.child import KernelInstance, figures
 from dsp.adreno.ir3.kernels import compiled
 from dsp.adreno.plan import KernelPlan, StepPlan
 from sdk import toolchain
@@ -56,7 +56,7 @@ def tinymesa(tmp_path, monkeypatch):
 
 
 def kernel(**changes):
-    return Kernel("pointwise", {**POINTWISE, **changes}, (16, 8, 1))
+    return KernelInstance("pointwise", {**POINTWISE, **changes}, (16, 8, 1))
 
 
 def depthwise(pixels, stride, columns=3):
@@ -64,7 +64,7 @@ def depthwise(pixels, stride, columns=3):
     window = zip(names, (3, columns, 1, stride, 1, 1, 1, 1), strict=True)
     constants = POINTWISE | {f"window.{name}": value for name, value in window}
     constants |= {"outside": 1, "zero_point": 7, "from.width": 8 * stride, "pixels": pixels}
-    return Kernel("depthwise", constants, (8, 8, 1))
+    return KernelInstance("depthwise", constants, (8, 8, 1))
 
 
 def test_slots_are_counted_by_the_depth_of_loops():

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dsp.adreno import source
-from dsp.adreno.ir3.child import Kernel, figures
+from dsp.adreno.ir3.child import KernelInstance, figures
 from sdk import toolchain
 from sdk.errors import EnvironmentMissing
 
@@ -121,7 +121,10 @@ def nir():
     """What is tallied in the innermost loop of the NIR of each case."""
     try:
         made = figures(
-            [Kernel(name, {**constants, "fused": 0}, (16, 8, 1)) for name, constants in CASES.values()]
+            [
+                KernelInstance(name, {**constants, "fused": 0}, (16, 8, 1))
+                for name, constants in CASES.values()
+            ]
         )
     except EnvironmentMissing as missing:
         pytest.skip(missing.message)

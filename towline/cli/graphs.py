@@ -141,9 +141,9 @@ def layer(network: Artifact, name: str | None) -> Chart:
 
 def _hexagon(network: Artifact, name: str | None, version: str) -> Chart:
     from dsp.hexagon.disassembly import Program, labels
-    from dsp.hexagon.plan import Plan
+    from dsp.hexagon.plan import HexagonPlan
 
-    plan = Plan.from_json(network.program.plan, network.program.graph)
+    plan = HexagonPlan.from_json(network.program.plan, network.program.graph)
     number = _index([one.name for one in plan.layers], name)
     program = Program(_code(network, "network.elf"), version)
     found = program.kernels(plan.memory)

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dsp.adreno.ir3.child import Figures, Kernel, figures
+from dsp.adreno.ir3.child import Figures, KernelInstance, figures
 from dsp.adreno.ir3.kernels import ALONE, KERNELS, WITH_ADD, WITH_LOOKUP, iterations, macs_of_iteration
 
 if TYPE_CHECKING:  # the child, which imports this package, does without numpy
-    from dsp.adreno.plan import Plan, StepPlan
+    from dsp.adreno.plan import AdrenoPlan, StepPlan
 
 Counters = dict[str, int | float]
 
@@ -39,7 +39,7 @@ class Static:
     total: Counters
 
 
-def static(plan: Plan) -> Static:
+def static(plan: AdrenoPlan) -> Static:
     """The figures of a program.
 
     Raises:
@@ -68,15 +68,15 @@ FUSED = {"Add": WITH_ADD, "Lookup": WITH_LOOKUP}
 """By the operator behind the convolution."""
 
 
-def _kernel(plan: Plan, step: StepPlan) -> Kernel | None:
+def _kernel(plan: AdrenoPlan, step: StepPlan) -> KernelInstance | None:
     kernel = plan.kernels[step.kernel]
     if kernel.function not in KERNELS:
         return None
     fused = FUSED.get(step.op.partition("+")[2], ALONE)
-    return Kernel(kernel.function, {**kernel.constants, "fused": fused}, step.local)
+    return KernelInstance(kernel.function, {**kernel.constants, "fused": fused}, step.local)
 
 
-def _counters(step: StepPlan, kernel: Kernel, made: Figures) -> Counters:
+def _counters(step: StepPlan, kernel: KernelInstance, made: Figures) -> Counters:
     trips, fibres = iterations(kernel.function, kernel.constants), math.prod(step.range)
     inner = made.depths[-1].slots / macs_of_iteration(kernel.function, kernel.constants)
     return {

@@ -28,7 +28,7 @@ PREFIXES = ("IR3_", "FD_", "MESA_", "NIR_")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelInstance:
     """A kernel of ours; kernels that are equal have equal figures.
 
     Attributes:
@@ -95,7 +95,7 @@ class Figures:
         return sum(times * int(getattr(one, name)) for times, one in zip(trips, self.depths, strict=True))
 
 
-def figures(kernels: Sequence[Kernel]) -> list[Figures]:
+def figures(kernels: Sequence[KernelInstance]) -> list[Figures]:
     """The figures of each.
 
     Raises:

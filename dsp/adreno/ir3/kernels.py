@@ -29,7 +29,7 @@ ALONE, WITH_ADD, WITH_LOOKUP = 0, 1, 2
 """`output.fused` of kernels/products.cl."""
 
 Constants = Mapping[str, int]
-Kernel = Callable[[Shader, Constants], None]
+KernelBuilder = Callable[[Shader, Constants], None]
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _finish(
     s.store_texel(Y, x, y, s.vector(*result))
 
 
-KERNELS: Mapping[str, Kernel] = {"pointwise": pointwise, "depthwise": depthwise}
+KERNELS: Mapping[str, KernelBuilder] = {"pointwise": pointwise, "depthwise": depthwise}
 """By the name of the OpenCL C function."""
 
 

@@ -47,7 +47,7 @@ INLINE void resize(SOURCE x, TABLES tables, TARGET y, int sources, const struct 
   store(y, column(s.to, block, w), row(s.to, block, h), s.to.pitch, q);
 }
 
-/* A channel of a pixel, for kernels that are generated (dsp/adreno/gather.py). */
+/* A channel of a pixel, for kernels that are generated (dsp/adreno/moves.py). */
 INLINE int element(SOURCE x, const struct picture p, int channel, int h, int w) {
   return component(texel(x, p, channel >> 2, h, w), channel);
 }

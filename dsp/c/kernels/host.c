@@ -1,5 +1,5 @@
 /* The network as a process on this machine: weights come in on standard input, then commands; answers go to
- * standard output. Framing (host side in dsp/c/runtime.py), each command one byte:
+ * standard output. Framing (host side in dsp/c/session.py), each command one byte:
  *   'R' inputs   run   -> outputs
  *   'T' inputs   trace -> each step's output after it
  *   'F' byte     fill the arena and the margins around it

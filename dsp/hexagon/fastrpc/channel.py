@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from dsp.hexagon.fastrpc.kernel import DmaBuffer, Kernel
 from dsp.hexagon.fastrpc.marshal import Scalars, words
+from dsp.hexagon.fastrpc.system import DmaBuffer, SystemCalls
 from dsp.hexagon.fastrpc.uapi import Invoke, InvokeArg, Request
 from sdk.errors import DeviceFailed
 
@@ -50,12 +50,12 @@ class Channel:
     """A FastRPC node that is open.
 
     Args:
-        kernel: the seam.
+        system: the seam.
         descriptor: the node's.
     """
 
-    def __init__(self, kernel: Kernel, descriptor: int) -> None:
-        self.kernel = kernel
+    def __init__(self, system: SystemCalls, descriptor: int) -> None:
+        self.system = system
         self.descriptor = descriptor
 
     def call(
@@ -107,7 +107,7 @@ class Channel:
         )
         scalars = Scalars(method, ingoing, len(arguments) - ingoing)
         invoke = Invoke(handle, scalars.word, ctypes.addressof(table) if arguments else 0)
-        result = self.kernel.ioctl(self.descriptor, Request.INVOKE, invoke)
+        result = self.system.ioctl(self.descriptor, Request.INVOKE, invoke)
         if result:
             raise DspError(result, what)
         answer = [int.from_bytes(result_words.raw[4 * i : 4 * i + 4], "little") for i in range(answers)]

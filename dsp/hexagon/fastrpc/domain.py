@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from dsp.hexagon.fastrpc.channel import Channel, DspError
-from dsp.hexagon.fastrpc.kernel import DmaBuffer, Kernel
 from dsp.hexagon.fastrpc.listener import Listener
+from dsp.hexagon.fastrpc.system import DmaBuffer, SystemCalls
 from dsp.hexagon.fastrpc.uapi import (
     DOMAINS,
     MODE_UNSIGNED_MODULE,
@@ -101,7 +101,7 @@ class Domain:
     One program may have one at a time (guess: older DSPs know it by the program's process).
 
     Args:
-        kernel: the seam.
+        system: the seam.
         choice: which DSP, and which kind of process.
         files: the objects it may load, by name.
 
@@ -114,12 +114,12 @@ class Domain:
         DeviceFailed: it did not start.
     """
 
-    def __init__(self, kernel: Kernel, choice: Choice, files: Mapping[str, bytes]) -> None:
+    def __init__(self, system: SystemCalls, choice: Choice, files: Mapping[str, bytes]) -> None:
         self._closed = False
         self._listener: Listener | None = None
         self._shell_buffer: DmaBuffer | None = None
-        descriptor, self.name, self._signed = _open_node(kernel, choice)
-        self.channel = Channel(kernel, descriptor)
+        descriptor, self.name, self._signed = _open_node(system, choice)
+        self.channel = Channel(system, descriptor)
         try:
             directories = library_directories(self.name)
             self._create(_shell(self.name, self._signed, directories))
@@ -168,7 +168,7 @@ class Domain:
                 # Its next call must not go to whoever would get the descriptors' numbers.
                 log.warning("the listener still waits; the process on the DSP ends with this program")
                 return
-        self.channel.kernel.close(self.channel.descriptor)
+        self.channel.system.close(self.channel.descriptor)
         if self._shell_buffer is not None:
             self._shell_buffer.close()
 
@@ -189,15 +189,15 @@ class Domain:
             raise DeviceMissing(
                 f"the DSP's shell cannot be read: {error.strerror}", where=str(shell)
             ) from error
-        kernel, descriptor = self.channel.kernel, self.channel.descriptor
+        system, descriptor = self.channel.system, self.channel.descriptor
         attributes = 0 if self._signed else MODE_UNSIGNED_MODULE
         with self._explained("the start of a process", shell):
             # Kept open as long as the node: the driver keeps its map, and until 6.18 takes it for that of any
             # later buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
-            self._shell_buffer = buffer = DmaBuffer(kernel, descriptor, len(content))
+            self._shell_buffer = buffer = DmaBuffer(system, descriptor, len(content))
             buffer.write(content)
             create = InitCreate(buffer.size, buffer.descriptor, attributes, 0, buffer.address)
-            result = kernel.ioctl(descriptor, Request.INIT_CREATE, create)
+            result = system.ioctl(descriptor, Request.INIT_CREATE, create)
             if result:
                 raise DspError(result, "the start of a process")
         log.info("a process on the %s, from %s", self.name, shell)
@@ -257,24 +257,24 @@ class Domain:
         """What the DSP says of itself; None where it, or the kernel, does not."""
         query = Capability(DOMAINS[self.name], attribute, 0xFFFF_FFFF)
         try:
-            if self.channel.kernel.ioctl(self.channel.descriptor, Request.GET_DSP_INFO, query):
+            if self.channel.system.ioctl(self.channel.descriptor, Request.GET_DSP_INFO, query):
                 return None
         except OSError:
             return None
         return int(query.domain if query.capability == 0xFFFF_FFFF else query.capability)
 
 
-def _open_node(kernel: Kernel, choice: Choice) -> tuple[int, str, bool]:
+def _open_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
     """(descriptor, domain, signed) of the first node that is there and ours."""
     problems = []
     for node, domain, signed in choice.nodes():
         try:
-            return kernel.open(node), domain, signed
+            return system.open(node), domain, signed
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENXIO):
                 problems.append((node, error))
     if not problems:
-        return _no_node(kernel, choice)
+        return _no_node(system, choice)
     node, problem = problems[0]
     hints = {
         errno.EACCES: f"as root: chgrp to a group of yours and chmod g+rw {node}; lasting, by a udev rule "
@@ -285,10 +285,10 @@ def _open_node(kernel: Kernel, choice: Choice) -> tuple[int, str, bool]:
     raise DeviceMissing(f"cannot be opened: {problem.strerror}", where=node, hint=hint)
 
 
-def _no_node(kernel: Kernel, choice: Choice) -> tuple[int, str, bool]:
+def _no_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
     for node in VENDOR_NODES:
         try:
-            kernel.close(kernel.open(node))
+            system.close(system.open(node))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENXIO):
                 continue

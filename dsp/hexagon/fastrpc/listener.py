@@ -271,7 +271,7 @@ class Heap:
         return ()
 
     def _ioctl(self, request: Request, argument: ReqMmap | ReqMunmap) -> None:
-        result = self._channel.kernel.ioctl(self._channel.descriptor, request, argument)
+        result = self._channel.system.ioctl(self._channel.descriptor, request, argument)
         if result:
             raise OSError(errno.ENOMEM, f"the DSP answered {result:#x}")
 

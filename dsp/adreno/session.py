@@ -17,7 +17,7 @@ import numpy as np
 
 from dsp.adreno import binaries, ir3, opencl
 from dsp.adreno.opencl import Found, Hung, failing, no_memory, wait
-from dsp.adreno.plan import TEXEL, Plan, StepPlan, StoragePlan, WeightsPlan
+from dsp.adreno.plan import TEXEL, AdrenoPlan, StepPlan, StoragePlan, WeightsPlan
 from sdk.errors import BuildFailed, DeviceFailed, EnvironmentMissing, InvalidArtifact, Unsupported
 from sdk.graph import Array
 from sdk.passes import flip_sign
@@ -69,7 +69,7 @@ class OpenClSession:
     """
 
     def __init__(self, program: Program, found: Found, images: bool | None = None) -> None:
-        self._plan = plan = Plan.of(program)
+        self._plan = plan = AdrenoPlan.of(program)
         self._graph = program.graph
         self._found = found
         self._closed = False
@@ -390,7 +390,7 @@ def _leak(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def _fits_images(plan: Plan, found: Found) -> bool:
+def _fits_images(plan: AdrenoPlan, found: Found) -> bool:
     """Whether the device has images, and such that are large enough; said in the log if not."""
     if not found.images:
         log.warning("%s has no images of RGBA integers: activations lie in buffers", found.name)
@@ -402,7 +402,7 @@ def _fits_images(plan: Plan, found: Found) -> bool:
     return True
 
 
-def _sizes(program: Program, plan: Plan, images: bool, margin: int) -> list[int]:
+def _sizes(program: Program, plan: AdrenoPlan, images: bool, margin: int) -> list[int]:
     """Bytes of each piece of the device's memory."""
     storages = [_size(storage) for storage in plan.storages]
     edges = [program.graph.tensor(name).size for name in (*program.graph.inputs, *program.graph.outputs)]

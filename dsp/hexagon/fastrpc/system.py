@@ -27,7 +27,7 @@ from dsp.hexagon.fastrpc.uapi import (
 DMA_HEAP = "/dev/dma_heap/system"
 
 
-class Kernel(Protocol):
+class SystemCalls(Protocol):
     """What is needed of the operating system."""
 
     def open(self, path: str) -> int:
@@ -43,8 +43,8 @@ class Kernel(Protocol):
         """A DMA buffer's memory, shared. Raises: OSError."""
 
 
-class LinuxKernel:
-    """The kernel that runs us."""
+class LinuxCalls:
+    """The calls of the Linux kernel that runs this process."""
 
     def __init__(self) -> None:
         # Not fcntl.ioctl: that takes any negative result for -1. The driver hands a DSP's error through as it
@@ -79,7 +79,7 @@ class DmaBuffer:
     From the kernel's heap for that, or where programs may not use it, from the FastRPC driver.
 
     Args:
-        kernel: the seam.
+        system: the seam.
         device: the FastRPC node's descriptor.
         size: bytes; whole pages are allocated.
 
@@ -90,15 +90,15 @@ class DmaBuffer:
         OSError: there is no memory, or no right to it.
     """
 
-    def __init__(self, kernel: Kernel, device: int, size: int) -> None:
-        self._kernel = kernel
+    def __init__(self, system: SystemCalls, device: int, size: int) -> None:
+        self._system = system
         self.size = max(size, 1)
         whole = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.descriptor = _allocate(kernel, device, whole)
+        self.descriptor = _allocate(system, device, whole)
         try:
-            self._memory = kernel.map(self.descriptor, whole)
+            self._memory = system.map(self.descriptor, whole)
         except BaseException:
-            kernel.close(self.descriptor)
+            system.close(self.descriptor)
             raise
         self._data: NDArray[np.uint8] | None = np.frombuffer(self._memory, np.uint8, self.size)
         self.address = int(self._data.ctypes.data)
@@ -124,13 +124,13 @@ class DmaBuffer:
     def _sync(self, flags: int) -> None:
         # The driver's own buffers are coherent, and some kernels' do not know the request.
         with contextlib.suppress(OSError):
-            self._kernel.ioctl(self.descriptor, Request.DMA_BUF_SYNC, DmaBufSync(flags))
+            self._system.ioctl(self.descriptor, Request.DMA_BUF_SYNC, DmaBufSync(flags))
 
     def close(self) -> None:
         if self._data is not None:
             self._data = None  # it holds the mapping
             self._memory.close()
-            self._kernel.close(self.descriptor)
+            self._system.close(self.descriptor)
 
     def __enter__(self) -> DmaBuffer:
         return self
@@ -141,19 +141,19 @@ class DmaBuffer:
         self.close()
 
 
-def _allocate(kernel: Kernel, device: int, size: int) -> int:
+def _allocate(system: SystemCalls, device: int, size: int) -> int:
     try:
-        heap = kernel.open(DMA_HEAP)
+        heap = system.open(DMA_HEAP)
     except OSError:
         own = AllocDmaBuf(-1, 0, size)
-        _require_zero(kernel.ioctl(device, Request.ALLOC_DMA_BUFF, own))
+        _require_zero(system.ioctl(device, Request.ALLOC_DMA_BUFF, own))
         return int(own.fd)
     try:
         request = DmaHeapAlloc(size, 0, os.O_RDWR | os.O_CLOEXEC, 0)
-        _require_zero(kernel.ioctl(heap, Request.DMA_HEAP_ALLOC, request))
+        _require_zero(system.ioctl(heap, Request.DMA_HEAP_ALLOC, request))
         return int(request.fd)
     finally:
-        kernel.close(heap)
+        system.close(heap)
 
 
 def _require_zero(result: int) -> None:

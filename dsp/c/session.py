@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsp.c.lowering import KERNELS, traffic
-from dsp.c.plan import Plan
+from dsp.c.plan import CPlan
 from sdk import cache, settings, toolchain
 from sdk.child import Child
 from sdk.errors import BuildFailed, DeviceFailed, OutputFailed
@@ -49,7 +49,7 @@ class HostSession:
     """A program in a process of its own; a context manager."""
 
     def __init__(self, program: Program) -> None:
-        self._plan = Plan.of(program)
+        self._plan = CPlan.of(program)
         self._graph = program.graph
         self._image = _built(self._plan.source + _host(self._plan, self._graph))
         process = toolchain.launch(
@@ -118,7 +118,7 @@ class HostSession:
         )
 
 
-def _host(plan: Plan, graph: Graph) -> bytes:
+def _host(plan: CPlan, graph: Graph) -> bytes:
     """What makes a process of a network: its sizes, and kernels/host.c."""
     sizes = {
         "MARGIN": MARGIN,

@@ -17,8 +17,8 @@ import numpy as np
 
 from dsp.hexagon.fastrpc.channel import DspError
 from dsp.hexagon.fastrpc.domain import Choice, Domain
-from dsp.hexagon.fastrpc.kernel import DmaBuffer, Kernel, LinuxKernel
-from dsp.hexagon.plan import Plan
+from dsp.hexagon.fastrpc.system import DmaBuffer, LinuxCalls, SystemCalls
+from dsp.hexagon.plan import HexagonPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk.errors import DeviceFailed, InvalidArtifact
 from sdk.graph import Array
@@ -38,15 +38,15 @@ class FastrpcDevice:
 
     Args:
         device: "fastrpc", or with options as `Choice` reads them.
-        kernel: the seam to the kernel; the one that runs us by default.
+        system: the seam to the kernel; the one that runs us by default.
 
     Raises:
         UsageError: an option that there is not.
     """
 
-    def __init__(self, device: str, kernel: Kernel | None = None) -> None:
+    def __init__(self, device: str, system: SystemCalls | None = None) -> None:
         self._choice = Choice.parse(device)
-        self._kernel = kernel
+        self._system = system
 
     def load(self, program: Program) -> FastrpcSession:
         """Start a process on the DSP, and load the program into it.
@@ -56,7 +56,7 @@ class FastrpcDevice:
             DeviceMissing: there is no such DSP, no shell for it, or no right to it.
             DeviceFailed: it refused the process or the program.
         """
-        return FastrpcSession(program, self._choice, self._kernel or LinuxKernel())
+        return FastrpcSession(program, self._choice, self._system or LinuxCalls())
 
 
 def devices() -> list[tuple[str, str]]:
@@ -71,8 +71,8 @@ def devices() -> list[tuple[str, str]]:
 class FastrpcSession:
     """A program in a process on the DSP; a context manager."""
 
-    def __init__(self, program: Program, choice: Choice, kernel: Kernel) -> None:
-        self._plan = Plan.from_json(program.plan, program.graph)
+    def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
+        self._plan = HexagonPlan.from_json(program.plan, program.graph)
         self._graph = program.graph
         code = program.code.get("network.so")
         if code is None or len(program.weights) != self._plan.memory["weights"]:
@@ -81,7 +81,7 @@ class FastrpcSession:
             )
         name = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so"
         with contextlib.ExitStack() as stack:
-            self._domain = stack.enter_context(Domain(kernel, choice, {name: code}))
+            self._domain = stack.enter_context(Domain(system, choice, {name: code}))
             self._handle = self._domain.open(name, ENTRY)
             stack.callback(self._release)
             if program.weights:
@@ -163,7 +163,7 @@ class FastrpcSession:
 
     def _buffer(self, size: int) -> DmaBuffer:
         with self._failing():
-            return DmaBuffer(self._domain.channel.kernel, self._domain.channel.descriptor, size)
+            return DmaBuffer(self._domain.channel.system, self._domain.channel.descriptor, size)
 
     def _size(self, names: tuple[str, ...]) -> int:
         return sum(self._graph.tensor(name).size for name in names)

@@ -12,9 +12,10 @@ import time
 import numpy as np
 import pytest
 
-from dsp.adreno import opencl, runtime
-from dsp.adreno.plan import TEXEL, Plan
-from dsp.adreno.runtime import OpenClSession, fitting
+from dsp.adreno import opencl
+from dsp.adreno import session as sessions
+from dsp.adreno.plan import TEXEL, AdrenoPlan
+from dsp.adreno.session import OpenClSession, fitting
 from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.target import Options, get_target, zero_point_inputs
@@ -23,7 +24,7 @@ from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
 
 FOUND = require_opencl()
-DEVICE = runtime.OpenClDevice(FOUND)
+DEVICE = sessions.OpenClDevice(FOUND)
 
 
 def network():
@@ -52,7 +53,7 @@ def images(request):
 
 
 def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
-    plan = Plan.of(PROGRAM)
+    plan = AdrenoPlan.of(PROGRAM)
     with OpenClSession(PROGRAM, FOUND, images) as session:
         for poison in (0x00, 0xA5):
             session.poison(poison)
@@ -77,17 +78,17 @@ def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
 @pytest.mark.slow
 def test_a_device_without_images_computes_in_buffers_and_says_so(caplog):
     poor = dataclasses.replace(FOUND, images=False, image_limits=(0, 0))
-    with runtime.OpenClDevice(poor).load(PROGRAM) as session:
+    with sessions.OpenClDevice(poor).load(PROGRAM) as session:
         assert_right(session.run(INPUTS))
     assert "no images of RGBA integers: activations lie in buffers" in caplog.text
 
 
 def test_images_that_are_too_small_are_not_used(caplog):
-    plan = Plan.of(PROGRAM)
+    plan = AdrenoPlan.of(PROGRAM)
     width, height = plan.largest_image
     for limits, small in (((width, height), False), ((width - 1, height), True), ((width, height - 1), True)):
         caplog.clear()
-        assert runtime._fits_images(plan, dataclasses.replace(FOUND, image_limits=limits)) != small
+        assert sessions._fits_images(plan, dataclasses.replace(FOUND, image_limits=limits)) != small
         assert ("activations lie in buffers" in caplog.text) == small
 
 
@@ -110,7 +111,7 @@ def test_other_work_groups_compute_the_same(group):
 def test_a_cpu_s_profile_claims_no_time():
     with DEVICE.load(PROGRAM) as session:
         profile = session.profile()
-    plan = Plan.of(PROGRAM)
+    plan = AdrenoPlan.of(PROGRAM)
     assert [layer.name for layer in profile.layers] == [step.name for step in plan.steps]
     assert profile.total["launches"] == len(plan.steps)
     assert profile.total["work_items"] == sum(layer.counters["work_items"] for layer in profile.layers)
@@ -129,12 +130,12 @@ def test_a_gpu_s_profile_has_its_events_times():
     assert profile.total["device_us"] == pytest.approx(sum(times))
 
 
-@pytest.mark.parametrize("problem", [runtime.EnvironmentMissing, runtime.BuildFailed])
+@pytest.mark.parametrize("problem", [sessions.EnvironmentMissing, sessions.BuildFailed])
 def test_profiling_where_tinymesa_fails_has_no_static_figures(monkeypatch, problem):
     def missing(plan):
         raise problem("no tinymesa")
 
-    monkeypatch.setattr(runtime.ir3, "static", missing)
+    monkeypatch.setattr(sessions.ir3, "static", missing)
     with DEVICE.load(PROGRAM) as session:
         profile = session.profile()
     assert set(profile.total) == {"launches", "work_items"}
@@ -185,7 +186,7 @@ def test_damaged_source_is_a_build_failure():
 
 
 def test_a_damaged_plan_is_refused_before_anything_is_opened(monkeypatch):
-    monkeypatch.setattr(runtime.opencl, "_pyopencl", None)
+    monkeypatch.setattr(sessions.opencl, "_pyopencl", None)
     with pytest.raises(InvalidArtifact):
         DEVICE.load(dataclasses.replace(PROGRAM, weights=PROGRAM.weights[:-1]))
 
@@ -215,13 +216,13 @@ KHR, QCOM = "-cl-std=CL3.0 -D DOT_PRODUCT_KHR", "-cl-std=CL2.0 -D DOT_PRODUCT_QC
 def test_dot_products_that_do_not_build_are_done_without(monkeypatch, caplog, reported, expected):
     tried = []
 
-    def build(found, context, source, options, names, real=runtime.binaries.build):
+    def build(found, context, source, options, names, real=sessions.binaries.build):
         tried.append(" ".join(options))
         if options[-1].startswith("DOT_PRODUCT"):
             raise BuildFailed("no such function")
         return real(found, context, source, options, names)
 
-    monkeypatch.setattr(runtime.binaries, "build", build)
+    monkeypatch.setattr(sessions.binaries, "build", build)
     with OpenClSession(PROGRAM, dataclasses.replace(FOUND, extensions=frozenset(reported))) as session:
         assert_right(session.run(INPUTS))
     assert tried == [*expected, "-cl-std=CL1.2"]
@@ -242,9 +243,9 @@ def test_what_does_not_fit_is_refused_with_the_sizes(limit):
 
 LARGE = """
 import copy, dataclasses
-from dsp.adreno.runtime import OpenClSession
+from dsp.adreno.session import OpenClSession
 from sdk.errors import Unsupported
-from tests.unit.test_adreno_runtime import FOUND, PROGRAM
+from tests.unit.test_adreno_session import FOUND, PROGRAM
 plan = copy.deepcopy(PROGRAM.plan)
 plan["storages"][-1] |= {"width": 16384, "height": 8192}
 last = plan["storages"][-1]
@@ -304,9 +305,10 @@ def test_a_failed_launch_closes_the_session(monkeypatch):
 
 HANG = """
 import sys, time
-from dsp.adreno import opencl, runtime
+from dsp.adreno import opencl
+from dsp.adreno import session as sessions
 from sdk.errors import DeviceFailed
-from tests.unit.test_adreno_runtime import DEVICE, INPUTS, PROGRAM, assert_right
+from tests.unit.test_adreno_session import DEVICE, INPUTS, PROGRAM, assert_right
 opencl.EMULATED_DEADLINE = 0.3
 session = DEVICE.load(PROGRAM)
 cl = opencl._pyopencl()
@@ -356,12 +358,12 @@ def test_ctrl_c_closes_the_session_and_leaves_nothing(monkeypatch):
                 raise KeyboardInterrupt
             return opencl.wait(*args)
 
-        monkeypatch.setattr(runtime, "wait", interrupted)
-        monkeypatch.setattr(runtime, "_leak", leaked.append)
+        monkeypatch.setattr(sessions, "wait", interrupted)
+        monkeypatch.setattr(sessions, "_leak", leaked.append)
         with pytest.raises(KeyboardInterrupt):
             session.run(INPUTS)
         assert len(waits) == 2
-        assert waits[1][2] == runtime.GRACE
+        assert waits[1][2] == sessions.GRACE
         assert not session._memory
         assert not leaked
         with pytest.raises(DeviceFailed, match="closed"):
@@ -375,8 +377,8 @@ def test_ctrl_c_twice_does_not_wait_for_the_device(monkeypatch):
         def interrupted(*args):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(runtime, "wait", interrupted)
-        monkeypatch.setattr(runtime, "_leak", leaked.append)
+        monkeypatch.setattr(sessions, "wait", interrupted)
+        monkeypatch.setattr(sessions, "_leak", leaked.append)
         with pytest.raises(KeyboardInterrupt):
             session.run(INPUTS)
         assert len(leaked) == 1

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
 
-from dsp.hexagon.plan import LayerPlan, Plan
+from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk import files, toolchain
 from sdk.child import Child
@@ -46,7 +46,7 @@ class EmulatedSession:
     """A program in its own qemu-hexagon process; a context manager."""
 
     def __init__(self, program: Program, qemu_flags: Sequence[str]) -> None:
-        self._plan = Plan.from_json(program.plan, program.graph)
+        self._plan = HexagonPlan.from_json(program.plan, program.graph)
         self._graph = program.graph
         elf = program.code.get("network.elf")
         if elf is None or len(program.weights) != self._plan.memory["weights"]:
