@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdk import toolchain
+from sdk import settings, toolchain
 from sdk.extras import require
 from sdk.files import scratch_directory
 
@@ -28,7 +28,8 @@ def open_gpu(device: str | Board | None = None, *, firmware: str | Path | None =
         device: a device string ("emulated", "emulated?gpu=gfx1201", "usb", "usb:SERIAL"), or an emulated
             board; None for the environment's TOWLINE_DEVICE, and without it "emulated". An emulated bridge
             named without a card gets a gfx1100 with 512 MiB.
-        firmware: directory of the card's firmware files; None for the system's, or the emulator's own.
+        firmware: directory of the card's firmware files; None for TOWLINE_FIRMWARE's, the system's, or an
+            emulated card's own.
 
     Raises:
         UsageError: there is no such device string, or the board has no card.
@@ -37,9 +38,10 @@ def open_gpu(device: str | Board | None = None, *, firmware: str | Path | None =
     from usbgpu import bridge, emulation, transport
     from usbgpu.amd import gpu
 
-    directory = None if firmware is None else Path(firmware)
     if device is None or isinstance(device, str):
-        return gpu.open(emulation.with_card(device), directory, log.info)
+        named = firmware or settings.FIRMWARE.value()
+        return gpu.open(emulation.with_card(device), None if named is None else Path(named), log.info)
+    directory = None if firmware is None else Path(firmware)
     plugged = transport.attach(device.backend())
     try:
         return gpu.attach(bridge.attach(plugged), directory, log.info)

@@ -1,9 +1,13 @@
 """Who may import whom, and what the core may need: numpy and pyusb, and nothing else."""
 
+import ast
+import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -67,6 +71,127 @@ def test_import_contracts():
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
+
+
+FLOORS = (("towline",), ("emulator",), ("usbgpu", "dsp"), ("firmware",), ("sdk",))
+"""From the roof to the ground: a package sees those below it."""
+LEAVES = {
+    "towline": "towline._version",
+    "emulator": "emulator.faults",
+    "usbgpu": "usbgpu.seam",
+    "dsp": "dsp.c.plan",
+    "firmware": "firmware.build",
+}
+"""A module of each package that may be seen from above."""
+INSIDE = [
+    ("emulator", "usbgpu.seam"),
+    ("emulator.amdgpu", "usbgpu.amd.pm4"),
+    ("firmware.asm2464pd", "sdk.graph"),
+    ("usbgpu.amd.facts", "sdk.graph"),
+    ("usbgpu.amd.facts", "firmware.build"),
+    ("usbgpu.amd.facts", "usbgpu.transport.clock"),
+    ("dsp.c", "dsp.hexagon.plan"),
+    ("dsp.hexagon", "dsp.adreno.plan"),
+    ("dsp.c", "sdk.reference"),
+    ("usbgpu.target", "sdk.reference"),
+    ("usbgpu.amd", "usbgpu.target.plan"),
+    ("usbgpu.flash", "usbgpu.conform.report"),
+    ("usbgpu.bridge", "usbgpu.pcie"),
+    ("usbgpu.bridge", "usbgpu.amd.memory"),
+    ("usbgpu.transport", "usbgpu.bridge.seam"),
+    ("emulator.core", "emulator.pcie.function"),
+    ("emulator.pcie", "emulator.usb.wire"),
+    ("emulator.usb", "emulator.asm2464pd.chip"),
+    ("emulator.amdgpu", "emulator.asm2464pd.chip"),
+    ("emulator.asm2464pd", "emulator.mcs51.core"),
+    ("emulator.mcs51", "emulator.machine"),
+    ("emulator.asm2464pd", "emulator.board"),
+]
+"""A package, and a module that it must not import though the floors would let it."""
+
+
+def forbidden_directions():
+    """(importing package, imported module) of every rule: upwards, between siblings, and inside packages."""
+    for height, floor in enumerate(FLOORS):
+        for package in floor:
+            above = [name for higher in FLOORS[:height] for name in higher]
+            for other in (*above, *(sibling for sibling in floor if sibling != package)):
+                yield package, LEAVES[other]
+    yield from INSIDE
+
+
+@pytest.mark.slow
+def test_every_forbidden_direction_is_noticed(tmp_path):
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    assert {name for floor in FLOORS for name in floor} == set(config["root_packages"])
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in config["root_packages"]:
+        for path in (ROOT / package).rglob("*.py"):
+            copy = tmp_path / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+    planted = []
+    for number, (package, imported) in enumerate(forbidden_directions()):
+        place = tmp_path / package.replace(".", "/")
+        assert (place / "__init__.py").exists(), package
+        (place / f"planted_{number}.py").write_text(f"import {imported}\n")
+        planted.append(f"{package}.planted_{number} -> {imported} (l.1)")
+    script = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "COLUMNS": "300"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 1, done.stderr
+    assert [line for line in planted if line not in done.stdout] == []
+    broken = {
+        contract["name"] for contract in config["contracts"] if f"{contract['name']} BROKEN" in done.stdout
+    }
+    assert broken == {contract["name"] for contract in config["contracts"]}
+
+
+FREE_OF_CYCLES = ("towline", "dsp", "firmware", "sdk")
+
+
+def imports_of(tree, modules):
+    """Modules among `modules` that a file imports anywhere: in functions and for types alone included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names = (f"{node.module}.{alias.name}", str(node.module))
+                yield from [name for name in names if name in modules][:1]
+
+
+def cycles(graph):
+    """Modules from which a way leads back to themselves."""
+
+    def reached(start):
+        seen, waiting = set(), [start]
+        while waiting:
+            fresh = graph[waiting.pop()] - seen
+            seen |= fresh
+            waiting += fresh
+        return seen
+
+    return sorted(module for module in graph if module in reached(module))
+
+
+@pytest.mark.parametrize("package", FREE_OF_CYCLES)
+def test_no_files_import_each_other(package):
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / package).rglob("*.py")
+    }
+    graph = {
+        module: set(imports_of(ast.parse(path.read_text(encoding="utf-8")), paths)) - {module}
+        for module, path in paths.items()
+    }
+    assert sum(map(len, graph.values())) >= len(graph) // 2
+    assert cycles(graph) == []
+
+
+def test_cycles_are_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
 
 
 def test_core_imports_with_numpy_alone():
