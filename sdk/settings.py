@@ -18,54 +18,56 @@ class Setting:
         name: of the variable.
         meaning: what it sets, in words.
         default: what counts without it, in words.
-        reader: the module that reads it.
+        readers: the modules that read it.
     """
 
     name: str
     meaning: str
     default: str
-    reader: str
+    readers: tuple[str, ...]
 
     def value(self) -> str | None:
         """What the environment says now; None where it says nothing, or the empty string."""
         return os.environ.get(self.name) or None
 
 
-DEVICE = Setting("TOWLINE_DEVICE", "the device used without --device", "emulated", "sdk.session")
+DEVICE = Setting(
+    "TOWLINE_DEVICE", "the device used without --device", "emulated", ("sdk.session", "usbgpu.transport")
+)
 FIRMWARE = Setting(
     "TOWLINE_FIRMWARE",
     "directory of an AMD card's firmware files, without --firmware",
     "/lib/firmware/amdgpu",
-    "usbgpu.target",
+    ("usbgpu.target", "towline.gpu", "towline.cli"),
 )
 CACHE = Setting(
     "TOWLINE_CACHE",
     "directory for compiled kernels and what else is built once",
     "~/.cache/towline",
-    "sdk.cache",
+    ("sdk.cache",),
 )
 STATE = Setting(
     "TOWLINE_STATE",
     "directory for the backups and journals of flashing",
     "~/.local/state/towline",
-    "usbgpu.flash",
+    ("usbgpu.flash",),
 )
 COVERAGE = Setting(
     "TOWLINE_COVERAGE",
     "file that gets the firmware coverage of all emulated boards",
     "none",
-    "emulator.coverage",
+    ("emulator.coverage", "emulator.board"),
 )
 
-CLANG = Setting("TOWLINE_CLANG", "clang, version 19 or newer", "found on PATH", "sdk.toolchain")
-LLD = Setting("TOWLINE_LLD", "ld.lld, version 19 or newer", "found on PATH", "sdk.toolchain")
-CC = Setting("TOWLINE_CC", "C compiler of the target c", "clang, gcc or cc on PATH", "sdk.toolchain")
-QEMU_HEXAGON = Setting("TOWLINE_QEMU_HEXAGON", "qemu-hexagon", "found on PATH", "sdk.toolchain")
-SDCC = Setting("TOWLINE_SDCC", "sdcc", "found on PATH", "sdk.toolchain")
-MAKE = Setting("TOWLINE_MAKE", "GNU make", "make or gmake on PATH", "sdk.toolchain")
-SDAS8051 = Setting("TOWLINE_SDAS8051", "sdas8051, sdcc's assembler", "found on PATH", "sdk.toolchain")
-S51 = Setting("TOWLINE_S51", "s51, the 8051 simulator of uCsim", "found on PATH", "sdk.toolchain")
-DOT = Setting("TOWLINE_DOT", "dot of Graphviz", "found on PATH", "sdk.toolchain")
+CLANG = Setting("TOWLINE_CLANG", "clang, version 19 or newer", "found on PATH", ("sdk.toolchain",))
+LLD = Setting("TOWLINE_LLD", "ld.lld, version 19 or newer", "found on PATH", ("sdk.toolchain",))
+CC = Setting("TOWLINE_CC", "C compiler of the target c", "clang, gcc or cc on PATH", ("sdk.toolchain",))
+QEMU_HEXAGON = Setting("TOWLINE_QEMU_HEXAGON", "qemu-hexagon", "found on PATH", ("sdk.toolchain",))
+SDCC = Setting("TOWLINE_SDCC", "sdcc", "found on PATH", ("sdk.toolchain",))
+MAKE = Setting("TOWLINE_MAKE", "GNU make", "make or gmake on PATH", ("sdk.toolchain",))
+SDAS8051 = Setting("TOWLINE_SDAS8051", "sdas8051, sdcc's assembler", "found on PATH", ("sdk.toolchain",))
+S51 = Setting("TOWLINE_S51", "s51, the 8051 simulator of uCsim", "found on PATH", ("sdk.toolchain",))
+DOT = Setting("TOWLINE_DOT", "dot of Graphviz", "found on PATH", ("sdk.toolchain",))
 
 SETTINGS = (
     *(DEVICE, FIRMWARE, CACHE, STATE, COVERAGE),
