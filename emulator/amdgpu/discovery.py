@@ -55,19 +55,22 @@ _OWN: Mapping[int, Mapping[str, int]] = {
 def binary(chip: Chip) -> bytes:
     """The discovery binary of a card, with its checksums."""
     version = facts.IP_VERSIONS[chip.generation]
-    start = facts.size_of(facts.BINARY_HEADER) + len(facts.TABLES) * facts.size_of(facts.TABLE_INFO)
+    start = facts.BINARY_HEADER.size + len(facts.TABLES) * facts.TABLE_INFO.size
     tables = {"IP_DISCOVERY": _ip_table(chip, version, start)}
     tables |= {"GC": _gc_table(chip), "HARVEST_INFO": _harvest_table()}
-    entries, body, place = [], b"", start
+    listed, body, place = b"", b"", start
     for name in facts.TABLES:
         table = tables.get(name, b"")
-        entries.append((place, checksum(table), len(table), 0) if table else (0, 0, 0, 0))
+        listed += facts.TABLE_INFO.pack(
+            offset=place if table else 0, checksum=checksum(table), size=len(table)
+        )
         padded = table + bytes(-len(table) % 4)
         body += padded
         place += len(padded)
-    listed = b"".join(struct.pack(facts.format_of(facts.TABLE_INFO), *entry) for entry in entries)
-    rest = struct.pack("<H", place) + listed + body
-    return struct.pack("<IHHH", facts.BINARY_SIGNATURE, 1, 0, checksum(rest)) + rest
+    header = {"signature": facts.BINARY_SIGNATURE, "version_major": 1, "size": place}
+    made = facts.BINARY_HEADER.pack(**header) + listed + body
+    checked = checksum(made[facts.BINARY_HEADER.offset("size") :])
+    return facts.BINARY_HEADER.pack(**header, checksum=checked) + listed + body
 
 
 def checksum(data: bytes) -> int:
@@ -79,20 +82,24 @@ def _ip_table(chip: Chip, version: int, start: int) -> bytes:
     """The IP discovery table, for its place `start` in the binary."""
     wide = version >= 4
     blocks = [
-        struct.pack(facts.format_of(facts.IP), identity, 0, len(bases), *chip.versions[name], 0)
+        facts.IP.pack(
+            hw_id=identity,
+            num_base_address=len(bases),
+            **dict(zip(("major", "minor", "revision"), chip.versions[name], strict=True)),
+        )
         + struct.pack(f"<{len(bases)}{'Q' if wide else 'I'}", *bases)
         for name, identity in HARDWARE_IDS.items()
         for bases in (BASES[REGISTERS_OF.get(name, name)],)
     ]
-    die = struct.pack(facts.format_of(facts.DIE_HEADER), 0, len(blocks)) + b"".join(blocks)
+    die = facts.DIE_HEADER.pack(num_ips=len(blocks)) + b"".join(blocks)
     flags = facts.BASE_ADDRESS_64_BIT if wide else 0
-    infos = facts.MAX_DIES * facts.size_of(facts.DIE_INFO)
-    header_size = facts.size_of(facts.IP_HEADER) + infos + facts.size_of(facts.IP_FLAGS)
-    header = struct.pack(
-        facts.format_of(facts.IP_HEADER), facts.IP_SIGNATURE, version, header_size + len(die), 0, 1
+    infos = facts.MAX_DIES * facts.DIE_INFO.size
+    header_size = facts.IP_HEADER.size + infos + facts.IP_FLAGS.size
+    header = facts.IP_HEADER.pack(
+        signature=facts.IP_SIGNATURE, version=version, size=header_size + len(die), num_dies=1
     )
-    dies = struct.pack(facts.format_of(facts.DIE_INFO), 0, start + header_size).ljust(infos, b"\0")
-    return header + dies + struct.pack(facts.format_of(facts.IP_FLAGS), flags, 0) + die
+    dies = facts.DIE_INFO.pack(die_offset=start + header_size).ljust(infos, b"\0")
+    return header + dies + facts.IP_FLAGS.pack(flags=flags) + die
 
 
 def _gc_table(chip: Chip) -> bytes:
@@ -108,13 +115,18 @@ def _gc_table(chip: Chip) -> bytes:
         "gc_num_tcps": chip.compute_units,
     }
     values["gc_gl2c_per_gpu"] = values["gc_num_sdp_interface"] = values["gc_num_gl2c"]
-    names = facts.GC_FIELDS[: facts.GC_FIELD_COUNTS[version]]
-    body = struct.pack(f"<{len(names)}I", *(values.get(name, 0) for name in names))
-    size = facts.size_of(facts.GC_HEADER) + len(body)
-    return struct.pack(facts.format_of(facts.GC_HEADER), facts.GC_TABLE_ID, *version, size) + body
+    info = facts.GC_INFOS[version]
+    major, minor = version
+    header = facts.GC_HEADER.pack(
+        table_id=facts.GC_TABLE_ID,
+        version_major=major,
+        version_minor=minor,
+        size=facts.GC_HEADER.size + info.size,
+    )
+    return header + info.pack(**{name: values[name] for name in info.offsets if name in values})
 
 
 def _harvest_table() -> bytes:
     """Nothing is harvested: the other tables count only the units that a product has."""
-    header = struct.pack(facts.format_of(facts.HARVEST_HEADER), facts.HARVEST_SIGNATURE, 0)
-    return header + bytes(facts.HARVEST_ENTRIES * facts.size_of(facts.HARVEST_INFO))
+    header = facts.HARVEST_HEADER.pack(signature=facts.HARVEST_SIGNATURE)
+    return header + bytes(facts.HARVEST_ENTRIES * facts.HARVEST_INFO.size)

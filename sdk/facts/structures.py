@@ -239,7 +239,9 @@ class Struct:
         return member.decode(data[start:end])
 
 
-def c_struct(name: str, members: str, evidence: Evidence, source: str, doc: str = "") -> Struct:
+def c_struct(
+    name: str, members: str, evidence: Evidence, source: str, doc: str = "", *, packed: bool = False
+) -> Struct:
     """A structure as C lays it out: little-endian members, each at a multiple of its integers' size.
 
     What the compiler leaves free is raw members, `gap_` and their offset.
@@ -251,6 +253,7 @@ def c_struct(name: str, members: str, evidence: Evidence, source: str, doc: str 
         evidence: how well it is known.
         source: where the fact comes from.
         doc: what it is.
+        packed: one member right behind the other, as by the compilers' attribute.
 
     Raises:
         FactError: a member cannot be read, or has a name twice.
@@ -260,7 +263,7 @@ def c_struct(name: str, members: str, evidence: Evidence, source: str, doc: str 
 
     def align(to: int) -> None:
         nonlocal end
-        if gap := -end % to:
+        if gap := 0 if packed else -end % to:
             made.append(Member(f"gap_{end:x}", gap, raw=True))
             end += gap
 

@@ -30,6 +30,8 @@ def test_members_are_where_c_puts_them() -> None:
     structure = c_struct("s", "u8 a, u16 b[3], u8 c, u64 d, u32 e", Evidence.HARDWARE, "the test")
     assert [structure.offset(name) for name in "abcde"] == [0, 2, 8, 16, 24]
     assert structure.size == 32
+    packed = c_struct("s", "u8 a, u32 b, u8 c", Evidence.HARDWARE, "the test", packed=True)
+    assert ([packed.offset(name) for name in "abc"], packed.size) == ([0, 1, 5], 6)
     data = structure.pack(a=1, b=[2, 3], d=4)
     assert (structure.get(data, "b", 1), structure.get(data, "b", 2), structure.get(data, "d")) == (3, 0, 4)
     assert structure.unpack(data) == {"a": 1, "c": 0, "d": 4, "e": 0}

@@ -38,7 +38,7 @@ def sealed(binary: bytes) -> bytes:
     """The same with checksums that are right."""
     data = bytearray(binary)
     for number in range(len(facts.TABLES)):
-        at = facts.size_of(facts.BINARY_HEADER) + number * facts.size_of(facts.TABLE_INFO)
+        at = facts.BINARY_HEADER.size + number * facts.TABLE_INFO.size
         offset, _, size, _ = struct.unpack_from("<4H", data, at)
         struct.pack_into("<H", data, at + 2, sum(data[offset : offset + size]) & 0xFFFF)
     struct.pack_into("<H", data, 8, sum(data[10:]) & 0xFFFF)

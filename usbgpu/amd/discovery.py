@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import DWORD
 from sdk.errors import DeviceFailed, InternalError, Unsupported
+from sdk.facts.structures import Malformed, Struct
 from usbgpu.amd import layout
 from usbgpu.amd.batch import REGISTER_WINDOW, RESULT_ROOM
 from usbgpu.amd.card import DOORBELL_BAR, REGISTER_BAR, VRAM_BAR, Card
@@ -232,7 +233,7 @@ def _chip(bridge: Bridge, versions: Mapping[str, tuple[int, int, int]]) -> Chip:
     return chip
 
 
-_SIZED: Mapping[str, facts.Layout] = {"IP_DISCOVERY": facts.IP_HEADER, "GC": facts.GC_HEADER}
+_SIZED: Mapping[str, Struct] = {"IP_DISCOVERY": facts.IP_HEADER, "GC": facts.GC_HEADER}
 """Headers of the tables that have a size."""
 
 
@@ -244,11 +245,11 @@ def _tables(binary: bytes) -> Mapping[str, bytes]:
     size = header["size"]
     if size > len(binary):
         raise _Damaged(f"it is {size} bytes long")
-    checked = facts.size_of(facts.BINARY_HEADER[:4])  # what follows the checksum's field
+    checked = facts.BINARY_HEADER.offset("size")  # what follows the checksum's field
     _check("the whole", binary[checked:size], header["checksum"])
     found = {}
     for number, name in enumerate(facts.TABLES):
-        place = facts.size_of(facts.BINARY_HEADER) + number * facts.size_of(facts.TABLE_INFO)
+        place = facts.BINARY_HEADER.size + number * facts.TABLE_INFO.size
         info = _unpack(facts.TABLE_INFO, binary, place)
         if not info["offset"]:
             continue
@@ -271,18 +272,18 @@ def _ips(binary: bytes, tables: Mapping[str, bytes]) -> Mapping[int, _Ip]:
     header = _unpack(facts.IP_HEADER, table, 0)
     if header["signature"] != facts.IP_SIGNATURE:
         raise _Damaged(f"the list of IP blocks begins with {header['signature']:#010x}")
-    infos = facts.size_of(facts.IP_HEADER)
-    flags = _unpack(facts.IP_FLAGS, table, infos + facts.MAX_DIES * facts.size_of(facts.DIE_INFO))["flags"]
+    infos = facts.IP_HEADER.size
+    flags = _unpack(facts.IP_FLAGS, table, infos + facts.MAX_DIES * facts.DIE_INFO.size)["flags"]
     wide = header["version"] >= 4 and bool(flags & facts.BASE_ADDRESS_64_BIT)
     found: dict[int, _Ip] = {}
     for number in range(min(header["num_dies"], facts.MAX_DIES)):
-        info = _unpack(facts.DIE_INFO, table, infos + number * facts.size_of(facts.DIE_INFO))
+        info = _unpack(facts.DIE_INFO, table, infos + number * facts.DIE_INFO.size)
         place = info["die_offset"]
         die = _unpack(facts.DIE_HEADER, binary, place)
-        place += facts.size_of(facts.DIE_HEADER)
+        place += facts.DIE_HEADER.size
         for _ in range(die["num_ips"]):
             ip = _unpack(facts.IP, binary, place)
-            place += facts.size_of(facts.IP)
+            place += facts.IP.size
             form = f"<{ip['num_base_address']}{'Q' if wide else 'I'}"
             try:
                 bases = struct.unpack_from(form, binary, place)
@@ -305,7 +306,7 @@ def _harvested(tables: Mapping[str, bytes]) -> frozenset[int]:
         raise _Damaged(f"the list of what is harvested begins with {signature:#010x}")
     found = set()
     for number in range(facts.HARVEST_ENTRIES):
-        place = facts.size_of(facts.HARVEST_HEADER) + number * facts.size_of(facts.HARVEST_INFO)
+        place = facts.HARVEST_HEADER.size + number * facts.HARVEST_INFO.size
         entry = _unpack(facts.HARVEST_INFO, table, place)
         if not entry["hw_id"]:
             break
@@ -322,18 +323,16 @@ def _compute_units(tables: Mapping[str, bytes]) -> int:
     header = _unpack(facts.GC_HEADER, table, 0)
     if header["table_id"] != facts.GC_TABLE_ID:
         raise _Damaged(f"the GC table begins with {header['table_id']:#x}")
-    count = facts.GC_FIELD_COUNTS.get((header["version_major"], header["version_minor"]))
-    if count is None:
+    info = facts.GC_INFOS.get((header["version_major"], header["version_minor"]))
+    if info is None:
         return 0
-    layout_ = tuple((name, "I") for name in facts.GC_FIELDS[:count])
-    gc = _unpack(layout_, table, facts.size_of(facts.GC_HEADER))
+    gc = _unpack(info, table, facts.GC_HEADER.size)
     processors = gc["gc_num_wgp0_per_sa"] + gc["gc_num_wgp1_per_sa"]
     return 2 * gc["gc_num_se"] * gc["gc_num_sa_per_se"] * processors
 
 
-def _unpack(form: facts.Layout, data: bytes, place: int) -> dict[str, int]:
+def _unpack(layout_: Struct, data: bytes, place: int) -> dict[str, int]:
     try:
-        values = struct.unpack_from(facts.format_of(form), data, place)
-    except struct.error:
-        raise _Damaged(f"it ends before {form[0][0]}") from None
-    return dict(zip((name for name, _ in form), values, strict=True))
+        return layout_.unpack_from(data, place)
+    except Malformed:
+        raise _Damaged(f"it ends within {layout_.name}") from None

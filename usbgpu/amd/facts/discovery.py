@@ -7,65 +7,50 @@ the ranges of the checksums. All is little-endian and packed. Checksums are sums
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import calcsize
+from functools import partial
 
-from sdk.facts.registers import FactError
+from sdk.facts.registers import Evidence, FactError
+from sdk.facts.structures import Struct, c_struct
 
 OFFSET_FROM_END = 64 << 10
 """Bytes between the binary's start and the end of VRAM."""
 BINARY_SIZE_LIMIT = 10 << 10
 """Bytes of VRAM that drivers read for it."""
 
-Layout = tuple[tuple[str, str], ...]
-"""Fields in order: name, and code of `struct`."""
+_struct = partial(c_struct, evidence=Evidence.HARDWARE, source="Linux 6.12, discovery.h", packed=True)
 
 BINARY_SIGNATURE = 0x2821_1407
-BINARY_HEADER: Layout = (
-    ("signature", "I"),
-    ("version_major", "H"),
-    ("version_minor", "H"),
-    ("checksum", "H"),
-    ("size", "H"),
+BINARY_HEADER = _struct(
+    "binary_header", "u32 signature, u16 version_major, u16 version_minor, u16 checksum, u16 size"
 )
 """Followed by the table list. The checksum is of all that follows its field."""
 TABLES = ("IP_DISCOVERY", "GC", "HARVEST_INFO", "VCN_INFO", "MALL_INFO", "NPS_INFO")
 """The table list, in order; a table that there is not has offset 0."""
-TABLE_INFO: Layout = (("offset", "H"), ("checksum", "H"), ("size", "H"), ("padding", "H"))
+TABLE_INFO = _struct("table_info", "u16 offset, u16 checksum, u16 size, u16 padding")
 """An entry of the list; the offset is from the start of the binary."""
 
 IP_SIGNATURE = 0x5344_5049
-IP_HEADER: Layout = (
-    ("signature", "I"),
-    ("version", "H"),
-    ("size", "H"),
-    ("id", "I"),
-    ("num_dies", "H"),
-)
+IP_HEADER = _struct("ip_discovery_header", "u32 signature, u16 version, u16 size, u32 id, u16 num_dies")
 """Followed by MAX_DIES times DIE_INFO, then IP_FLAGS."""
 MAX_DIES = 16
-DIE_INFO: Layout = (("die_id", "H"), ("die_offset", "H"))
+DIE_INFO = _struct("die_info", "u16 die_id, u16 die_offset")
 """The offset is from the start of the binary."""
-IP_FLAGS: Layout = (("flags", "B"), ("reserved", "B"))
+IP_FLAGS = _struct("ip_flags", "u8 flags, u8 reserved")
 BASE_ADDRESS_64_BIT = 1
 """Bit of `flags`, from version 4 on: base addresses have 64 bits."""
-DIE_HEADER: Layout = (("die_id", "H"), ("num_ips", "H"))
-IP: Layout = (
-    ("hw_id", "H"),
-    ("instance", "B"),
-    ("num_base_address", "B"),
-    ("major", "B"),
-    ("minor", "B"),
-    ("revision", "B"),
-    ("sub_revision_variant", "B"),
+DIE_HEADER = _struct("die_header", "u16 die_id, u16 num_ips")
+IP = _struct(
+    "ip",
+    "u16 hw_id, u8 instance, u8 num_base_address, u8 major, u8 minor, u8 revision, u8 sub_revision_variant",
 )
 """Followed by the base addresses, in dwords."""
 IP_VERSIONS: Mapping[int, int] = {11: 3, 12: 4}
 """Version of the IP table by generation (inferred)."""
 
 GC_TABLE_ID = 0x4347
-GC_HEADER: Layout = (("table_id", "I"), ("version_major", "H"), ("version_minor", "H"), ("size", "I"))
-"""Followed by dwords: the first ones of GC_FIELDS, as many as the version has. `size` counts the header."""
-GC_FIELDS = (
+GC_HEADER = _struct("gpu_info_header", "u32 table_id, u16 version_major, u16 version_minor, u32 size")
+"""Followed by one of GC_INFOS. `size` counts the header."""
+_GC_FIELDS = (
     "gc_num_se",
     "gc_num_wgp0_per_sa",
     "gc_num_wgp1_per_sa",
@@ -105,31 +90,23 @@ GC_FIELDS = (
     "gc_tcc_size",
     "gc_tcc_cache_line_size",
 )
-"""Of table versions 1.0 to 1.3; sizes are KiB, LDS too, lines bytes."""
-GC_FIELD_COUNTS: Mapping[tuple[int, int], int] = {(1, 0): 19, (1, 1): 22, (1, 2): 30, (1, 3): 38}
+GC_INFOS: Mapping[tuple[int, int], Struct] = {
+    (1, minor): _struct(f"gc_info_v1_{minor}", ", ".join(f"u32 {name}" for name in _GC_FIELDS[:count]))
+    for minor, count in enumerate((19, 22, 30, 38))
+}
+"""What follows the header, by version of the table; sizes are KiB, LDS too, lines bytes."""
 GC_VERSIONS: Mapping[int, tuple[int, int]] = {11: (1, 2), 12: (1, 3)}
 """Version of the GC table by generation (guess)."""
 
 HARVEST_SIGNATURE = 0x5652_4148
-HARVEST_HEADER: Layout = (("signature", "I"), ("version", "I"))
+HARVEST_HEADER = _struct("harvest_info_header", "u32 signature, u32 version")
 """Followed by HARVEST_ENTRIES times HARVEST_INFO; entries after the last one are 0."""
-HARVEST_INFO: Layout = (("hw_id", "H"), ("instance", "B"), ("reserved", "B"))
+HARVEST_INFO = _struct("harvest_info", "u16 hw_id, u8 instance, u8 reserved")
 HARVEST_ENTRIES = 32
 
-
-def size_of(layout: Layout) -> int:
-    """Bytes of a layout."""
-    return calcsize(format_of(layout))
-
-
-def format_of(layout: Layout) -> str:
-    """Its format for `struct`."""
-    return "<" + "".join(code for _, code in layout)
-
-
-if size_of(BINARY_HEADER) + len(TABLES) * size_of(TABLE_INFO) != 60:
+if BINARY_HEADER.size + len(TABLES) * TABLE_INFO.size != 60:
     raise FactError("the binary header has 60 bytes")
-if size_of(IP_HEADER) + MAX_DIES * size_of(DIE_INFO) + size_of(IP_FLAGS) != 80:
+if IP_HEADER.size + MAX_DIES * DIE_INFO.size + IP_FLAGS.size != 80:
     raise FactError("the IP discovery header has 80 bytes")
-if len(GC_FIELDS) != GC_FIELD_COUNTS[1, 3]:
+if GC_INFOS[1, 3].size != 4 * len(_GC_FIELDS):
     raise FactError("version 1.3 of the GC table has all its fields")
