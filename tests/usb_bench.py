@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from emulator.usb.host import Host
-from emulator.usb.server import Server, Session
+from emulator.usb.server import ProtocolSession, Server
 from emulator.usb.wire import Speed
 from tests.contract.loopback_function import LoopbackFunction
 from tests.contract.usb_fixture import QuietWorld
@@ -34,7 +34,7 @@ class Bench:
 
 
 @contextmanager
-def bench(front: type[Session], best: Speed = Speed.SUPER) -> Iterator[Bench]:
+def bench(front: type[ProtocolSession], best: Speed = Speed.SUPER) -> Iterator[Bench]:
     world = QuietWorld()
     function = LoopbackFunction(world.clock)
     host = Host(function, world, best=best)

@@ -22,7 +22,7 @@ from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.facts import psp as psp_facts
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.firmware import FirmwareMissing, load
-from usbgpu.amd.psp import plan
+from usbgpu.amd.psp import load_order
 from usbgpu.amd.recover import CardLost, examine
 from usbgpu.bridge.seam import SRAM_SIZE
 from usbgpu.pcie import Bar
@@ -93,7 +93,7 @@ def test_whole_cards_boot(chip):
 
 @BOTH
 def test_full_size_firmware_goes_up_in_few_pieces(chip):
-    loaded = plan(CHIPS[chip], load(CHIPS[chip], firmware(chip, full_size=True)).blobs)
+    loaded = load_order(CHIPS[chip], load(CHIPS[chip], firmware(chip, full_size=True)).blobs)
     assert len(loaded.uploads) == UPLOADS[chip]
     for pieces in loaded.uploads:
         ends = 0
