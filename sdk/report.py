@@ -18,20 +18,19 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from sdk.errors import OutputFailed, TowlineError
+from sdk.tables import Cell as Cell
+from sdk.tables import stderr_width as stderr_width
+from sdk.tables import table as table
 
 SCHEMA = 1
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-
-Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
@@ -47,25 +46,6 @@ class Result:
     document: Mapping[str, Any]
     text: str
     failure: TowlineError | None = None
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Columns as wide as they need to be; numbers to the right, integers with thousands separators."""
-    cells = [tuple(row) for row in rows]
-    numeric = [
-        any(row[i] is not None for row in cells)
-        and all(row[i] is None or isinstance(row[i], int | float) for row in cells)
-        for i in range(len(headers))
-    ]
-    lines = [tuple(headers), *(tuple(_text(cell) for cell in row) for row in cells)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in lines
-    )
 
 
 def seconds(stages: Mapping[str, float]) -> str:
@@ -237,20 +217,10 @@ def _start_bars() -> Any:
     return bars
 
 
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:,.2f}" if isinstance(cell, float) else cell
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars, known without importing numpy
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]

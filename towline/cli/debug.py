@@ -11,17 +11,19 @@ from sdk.artifact import Artifact
 from sdk.errors import CheckFailed, EnvironmentMissing, UsageError
 from sdk.report import Console, Result, table
 from sdk.session import Session
-from towline.cli.inputs import add_network_and_inputs, require_inputs, samples
+from towline.cli.inputs import add_network_and_inputs, given, samples
 from towline.cli.options import ONNX, TOW, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
 
 if TYPE_CHECKING:
     from sdk.debugging import Oracle, Report
 
-SUMMARY = "compare a compiled network layer by layer: target, reference, onnxruntime, float"
-EXAMPLE = "towline debug net.tow --input cat.jpg --model q.onnx --float net.onnx --html report.html"
+EXAMPLE = "towline debug net.tow cat.jpg --model q.onnx --float net.onnx --html report.html"
 
 HTML = {".html": "an HTML page", ".htm": "an HTML page"}
+
+LEAST = ("range %", "saturated %", "clipped %", "output", "alone", "operator", "dB", "#")
+"""Columns that a narrow terminal does without, the first to go first."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,13 +49,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             require_suffix(model, ONNX)
     if args.html is not None:
         require_suffix(args.html, HTML, exists=False)
-    require_inputs(args.input)
+    paths = given(args)
     network = artifact.load(path)
     console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
     quantized, real, missing = _oracles(args, network, console)
     with logged(console), Session(network, args.device, open_options(args)) as session:
-        given = ((sample.name, sample.feeds) for sample in samples(session, args.input))
-        report = debug(network, session, given, quantized=quantized, real=real, progress=console.progress)
+        inputs = ((sample.name, sample.feeds) for sample in samples(session, paths))
+        report = debug(network, session, inputs, quantized=quantized, real=real, progress=console.progress)
     found = {"file": path, **document(report), "not_compared": missing}
     text = _text(report, missing)
     if args.html is not None:
@@ -117,7 +119,7 @@ def _text(report: Report, missing: list[str]) -> str:
     inputs = report.samples[0] if len(report.samples) == 1 else f"{len(report.samples)} inputs"
     parts = [
         f"{report.target} ({report.arithmetic} arithmetic) on {report.device}, {inputs}",
-        table(list(layers), zip(*layers.values(), strict=True)),
+        table(list(layers), zip(*layers.values(), strict=True), least=LEAST),
         "\n".join([*_answers(report.answers), *(f"not compared: {line}" for line in missing)]),
         "\n".join([verdict(report), *(f"  {line}" for line in advice(report))]),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -18,7 +18,6 @@ from sdk.report import Console, Result, table
 if TYPE_CHECKING:
     from usbgpu.transport.sysfs import Plugged
 
-SUMMARY = "check every external tool and Python package, and say how to install what is missing"
 EXAMPLE = "towline doctor"
 
 COMPILE_EXTRA = extras.install("compile")
@@ -84,12 +83,20 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     text = table(
         ("", "name", "version", "path", "needed for"),
         [(_mark(line), line.name, line.version or "-", line.path or "-", _purpose(line)) for line in lines],
+        least=("path",),
     )
     text += f"\n\nPython {document['python']} on {document['machine']}"
-    if not _intended(COMPILE_EXTRA):
-        text += f"\n\nthis runs a .tow on arrays; to quantise, compile and read pictures: {COMPILE_EXTRA}"
-    for line in missing:
-        text += f"\n\n{line.name}: {line.problem}\n  install: {line.hint}"
+    core = not any(map(_intended, SIGNS))
+    if core:
+        everything = extras.install("all")
+        text += (
+            f"\n\nthis runs a .tow on arrays; to quantise, compile, read pictures and emulate: {everything}"
+        )
+    # An install of the core does without what is optional: one line says how to get all of it.
+    for hint, those in _by_hint(line for line in missing if line.required or not core).items():
+        names = ", ".join(line.name for line in those)
+        problems = "; ".join(dict.fromkeys(line.problem or "" for line in those))
+        text += f"\n\n{names}: {problems}\n  install: {hint}"
     text += "".join(f"\n\n{advice}" for advice in _advice(bridges))
     required = [line for line in missing if line.required]
     if not required:
@@ -102,6 +109,14 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             hint="; ".join(dict.fromkeys(line.hint for line in required if line.hint)),
         ),
     )
+
+
+def _by_hint(missing: Iterable[Line]) -> dict[str | None, list[Line]]:
+    """What is missing by the command that installs it, which is to be said once."""
+    found: dict[str | None, list[Line]] = {}
+    for line in missing:
+        found.setdefault(line.hint, []).append(line)
+    return found
 
 
 def _bridges() -> list[Plugged]:

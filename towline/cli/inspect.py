@@ -19,7 +19,6 @@ from sdk.target import get_target, target_names
 from towline.cli import graphs
 from towline.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line
 
-SUMMARY = "show what a model or a compiled network holds, and which targets take it"
 EXAMPLE = """towline inspect q.onnx
 towline inspect net.tow --json
 towline inspect net.tow --graph stem.svg --layer stem"""
@@ -182,7 +181,7 @@ def _graph(graph: Graph) -> tuple[dict[str, Any], str]:
         "inputs": [_tensor(graph.tensor(name)) for name in graph.inputs],
         "outputs": [_tensor(graph.tensor(name)) for name in graph.outputs],
         "nodes": nodes,
-        "macs": sum(macs(graph, node) for node in graph.nodes),
+        "macs": graph.macs,
         "constant_bytes": constants,
     }
     rows = []
@@ -208,7 +207,11 @@ def _graph(graph: Graph) -> tuple[dict[str, Any], str]:
             *(f"output {_described(graph.tensor(name))}" for name in graph.outputs),
             f"{len(nodes)} operators, {document['macs']:,} MACs, {size(constants)} of constants",
             "",
-            table(("node", "operator", "output", "dtype", "scale", "zero-point", "weight", "MACs"), rows),
+            table(
+                ("node", "operator", "output", "dtype", "scale", "zero-point", "weight", "MACs"),
+                rows,
+                least=("zero-point", "scale", "dtype", "weight"),
+            ),
         ]
     )
     return document, text
