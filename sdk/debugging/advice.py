@@ -6,7 +6,7 @@ from collections.abc import Collection, Sized
 
 import numpy as np
 
-from sdk.debugging.figures import Divergence, Report
+from sdk.debugging.figures import Divergence, Layer, Report
 
 FEW = 6
 """Channels, rows or columns that a sentence names one by one."""
@@ -136,7 +136,7 @@ def _float(report: Report) -> list[str]:
         result.append(
             f"quantisation: {worst.node} ({worst.op}) loses most by itself, {db:.1f} dB"
             + (f"; {error.sqnr_db:.1f} dB with what came before" if error.sqnr_db < db else "")
-            + (": calibrate with more typical inputs, or per channel" if error.sqnr_db < LOSSY_DB else "")
+            + (_remedy(worst) if error.sqnr_db < LOSSY_DB else "")
         )
     clipped = [(layer, error) for layer, error in layers if error.clipped > CLIPPED * layer.elements]
     if clipped:
@@ -158,6 +158,10 @@ def _float(report: Report) -> list[str]:
             "than the calibration's, or outliers set the range (--method percentile)"
         )
     return result
+
+
+def _remedy(layer: Layer) -> str:
+    return ": calibrate with more typical inputs" + (", or per channel" if layer.one_scale else "")
 
 
 def _others(found: Sized) -> str:

@@ -119,6 +119,7 @@ class Layer:
         onnxruntime_own: the greatest difference of this layer alone: onnxruntime against the f32 reference on
             onnxruntime's own inputs. More than 1 is more than rounding.
         real: reference against the float model, None likewise.
+        one_scale: whether its weights have a single scale, so that one a channel would lose less.
     """
 
     node: str
@@ -133,6 +134,7 @@ class Layer:
     onnxruntime_own: int = 0
     real: FloatError | None = None
     model_in: str = ""
+    one_scale: bool = False
 
     @property
     def elements(self) -> int:

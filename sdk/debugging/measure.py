@@ -21,7 +21,7 @@ from sdk.artifact import Artifact
 from sdk.debugging.figures import Difference, Divergence, FloatError, Layer, Report, squares
 from sdk.debugging.oracle import Oracle
 from sdk.errors import InvalidInput, InvalidModel, UsageError
-from sdk.graph import Array, Graph, Node, Quantize, Reshape, Tensor
+from sdk.graph import Array, Conv, Gemm, Graph, Node, Quantize, Reshape, Tensor
 from sdk.passes import INTEGER_RANGE, split
 from sdk.session import Session, probabilities
 from sdk.target import Arithmetic
@@ -223,7 +223,16 @@ class _Run:
 
 def _layer(graph: Graph, node: Node) -> Layer:
     tensor = graph.tensor(node.output)
-    return Layer(node.name, node.op, tensor, getattr(node, "clamp", INTEGER_RANGE[tensor.dtype]))
+    clamp = getattr(node, "clamp", INTEGER_RANGE[tensor.dtype])
+    return Layer(node.name, node.op, tensor, clamp, one_scale=_one_scale(graph, node))
+
+
+def _one_scale(graph: Graph, node: Node) -> bool:
+    """Whether a node has weights of several channels that share one scale."""
+    if not isinstance(node, Conv | Gemm):
+        return False
+    weight = graph.tensor(node.inputs[1])
+    return weight.shape[0] > 1 and weight.quantization is not None and weight.quantization.axis is None
 
 
 def _fitting(values: dict[str, Array], tensor: Tensor) -> Array | None:

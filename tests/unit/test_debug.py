@@ -1,5 +1,6 @@
 """Layers measured one by one, on a target and with models that can be wrong at will."""
 
+import dataclasses
 import json
 import re
 
@@ -226,6 +227,30 @@ def test_a_layer_that_loses_much_alone_is_told_from_those_after_it(picture):
     assert conv.real.own_sqnr_db == pytest.approx(20 * np.log10(3 / 2), abs=1)
     assert report.layers[2].real.own_sqnr_db > conv.real.own_sqnr_db + 5
     assert any("conv" in line and "loses most by itself" in line for line in advice(report))
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_scales_by_channel_are_advised_only_where_weights_share_one(picture, per_channel):
+    graph = small_network()
+    if not per_channel:
+        for name, scale in (("conv.weight", 0.015), ("conv.bias", 0.015 * 0.0078)):
+            shared = Quantization.per_tensor(scale, 0)
+            graph.tensors[name] = dataclasses.replace(graph.tensors[name], quantization=shared)
+    model = Model(graph, real=True, only=["picture_q", "features"])
+    plain = model.run
+
+    def run(feeds):
+        values, outputs = plain(feeds)
+        return values | {"features": values["features"] * 3}, outputs
+
+    model.run = run
+    network = compile(graph, NAME)
+    with Session(network) as session:
+        report = debug(network, session, [("a", {"picture": picture})], real=model)
+    (line,) = [line for line in advice(report) if "loses most by itself" in line]
+    assert "conv" in line
+    assert "typical inputs" in line
+    assert ("per channel" in line) is not per_channel
 
 
 def test_values_beyond_the_range_are_clipped(picture):
