@@ -74,7 +74,7 @@ class Source:
     sha256: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Artifact:
     """A compiled network and everything a session needs to know about it.
 
@@ -97,6 +97,13 @@ class Artifact:
     labels: list[str] | None = None
     source: Source | None = None
     made_by: str = field(default_factory=lambda: _version())
+
+    def __repr__(self) -> str:
+        return f"<Artifact for {self}>"
+
+    def __str__(self) -> str:
+        """Target, inputs, outputs and size in a line."""
+        return f"{self.program.target}, {self.graph}"
 
 
 def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:

@@ -21,8 +21,11 @@ def require(module: str, *, extra: str = "compile") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
+        package = module.partition(".")[0]
+        absent = isinstance(problem, ModuleNotFoundError) and problem.name == package
         raise EnvironmentMissing(
-            f"the Python package {module.partition('.')[0]} cannot be imported: {problem}",
+            f"this needs the Python package {package}, which "
+            + ("is not installed" if absent else f"cannot be imported: {problem}"),
             hint=install(extra),
         ) from problem
 

@@ -30,7 +30,7 @@ LARGEST_TENSOR = 2**28
 """Elements of one tensor. No embedded network has one of 256 MiB; a damaged file easily has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantization:
     """Scale and zero-point of a tensor.
 
@@ -48,6 +48,11 @@ class Quantization:
     def per_tensor(scale: float, zero_point: int) -> Quantization:
         return Quantization(np.asarray(scale, np.float32), np.asarray(zero_point, np.int32))
 
+    def __repr__(self) -> str:
+        if self.axis is None:
+            return f"<scale {float(self.scale):.6g}, zero-point {int(self.zero_point)}>"
+        return f"<scales of {self.scale.size} channels on axis {self.axis}>"
+
     def equals(self, other: Quantization) -> bool:
         return (
             self.axis == other.axis
@@ -56,7 +61,7 @@ class Quantization:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tensor:
     """A value of the graph: an input, an activation, or (with `data`) a constant.
 
@@ -73,6 +78,14 @@ class Tensor:
     dtype: str
     quantization: Quantization | None = None
     data: Array | None = None
+
+    def __repr__(self) -> str:
+        parts = [str(self), *([repr(self.quantization)[1:-1]] if self.quantization else [])]
+        return f"<Tensor {', '.join(parts)}{', constant' if self.data is not None else ''}>"
+
+    def __str__(self) -> str:
+        """Name, dtype and shape: "input float32 1x3x224x224"."""
+        return f"{self.name} {self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
 
     @property
     def size(self) -> int:
@@ -252,7 +265,7 @@ class Softmax(Node):
 OPERATORS: Mapping[str, type[Node]] = {cls.op: cls for cls in Node.__subclasses__()}
 
 
-@dataclass
+@dataclass(repr=False)
 class Graph:
     """A network: tensors by name and nodes in topological order.
 
@@ -265,6 +278,26 @@ class Graph:
     tensors: dict[str, Tensor]
     nodes: tuple[Node, ...]
     metadata: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self}>"
+
+    def __str__(self) -> str:
+        """Name, inputs, outputs and size in a line."""
+        given, made = (
+            ", ".join(str(self.tensors.get(name, name)) for name in names)
+            for names in (self.inputs, self.outputs)
+        )
+        try:
+            work = f"{self.macs:,} MACs"
+        except InvalidModel:  # a tensor is missing; one that was never verified is shown too
+            work = "MACs unknown"
+        return f"{self.name}: {given} -> {made}; {len(self.nodes)} operators, {work}"
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the whole network, as `macs` counts them."""
+        return sum(macs(self, node) for node in self.nodes)
 
     def tensor(self, name: str) -> Tensor:
         try:

@@ -9,7 +9,8 @@ Pictures come as the world has them. EXIF orientation is obeyed; palettes, CMYK 
 converted; 16-bit greyscale is reduced to 8 bits; transparent parts are laid on white, as viewers and
 browsers show them; of an animation the first frame counts.
 
-Only `Preprocessing.apply` needs Pillow; the rest is numpy, because sessions without it check arrays too.
+Only `Preprocessing.apply` and `from_pixels` need Pillow; the rest is numpy, because sessions without it check
+arrays too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Colour = Literal["RGB", "BGR", "GRAY"]
 Layout = Literal["NCHW", "NHWC"]
+Channels = Literal["rgb", "bgr"]
+"""The order of channels in an array of pixels: OpenCV's is bgr."""
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_MARGIN = 256 / 224
@@ -161,6 +164,35 @@ class Preprocessing:
             key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
         }
         return Preprocessing(**fields)
+
+
+def from_pixels(array: NDArray[Any], channels: Channels) -> Image.Image:
+    """An array of pixels as a picture.
+
+    Args:
+        array: uint8 [H, W, 3], or [H, W] and [H, W, 1] for grey.
+        channels: the order of three channels.
+
+    Raises:
+        InvalidInput: another dtype or shape.
+        EnvironmentMissing: Pillow is not installed.
+    """
+    if array.dtype != np.uint8:
+        raise InvalidInput(
+            f"an array of {array.dtype} is no picture: pixels are uint8, 0 to 255",
+            where="picture",
+            hint="pixels of 0 to 1: (255 * array).round().astype('uint8'); preprocessed inputs go to run",
+        )
+    pixels = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
+    if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or 0 in pixels.shape:
+        raise InvalidInput(
+            f"an array of shape {list(array.shape)} is no picture of shape [H, W, 3] or [H, W]",
+            where="picture",
+            hint="one picture at a time, channels last, without alpha",
+        )
+    if pixels.ndim == 3 and channels == "bgr":
+        pixels = pixels[:, :, ::-1]
+    return cast("Image.Image", require("PIL.Image").fromarray(np.ascontiguousarray(pixels)))
 
 
 def default_for(shape: Sequence[int]) -> Preprocessing:

@@ -70,7 +70,7 @@ so large) that the channel's bias no longer fits int32 (or loses its digits). Wh
 below one step of the output, whose scale all channels share."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizationReport:
     """What was done, from what, and what it cost.
 
@@ -99,6 +99,13 @@ class QuantizationReport:
     float_bytes: int
     quantized_bytes: int
     seconds: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        worst = f", worst {self.worst.name} with {self.worst.sqnr_db:.1f} dB" if self.worst else ""
+        return (
+            f"<QuantizationReport of {self.output}: {self.activation} activations, {self.weight} weights, "
+            f"{self.samples} samples, {len(self.tensors)} tensors{worst}>"
+        )
 
     @property
     def worst(self) -> TensorError | None:

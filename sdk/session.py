@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,16 @@ from sdk.artifact import Artifact
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
 from sdk.graph import Array, Dequantize, Graph, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.passes import split
-from sdk.preprocess import InputStatistics, Preprocessing
-from sdk.target import DeviceSession, OpenOptions, Profile, check_inputs, get_target
+from sdk.preprocess import Channels, InputStatistics, Preprocessing, from_pixels
+from sdk.target import (
+    EMULATED,
+    DeviceSession,
+    OpenOptions,
+    Profile,
+    check_inputs,
+    is_emulated,
+    open_device,
+)
 
 log = logging.getLogger("towline")
 
@@ -69,7 +77,7 @@ class Session:
         options: OpenOptions = OpenOptions(),
     ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
-        self.device = device or settings.DEVICE.value() or "emulated"
+        self.device = device or settings.DEVICE.value() or EMULATED
         program = self.artifact.program
         self._graph = self.artifact.graph
         self._split = split(self._graph)
@@ -84,8 +92,12 @@ class Session:
         recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
-        self._session = get_target(program.target).open(self.device, options).load(program)
+        self._session = open_device(program.target, self.device, options).load(program)
         self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<Session on {self.device}, {state}, of {self.artifact}>"
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -96,6 +108,11 @@ class Session:
     def outputs(self) -> dict[str, Tensor]:
         """The network's outputs by name, in order."""
         return {name: self._graph.tensor(name) for name in self._graph.outputs}
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the device is emulated: its wall times are the emulator's, not the part's."""
+        return is_emulated(self.artifact.program.target, self.device)
 
     @property
     def quantized_inputs(self) -> dict[str, Tensor]:
@@ -115,14 +132,16 @@ class Session:
         """One inference.
 
         Args:
-            inputs: one array for each of `inputs`, of its shape and dtype. In place of a float input, the
-                quantised tensors made from it (`quantized_inputs`) may be given.
+            inputs: one array for each of `inputs`, of its shape. A float input takes any floating-point dtype
+                (float64 is rounded to float32, and must be in its range), an integer input its own alone.
+                In place of a float input, the quantised tensors made from it (`quantized_inputs`) may be
+                given.
 
         Returns:
             The outputs by name, of their tensors' shapes and dtypes.
 
         Raises:
-            InvalidInput: a name missing or unknown, a wrong shape or dtype, or a NaN.
+            InvalidInput: a name missing or unknown, a wrong shape or dtype, a value out of range, or a NaN.
             DeviceFailed: the device died or answered nonsense.
             UsageError: the session is closed.
         """
@@ -161,21 +180,34 @@ class Session:
         """
         return self._open().profile()
 
-    def prepare(self, picture: Any) -> dict[str, Array]:
+    def prepare(self, picture: Any, *, channels: Channels = "rgb") -> dict[str, Array]:
         """A picture as the network's input, of its dtype, preprocessed as the calibration's were.
 
         Args:
-            picture: the path of a picture file, or a PIL.Image.
+            picture: the path of a picture file, a PIL.Image, or an array of pixels, uint8 [H, W, 3] or, grey,
+                [H, W].
+            channels: the order of an array's channels. OpenCV's frames are "bgr".
 
         Raises:
             InvalidInput: not a picture; or the artefact does not know how pictures become its input.
+            UsageError: `channels` names no order, or is given for something that has one of its own.
             EnvironmentMissing: Pillow is not installed.
         """
+        if channels not in get_args(Channels):
+            raise UsageError(
+                f"there is no order of channels {channels!r}", hint=f"one of {', '.join(get_args(Channels))}"
+            )
+        if isinstance(picture, np.ndarray):
+            picture = from_pixels(picture, channels)
+        elif channels != "rgb":
+            raise UsageError(
+                "channels is the order in an array; a picture has its own", hint="leave channels out"
+            )
         # By its attribute: a PIL.Image is known without importing Pillow.
-        if not isinstance(picture, str | os.PathLike) and not hasattr(picture, "getexif"):
+        elif not isinstance(picture, str | os.PathLike) and not hasattr(picture, "getexif"):
             raise InvalidInput(
                 f"a {type(picture).__name__} is no picture",
-                hint="give a path or a PIL.Image; arrays go to run, and what it returns to rank",
+                hint="give a path, a PIL.Image or an array of pixels; what run returned goes to rank",
             )
         if self._preprocessing is None or len(self._graph.inputs) != 1:
             raise InvalidInput(
@@ -193,21 +225,23 @@ class Session:
         array = np.asarray(inputs[name])
         return self._statistics.unlike_calibration(array) if array.dtype == np.float32 else None
 
-    def classify(self, picture: Any, top: int = 5) -> list[Prediction]:
+    def classify(self, picture: Any, top: int = 5, *, channels: Channels = "rgb") -> list[Prediction]:
         """The likeliest classes of a picture, best first; an odd picture is warned about in the log.
 
         Args:
-            picture: the path of a picture file, or a PIL.Image.
+            picture: as for `prepare`: a file, a PIL.Image, or an array of pixels.
             top: how many classes.
+            channels: the order of an array's channels; an OpenCV frame has "bgr".
 
         Raises:
             InvalidInput: as `prepare` and `rank`.
             DeviceFailed: as `run`.
-            UsageError: as `run` and `rank`.
+            UsageError: as `prepare`, `run` and `rank`.
         """
-        inputs = self.prepare(picture)
+        inputs = self.prepare(picture, channels=channels)
         if (warning := self.unlike_calibration(inputs)) is not None:
-            log.warning("%s: %s", picture, warning)
+            array = isinstance(picture, np.ndarray)
+            log.warning("%s: %s", f"array {list(picture.shape)}" if array else picture, warning)
         return self.rank(self.run(inputs), top)
 
     def rank(self, outputs: Mapping[str, Array], top: int = 5) -> list[Prediction]:

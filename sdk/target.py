@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from sdk.errors import InvalidInput, Unsupported, UsageError
-from sdk.graph import Array, Graph, Node, Reshape
+from sdk.graph import Array, Graph, Node, Reshape, Tensor
+from sdk.suggestions import did_you_mean
 from sdk.tuning import Tuning
 
 Arithmetic = Literal["f32", "q31"]
@@ -60,7 +61,7 @@ class OpenOptions:
     firmware: Path | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """A compiled integer body: everything the target's device needs, and nothing of the host's.
 
@@ -81,6 +82,11 @@ class Program:
     code: dict[str, bytes]
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        code = sum(map(len, self.code.values()))
+        sizes = f"{len(self.weights):,} bytes of weights, {code:,} of code"
+        return f"<Program for {self.target}, {self.graph}, {sizes}>"
+
 
 @dataclass(frozen=True)
 class LayerProfile:
@@ -97,7 +103,7 @@ class LayerProfile:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """One inference, layer by layer.
 
@@ -112,6 +118,10 @@ class Profile:
     layers: Sequence[LayerProfile]
     total: Mapping[str, Any]
     memory: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        total = ", ".join(f"{count:,} {name}" for name, count in self.total.items())
+        return f"<Profile of {len(self.layers)} layers: {total}>"
 
 
 @runtime_checkable
@@ -140,6 +150,14 @@ class Device(Protocol):
 
 
 class Target(Protocol):
+    """What compiles networks for one kind of silicon, and opens devices of it.
+
+    Two more attributes help the user who asks for something else, and may be left out:
+
+    * `device_kinds`: what a device string of its may begin with ("emulated", "usb"), the default first;
+    * `later_parts`: names of targets that one may look for, of parts that run this one's code: hexagon-v73.
+    """
+
     name: str
     arithmetic: Arithmetic
     description: str
@@ -220,8 +238,16 @@ def batch_verdict(graph: Graph, node: Node) -> Verdict:
 def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs by name, in the graph's order, once they are known to be what the graph takes.
 
+    Args:
+        graph: whose inputs they are.
+        inputs: arrays, or what numpy makes arrays of, of the inputs' shapes. A float32 input takes any
+            floating-point dtype whose values float32 has room for; an integer input its own dtype alone.
+
+    Returns:
+        Arrays of exactly the inputs' shapes and dtypes.
+
     Raises:
-        InvalidInput: a wrong name, shape or dtype, or a NaN.
+        InvalidInput: a wrong name, shape or dtype, a value out of range, or a NaN.
     """
     for name in inputs:
         if name not in graph.inputs:
@@ -232,15 +258,56 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         where, tensor = f"input {name}", graph.tensor(name)
         if name not in inputs:
             raise InvalidInput("no array was given for it", where=where)
-        array = np.asarray(inputs[name])
+        try:
+            array = np.asarray(inputs[name])
+        except ValueError as problem:  # rows of different lengths
+            raise InvalidInput(f"is not an array: {problem}", where=where) from problem
         if array.shape != tensor.shape:
-            raise InvalidInput(f"shape {list(array.shape)}, expected {list(tensor.shape)}", where=where)
-        if array.dtype != np.dtype(tensor.dtype):
-            raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where)
+            raise InvalidInput(
+                f"shape {list(array.shape)}, expected {list(tensor.shape)}",
+                where=where,
+                hint=_shape_hint(array.shape, tensor),
+            )
+        array = _cast(array, tensor, where)
         if tensor.dtype == "float32" and np.isnan(array).any():
             raise InvalidInput("it holds NaN", where=where)
         arrays[name] = array
     return arrays
+
+
+def _shape_hint(shape: tuple[int, ...], tensor: Tensor) -> str | None:
+    """What to do about the usual wrong shapes: several samples, one without a batch axis, NHWC for NCHW."""
+    name, expected = tensor.name, tensor.shape
+    if shape[1:] == expected[1:] and expected[:1] == (1,):
+        return (
+            f"{shape[0]} samples: run them one after the other, run({{{name!r}: array[i : i + 1]}}); or "
+            f"compile with --input-shape {name}={'x'.join(map(str, shape))} for the target c"
+        )
+    if (1, *shape) == expected:
+        return "the batch axis is missing: array[numpy.newaxis]"
+    if len(shape) == len(expected) == 4 and tuple(shape[axis] for axis in (0, 3, 1, 2)) == expected:
+        return "the channels come second: array.transpose(0, 3, 1, 2)"
+    return None
+
+
+def _cast(array: Array, tensor: Tensor, where: str) -> Array:
+    """The array in the tensor's dtype: floats are rounded, integers must be of it already."""
+    dtype = np.dtype(tensor.dtype)
+    if array.dtype == dtype:
+        return array
+    if dtype.kind == array.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            result = array.astype(dtype)
+        if (np.isinf(result) & ~np.isinf(array)).any():
+            raise InvalidInput(f"holds values beyond the range of {dtype}", where=where)
+        return result
+    hint = None
+    if dtype.kind == "f" and array.dtype.kind in "iu":
+        hint = (
+            "real values are expected, which whole numbers seldom are: for pixels use Session.prepare, "
+            "else array.astype('float32')"
+        )
+    raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where, hint=hint)
 
 
 def zero_point_inputs(graph: Graph) -> dict[str, Array]:
@@ -252,6 +319,8 @@ def zero_point_inputs(graph: Graph) -> dict[str, Array]:
 # -- the registry ---------------------------------------------------------------------------------------
 
 GROUP = "towline.targets"
+EMULATED = "emulated"
+"""The device string that every target knows, and what a session opens by default."""
 
 
 def target_names() -> list[str]:
@@ -269,8 +338,52 @@ def get_target(name: str) -> Target:
         if entry.name == name:
             target: Target = entry.load()()
             return target
-    known = ", ".join(target_names()) or "none installed"
-    raise UsageError(f"no target named {name!r}", hint=f"known targets: {known}")
+    names = target_names()
+    for other in map(get_target, names):
+        if name in getattr(other, "later_parts", ()):
+            raise UsageError(
+                f"there is no target {name!r}: such parts run the code of {other.name}",
+                hint=f"use --target {other.name}",
+            )
+    known = f"known targets: {', '.join(names) or 'none installed'}"
+    raise UsageError(
+        f"no target named {name!r}", hint="; ".join(filter(None, [did_you_mean(name, names), known]))
+    )
+
+
+def open_device(name: str, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
+    """Open a device of a target; as `Target.open`, but it is said whose a device of another target is.
+
+    Raises:
+        UsageError: no installed package registers the target, or it has no such device.
+        DeviceMissing, ToolMissing: as `Target.open`.
+    """
+    target = get_target(name)
+    kinds = _device_kinds(target)
+    kind = _kind(device)
+    if not kinds or kind in kinds or kind == EMULATED:
+        return target.open(device, options)
+    others = [other for other in target_names() if kind in _device_kinds(get_target(other))]
+    message = f"{device!r} is no device of {name}, which the network is compiled for"
+    if others:
+        message += f": {kind} belongs to {', '.join(others)}"
+    raise UsageError(
+        message, hint=f"devices of {name}: {', '.join(kinds)}; `towline devices` lists those there are"
+    )
+
+
+def is_emulated(name: str, device: str | None) -> bool:
+    """Whether a device is emulated, so that its time is the emulator's; of a target as `get_target`."""
+    return _kind(device) == EMULATED and EMULATED in (_device_kinds(get_target(name)) or (EMULATED,))
+
+
+def _device_kinds(target: Target) -> Sequence[str]:
+    return tuple(getattr(target, "device_kinds", ()))
+
+
+def _kind(device: str | None) -> str:
+    """What a device string begins with: "usb" of "usb:SERIAL", "emulated" of "emulated?gpu=gfx1100"."""
+    return (device or EMULATED).partition("?")[0].partition(":")[0]
 
 
 def devices(target: str | None = None) -> dict[str, Sequence[tuple[str, str]]]:

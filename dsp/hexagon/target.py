@@ -72,10 +72,12 @@ class HexagonTarget:
 
     arithmetic: Arithmetic = "q31"
     counter = "packets"
+    device_kinds = ("emulated", "fastrpc")
 
-    def __init__(self, version: str, qemu_flags: Sequence[str] = ()) -> None:
+    def __init__(self, version: str, qemu_flags: Sequence[str] = (), later_parts: Sequence[str] = ()) -> None:
         self.name = f"hexagon-{version}"
         self.description = f"Qualcomm Hexagon {version} DSP with HVX (128-byte vectors)"
+        self.later_parts = [f"hexagon-{part}" for part in later_parts]
         self._version = version
         self._qemu_flags = list(qemu_flags)
 
@@ -244,5 +246,5 @@ def hexagon_v66() -> HexagonTarget:
 
 
 def hexagon_v68() -> HexagonTarget:
-    """Snapdragon 888-class DSPs."""
-    return HexagonTarget("v68", ("-cpu", "v67"))
+    """Snapdragon 888-class DSPs, and later ones, which run the object code of earlier versions."""
+    return HexagonTarget("v68", ("-cpu", "v67"), ("v69", "v73", "v75", "v79", "v81"))

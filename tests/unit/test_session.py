@@ -8,9 +8,9 @@ from sdk.check import check, combine
 from sdk.compiler import compile
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported, UsageError
 from sdk.graph import Graph
-from sdk.preprocess import InputStatistics, Preprocessing
+from sdk.preprocess import InputStatistics, Preprocessing, from_pixels
 from sdk.session import Session
-from sdk.target import OpenOptions
+from sdk.target import OpenOptions, get_target, is_emulated, open_device
 from tests.reference_target import NAME, ReferenceTarget, register, small_network
 
 
@@ -58,7 +58,9 @@ def test_quantised_input_in_place_of_the_float_one(compiled, picture):
         ({"image": np.zeros((1, 1, 4, 4), np.float32)}, "no input named 'image'"),
         ({"picture": np.zeros((1, 4, 4), np.float32)}, r"shape \[1, 4, 4\]"),
         ({"picture": np.zeros((2, 1, 4, 4), np.float32)}, "shape"),
-        ({"picture": np.zeros((1, 1, 4, 4), np.float64)}, "float64"),
+        ({"picture": np.full((1, 1, 4, 4), 1e39, np.float64)}, "range of float32"),
+        ({"picture": [[1.0], [1.0, 2.0]]}, "not an array"),
+        ({"picture": np.zeros((1, 1, 4, 4), np.complex64)}, "complex64"),
         ({"picture": np.zeros((1, 1, 4, 4), np.uint8)}, "uint8"),
         ({"picture_q": np.zeros((1, 1, 4, 4), np.int8)}, "int8"),
         ({"picture": np.full((1, 1, 4, 4), np.nan, np.float32)}, "NaN"),
@@ -73,6 +75,139 @@ def test_wrong_inputs_are_refused(compiled, inputs, message):
         for call in (session.run, session.trace, session.quantize):
             with pytest.raises(InvalidInput, match=message):
                 call(inputs)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.longdouble])
+def test_other_floats_are_rounded_to_float32(compiled, picture, dtype):
+    given = picture.astype(dtype)
+    with Session(compiled) as session:
+        result = session.run({"picture": given})["probabilities"]
+        assert np.array_equal(result, session.run({"picture": given.astype(np.float32)})["probabilities"])
+        assert np.array_equal(result, session.run({"picture": given.tolist()})["probabilities"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((8, 1, 4, 4), "one after the other"),
+        ((1, 4, 4), "newaxis"),
+        ((1, 4, 4, 1), "transpose"),
+        ((2, 2), None),
+    ],
+)
+def test_a_wrong_shape_that_is_usual_comes_with_its_remedy(compiled, shape, hint):
+    with Session(compiled) as session, pytest.raises(InvalidInput) as caught:
+        session.run({"picture": np.zeros(shape, np.float32)})
+    assert caught.value.where == "input picture"
+    assert caught.value.hint is None if hint is None else hint in caught.value.hint
+
+
+def test_a_session_and_an_artefact_show_themselves_in_a_line(compiled):
+    with Session(compiled) as session:
+        for text in (repr(session), repr(compiled), repr(compiled.graph)):
+            assert "picture float32 1x1x4x4 -> probabilities float32 1x3" in text
+            assert f"{compiled.graph.macs:,} MACs" in text
+        assert "emulated, open" in repr(session)
+        values = [session, compiled, compiled.program, compiled.graph, session.profile()]
+        values += [
+            *compiled.graph.tensors.values(),
+            *(t.quantization for t in compiled.graph.tensors.values()),
+        ]
+        for value in values:
+            assert len(repr(value)) < 300
+            assert "\n" not in repr(value)
+            assert "array(" not in repr(value)
+            assert "b'" not in repr(value)
+    assert "emulated, closed" in repr(session)
+
+
+def test_a_graph_that_lacks_a_tensor_shows_itself_too():
+    graph = small_network()
+    broken = dataclasses.replace(graph, tensors={})
+    assert graph.name in repr(broken)
+
+
+# -- devices of other targets -----------------------------------------------------------------------------
+
+
+def test_the_device_of_another_target_is_known_as_such():
+    with pytest.raises(UsageError) as caught:
+        open_device("hexagon-v65", "usb:1234")
+    assert "amd-gfx1100" in str(caught.value)
+    assert "fastrpc" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        open_device("c", "toaster")
+    assert "host" in caught.value.hint
+
+
+@pytest.mark.parametrize("part", ["hexagon-v69", "hexagon-v73", "hexagon-v75"])
+def test_a_later_part_is_answered_with_the_target_whose_code_it_runs(part):
+    with pytest.raises(UsageError) as caught:
+        get_target(part)
+    assert "hexagon-v68" in caught.value.hint
+
+
+def test_a_misspelt_target_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="no target") as caught:
+        get_target("hexagonv65")
+    assert caught.value.hint.startswith("did you mean hexagon-v65?")
+
+
+def test_only_an_emulator_s_time_is_emulated():
+    assert is_emulated("hexagon-v65", None)
+    assert is_emulated("amd-gfx1100", "emulated?gpu=gfx1100")
+    assert not is_emulated("amd-gfx1100", "usb")
+    assert not is_emulated("c", "emulated")
+
+
+# -- arrays of pixels -------------------------------------------------------------------------------------
+
+
+def coloured(shape):
+    """What turns pixels into an input of `shape`, all channels different."""
+    return Preprocessing(shape, None, "RGB", 1 / 255, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+
+
+def test_pixels_are_what_the_picture_of_them_is():
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    recipe = coloured((3, 4))
+    expected = recipe.apply(image.fromarray(pixels))
+    assert np.array_equal(recipe.apply(from_pixels(pixels, "rgb")), expected)
+    assert np.array_equal(recipe.apply(from_pixels(pixels[:, :, ::-1], "bgr")), expected)
+    grey = recipe.apply(from_pixels(pixels[:, :, 0], "rgb"))
+    assert np.array_equal(grey, recipe.apply(from_pixels(pixels[:, :, :1], "bgr")))
+    assert np.array_equal(grey, recipe.apply(from_pixels(np.stack([pixels[:, :, 0]] * 3, 2), "rgb")))
+
+
+def test_a_frame_is_prepared_and_classified(compiled):
+    image = pytest.importorskip("PIL.Image")
+    compiled.preprocessing = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()
+    frame = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    with Session(compiled) as session:
+        expected = session.prepare(image.fromarray(frame))["picture"]
+        assert np.array_equal(session.prepare(frame[:, :, ::-1], channels="bgr")["picture"], expected)
+        assert not np.array_equal(session.prepare(frame[:, :, ::-1])["picture"], expected)
+        assert session.classify(frame[:, :, ::-1], channels="bgr") == session.classify(image.fromarray(frame))
+
+
+@pytest.mark.parametrize(
+    ("picture", "channels", "error"),
+    [
+        (np.zeros((4, 4, 3), np.float32), "rgb", InvalidInput),
+        (np.zeros((1, 4, 4, 3), np.uint8), "rgb", InvalidInput),
+        (np.zeros((4, 4, 4), np.uint8), "rgb", InvalidInput),
+        (np.zeros((4, 0, 3), np.uint8), "rgb", InvalidInput),
+        (np.zeros((4, 4, 3), np.uint8), "hsv", UsageError),
+        ("cat.png", "bgr", UsageError),
+        (7, "rgb", InvalidInput),
+    ],
+)
+def test_what_is_no_frame_is_refused(compiled, picture, channels, error):
+    compiled.preprocessing = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()
+    with Session(compiled) as session, pytest.raises(error) as caught:
+        session.prepare(picture, channels=channels)
+    assert caught.value.hint
 
 
 def test_path_and_artefact_and_graph_give_the_same(compiled, picture, tmp_path):

@@ -10,7 +10,7 @@ from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.compiler import compile
 from sdk.errors import UsageError
-from sdk.graph import Graph, macs
+from sdk.graph import Graph
 from sdk.importers import load_model
 from sdk.preprocess import parse
 from sdk.report import Console, Result, seconds, size, table
@@ -28,7 +28,6 @@ from towline.cli.options import (
     tuning_line,
 )
 
-SUMMARY = "compile a quantised ONNX or TFLite model for a target"
 EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
 
 
@@ -82,7 +81,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "target": program.target,
         "arithmetic": network.arithmetic,
         "nodes": len(program.graph.nodes),
-        "macs": sum(macs(program.graph, node) for node in program.graph.nodes),
+        "macs": program.graph.macs,
         "bytes": {
             "file": output.stat().st_size,
             "weights": len(program.weights),

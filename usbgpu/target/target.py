@@ -53,6 +53,7 @@ class AmdTarget:
     """
 
     arithmetic: Arithmetic = "f32"
+    device_kinds = ("emulated", "usb", "replay")
 
     def __init__(
         self,
