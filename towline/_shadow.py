@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 PACKAGES = ("sdk", "firmware", "dsp", "usbgpu", "emulator")
+
+
+ENVIRONMENT = 3
+"""The exit code; `sdk.errors`, which has it too, may be what is hidden."""
 
 
 def require_own_packages() -> None:
@@ -13,16 +19,46 @@ def require_own_packages() -> None:
 
     Raises:
         ImportError: with the file that is in the way, and what to do.
+        SystemExit: the same, printed, where it is the command `towline` that starts.
     """
+    problem = _shadowed()
+    if problem is None:
+        return
+    if _is_command():
+        _refuse(problem)
+    raise problem
+
+
+def _shadowed() -> ImportError | None:
     home = Path(__file__).resolve().parents[1]
     for name in PACKAGES:
         place = _place(name)
         if place is not None and not place.is_relative_to(home / name):
-            raise ImportError(
+            return ImportError(
                 f"towline needs its own package {name!r}, and Python finds {place} in its place; rename that "
                 f"file or directory (towline's packages: {', '.join(PACKAGES)})",
                 name=name,
             )
+    return None
+
+
+def _is_command() -> bool:
+    """Whether this process is `towline` or `python -m towline`, which is "-m" until its module is found."""
+    if sys.argv[:1] == ["-m"]:
+        return ["-m", "towline"] in (sys.orig_argv[at : at + 2] for at in range(len(sys.orig_argv)))
+    return Path(sys.argv[0] if sys.argv else "").stem == "towline"
+
+
+def _refuse(problem: ImportError) -> NoReturn:
+    """Say it as the command line says errors, without a module of ours but this one."""
+    if "--json" in sys.orig_argv:
+        import json
+
+        error = {"code": "environment", "message": str(problem), "hint": None}
+        print(json.dumps({"schema": 1, "ok": False, "error": error}, indent=2))
+    else:
+        print(f"towline: error: {problem}", file=sys.stderr)
+    raise SystemExit(ENVIRONMENT)
 
 
 def _place(name: str) -> Path | None:

@@ -2,7 +2,10 @@
 
 import importlib.util
 import json
+import re
+import subprocess
 import sys
+import textwrap
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError
 
@@ -86,6 +89,60 @@ def test_usage_error_as_json(capsys):
     assert document["error"]["code"] == "usage"
 
 
+@pytest.mark.parametrize(
+    ("argv", "suggestion"),
+    [
+        (["compil"], "compile"),
+        (["gpu", "inof"], "info"),
+        (["run", "net.tow", "x.png", "--chek"], "--check"),
+        (["compile", "q.onnx", "--tagret", "c", "-o", "x.tow"], "--target"),
+        (["compile", "q.onnx", "--target=c", "--input-shap=x=1", "-o", "x.tow"], "--input-shape"),
+        (["gpu", "info", "--jsn"], "--json"),
+        (["quantize", "a.onnx", "--calibrate", "d", "-o", "q.onnx", "--method", "minmx"], "minmax"),
+        (["devices", "--target", "hexagon-65"], "hexagon-v65"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_right_one(capsys, argv, suggestion):
+    code, _, err = run(capsys, *argv)
+    assert code == 2
+    assert f"did you mean {suggestion}?" in err
+
+
+def test_a_word_like_no_other_gets_no_suggestion(capsys):
+    assert "did you mean" not in run(capsys, "frobnicate")[2]
+
+
+def test_help_imports_no_verb_and_nothing_heavy():
+    script = """
+        import sys
+        from towline.cli import VERBS, main
+
+        assert main(["--help"]) == 0
+        heavy = {"numpy", "onnx", "onnxruntime", "PIL", "rich", "emulator", "usbgpu", "dsp"}
+        verbs = {f"towline.cli.{verb}" for verb in VERBS}
+        print(sorted((heavy | verbs) & sys.modules.keys()), file=sys.stderr)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_verb_imports_no_other_verb():
+    script = """
+        import sys
+        from towline.cli import VERBS, main
+
+        assert main(["run", "--help"]) == 0
+        verbs = {f"towline.cli.{verb}" for verb in VERBS}
+        print(sorted((verbs | {"numpy"}) & sys.modules.keys()), file=sys.stderr)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "['towline.cli.run']"
+
+
 def test_unknown_target_names_the_known_ones(capsys):
     code, _, err = run(capsys, "devices", "--target", "abacus")
     assert code == 2
@@ -96,7 +153,6 @@ def test_unknown_target_names_the_known_ones(capsys):
 class Verb:
     """A verb that does what it is told to."""
 
-    SUMMARY = "do it"
     EXAMPLE = "towline do"
 
     def __init__(self, action):
@@ -107,6 +163,12 @@ class Verb:
 
     def run(self, args, console):
         return self.action()
+
+
+def install(monkeypatch, action):
+    """Make `towline do` the only verb."""
+    monkeypatch.setattr(towline.cli, "VERBS", {"do": "do it"})
+    monkeypatch.setitem(sys.modules, "towline.cli.do", Verb(action))
 
 
 def _raise(problem):
@@ -126,7 +188,7 @@ def _raise(problem):
     ],
 )
 def test_outcomes(capsys, monkeypatch, action, code, error):
-    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(action)})
+    install(monkeypatch, action)
     got, out, err = run(capsys, "do", "--json")
     document = json.loads(out)
     assert got == code
@@ -141,7 +203,7 @@ def test_outcomes(capsys, monkeypatch, action, code, error):
 
 def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
     failure = CheckFailed("2 differ", where="node a", hint="report it")
-    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(lambda: Result({"x": 1}, "one", failure))})
+    install(monkeypatch, lambda: Result({"x": 1}, "one", failure))
     _, out, _ = run(capsys, "do", "--json")
     assert json.loads(out) == {
         "schema": 1,
@@ -155,7 +217,7 @@ def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
 
 
 def test_traceback_only_with_vv(capsys, monkeypatch):
-    monkeypatch.setattr(towline.cli, "VERBS", {"do": Verb(_raise(ZeroDivisionError("oops")))})
+    install(monkeypatch, _raise(ZeroDivisionError("oops")))
     assert "Traceback" not in run(capsys, "do", "-v")[2]
     assert "ZeroDivisionError: oops" in run(capsys, "do", "-vv")[2]
 
@@ -198,6 +260,10 @@ def test_doctor_requires_the_extra_only_of_an_install_that_compiles(compiles, ca
     assert code == (3 if compiles else 0)
     assert ("missing: clang, onnx," in err) == compiles
     assert ("this runs a .tow on arrays; to quantise, compile" in out) != compiles
+    # each command once; a core that lacks nothing it needs has one for all the rest
+    commands = re.findall(r"pip install 'towline\[.*?\]'", out)
+    assert len(commands) == len(set(commands))
+    assert compiles or commands == ["pip install 'towline[all]'"]
 
 
 def test_a_closed_stdout_is_no_error(monkeypatch):

@@ -1,6 +1,7 @@
 """Who may import whom, and what the core may need: numpy and pyusb, and nothing else."""
 
 import ast
+import json
 import os
 import pkgutil
 import shutil
@@ -233,3 +234,64 @@ def test_session_runs_with_numpy_alone(tmp_path):
         """
     )
     assert done.stdout == "(1, 3)\nEnvironmentMissing pip install 'towline[compile]'\n", done.stderr
+
+
+# -- modules of other projects in the place of ours ---------------------------------------------------------
+
+
+def start(directory, *command, **options):
+    """A Python that finds modules in `directory` first, and ours behind it."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=environment,
+        check=False,
+        **options,
+    )
+
+
+@pytest.fixture(params=["sdk.py", "usbgpu/__init__.py"])
+def shadow(request, tmp_path):
+    """A file that hides a package of ours from what runs in `tmp_path`."""
+    path = tmp_path / request.param
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    return path
+
+
+def test_a_module_in_the_place_of_ours_is_named_at_import(shadow, tmp_path):
+    done = start(tmp_path, "-c", "import towline")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert str(shadow) in last
+
+
+def test_the_command_says_so_without_a_traceback(shadow, tmp_path):
+    done = start(tmp_path, "-m", "towline", "targets")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.startswith("towline: error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert str(shadow) in done.stderr
+    script = tmp_path / "bin" / "towline"
+    script.parent.mkdir()
+    script.write_text("from towline.__main__ import main\nraise SystemExit(main())\n")
+    done = start(tmp_path, str(script), "targets", "--json")
+    assert done.returncode == 3
+    assert done.stderr == ""
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "environment"
+    assert str(shadow) in error["message"]
+
+
+def test_neighbours_of_other_names_are_let_be(tmp_path):
+    (tmp_path / "sdk_tools.py").write_text("")
+    (tmp_path / "emulator").mkdir()  # no package: Python prefers ours
+    done = start(tmp_path, "-m", "towline", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = start(tmp_path, "-c", "import towline; towline.targets()")
+    assert (done.returncode, done.stderr) == (0, "")

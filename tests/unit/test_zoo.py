@@ -8,6 +8,7 @@ from onnx import numpy_helper, shape_inference
 
 from sdk.errors import OutputFailed, UsageError
 from sdk.zoo import digits, mobilenet_v2
+from sdk.zoo.benchmark import require_name
 from sdk.zoo.mobilenet import architecture, build
 
 
@@ -187,3 +188,26 @@ def test_batch_normalisation_is_folded_exactly():
         expected = trainer.forward(inputs[:1]).numpy()
     model = build(ARCHITECTURE, trainer.folded(), name="digits")
     np.testing.assert_allclose(run(model, inputs[:1].numpy())[0], expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mobilenet_v9", "mobilenet_v2"),
+        ("mobilenet_v9_1.0_224", "mobilenet_v2"),
+        ("frobnicate", "efficientnet_lite0"),
+        ("mobilenet_v2", "mobilenet_v2_1.0_224"),
+        ("mobilenet_v2_1_224", "mobilenet_v2_1.0_224"),
+        ("resnet50_0.5", "resnet50_1.0_224"),
+        ("mcs52", "did you mean mcs51?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_networks_or_the_pattern(name, hint):
+    with pytest.raises(UsageError) as caught:
+        require_name(name, ("mcs51", "usb"))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2_1.0_224", "missing.onnx", "some/where", "net.tow"])
+def test_files_and_networks_are_names(name):
+    require_name(name)

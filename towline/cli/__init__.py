@@ -1,71 +1,56 @@
 """The command line: `towline VERB ...`, one module a verb.
 
-A verb's module declares SUMMARY and EXAMPLE, adds its arguments in `configure`, and in `run` does the work
-and returns a `sdk.report.Result`. Everything common is here: parsing, `--json`, errors and exit codes
-(0 done, 1 failed, 2 usage, 3 something to install, 130 interrupted).
+A verb's module declares EXAMPLE, adds its arguments in `configure`, and in `run` does the work and returns a
+`sdk.report.Result`; it is imported when its verb is used, and `towline --help` imports none. Everything
+common is here: parsing, `--json`, errors and exit codes (0 done, 1 failed, 2 usage, 3 something to install,
+130 interrupted).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from sdk.errors import InternalError, TowlineError, UsageError
 from sdk.report import INTERRUPTED, Console, Result, tolerate_any_text, write_stdout
 from sdk.settings import SETTINGS
-from towline._version import __version__
-from towline.cli import (
-    bench,
-    compile,
-    debug,
-    demo,
-    devices,
-    doctor,
-    emulate,
-    export,
-    firmware,
-    gpu,
-    inspect,
-    quantize,
-    run,
-    targets,
-    tune,
-)
+from sdk.suggestions import did_you_mean
 from towline.cli.options import add_verb
+
+VERBS: Mapping[str, str] = {
+    "quantize": "quantise a float ONNX model to int8, calibrated on pictures or arrays",
+    "compile": "compile a quantised ONNX or TFLite model for a target",
+    "run": "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)",
+    "export": "write a network as C: sources, weights, header, Makefile and a program around it",
+    "tune": "measure which variants of a target's kernels cost a network least",
+    "debug": "compare a compiled network layer by layer: target, reference, onnxruntime, float",
+    "inspect": "show what a model or a compiled network holds, and which targets take it",
+    "targets": "list the targets that are installed",
+    "devices": "list the devices that networks can run on",
+    "emulate": "run a firmware image on the emulated USB-to-PCIe bridge",
+    "firmware": "build, write and look into firmware of the USB bridge",
+    "gpu": "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into",
+    "bench": "count what one inference costs, layer by layer",
+    "doctor": "check every external tool and Python package, and say how to install what is missing",
+    "demo": "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step",
+    "completion": "print the script with which a shell completes the words of a command line",
+}
+"""Name and summary. The verb's module is `towline.cli.NAME`."""
 
 
 class Verb(Protocol):
     """What a verb's module offers."""
 
-    SUMMARY: str
     EXAMPLE: str
 
     def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace, console: Console) -> Result: ...
-
-
-VERBS: Mapping[str, Verb] = {
-    "quantize": quantize,
-    "compile": compile,
-    "run": run,
-    "export": export,
-    "tune": tune,
-    "debug": debug,
-    "inspect": inspect,
-    "targets": targets,
-    "devices": devices,
-    "emulate": emulate,
-    "firmware": firmware,
-    "gpu": gpu,
-    "bench": bench,
-    "doctor": doctor,
-    "demo": demo,
-}
 
 
 class Interrupted(TowlineError):
@@ -76,31 +61,86 @@ class Interrupted(TowlineError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises what the rest of Towline raises, and takes options by their full names only."""
+    """argparse that raises what the rest of Towline raises, and takes options by their full names only.
+
+    A misspelt verb, option or choice is answered with the nearest right one.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        self._given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; what was given is kept for `error`."""
+        self._given = [*args] if args is not None else sys.argv[1:]
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"see `{self.prog} --help`")
+        raise UsageError(message, hint=self._hint(self._misspelt()))
+
+    def refuse(self, rest: Sequence[str]) -> NoReturn:
+        """Refuse arguments that are none of this parser's."""
+        self.error(f"unknown arguments: {' '.join(rest)}")
 
     def print_help(self, file: object = None) -> None:
         """To stdout, and never an error for a reader that went away."""
         write_stdout(self.format_help())
 
+    def _hint(self, suggestion: str) -> str:
+        return "; ".join(filter(None, [suggestion, f"see `{self.prog} --help`"]))
 
-def parser() -> Parser:
-    """The whole command line."""
-    top = Parser(
-        prog="towline",
-        description=_description(),
-        epilog=_environment(),
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    top.add_argument("--version", action="version", version=f"towline {__version__}")
-    verbs = top.add_subparsers(metavar="VERB", title="verbs", required=True)
-    for name, verb in VERBS.items():
-        sub = add_verb(verbs, name, verb.SUMMARY, verb.EXAMPLE)
+    def _misspelt(self) -> str:
+        """A suggestion for the first option given that does not exist; or ""."""
+        options = [name for name in self._option_string_actions if name.startswith("--")]
+        for text in self._given:
+            name = text.partition("=")[0]
+            if name.startswith("--") and name != "--" and name not in options:
+                return did_you_mean(name, options)
+        return ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        name = "/".join(action.option_strings) or action.metavar or action.dest
+        raise UsageError(
+            f"{value!r} is no {name}; choose from {', '.join(known)}",
+            hint=self._hint(did_you_mean(str(value), known)),
+        )
+
+
+class _Help(argparse.HelpFormatter):
+    """The verbs in one column, which argparse measures without their indent; the epilog as it is written."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, VERBS)) + 2 * self._indent_increment
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+class _Version(argparse.Action):
+    """`--version`; reading the installed package's metadata takes a moment, so only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from towline._version import __version__
+
+        write_stdout(f"towline {__version__}\n")
+        parser.exit()
+
+
+def parser(verbs: Collection[str] = tuple(VERBS)) -> Parser:
+    """The whole command line; arguments are declared of `verbs` alone, whose modules that imports."""
+    top = Parser(prog="towline", description=_description(), epilog=_environment(), formatter_class=_Help)
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    table = top.add_subparsers(metavar="VERB", title="verbs", required=True)
+    for name, summary in VERBS.items():
+        if name not in verbs:
+            table.add_parser(name, help=summary)
+            continue
+        verb: Any = importlib.import_module(f"{__name__}.{name}")
+        sub = add_verb(table, name, summary, verb.EXAMPLE)
         verb.configure(sub)
         sub.add_argument("--json", action="store_true", help="print one JSON document instead of text")
         sub.add_argument(
@@ -118,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tolerate_any_text()
     try:
         with console:
-            args = parser().parse_args(arguments)
+            args = _parsed(arguments)
             console.json, console.verbose = args.json, args.verbose
             return console.finish(args.verb.run(args, console))
     except TowlineError as error:
@@ -136,6 +176,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(console, bug)
 
 
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments of the verb that is named first."""
+    name = next((text for text in arguments if not text.startswith("-")), "")
+    args: argparse.Namespace
+    args, rest = parser({name}).parse_known_args(arguments)
+    if rest and hasattr(args, "files") and not any(text.startswith("-") for text in rest):
+        args.files = [
+            *args.files,
+            *rest,
+        ]  # argparse takes positional arguments from one place; these stand behind an option
+    elif rest:
+        args.parser.refuse(rest)
+    return args
+
+
 def _fail(console: Console, error: TowlineError) -> int:
     try:
         return console.fail(error)
@@ -145,7 +200,7 @@ def _fail(console: Console, error: TowlineError) -> int:
 
 def _description() -> str:
     return (
-        "Puts a quantised network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB.\n"
+        "Puts a quantised network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB. "
         "`towline demo` shows the whole way; `towline VERB --help` has an example of each step."
     )
 

@@ -20,12 +20,11 @@ from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
-from sdk.target import LayerProfile, Options, Profile, get_target
-from sdk.zoo.benchmark import PATTERN, quantized_benchmark
+from sdk.target import LayerProfile, Options, Profile, get_target, open_device
+from sdk.zoo.benchmark import PATTERN, quantized_benchmark, require_name
 from towline.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
 
-SUMMARY = "count what one inference costs, layer by layer"
 EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
 
 PEAK = 256
@@ -33,6 +32,8 @@ PEAK = 256
 
 BASELINE_SCHEMA = 1
 USB = "usb"
+SUBJECTS = ("mcs51", "firmware", "gpu", USB, "zoo")
+"""What is measured besides a network."""
 ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
 
 
@@ -161,6 +162,7 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
 
 
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+    require_name(args.subject, SUBJECTS)
     named = PATTERN.fullmatch(args.subject) is not None
     if not named:
         require_suffix(args.subject, TOW | MODEL)
@@ -177,7 +179,7 @@ def _require_device(target: str, args: argparse.Namespace, console: Console) -> 
     """Refuse a wrong target or device before minutes of work."""
     with logged(console):
         device = args.device or settings.DEVICE.value()
-        opened: Any = get_target(target).open(device, open_options(args))
+        opened: Any = open_device(target, device, open_options(args))
         if hasattr(opened, "close"):  # what is a real device may be opened once
             opened.close()
 
@@ -352,7 +354,7 @@ def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
     headers += [*(_RATES[name] for name in rates), "where the packets go"]
     if not any(layer.note for layer in profile.layers):
         headers, rows = headers[:-1], [row[:-1] for row in rows]
-    lines = [table(headers, rows), ""]
+    lines = [table(headers, rows, least=_LEAST), ""]
     if "percent_of_bound" in total:
         lines.append(
             f"{total['packets']:,} packets, {total['macs_per_packet']:.1f} MAC/packet: "
@@ -390,6 +392,12 @@ _COLUMNS = (
     *("waves", "wave_instructions", "virtual_us"),
     *("work_items", "device_us", "inner", "issue_slots"),
 )
+
+_LEAST = (
+    *("packets longer half", "hvx instructions", "instructions", "waves", "virtual us"),
+    *("MAC/wave instruction", "MAC/packet", "operator", "work items", "inner"),
+)
+"""Columns that a narrow terminal does without, the first to go first."""
 
 
 def _order(counter: str) -> tuple[int, str]:

@@ -32,7 +32,6 @@ from sdk.target import target_names
 from sdk.zoo import digits
 from towline.cli.bench import summary
 
-SUMMARY = "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step"
 EXAMPLE = "towline demo"
 
 LAYER_CHECKS = 16

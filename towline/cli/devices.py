@@ -7,7 +7,6 @@ import argparse
 from sdk.report import Console, Result, table
 from sdk.target import devices
 
-SUMMARY = "list the devices that networks can run on"
 EXAMPLE = "towline devices --target hexagon-v65"
 
 

@@ -27,7 +27,6 @@ from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
 from towline.cli import emulate_coverage, emulate_debug, emulate_serve, emulate_timeline
 from towline.cli.options import require_directory
 
-SUMMARY = "run a firmware image on the emulated USB-to-PCIe bridge"
 EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
 towline emulate image.ihx --trace usb,tlp --pcap usb.pcap --profile
 towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms

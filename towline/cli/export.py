@@ -13,7 +13,6 @@ from sdk.errors import OutputFailed, UsageError
 from sdk.report import Console, Result, table
 from towline.cli.options import TOW, require_directory, require_suffix
 
-SUMMARY = "write a network as C: sources, weights, header, Makefile and a program around it"
 EXAMPLE = "towline compile q.onnx --target c -o net.tow\ntowline export net.tow -o net"
 
 

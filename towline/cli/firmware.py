@@ -20,7 +20,6 @@ from towline.cli import (
 )
 from towline.cli.options import add_common_again, add_verb
 
-SUMMARY = "build, write and look into firmware of the USB bridge"
 EXAMPLE = """towline firmware build -o bridge.bin
 towline firmware flash bridge.bin --device usb
 towline firmware disasm bridge.bin --function main"""

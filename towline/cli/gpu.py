@@ -12,7 +12,6 @@ from sdk.report import Console, Result
 from towline.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay
 from towline.cli.options import add_common_again, add_verb
 
-SUMMARY = "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into"
 EXAMPLE = """towline gpu info
 towline gpu disasm kernel.co
 towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture

@@ -7,13 +7,13 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sdk.calibration import PICTURE_SUFFIXES
 from sdk.errors import InternalError, InvalidInput, UsageError
-from sdk.graph import Array, Graph
-from sdk.session import Session
+
+if TYPE_CHECKING:
+    from sdk.graph import Array, Graph, Tensor
+    from sdk.session import Session
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,40 @@ class Sample:
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 
+UNNAMED = ("", "arr_0")
+"""The only array of an .npy, and of an .npz that was saved without names (`numpy.savez(file, array)`)."""
+
 
 def add_network_and_inputs(parser: argparse.ArgumentParser) -> None:
+    """Declare NET.tow, FILE ... and --input; `given` has the files of both."""
     parser.add_argument("network", metavar="NET.tow", help="the compiled network")
     parser.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        required=True,
+        "files",
+        nargs="*",
+        default=[],
         metavar="FILE",
-        help="pictures, or .npy and .npz files of arrays as the network takes them",
+        help="inputs: pictures, or .npy and .npz files of arrays as the network takes them",
+    )
+    parser.add_argument(
+        "--input", nargs="+", action="extend", default=[], metavar="FILE", help="the same, as an option"
     )
 
 
-def require_inputs(paths: Sequence[str]) -> None:
-    """Refuse files that are not there, or of no known kind, before any of them is run.
+def given(args: argparse.Namespace) -> list[str]:
+    """The inputs of the command line: files that are there, and of a known kind, before any of them is run.
 
     Raises:
-        UsageError: naming the first.
+        UsageError: naming the first that is not, or there is no input.
     """
+    from sdk.calibration import PICTURE_SUFFIXES
+
+    paths = [*args.files, *args.input]
+    if not paths:
+        raise UsageError(
+            "no input was given",
+            hint=f"name pictures or arrays behind the network: {args.parser.prog} {args.network} cat.jpg; "
+            f"see `{args.parser.prog} --help`",
+        )
     for path in paths:
         if not Path(path).is_file():
             raise UsageError("no such file", where=path)
@@ -52,8 +67,9 @@ def require_inputs(paths: Sequence[str]) -> None:
             raise UsageError(
                 "is neither a picture nor arrays, by its name",
                 where=path,
-                hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: .npy, .npz",
+                hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: {', '.join(ARRAY_SUFFIXES)}",
             )
+    return paths
 
 
 def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
@@ -61,11 +77,13 @@ def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
 
     Args:
         session: the network.
-        paths: files that `require_inputs` let pass.
+        paths: files that `given` let pass.
 
     Raises:
         InvalidInput: a file that cannot be read, or does not fit the network.
     """
+    from sdk.calibration import PICTURE_SUFFIXES
+
     for path in paths:
         suffix = Path(path).suffix.lower()
         if suffix in PICTURE_SUFFIXES:
@@ -77,19 +95,17 @@ def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
 
 
 def _arrays(session: Session, path: str) -> Iterator[Sample]:
+    import numpy as np
+
     tensors = {**session.inputs, **session.quantized_inputs}
     arrays = _read(path)
-    if len(session.inputs) == 1 and len(arrays) == 1:
+    if len(session.inputs) == 1 and len(arrays) == 1 and next(iter(arrays)) in UNNAMED:
         (array,) = arrays.values()
         fitting = [name for name, tensor in tensors.items() if tensor.dtype == array.dtype.name]
         arrays = {(fitting or list(tensors))[0]: array}
     if not arrays or not arrays.keys() <= tensors.keys():
-        raise InvalidInput(
-            f"holds arrays named {', '.join(arrays) or 'nothing'}; the network's inputs are "
-            f"{', '.join(session.inputs)}",
-            where=path,
-        )
-    counts = {name: _count(array, tensors[name].shape, name, path) for name, array in arrays.items()}
+        raise _misnamed(session, arrays, path)
+    counts = {name: _count(array, tensors[name], path) for name, array in arrays.items()}
     if len(set(counts.values())) != 1:
         raise InvalidInput(f"its arrays hold different numbers of samples: {counts}", where=path)
     count = next(iter(counts.values()))
@@ -101,8 +117,21 @@ def _arrays(session: Session, path: str) -> Iterator[Sample]:
         yield Sample(path if count == 1 else f"{path}[{index}]", feeds)
 
 
-def _count(array: Array, shape: tuple[int, ...], name: str, path: str) -> int:
+def _misnamed(session: Session, arrays: Mapping[str, Array], path: str) -> InvalidInput:
+    found = ", ".join("one without a name" if name in UNNAMED else repr(name) for name in arrays)
+    quantized = ", ".join(repr(name) for name in session.quantized_inputs if name not in session.inputs)
+    expected = ", ".join(map(repr, session.inputs)) + (f", or quantised {quantized}" if quantized else "")
+    return InvalidInput(
+        f"its arrays are not named as the network's inputs: it holds {found or 'no array'}; "
+        f"expected {expected}",
+        where=path,
+        hint=f"numpy.savez(FILE, **{{{next(iter(session.inputs))!r}: ARRAY}}) gives an array its name",
+    )
+
+
+def _count(array: Array, tensor: Tensor, path: str) -> int:
     """How many inferences an array holds along its first axis."""
+    name, shape = tensor.name, tensor.shape
     whole = array.ndim == len(shape) and array.ndim > 0 and array.shape[1:] == shape[1:]
     if not whole or len(array) == 0 or len(array) % shape[0]:
         raise InvalidInput(
@@ -114,6 +143,8 @@ def _count(array: Array, shape: tuple[int, ...], name: str, path: str) -> int:
 
 
 def _read(path: str) -> dict[str, Array]:
+    import numpy as np
+
     try:
         with open(path, "rb") as file:
             loaded = np.load(file, allow_pickle=False)

@@ -6,11 +6,12 @@ import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sdk import tuner, tuning
 from sdk.errors import OutputFailed, UsageError
-from sdk.target import Options
+
+if TYPE_CHECKING:
+    from sdk.target import Options
 
 Shape = tuple[int, ...]
 
@@ -24,6 +25,7 @@ def add_verb(verbs: Any, name: str, summary: str, example: str) -> argparse.Argu
         epilog="example:\n  " + example.replace("\n", "\n  "),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(parser=parser)
     return parser
 
 
@@ -69,6 +71,9 @@ def tuned(args: argparse.Namespace) -> Options | None:
     """
     if args.tuning is None:
         return None
+    from sdk import tuner, tuning
+    from sdk.target import Options
+
     tuner.tunable(args.target)
     return Options(tuning=tuning.read(args.tuning, args.target))
 
@@ -106,6 +111,13 @@ def input_shapes(texts: Sequence[str]) -> dict[str, Shape] | None:
             raise UsageError(f"--input-shape gives {name!r} twice")
         shapes[name] = shape
     return shapes or None
+
+
+def whole(text: str) -> int:
+    """A whole number, 0 included, for argparse."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
 
 
 def positive(text: str) -> int:

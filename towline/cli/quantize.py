@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sdk.preprocess import Preprocessing
     from sdk.quantization import QuantizationReport
 
-SUMMARY = "quantise a float ONNX model to int8, calibrated on pictures or arrays"
 EXAMPLE = "towline quantize net.onnx --calibrate pictures/ -o q.onnx"
 
 WORST = 8

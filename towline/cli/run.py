@@ -5,24 +5,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sdk import artifact, files
-from sdk.artifact import Artifact
-from sdk.check import Check, check, combine
+from sdk import files
 from sdk.errors import CheckFailed
-from sdk.graph import Array
 from sdk.report import Console, Result, table
-from sdk.session import Session, probabilities
-from towline.cli import run_trace
-from towline.cli.inputs import add_network_and_inputs, class_count, read_labels, require_inputs, samples
+from towline.cli import run_time
+from towline.cli.inputs import add_network_and_inputs, class_count, given, read_labels, samples
 from towline.cli.options import TOW, positive, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
 
-SUMMARY = "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)"
-EXAMPLE = "towline run net.tow --input cat.jpg --check --labels classes.txt"
+if TYPE_CHECKING:
+    from sdk.artifact import Artifact
+    from sdk.check import Check
+    from sdk.graph import Array
+    from sdk.session import Session
+
+EXAMPLE = """towline run net.tow cat.jpg --check --labels classes.txt
+towline run net.tow arrays.npz --repeat 100 --warmup 10 --json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    run_time.add_repeat(parser)
     add_device(parser)
     parser.add_argument(
         "--trace-out",
@@ -40,12 +41,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    from sdk import artifact
+    from sdk.check import check, combine
+    from towline.cli import run_layers, run_trace
+
+    paths = given(args)
     path = require_suffix(args.network, TOW)
     if args.output is not None:
         require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
     if args.trace_out is not None:
         require_suffix(args.trace_out, {".json": "a timeline"}, exists=False)
-    require_inputs(args.input)
     network = artifact.load(path)
     if args.labels is not None:
         network.labels = read_labels(args.labels, class_count(network.graph))
@@ -54,22 +59,29 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
+    stopwatch = run_time.Stopwatch(args.repeat, args.warmup)
     with (
         logged(console),
         run_trace.opened(args.trace_out, network, args.device, open_options(args)) as session,
     ):
-        for sample in samples(session, args.input):
+        for sample in samples(session, paths):
             if (warning := session.unlike_calibration(sample.feeds)) is not None:
                 console.warn(f"{sample.name}: {warning}")
-            raw.append(session.run(sample.feeds))
+            raw.append(stopwatch.run(session, sample.feeds))
             outputs.append(_described(session, sample.name, raw[-1], args.top))
             if args.check:
                 checks.append(check(network, session, sample.feeds))
-            console.progress("run", len(raw), max(len(raw), len(args.input)))
+            console.progress("run", len(raw), max(len(raw), len(paths)))
+        time = stopwatch.to_json(session)
+        # A timeline of all that a card does is not to hold one inference more.
+        if console.verbose and args.trace_out is None and (scores := run_layers.dearest(session)) is not None:
+            console.detail(scores)
     if args.output is not None:
         _save(args.output, raw)
-    document: dict[str, Any] = {"target": network.program.target, "outputs": outputs}
+    document: dict[str, Any] = {"target": network.program.target, "outputs": outputs, "time": time}
     text = _text(outputs)
+    if args.repeat > 1 or args.warmup:
+        text += f"\n\n{run_time.line(time)}"
     if args.output is not None:
         document["output"] = args.output
         text += f"\n\noutputs written: {args.output}"
@@ -82,12 +94,16 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
+    import numpy as np
+
     stacked: dict[str, Any] = {name: np.concatenate([values[name] for values in raw]) for name in raw[0]}
     with files.replacing(path) as file:
         np.savez(file, **stacked)
 
 
 def _described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
+    from sdk.session import probabilities
+
     classifier = probabilities(session.artifact.graph, values) is not None
     return {
         "input": name,

@@ -7,7 +7,6 @@ import argparse
 from sdk.report import Console, Result, table
 from sdk.target import get_target, target_names
 
-SUMMARY = "list the targets that are installed"
 EXAMPLE = "towline targets"
 
 

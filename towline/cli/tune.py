@@ -24,7 +24,6 @@ from towline.cli.options import (
     require_suffix,
 )
 
-SUMMARY = "measure which variants of a target's kernels cost a network least"
 EXAMPLE = (
     "towline tune q.onnx --target hexagon-v65\n"
     "towline tune q.onnx --target hexagon-v65 --scheduler tcp://host:8786 -o tuning.json\n"

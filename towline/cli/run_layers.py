@@ -1,0 +1,40 @@
+"""`towline run -v`: the layers that cost most, as the device counts."""
+
+from __future__ import annotations
+
+from sdk.report import stderr_width, table
+from sdk.session import Session
+
+COUNTERS = {
+    "packets": "packets",
+    "wave_instructions": "wave instructions",
+    "device_us": "microseconds on the device",
+    "issue_slots": "issue slots",
+}
+"""What stands for a layer's cost, and its name in words; the first that a device counts is shown."""
+
+SHOWN = 10
+
+
+def dearest(session: Session) -> str | None:
+    """The layers with the highest counts; None where the device counts no cost by layer.
+
+    Counting takes one more inference, on inputs at their zero-points; the counts depend on no input.
+    """
+    layers = session.profile().layers
+    counter = next((name for name in COUNTERS if any(name in layer.counters for layer in layers)), None)
+    if counter is None:
+        return None
+    counts = {index: layer.counters.get(counter, 0) for index, layer in enumerate(layers)}
+    total = sum(counts.values())
+    order = sorted(counts, key=lambda index: -counts[index])[:SHOWN]
+    rows = [
+        (layers[index].name, layers[index].op, counts[index], 100 * counts[index] / total if total else None)
+        for index in order
+    ]
+    words = COUNTERS[counter]
+    title = (
+        f"the {len(rows)} dearest of {len(layers)} layers, by {words} ({total:,.0f} in all), "
+        "counted in one more inference:"
+    )
+    return f"{title}\n{table(('layer', 'operator', words, 'share %'), rows, width=stderr_width())}"
