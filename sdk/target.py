@@ -281,7 +281,7 @@ def _shape_hint(shape: tuple[int, ...], tensor: Tensor) -> str | None:
     if shape[1:] == expected[1:] and expected[:1] == (1,):
         return (
             f"{shape[0]} samples: run them one after the other, run({{{name!r}: array[i : i + 1]}}); or "
-            f"compile with --input-shape {name}={'x'.join(map(str, shape))} for the target c"
+            f"quantise and compile with --input-shape {name}={'x'.join(map(str, shape))} for the target c"
         )
     if (1, *shape) == expected:
         return "the batch axis is missing: array[numpy.newaxis]"

@@ -182,7 +182,7 @@ def text(document: Mapping[str, Any]) -> str:
         "requests alone; of two figures that are wanted, the second is for it.\n"
         "Virtual times and shares follow from these constants, few of which were measured on silicon:"
     )
-    return "\n\n".join([table(headers, rows), note, _constants()])
+    return "\n\n".join([table(headers, rows, least=("a peer", "wanted")), note, _constants()])
 
 
 def _constants() -> str:

@@ -114,4 +114,4 @@ def _text(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return table(headers, shown)
+    return table(headers, shown, least=("of elements", "compiled in s", ".tow"))
