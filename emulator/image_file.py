@@ -4,6 +4,11 @@ Intel HEX (sdcc's .ihx), a plain binary that starts at CODE address 0, a wrapped
 and a dump of the whole flash. What a file is, its contents say, not its name. The layouts are facts of
 `firmware.asm2464pd.image` and `flash_layout`; in Intel HEX, addresses from 0x18000 on are CODE bank 1, which
 is how sdcc's linker places banked code (`-b BANK1=0x18000`).
+
+A plain binary has neither magic nor sum. A file is taken for one if it begins with a jump to a later address
+in it, as every program does that has interrupts: their vectors follow the first instruction. (Of 5,280 binary
+files of a Linux system that are no firmware, 24 begin so, 22 of them libraries of objects, which have a magic
+string of their own.) Code without such a jump can be given as Intel HEX.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from enum import Enum
 from pathlib import Path
 
 from emulator import images
+from emulator.mcs51.disassembler import decode
+from emulator.mcs51.opcodes import Flow
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.image import (
     CODE_SIZE,
@@ -40,11 +47,26 @@ HEX_BANK1 = 0x10000
 """Added to the CODE addresses of bank 1 in Intel HEX."""
 
 _LJMP = 0x02
+_LONGEST = 3
+"""Bytes of an instruction."""
 _MAX_FLASH = 0x100_0000
 """Bytes that three address bytes reach."""
 _MAX_FILE = 2 * _MAX_FLASH
 """Of any image file; no device or pipe without end is read further."""
-_GIVE = "give a firmware image: Intel HEX, binary, wrapped image or flash dump"
+_GIVE = "give a firmware image: Intel HEX, plain binary, wrapped image or flash dump"
+_FOREIGN = {
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"\x89PNG\r\n": "a PNG picture",
+    b"GIF8": "a GIF picture",
+    b"%PDF": "a PDF document",
+    b"\x7fELF": "an ELF file",
+    b"MZ": "a program for Windows",
+    b"PK\3\4": "a ZIP archive, as a .tow is",
+    b"\x1f\x8b": "a gzip file",
+    b"\xfd7zXZ": "an xz file",
+    b"!<arch>\n": "a library of objects",
+}
+"""How other files begin, for the error's words."""
 _TEXT = 16
 """Printable bytes from which on a file is taken for text; code has others."""
 _END_OF_HEX = re.compile(rb":00[0-9A-Fa-f]{4}01[0-9A-Fa-f]{2}")
@@ -118,6 +140,7 @@ def load(path: str | Path) -> CodeImage:
     if kind is Kind.HEX:
         return _from_hex(data, path)
     if kind is Kind.BINARY:
+        _require_code(data, path)
         return _from_body(data, kind, path)
     start = flash_layout.IMAGE.address if kind is Kind.FLASH else 0
     image = data[start:]
@@ -135,6 +158,26 @@ def recognise(data: bytes) -> Kind:
     if _is_wrapped(data):
         return Kind.WRAPPED
     return Kind.BINARY
+
+
+def _require_code(data: bytes, path: Path) -> None:
+    """Refuse a file that has no form if it does not look like code either.
+
+    Raises:
+        InvalidInput: it does not begin with a jump to a later address in it.
+    """
+    for start, name in _FOREIGN.items():
+        if data.startswith(start):
+            raise InvalidInput(f"is {name}, no firmware image", where=str(path), hint=_GIVE)
+    first = decode(data[:_LONGEST].ljust(_LONGEST, b"\0"), 0)
+    if first.opcode.flow is Flow.JUMP and len(first.data) <= (first.target or 0) < len(data):
+        return
+    raise InvalidInput(
+        "is no firmware image: neither Intel HEX, a wrapped image nor a flash dump; and a plain binary "
+        "begins with a jump (LJMP, AJMP or SJMP) to a later address in it",
+        where=str(path),
+        hint="give code that begins otherwise as Intel HEX: objcopy -I binary -O ihex code.bin code.ihx",
+    )
 
 
 def _is_text(data: bytes) -> bool:

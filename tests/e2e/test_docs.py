@@ -380,7 +380,7 @@ def test_demo_leaves_files_to_begin_with(tmp_path, capsys):
 
 def test_code_is_wrapped(tmp_path, capsys):
     code, wrapped = tmp_path / "code.bin", tmp_path / "wrapped.bin"
-    code.write_bytes(bytes.fromhex("7F03DFFE80FE"))
+    code.write_bytes(bytes.fromhex("80007F03DFFE80FE"))
     assert main(["firmware", "build", "--wrap", str(code), "-o", str(wrapped)]) == 0
     assert image.unwrap(wrapped.read_bytes()) == code.read_bytes()
     assert main(["firmware", "build", "--check", str(wrapped)]) == 0

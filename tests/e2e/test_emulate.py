@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from firmware.asm2464pd import image
 from towline.cli import main
 
 BOOTED = "220ms"
@@ -221,17 +222,17 @@ CDB = "M:x\nF:G$poke$0_0$0({2}DF,SV:S),C,0,0,0,0,0\nL:G$poke$0$0:6\nL:C$x.c$3$0_
 
 def test_messages_name_function_and_line(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "x y ü.bin"
-    path.write_bytes(CALLS_POKE)
+    path.write_bytes(image.wrap(CALLS_POKE))
     path.with_suffix(".cdb").write_text(CDB)
     code, _, err = run(capfd, str(path), "--strict", "--for", "1ms")
     assert (code, "accessed at PC 0x0009 (poke+0x3, x.c:3): unknown address" in err) == (1, True)
     code, _, err = run(capfd, str(path), "--for", "1ms")
     assert (code, err.count("accessed at PC 0x0009 (poke+0x3, x.c:3)")) == (0, 1)
-    path.write_bytes(CALLS_POKE.replace(b"\x90\x90", b"\xa5\x00"))
+    path.write_bytes(image.wrap(CALLS_POKE.replace(b"\x90\x90", b"\xa5\x00")))
     code, _, err = run(capfd, str(path), "--for", "1ms")
     assert (code, "PC 0x0006 (poke+0x0, x.c:3): the reserved opcode A5 was executed" in err) == (1, True)
     assert "called from, innermost first: 0x0003" in err
-    path.write_bytes(CALLS_POKE.replace(b"\xf0", b"\xe0").replace(b"\x90\x00", b"\x10\x00"))
+    path.write_bytes(image.wrap(CALLS_POKE.replace(b"\xf0", b"\xe0").replace(b"\x90\x00", b"\x10\x00")))
     path.with_suffix(".cdb").write_text(CDB)
     code, _, err = run(capfd, str(path), "--for", "1ms", "--guard", "uninit")
     assert (code, "it was XDATA 0x1000" in err) == (1, True)
@@ -309,14 +310,13 @@ def test_a_trace_that_nobody_reads_is_no_error(
 def test_the_uart_shows_utf8_and_every_other_byte(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "uart.bin"
     sent = "°C\n".encode() + b"\xff>"
-    path.write_bytes(b"\x90\xc0\x01" + b"".join(bytes((0x74, byte, 0xF0)) for byte in sent) + b"\x80\xfe")
+    writes = b"".join(bytes((0x74, byte, 0xF0)) for byte in sent)
+    path.write_bytes(image.wrap(b"\x90\xc0\x01" + writes + b"\x80\xfe"))
     assert run(capfd, str(path), "--for", "1ms")[1] == "°C\n\\xff>"
     assert result(capfd, str(path), "--for", "1ms")["uart"] == "°C\n\\xff>"
 
 
 def test_a_damaged_image_says_which_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from firmware.asm2464pd import image
-
     damaged = bytearray(image.wrap(b"\x02\x00\x03" + bytes(61)))
     damaged[10] ^= 1
     path = tmp_path / "image.bin"

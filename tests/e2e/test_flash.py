@@ -422,6 +422,17 @@ def test_command_lines_that_make_no_sense(towline, image_file: Path, args: list[
     assert words in document["error"]["message"]
 
 
+@pytest.mark.parametrize("option", [[], ["--restore"]])
+def test_a_wrong_file_is_reported_before_anything_is_asked(
+    towline, tmp_path: Path, option: list[str]
+) -> None:
+    wrong = tmp_path / "cat.jpg"
+    wrong.write_bytes(b"\xff\xd8\xff\xe0" + bytes(500))
+    code, document = towline(*option, wrong, "--device", LOADER)
+    assert (code, document["error"]["code"]) == (1, "invalid-input")
+    assert str(wrong) in document["error"]["message"]
+
+
 def test_the_user_is_asked_and_may_say_no(board: Path, image_file: Path, monkeypatch, capsys) -> None:
     before = board.read_bytes()
     terminal = io.StringIO("n\n")

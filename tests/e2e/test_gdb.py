@@ -18,6 +18,7 @@ from emulator.debug.memory import address_of
 from emulator.debug.registers import PC, REGISTERS
 from emulator.debug.source import Sources
 from emulator.mcs51.disassembler import decode
+from firmware.asm2464pd.image import wrap
 from sdk.errors import EnvironmentMissing, TowlineError
 from tests.gdb_client import GdbClient
 from towline.cli import main
@@ -211,7 +212,7 @@ def test_kill_ends_the_run_and_detach_lets_it_go_on():
 
 def test_a_fault_of_the_firmware_is_shown_and_ends_the_run(tmp_path):
     image = tmp_path / "wrong.bin"
-    image.write_bytes(bytes.fromhex("7F03 DFFE A5"))
+    image.write_bytes(wrap(bytes.fromhex("7F03 DFFE A5")))
     session = Session(name=image)
     client = session.client
     client.send("c")

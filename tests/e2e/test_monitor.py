@@ -15,6 +15,7 @@ from emulator.board import Board
 from emulator.debug import cdb
 from emulator.debug.monitor import Monitor
 from emulator.debug.source import Sources
+from firmware.asm2464pd.image import wrap
 from sdk.errors import UsageError
 from towline.cli import main
 
@@ -193,7 +194,7 @@ def test_a_wrong_command_in_a_file_ends_the_session(session):
 
 def test_a_guard_s_stop_can_be_looked_at(tmp_path, capfd, monkeypatch):
     image = tmp_path / "wrong.bin"
-    image.write_bytes(bytes.fromhex("7F03 DFFE A5"))
+    image.write_bytes(wrap(bytes.fromhex("7F03 DFFE A5")))
     monkeypatch.setattr(sys, "stdin", io.StringIO("continue\nprint PC\nstepi\n"))
     assert main(["emulate", str(image), "--debug"]) == 2, "it cannot go on"
     out, err = capfd.readouterr()
@@ -204,7 +205,7 @@ def test_a_guard_s_stop_can_be_looked_at(tmp_path, capfd, monkeypatch):
 
 def test_an_image_without_symbols_can_be_stepped(tmp_path, capfd, monkeypatch):
     image = tmp_path / "plain.bin"
-    image.write_bytes(bytes.fromhex("7F03 DFFE 80FE"))
+    image.write_bytes(wrap(bytes.fromhex("7F03 DFFE 80FE")))
     monkeypatch.setattr(
         sys, "stdin", io.StringIO("stepi\nprint R7\ndisassemble\nbreak *0x0004\nc\nbt\nstepi 2\n")
     )

@@ -18,6 +18,7 @@ from emulator.mcs51 import flow, listing
 from emulator.mcs51.disassembler import ChipNames, Instruction, Numbers, decode, text
 from emulator.mcs51.flow import Kind, Place
 from emulator.mcs51.opcodes import OPCODES
+from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import InvalidInput
 from tests.unit.test_image_file import hex_file
@@ -372,7 +373,7 @@ def test_the_command_lists_an_image_as_text_and_as_data(tmp_path, capsys, monkey
 
 def test_the_command_finds_a_function_by_any_address_in_it(tmp_path, capsys):
     path = tmp_path / "image.bin"
-    path.write_bytes(bytes.fromhex("12 00 06 80 FE 22 04 90 91 01 22"))
+    path.write_bytes(wrap(bytes.fromhex("12 00 06 80 FE 22 04 90 91 01 22")))
     for name in ("sub_0006", "0x6", "0x0008", "0:0x000A"):
         assert cli.main(["firmware", "disasm", str(path), "--function", name]) == 0
         assert capsys.readouterr().out.startswith("sub_0006: ")
@@ -387,7 +388,7 @@ def test_the_command_knows_the_test_images_by_name(capsys):
 
 def test_a_foreign_map_beside_an_image_only_costs_the_names(tmp_path, capsys):
     path = tmp_path / "image.bin"
-    path.write_bytes(bytes.fromhex("04 80 FE"))
+    path.write_bytes(wrap(bytes.fromhex("04 80 FE")))
     (tmp_path / "image.map").write_text("nothing of the kind\n")
     for command in (["firmware", "disasm", str(path)], ["emulate", str(path), "--for", "1us"]):
         assert cli.main(command) == 0

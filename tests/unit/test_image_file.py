@@ -124,6 +124,40 @@ def test_intel_hex_above_64k_is_bank_1(tmp_path):
     assert (sum(read.loaded[0]), sum(read.loaded[1])) == (4, 4)
 
 
+@pytest.mark.parametrize("first", [b"\x02\x00\x05", b"\x01\x05", b"\x80\x03"], ids=["LJMP", "AJMP", "SJMP"])
+def test_a_plain_binary_begins_with_a_jump_into_itself(tmp_path, first):
+    path = tmp_path / "code.bin"
+    path.write_bytes(first.ljust(5, b"\0") + b"\x80\xfe")
+    assert load(path).kind is Kind.BINARY
+    for content in (first.ljust(5, b"\0"), b"\0" + first.ljust(5, b"\0") + b"\x80\xfe"):
+        path.write_bytes(content)  # to behind its end; behind another instruction
+        with pytest.raises(InvalidInput) as refused:
+            load(path)
+        assert refused.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"\xff\xd8\xff\xe0\0\x10JFIF\0", id="jpeg"),
+        pytest.param(b"\x89PNG\r\n\x1a\n", id="png"),
+        pytest.param(b"\x7fELF\x02\x01\x01", id="elf"),
+        pytest.param(b"PK\x03\x04", id="zip"),
+        pytest.param(b"!<arch>\n", id="an AJMP by chance"),
+        pytest.param(b"\x08\x07\x12\x07pytorch", id="onnx"),
+        pytest.param(b"\x02\0\0\0", id="a number"),
+        pytest.param(b"\0\0\0\0", id="zeros"),
+        pytest.param(b"\xff\xff\xff\xff", id="erased"),
+    ],
+)
+def test_a_file_that_is_no_code_is_refused(tmp_path, start):
+    path = tmp_path / "other.bin"
+    path.write_bytes(start + start[-1:] * 5000)
+    with pytest.raises(InvalidInput) as refused:
+        load(path)
+    assert refused.value.where == str(path)
+
+
 def patched(data: bytes, offset: int, value: int) -> bytes:
     return data[:offset] + bytes([value]) + data[offset + 1 :]
 
@@ -140,7 +174,7 @@ def patched(data: bytes, offset: int, value: int) -> bytes:
         (patched(image.wrap(BODY), 3, 9), "body_length at offset 0x0 is 150995715"),
         (image.wrap(BODY)[:-1], "body_length at offset 0x0 is 771, expected at most 770"),
         (patched(flash_dump(image.wrap(BODY)), 0x120, 0xEE), "damaged flash dump: checksum at offset 0x408"),
-        (b"\x02" + bytes(range(250)) * 400, "has 100001 bytes of code"),
+        (b"\x02\x00\x03" + bytes(99_998), "has 100001 bytes of code"),
         (b":0300000002000\n", "damaged Intel HEX"),
         (hex_file((0, 0, b"\1"))[:-6].replace("01FE", "01FF").encode(), "damaged Intel HEX"),
         (hex_file().encode(), "holds no data records"),

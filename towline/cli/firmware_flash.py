@@ -82,6 +82,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     emulated = named.kind == EMULATED
     _refuse_contradictions(args, emulated=emulated)
     image = job.read_image(args.image) if args.image is not None else None
+    if args.restore is not None:
+        state.Backup.read(args.restore)  # a file that is no backup is reported before any question
+    _require_answer(args)
     home = state.directory()
     with _bench(args, named.text, emulated=emulated) as bench, bench.open() as device:
         if image is None and args.restore is None:
@@ -132,6 +135,10 @@ def _refuse_contradictions(args: argparse.Namespace, *, emulated: bool) -> None:
     for output in (args.backup, args.flash):
         if output:
             require_directory(str(output))
+
+
+def _require_answer(args: argparse.Namespace) -> None:
+    """Refuse to change a flash if the user has not agreed and cannot be asked."""
     changes = not args.dry_run and (args.image is not None or args.restore is not None)
     if changes and not args.yes and not _at_terminal():
         raise UsageError("nobody can be asked: standard input is no terminal", hint="say --yes, or --dry-run")
