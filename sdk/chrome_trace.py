@@ -9,6 +9,7 @@ The file is one JSON object; its `traceEvents` are written as they come, one a l
 begins, ends), `i` (an instant) and `M` (names of processes and threads). Source: "Trace Event Format" of
 Google. Within a thread slices nest and times never go back. A slice has no duration of its own (`X`): times
 are decimals of microseconds, and a reader who rounds start and duration could have it overlap what follows.
+An end repeats the name of its slice: the format does not ask for it, but speedscope pairs the two by name.
 """
 
 from __future__ import annotations
@@ -81,25 +82,28 @@ class Track:
 
     Attributes:
         last: time of the last event.
-        depth: slices that are open.
     """
 
     def __init__(self, trace: ChromeTrace, pid: int, tid: int) -> None:
         self._trace = trace
         self._where = f'"pid": {pid}, "tid": {tid}'
         self.last = 0
-        self.depth = 0
+        self._open: list[str] = []  # names of slices, as JSON
+
+    @property
+    def depth(self) -> int:
+        """Slices that are open."""
+        return len(self._open)
 
     def begin(self, time: int, name: str, category: str = "", args: Args | None = None) -> None:
         """A slice begins, within those that are open."""
-        self.depth += 1
+        self._open.append(json.dumps(name))
         self._write("B", time, _described(name, category, args))
 
     def end(self, time: int) -> None:
         """The innermost slice ends, if one is open."""
-        if self.depth:
-            self.depth -= 1
-            self._write("E", time, "")
+        if self._open:
+            self._write("E", time, f', "name": {self._open.pop()}')
 
     def slice(self, start: int, end: int, name: str, category: str = "", args: Args | None = None) -> None:
         """A slice with nothing in it."""
@@ -112,7 +116,7 @@ class Track:
 
     def end_all(self, time: int | None = None) -> None:
         """End every slice that is open; if no time is given, with the last event."""
-        while self.depth:
+        while self._open:
             self.end(self.last if time is None else time)
 
     def _write(self, kind: str, time: int, rest: str) -> None:

@@ -58,6 +58,7 @@ def read(path: Path) -> dict[str, dict[str, Row]]:
                 stack.append(Slice(event["name"], time, -1, event["cat"], event.get("args", {}), len(stack)))
             case "E":
                 assert stack, f"nothing to end: {event}"
+                assert event["name"] == stack[-1].name, f"the end of another slice: {event}"
                 stack[-1].end = time
                 row.slices.append(stack.pop())
             case "i":
