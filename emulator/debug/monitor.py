@@ -1,8 +1,8 @@
 """The monitor: a debugger for firmware in C, on a terminal or from a file (`towline emulate IMAGE --debug`).
 
 It stands in the place of the user between two instructions: while it reads commands no virtual time passes.
-Ctrl-C stops the run and not the monitor. From a file or a pipe it shows each command as it reads it, and ends
-with an error at the first one that is wrong.
+Ctrl-C stops the run and not the monitor. From a file or a pipe it shows each command as it reads it; one that
+is wrong is answered with an error, the next one follows, and the session counts as failed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ REPEATED = ("step", "next", "stepi", "nexti", "list")
 """What an empty line does again, if it was the last command."""
 
 
+class CommandsFailed(TowlineError):
+    """Commands of a session from a file were wrong; the others were done."""
+
+    code = "commands-failed"
+
+
 class Monitor(Commands):
     """A session.
 
@@ -55,6 +61,7 @@ class Monitor(Commands):
         self._source = source if source is not None else sys.stdin
         self._terminal = self._source.isatty()
         self._read_lines = 0  # of a file
+        self._wrong: list[CommandsFailed] = []  # of a file
         self._last = ""
         self._cancel: Callable[[], None] = lambda: None
         self._function = ""
@@ -74,6 +81,15 @@ class Monitor(Commands):
         return resume.plan
 
     # -- for who runs the board -------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> CommandsFailed | None:
+        """What the session's commands come to, if it is from a file and any was wrong."""
+        if not self._wrong:
+            return None
+        first, *more = self._wrong
+        rest = f"; and {len(more)} more commands were wrong" if more else ""
+        return CommandsFailed(first.message + rest, where=first.where, hint=first.hint)
 
     def keyboard(self) -> contextlib.AbstractContextManager[None]:
         """Ctrl-C stops the run meanwhile, for the user to look at."""
@@ -232,13 +248,13 @@ class Monitor(Commands):
         return line
 
     def _refuse(self, problem: TowlineError) -> None:
-        """Say what is wrong; a session from a file ends there."""
+        """Say what is wrong; a session from a file has failed, and goes on."""
+        said = problem.message + (f" ({problem.hint})" if problem.hint else "")
         if not self._terminal:
             where = f"line {self._read_lines} of the session"
-            failure = UsageError(problem.message, where=where, hint=problem.hint)
-            self.debugger.end(failure)
-            raise failure
-        self.say(f"{problem.message}" + (f" ({problem.hint})" if problem.hint else ""))
+            self._wrong.append(CommandsFailed(problem.message, where=where, hint=problem.hint))
+            said = f"error: {said}"
+        self.say(said)
 
     def _set_up_readline(self) -> None:
         try:

@@ -118,10 +118,10 @@ def _monitor(
             try:
                 monitor.over(problem, length)
             except Ended:
-                return problem
+                return problem or monitor.failure
             except TowlineError as failure:
                 return failure
-        return None if isinstance(monitor.debugger.ended, Ended) else monitor.debugger.ended
+        return monitor.failure if isinstance(monitor.debugger.ended, Ended) else monitor.debugger.ended
 
     return finish
 
