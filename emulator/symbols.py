@@ -172,16 +172,25 @@ def beside(image: Path) -> Symbols:
     Raises:
         InvalidInput: one of them is there and cannot be read.
     """
-    paths = [path for suffix in (".map", ".cdb") if (path := image.with_suffix(suffix)).is_file()]
     try:
-        if paths and paths[-1].suffix == ".cdb":
-            names = (image.stem, *_MODULE.findall(_text(paths[-1])))
-            listings = (image.parent / f"{name}.rst" for name in dict.fromkeys(names))
-            paths += [path for path in listings if path.is_file()]
-        states = [(path.absolute(), path.stat()) for path in paths]
+        states = [(path.absolute(), path.stat()) for path in files(image)]
     except OSError as problem:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(problem.filename)) from None
     return _unchanged(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
+
+
+def files(image: Path) -> list[Path]:
+    """The files beside an image that `beside` reads: .map, .cdb, and .rst last.
+
+    Raises:
+        OSError: the .cdb cannot be read.
+    """
+    paths = [path for suffix in (".map", ".cdb") if (path := image.with_suffix(suffix)).is_file()]
+    if paths and paths[-1].suffix == ".cdb":
+        names = (image.stem, *_MODULE.findall(_text(paths[-1])))
+        listings = (image.parent / f"{name}.rst" for name in dict.fromkeys(names))
+        paths += [path for path in listings if path.is_file()]
+    return paths
 
 
 @lru_cache(maxsize=8)

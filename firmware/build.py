@@ -6,6 +6,7 @@ has been built is kept in the user's cache, under a name made of all that determ
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 from collections.abc import Iterator
@@ -96,14 +97,23 @@ def build(extra: Path | None = None) -> Built:
         BuildFailed: sdcc refused a source; the message is its own.
         OutputFailed: the cache cannot be written.
     """
-    name = NAME if extra is None else extra.stem
-    built = _files(cache.directory(CACHE) / f"{name}-{_digest(extra)}")
+    built = _kept(extra)
     if not all(path.exists() for path in built.paths):
         with scratch_directory() as scratch:
             made = compile_into(scratch, extra)
             for source, kept in zip(made.paths, built.paths, strict=True):
                 cache.keep(kept, source.read_bytes())
     return built
+
+
+def is_symbols_of(cdb: Path, extra: Path | None = None) -> bool:
+    """Whether a .cdb is that of what `build` gives, byte for byte; False if that is not built yet.
+
+    Raises:
+        ToolMissing: sdcc is not there.
+    """
+    kept = _kept(extra).cdb
+    return kept.exists() and cdb.is_file() and filecmp.cmp(cdb, kept, shallow=False)
 
 
 def compile_into(directory: Path, extra: Path | None = None) -> Built:
@@ -143,6 +153,12 @@ def pointers(built: Built) -> set[tuple[str, str]]:
     """What has its address taken, functions and variables: the module that takes it, and its name there."""
     rows = (line.split() for line in built.pointers.read_text().splitlines())
     return {(module, name) for module, name in rows}
+
+
+def _kept(extra: Path | None) -> Built:
+    """Where the cache has the files of a build, or will have them."""
+    name = NAME if extra is None else extra.stem
+    return _files(cache.directory(CACHE) / f"{name}-{_digest(extra)}")
 
 
 def _files(home: Path) -> Built:

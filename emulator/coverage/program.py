@@ -112,7 +112,7 @@ class Program:
             ToolMissing: sdcc is not there.
         """
         path = image_file.locate(name)
-        known = images.source_directories(str(name)) or (path.parent,)
+        known = images.source_directories(str(name), path) or (path.parent,)
         names = symbols.beside(path)
         if not names.lines:
             raise InvalidInput(

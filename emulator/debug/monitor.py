@@ -88,7 +88,7 @@ class Monitor(Commands):
         if not self._wrong:
             return None
         first, *more = self._wrong
-        rest = f"; and {len(more)} more commands were wrong" if more else ""
+        rest = f"; {len(self._wrong)} commands were wrong" if more else ""
         return CommandsFailed(first.message + rest, where=first.where, hint=first.hint)
 
     def keyboard(self) -> contextlib.AbstractContextManager[None]:

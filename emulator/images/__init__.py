@@ -21,7 +21,7 @@ from pathlib import Path
 from emulator.images.facts import generated
 from firmware import build as product
 from sdk import cache, toolchain
-from sdk.errors import InternalError, UsageError
+from sdk.errors import InternalError, ToolMissing, UsageError
 from sdk.extras import require
 from sdk.files import scratch_directory, write
 
@@ -115,12 +115,24 @@ def build(name: str) -> Built:
     return built
 
 
-def source_directories(name: str) -> tuple[Path, ...]:
-    """Directories with the C and the headers of an image of the product; none of another one."""
-    if name not in EXTRAS:
-        return ()
-    extra = EXTRAS[name]
-    return (product.SOURCES, product.INCLUDE, *(() if extra is None else (extra.parent,)))
+def source_directories(name: str, image: Path | None = None) -> tuple[Path, ...]:
+    """Directories with the C and the headers of an image of the product; none of another one.
+
+    Args:
+        name: of the image, or anything.
+        image: its file; the .cdb beside it says whether it is of the product as it is now.
+    """
+    for known, extra in EXTRAS.items():
+        if name == known or (image is not None and _is_symbols_of(image.with_suffix(".cdb"), extra)):
+            return (product.SOURCES, product.INCLUDE, *(() if extra is None else (extra.parent,)))
+    return ()
+
+
+def _is_symbols_of(cdb: Path, extra: Path | None) -> bool:
+    try:
+        return product.is_symbols_of(cdb, extra)
+    except (OSError, ToolMissing):
+        return False
 
 
 def _files(name: str, home: Path) -> Built:

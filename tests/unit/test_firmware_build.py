@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from emulator import images
+from emulator import images, symbols
 from firmware import build as product
 from firmware.asm2464pd import flash_layout, image
 from firmware.check import check
@@ -112,6 +112,7 @@ def test_the_command(tmp_path, capfd, built):
     result = json.loads(capfd.readouterr().out)["result"]
     assert output.read_bytes() == built.image.read_bytes()
     assert (result["code_bytes"], result["api_level"]) == (built.bin.stat().st_size, "1.00")
+    assert sorted(result["written"]) == sorted(str(path) for path in tmp_path.iterdir())
     assert main(["firmware", "build", "--check", str(output)]) == 0
     assert "wrapped image" in capfd.readouterr().out
     image_bytes = bytearray(output.read_bytes())
@@ -128,5 +129,26 @@ def test_the_command(tmp_path, capfd, built):
     assert main(["firmware", "size"]) == 0
     assert "stack: at most" in capfd.readouterr().out
     assert main(["firmware", "build", "-o", "x.bin", "--check", str(output)]) == 2
+    assert main(["firmware", "build", "-o", str(tmp_path / "bridge.map")]) == 2, "its symbols go there"
     assert main(["firmware", "build", "--check", str(tmp_path / "nothing")]) == 1
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_symbols_go_with_an_image(tmp_path, capsys, built):
+    output, wrapped = tmp_path / "bridge.bin", tmp_path / "again.bin"
+    assert main(["firmware", "build", "-o", str(output)]) == 0
+    names = symbols.beside(built.ihx)
+    assert names.functions
+    assert names.lines
+    assert symbols.beside(output) == names
+    assert images.source_directories(str(output), output) == images.source_directories("firmware")
+    assert main(["firmware", "build", "--wrap", str(output), "-o", str(wrapped)]) == 0
+    assert symbols.beside(wrapped) == names
+    output.with_suffix(".cdb").unlink()
+    output.with_suffix(".map").unlink()
+    assert not images.source_directories(str(output), output)
+    capsys.readouterr()
+    assert main(["firmware", "build", "--wrap", str(output), "-o", str(wrapped), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["result"]["written"] == [str(wrapped)]
+    assert str(wrapped.with_suffix(".map")) in shown.err, "stale symbols are named"

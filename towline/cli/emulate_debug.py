@@ -80,7 +80,7 @@ def start(
     from emulator.debug.source import Sources
 
     image = Path(image_file.locate(args.image))
-    sources = Sources(directories(image, images.source_directories(args.image)))
+    sources = Sources(directories(image, images.source_directories(args.image, image)))
     variables = cdb.beside(image)
     if not board.symbols.lines:
         console.note(f"no lines of C are known: {image.with_suffix('.cdb')} (of sdcc --debug) is not there")

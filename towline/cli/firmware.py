@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nouns,
         "disasm",
         "list an image as labelled blocks with cross references, names of registers, and clocks",
-        "towline firmware disasm bridge.ihx --function main",
+        "towline firmware disasm bridge.bin --function main",
     )
     disasm.add_argument(
         "image",

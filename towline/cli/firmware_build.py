@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sdk import files
@@ -17,9 +18,17 @@ towline firmware build --wrap mine.ihx -o mine.bin
 towline firmware build --check vendor.bin"""
 
 
+SYMBOLS = (".map", ".cdb", ".rst")
+"""Names of functions and variables, lines of C: what `towline emulate` looks for beside an image."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", metavar="FILE.bin", help="write the wrapped image to FILE.bin, ready for `flash`"
+        "-o",
+        "--output",
+        metavar="FILE.bin",
+        help="write the wrapped image to FILE.bin, ready for `flash`, "
+        "and its symbols beside it (.map, .cdb, .rst)",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -39,10 +48,17 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         if args.output is not None:
             raise UsageError("--check builds nothing that -o could write")
         return _check(Path(args.check))
+    if args.output is not None:
+        require_directory(args.output)
+        if Path(args.output).suffix.lower() in SYMBOLS:
+            raise UsageError(
+                f"an image's symbols go to {', '.join(SYMBOLS)} beside it: give it another suffix",
+                where=args.output,
+            )
     if args.wrap is not None:
         if args.output is None:
             raise UsageError("--wrap needs -o FILE.bin")
-        return _wrap(Path(args.wrap), args.output)
+        return _wrap(Path(args.wrap), args.output, console)
     return _build(args.output, console)
 
 
@@ -50,12 +66,12 @@ def _build(output: str | None, console: Console) -> Result:
     from firmware.build import build
     from firmware.protocol.commands import API_LEVEL
 
-    if output is not None:
-        require_directory(output)
     built = build()
     image = built.image.read_bytes()
+    written = []
     if output is not None:
-        files.write(output, image)
+        symbols = {path.suffix: path.read_bytes() for path in (built.map, built.cdb, built.rst)}
+        written = _write(output, image, symbols)
     document = {
         "image": str(output or built.image),
         "image_bytes": len(image),
@@ -65,33 +81,73 @@ def _build(output: str | None, console: Console) -> Result:
         "ihx": str(built.ihx),
         "map": str(built.map),
         "cdb": str(built.cdb),
+        "written": written,
     }
     console.detail(f"beside it: {built.ihx.name}, {built.map.name}, {built.cdb.name} in {built.ihx.parent}")
     text = (
         f"{document['image']}: {document['code_bytes']:,} bytes of code, {len(image):,} with the wrapping, "
         f"API level {document['api_level']}\nsha256 {document['sha256']}"
     )
-    return Result(document, text)
+    return Result(document, text + _beside(written))
 
 
-def _wrap(path: Path, output: str) -> Result:
+def _write(output: str, image: bytes, symbols: Mapping[str, bytes]) -> list[str]:
+    """Write an image and its symbols by suffix, each whole or not at all; the names of the files."""
+    for suffix, content in symbols.items():
+        files.write(Path(output).with_suffix(suffix), content)
+    files.write(output, image)
+    return [output, *(str(Path(output).with_suffix(suffix)) for suffix in symbols)]
+
+
+def _beside(written: Sequence[str]) -> str:
+    """The line about symbols."""
+    return f"\nsymbols {', '.join(written[1:])}" if len(written) > 1 else ""
+
+
+def _wrap(path: Path, output: str, console: Console) -> Result:
     from emulator import image_file
     from firmware.asm2464pd.image import body, wrap
     from sdk.facts.structures import Malformed
 
-    require_directory(output)
     loaded = image_file.load(path)
     try:
         code = body(loaded.banks, loaded.loaded)
         image = wrap(code)
     except Malformed as problem:
         raise InvalidInput(str(problem), where=str(path)) from problem
-    files.write(output, image)
+    symbols = _symbols(path)
+    if Path(output).with_suffix("").resolve() == path.with_suffix("").resolve():
+        symbols = {}  # they are there
+    elif not symbols:
+        for suffix in SYMBOLS:
+            if (old := Path(output).with_suffix(suffix)).exists():
+                console.warn(f"{old} is of another image: {path} has no symbols beside it")
+    written = _write(output, image, symbols)
     digest = hashlib.sha256(image).hexdigest()
+    text = f"{output}: {len(code):,} bytes of code, {len(image):,} with the wrapping\nsha256 {digest}"
     return Result(
-        {"image": output, "image_bytes": len(image), "code_bytes": len(code), "sha256": digest},
-        f"{output}: {len(code):,} bytes of code, {len(image):,} with the wrapping\nsha256 {digest}",
+        {
+            "image": output,
+            "image_bytes": len(image),
+            "code_bytes": len(code),
+            "sha256": digest,
+            "written": written,
+        },
+        text + _beside(written),
     )
+
+
+def _symbols(image: Path) -> dict[str, bytes]:
+    """What lies beside an image, by suffix; the listings of its modules as one."""
+    from emulator import symbols
+
+    found: dict[str, bytes] = {}
+    try:
+        for path in symbols.files(image):
+            found[path.suffix] = found.get(path.suffix, b"") + path.read_bytes()
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(problem.filename)) from None
+    return found
 
 
 def _check(path: Path) -> Result:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUMMARY = "lines and branches of a firmware's C that the conformance suite reaches, and those it does not"
 EXAMPLE = """towline firmware coverage --html coverage.html
 towline firmware coverage --save suite.cov
-towline firmware coverage bridge.ihx --no-suite --merge suite.cov mine.cov"""
+towline firmware coverage bridge.bin --no-suite --merge suite.cov mine.cov"""
 
 SPEEDS = ("super-plus", "super", "high")
 CHOSEN = ("super-plus", "high")
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         nargs="?",
         default="firmware",
-        help="an image by name, or an .ihx with the .map, .cdb and .rst of sdcc --debug beside it "
+        help="an image by name, or a file with the .map, .cdb and .rst of sdcc --debug beside it "
         "(default: firmware)",
     )
     parser.add_argument(
