@@ -271,7 +271,7 @@ def test_a_program_of_one_s_own(tmp_path, capfd, monkeypatch):
     commands += "set items[1].rest = 17\nset items[1].rest = 2\nprint items[1]\nprint low\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(commands + "print items[0].rest\nset items[1].rest = 32\n"))
     assert main(["emulate", str(build / "own.ihx"), "--debug", "--no-host"]) == 1
-    out, err = capfd.readouterr()
+    out = capfd.readouterr().out
     assert "one->kind = 5;" in said(out, "continue")
     assert "in spin ()" in said(out, "c")
     assert "in main ()" in said(out, "finish"), "the loop is not stopped in again"
