@@ -14,10 +14,12 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sdk.disassembler import Disassembler
 from sdk.errors import InvalidArtifact, Unsupported
 from sdk.extras import require
+from sdk.jumps import beside
 
 TRIPLE = "hexagon-unknown-elf"
 LONGEST = 16
@@ -227,3 +229,59 @@ def _blocks(
 def labels(blocks: Sequence[Block]) -> dict[int, str]:
     """A name for each block, by address."""
     return {block.address: f"L{number}" if number else "entry" for number, block in enumerate(blocks)}
+
+
+def shown(block: Block) -> Iterator[str]:
+    """Its packets, an instruction a line: each packet stands between braces."""
+    for packet in block.packets:
+        yield from _lines(packet)
+
+
+def as_text(blocks: Sequence[Block]) -> str:
+    """The blocks of a kernel with their addresses, and arrows for jumps and hardware loops."""
+    names = labels(blocks)
+    lines: list[str] = []
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for block in blocks:
+        starts[block.address] = len(lines)
+        lines.append(f"{names[block.address]}:")
+        for packet in block.packets:
+            first, *more = _lines(packet)
+            lines += [f"  {packet.address:6x}  {first}", *(f"{'':10}{line}" for line in more)]
+        ends[block.address] = len(lines) - 1
+    jumps = (
+        (ends[block.address], starts[place])
+        for block in blocks
+        for place in block.successors
+        if place in starts and place != block.packets[-1].following
+    )
+    return "\n".join(beside(lines, jumps)) + "\n"
+
+
+def as_data(blocks: Sequence[Block]) -> list[dict[str, Any]]:
+    """The same for JSON."""
+    names = labels(blocks)
+    return [
+        {
+            "label": names[block.address],
+            "address": block.address,
+            "successors": [names[place] for place in block.successors if place in names],
+            "packets": [
+                {
+                    "address": packet.address,
+                    "instructions": list(packet.lines),
+                    "ends_loops": list(packet.ends),
+                }
+                for packet in block.packets
+            ],
+        }
+        for block in blocks
+    ]
+
+
+def _lines(packet: Packet) -> Iterator[str]:
+    for index, line in enumerate(packet.lines):
+        start = "{ " if index == 0 else "  "
+        ends = "".join(f":endloop{loop}" for loop in packet.ends)
+        yield f"{start}{line}{' }' + ends if index == len(packet.lines) - 1 else ''}"

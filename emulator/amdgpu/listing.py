@@ -15,6 +15,7 @@ from emulator.amdgpu.isa.operands import Instruction
 from emulator.amdgpu.isa.translate import kind
 from emulator.amdgpu.seams import PageFault
 from sdk.errors import InvalidInput, Unsupported
+from sdk.jumps import beside
 
 UNKNOWN = "?"
 """The class of an instruction that the executor does not implement."""
@@ -166,12 +167,25 @@ def as_text(listed: Listed) -> str:
     for label, _, after in listed.blocks:
         for target in after:
             sources.setdefault(target, []).append(label)
+    code: list[str] = []
+    starts: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for label, lines, after in listed.blocks:
         came = f"  ; from {', '.join(sources[label])}" if label in sources else ""
         goes = f"  ; to {', '.join(after)}" if after else ""
-        parts.append(f"\n{label}:{came}{goes}")
-        parts += [f"  {line.address:6x}  {line.kind:<6}  {line.text}" for line in lines]
-    return "\n".join(parts) + "\n"
+        starts[label] = len(code) + 1
+        code += ["", f"{label}:{came}{goes}"]
+        code += [f"  {line.address:6x}  {line.kind:<6}  {line.text}" for line in lines]
+        ends[label] = len(code) - 1
+    labels = list(starts)
+    following = dict(zip(labels, [*labels[1:], ""], strict=True))
+    jumps = (
+        (ends[label], starts[target])
+        for label, _, after in listed.blocks
+        for target in after
+        if target != following[label]
+    )
+    return "\n".join([*parts, *beside(code, jumps)]) + "\n"
 
 
 def descriptor(kernel: KernelDescriptor) -> list[tuple[str, int | bool, str]]:

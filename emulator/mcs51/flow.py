@@ -99,6 +99,11 @@ class Block:
     flow: Flow
 
     @property
+    def following(self) -> int:
+        """CODE address behind its last instruction."""
+        return self.instructions[-1].following
+
+    @property
     def clocks(self) -> int:
         """Chip clocks of one run through it."""
         return sum(instruction.opcode.clocks for instruction in self.instructions)

@@ -16,6 +16,7 @@ from emulator.mcs51.opcodes import Flow, Operand
 from emulator.symbols import Symbols
 from firmware.asm2464pd.describe import Map, Space
 from firmware.asm2464pd.registers.memory import XRAM
+from sdk.jumps import beside
 
 _DPL, _DPH, _DPX = 0x82, 0x83, 0x93
 _INC_DPTR, _MOV_DIRECT_DATA = 0xA3, 0x75
@@ -75,7 +76,7 @@ class Listing:
             yield Listed(instruction, text(instruction, names), ", ".join(filter(None, said)))
 
     def as_text(self, routines: Iterable[Routine]) -> str:
-        """Assembly with addresses, bytes, clocks and references.
+        """Assembly with addresses, bytes, clocks and references, and arrows for the jumps within a routine.
 
         A block that several routines reach stands with the first of them; the others say where it is.
         """
@@ -95,23 +96,39 @@ class Listing:
             for routine in routines
         ]
 
-    def _routine_lines(self, routine: Routine, shown: dict[Place, str]) -> Iterator[str]:
+    def _routine_lines(self, routine: Routine, shown: dict[Place, str]) -> list[str]:
         elsewhere = sorted({shown[block.place] for block in routine.blocks if block.place in shown})
+        lines: list[str] = []
+        starts: dict[Place, int] = {}
+        ends: dict[Place, int] = {}
         for block in routine.blocks:
-            if block.place in shown:
-                continue
-            shown[block.place] = routine.name
-            label = f"{self.label(block.place)}:"
-            sources = self._sources(block.place)
-            yield f"{label:<31} ; from {sources}" if sources else label
-            for line in self.lines(block):
-                instruction = line.instruction
-                place = str(Place(block.place.bank, instruction.address))
-                code = instruction.data.hex(" ").upper()
-                head = f"  {place:>8}  {code:<8}  {instruction.opcode.clocks}  "
-                yield f"{head}{line.text:<28}; {line.comment}" if line.comment else head + line.text
+            if block.place not in shown:
+                shown[block.place] = routine.name
+                starts[block.place] = len(lines)
+                lines += self._block_lines(block)
+                ends[block.place] = len(lines) - 1
+        jumps = (
+            (ends[block.place], starts[place])
+            for block in routine.blocks
+            for place in block.successors
+            if block.place in ends and place in starts and place.address != block.following
+        )
+        listed = beside(lines, jumps)
         if elsewhere:
-            yield f"; shares blocks that are listed with {', '.join(elsewhere)}"
+            listed.append(f"; shares blocks that are listed with {', '.join(elsewhere)}")
+        return listed
+
+    def _block_lines(self, block: Block) -> Iterator[str]:
+        """Its label and its instructions."""
+        label = f"{self.label(block.place)}:"
+        sources = self._sources(block.place)
+        yield f"{label:<31} ; from {sources}" if sources else label
+        for line in self.lines(block):
+            instruction = line.instruction
+            place = str(Place(block.place.bank, instruction.address))
+            code = instruction.data.hex(" ").upper()
+            head = f"  {place:>8}  {code:<8}  {instruction.opcode.clocks}  "
+            yield f"{head}{line.text:<28}; {line.comment}" if line.comment else head + line.text
 
     def _sources(self, place: Place) -> str:
         references = self._graph.references.get(place, ())

@@ -1,6 +1,7 @@
 """`towline gpu` and `towline bench gpu` on the command line."""
 
 import json
+import re
 
 import pytest
 
@@ -51,6 +52,7 @@ def test_disasm_for_people(capsys, tmp_path):
     assert "kernel gemm_wmma, entry" in out
     assert "v_dot4_i32_iu8" in out
     assert "entry:  ; to " in out
+    assert re.search(r"^[ |/]*[/\\\\+]-*-> L\d+:", out, re.M), "a jump has an arrow"
 
 
 def test_disasm_names_what_is_not_implemented(capsys, tmp_path):

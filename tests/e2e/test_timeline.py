@@ -164,7 +164,7 @@ def network(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quiet_card")
-def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path):
+def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     path, picture = network("amd-gfx1100")
     trace = tmp_path / "run.json"
     assert main(["run", path, "--input", picture, "--input", picture, "--trace-out", str(trace)]) == 0
@@ -210,6 +210,9 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path):
     (entry,) = (line for line in dot.splitlines() if "penwidth=2," in line)
     assert '"entry:' in entry
     assert Kind.BACK.value in dot
+    capfd.readouterr()
+    assert main(["inspect", path, "--layer", "block1/project"]) == 0
+    assert "v_wmma_i32_16x16x16_iu8" in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -227,7 +230,13 @@ def test_a_network_on_the_dsp_is_a_row_of_layers_in_packets(network, tmp_path, c
     picture = tmp_path / "stem.dot"
     assert main(["inspect", path, "--graph", str(picture), "--layer", "block1/project"]) == 0
     assert "vrmpy" in picture.read_text()
-    assert main(["inspect", path, "--graph", str(picture), "--layer", "nothing"]) == 2
+    capfd.readouterr()
+    assert main(["inspect", path, "--layer", "block1/project", "--json"]) == 0
+    [kernel] = json.loads(capfd.readouterr().out)["result"]["kernels"]
+    assert [block["label"] for block in kernel["blocks"]][:2] == ["entry", "L1"]
+    assert main(["inspect", path, "--layer", "block1/project"]) == 0
+    assert "vrmpy" in capfd.readouterr().out
+    assert main(["inspect", path, "--layer", "nothing"]) == 2
     assert "layers: stem, " in capfd.readouterr().err
 
 

@@ -339,13 +339,13 @@ def test_comments_name_what_dptr_points_at():
 def test_a_listing_line_has_address_bytes_clocks_and_text():
     shown = listed(graph_of((0, "E4 04 B4 05 FC 80 F9")))
     assert shown.splitlines() == [
-        "reset:                          ; from 0x0005",
-        "    0x0000  E4        1  clr a",
-        "L0001:                          ; from 0x0002",
-        "    0x0001  04        1  inc a",
-        "    0x0002  B4 05 FC  4  cjne a,#0x05,L0001",
-        "L0005:",
-        "    0x0005  80 F9     3  sjmp reset",
+        "/--> reset:                          ; from 0x0005",
+        "|        0x0000  E4        1  clr a",
+        "|/-> L0001:                          ; from 0x0002",
+        "||       0x0001  04        1  inc a",
+        "|\\--     0x0002  B4 05 FC  4  cjne a,#0x05,L0001",
+        "|    L0005:",
+        "\\---     0x0005  80 F9     3  sjmp reset",
     ]
 
 

@@ -107,8 +107,8 @@ def test_the_calls_of_an_image(drawn, loop_image):
     [
         (("firmware", "disasm", "x.bin", "--graph", "x.png"), "an .svg or a .dot"),
         (("gpu", "disasm", "x.co", "--graph", "/nowhere/x.svg"), "does not exist"),
-        (("inspect", "net.tow", "--layer", "a"), "--graph"),
         (("inspect", "net.onnx", "--graph", "x.svg"), "compile it first"),
+        (("inspect", "net.onnx", "--layer", "a"), "compile it first"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(capfd, tmp_path, monkeypatch, arguments, said):

@@ -70,6 +70,20 @@ def test_layers_lead_to_their_kernels_and_blocks_follow_jumps_and_loops(elf):
     assert only.successors == ()
 
 
+def test_a_listing_has_arrows_for_jumps_and_hardware_loops(elf):
+    program = Program(elf, "v65")
+    [_, [f, _]] = program.kernels(MEMORY)
+    blocks = program.blocks(f)
+    listed = disassembly.as_text(blocks).splitlines()
+    assert [line[:5] for line in listed if line.endswith(("endloop0", "endloop1", "L2:", "L6:"))] == [
+        "|/-> ", "|\\-- ", "\\--- ", " \\-> ",
+    ]  # fmt: skip
+    data = disassembly.as_data(blocks)
+    assert [block["label"] for block in data] == list(labels(blocks).values())
+    assert data[2]["successors"] == ["L2", "L3"]
+    assert data[2]["packets"][0]["ends_loops"] == [0]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [(b"\x7fELF" + bytes(8), "no ELF"), (b"", "no ELF"), (b"x" * 100, "no ELF")],

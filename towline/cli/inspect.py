@@ -16,29 +16,29 @@ from sdk.importers import is_tflite
 from sdk.passes import optimize, split
 from sdk.report import Console, Result, size, table
 from sdk.target import get_target, target_names
-from towline.cli import graphs
+from towline.cli import graphs, layers
 from towline.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line
 
 EXAMPLE = """towline inspect q.onnx
 towline inspect net.tow --json
+towline inspect net.tow --layer stem
 towline inspect net.tow --graph stem.svg --layer stem"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="an .onnx, a .tflite or a .tow")
     add_input_shape(parser)
-    graphs.add_graph(parser, "the code of a layer of a .tow")
-    parser.add_argument("--layer", metavar="NAME", help="which layer --graph draws")
+    parser.add_argument("--layer", metavar="NAME", help="of a .tow: list the machine code of this layer")
+    graphs.add_graph(parser, "the code of --layer")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     path = require_suffix(args.file, MODEL | TOW)
     shapes = input_shapes(args.input_shape)
     graphs.check(args)
-    if args.layer is not None and args.graph is None:
-        raise UsageError("--layer says what --graph draws: give that too")
-    if args.graph is not None and path.suffix.lower() not in TOW:
-        raise UsageError("--graph draws code, and a model has none: compile it first", where=args.file)
+    wants_code = args.layer is not None or args.graph is not None
+    if wants_code and path.suffix.lower() not in TOW:
+        raise UsageError("--layer shows code, and a model has none: compile it first", where=args.file)
     if is_tflite(path):
         return _tflite(path, shapes)
     if path.suffix.lower() == ".onnx":
@@ -46,9 +46,19 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if shapes:
         raise UsageError("--input-shape is for a model; a .tow is compiled already")
     network = artifact.load(path)
+    if not wants_code:
+        return _network(path, network)
+    layer = layers.code(network, args.layer)
     if args.graph is not None:
-        return Result(*graphs.written(args.graph, graphs.layer(network, args.layer)))
-    return _network(path, network)
+        return Result(*graphs.written(args.graph, layer.chart))
+    document = {
+        "file": path,
+        "target": network.program.target,
+        "layer": layer.name,
+        "op": layer.op,
+        "kernels": layer.kernels,
+    }
+    return Result(document, f"; {layer.name} ({layer.op})\n{layer.text}")
 
 
 # -- ONNX -----------------------------------------------------------------------------------------------
