@@ -3,14 +3,15 @@
 One drawing for all processors. dot was chosen for its layered layout, which routes arrows around blocks.
 Where dot is missing, the picture can be had as its text (`as_dot`).
 
-Arrows: grey where execution runs on to the next block in memory, green where it jumps ahead, blue where it
-jumps back (a loop), dashed for calls.
+A legend under the title says what the arrows of the picture mean. An SVG is light, and dark where its reader
+prefers that: dot writes the light colours, and a style sheet in the file replaces each one.
 """
 
 from __future__ import annotations
 
+import html
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -26,21 +27,53 @@ TIMEOUT = 120.0
 """Seconds that dot may take."""
 SUFFIXES = (".svg", ".dot")
 
-_LOOK = """  graph [fontname="Helvetica,sans-serif", fontsize=13, labelloc=t, labeljust=l, \
-ranksep=0.35, nodesep=0.3]
-  node [shape=box, fontname="Courier,monospace", fontsize=10, color="#57606a", style=filled, \
-fillcolor="#f6f8fa", margin="0.08,0.05"]
-  edge [color="#57606a", arrowsize=0.7]
+_DARK = {
+    "#ffffff": "#0d1117",  # the page
+    "#1f2328": "#e6edf3",  # text
+    "#f6f8fa": "#1c2128",  # a box
+    "#ddf4ff": "#0c3a6b",  # a shaded one
+    "#57606a": "#a3adb8",  # borders, calls
+    "#8c959f": "#7d8793",  # arrows, as below
+    "#1a7f37": "#4cbf66",
+    "#0969da": "#6cb0ff",
+}
+"""Each colour of a picture, and what takes its place on a dark page."""
+_LOOK = """  graph [fontname="Helvetica,sans-serif", fontsize=13, fontcolor="#1f2328", bgcolor="#ffffff", \
+labelloc=t, labeljust=l, ranksep=0.35, nodesep=0.3]
+  node [shape=box, fontname="Courier,monospace", fontsize=10, fontcolor="#1f2328", color="#57606a", \
+style=filled, fillcolor="#f6f8fa", margin="0.08,0.05"]
+  edge [arrowsize=0.7]
 """
+_SHADED = "#ddf4ff"
 
 
 class Kind(Enum):
-    """How execution gets from one block to another; the value is how the arrow looks."""
+    """How execution gets from one block to another: the arrow's colour, its look, and the legend's words."""
 
-    NEXT = 'color="#8c959f"'
-    JUMP = 'color="#1a7f37"'
-    BACK = 'color="#0969da", penwidth=1.6'
-    CALL = 'color="#57606a", style=dashed'
+    NEXT = "#8c959f", "", "runs on"
+    JUMP = "#1a7f37", "", "jumps ahead"
+    BACK = "#0969da", "penwidth=1.6", "jumps back: a loop"
+    CALL = "#57606a", "style=dashed", "calls"
+
+    @property
+    def color(self) -> str:
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """In the legend."""
+        return self.value[2]
+
+    @property
+    def sign(self) -> str:
+        """The arrow in the legend, in HTML."""
+        return "- - &#8594;" if self is Kind.CALL else "&#8212;&#8594;"
+
+    @property
+    def attributes(self) -> str:
+        """In the language of dot."""
+        color, look, _ = self.value
+        return f'color="{color}"' + (f", {look}" if look else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +109,14 @@ class Chart:
         boxes: names are unique.
         arrows: those to a box that is not there are left out.
         sideways: left to right: for a graph of calls, which is wide.
+        shaded: what is said of the boxes that are entries.
     """
 
     title: str
     boxes: Sequence[Box]
     arrows: Sequence[Arrow] = field(default_factory=tuple)
     sideways: bool = False
+    shaded: str = "the entry"
 
 
 def arrows(source: str, place: int, ways: Sequence[tuple[str, int]], following: int | None) -> list[Arrow]:
@@ -103,33 +138,38 @@ def arrows(source: str, place: int, ways: Sequence[tuple[str, int]], following: 
 def as_dot(chart: Chart) -> str:
     """In the language of dot."""
     numbers = {box.name: number for number, box in enumerate(chart.boxes)}
-    lines = ["digraph {", _LOOK + f"  label={_quoted([chart.title])}"]
+    drawn = [
+        arrow for arrow in dict.fromkeys(chart.arrows) if arrow.source in numbers and arrow.target in numbers
+    ]
+    name = chart.title.replace("\\", "\\\\").replace('"', '\\"')
+    lines = [f'digraph "{name}" {{', _LOOK + f"  label={_heading(chart, {arrow.kind for arrow in drawn})}"]
     if chart.sideways:
         lines.append("  rankdir=LR")
     for box in chart.boxes:
-        look = ', penwidth=2, fillcolor="#ddf4ff"' if box.entry else ""
+        look = f', penwidth=2, fillcolor="{_SHADED}"' if box.entry else ""
         lines.append(f"  b{numbers[box.name]} [label={_quoted(_shown(box))}{look}]")
-    for arrow in dict.fromkeys(chart.arrows):
-        if arrow.source in numbers and arrow.target in numbers:
-            lines.append(f"  b{numbers[arrow.source]} -> b{numbers[arrow.target]} [{arrow.kind.value}]")
+    for arrow in drawn:
+        lines.append(f"  b{numbers[arrow.source]} -> b{numbers[arrow.target]} [{arrow.kind.attributes}]")
     return "\n".join([*lines, "}", ""])
 
 
 def as_svg(chart: Chart) -> bytes:
-    """As a picture that browsers show.
+    """As a picture that browsers show, on a light page or a dark one.
 
     Raises:
         ToolMissing: Graphviz is not there.
         BuildFailed: it did not come to an end.
     """
     try:
-        return toolchain.run("dot", ["-Tsvg"], input=as_dot(chart).encode(), timeout=TIMEOUT).stdout
+        drawn = toolchain.run("dot", ["-Tsvg"], input=as_dot(chart).encode(), timeout=TIMEOUT).stdout
     except BuildFailed as problem:
         raise BuildFailed(
             f"{problem.message} ({len(chart.boxes):,} boxes, {len(chart.arrows):,} arrows)",
             where=problem.where,
             hint="draw less at a time, or write a .dot and lay it out by other means (dot -Gnslimit=1, sfdp)",
         ) from None
+    head, group, rest = drawn.partition(b"<g ")
+    return head + _style().encode() + group + rest
 
 
 def check(path: str) -> None:
@@ -148,6 +188,31 @@ def write(path: str | os.PathLike[str], chart: Chart) -> None:
     """
     check(os.fspath(path))
     files.write(path, as_dot(chart).encode() if Path(path).suffix.lower() == ".dot" else as_svg(chart))
+
+
+def _style() -> str:
+    rules = "".join(
+        f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}\n'
+        for light, dark in _DARK.items()
+    )
+    return (
+        "<style>:root{color-scheme:light dark}\n@media (prefers-color-scheme:dark){\n" + rules + "}</style>\n"
+    )
+
+
+def _heading(chart: Chart, kinds: Set[Kind]) -> str:
+    """Title and legend, in dot's HTML."""
+    legend = [
+        f'<font color="{kind.color}"><b>{kind.sign}</b></font> {kind.meaning}'
+        for kind in Kind
+        if kind in kinds
+    ]
+    if any(box.entry for box in chart.boxes):
+        legend.append(f"shaded: {html.escape(chart.shaded)}")
+    lines = [html.escape(chart.title)]
+    if legend:
+        lines.append(f'<font point-size="10">{" &#160; &#160; ".join(legend)}</font>')
+    return "<" + "".join(f'{line}<br align="left"/>' for line in lines) + ">"
 
 
 def _shown(box: Box) -> list[str]:

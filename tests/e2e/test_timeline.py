@@ -209,7 +209,7 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     assert "v_wmma_i32_16x16x16_iu8" in dot
     (entry,) = (line for line in dot.splitlines() if "penwidth=2," in line)
     assert '"entry:' in entry
-    assert Kind.BACK.value in dot
+    assert Kind.BACK.attributes in dot
     capfd.readouterr()
     assert main(["inspect", path, "--layer", "block1/project"]) == 0
     assert "v_wmma_i32_16x16x16_iu8" in capfd.readouterr().out

@@ -54,6 +54,30 @@ def test_what_dot_and_xml_would_read_comes_out_as_it_is():
     assert svg.count(b'class="node"') == 2
 
 
+@needs_dot
+def test_every_colour_has_one_for_dark_pages():
+    boxes = [Box("entry", entry=True), *(Box(kind.name) for kind in Kind)]
+    chart = Chart("t", boxes, [Arrow("entry", kind.name, kind) for kind in Kind])
+    svg = as_svg(chart)
+    root = ET.fromstring(svg)
+    style = next(root.iter("{http://www.w3.org/2000/svg}style")).text
+    assert "prefers-color-scheme:dark" in style
+    for node in root.iter():
+        for kind in {"fill", "stroke"} & set(node.keys()):
+            assert node.get(kind) in ("none", "transparent") or f'[{kind}="{node.get(kind)}"]' in style
+        if node.tag.endswith("}text"):
+            assert node.get("fill"), "text would stay black"
+
+
+def test_the_legend_has_the_arrows_that_are_drawn():
+    blocks = [Box("a", entry=True), Box("b")]
+    for kind in Kind:
+        heading = re.search("label=<(.*)>$", as_dot(Chart("t", blocks, [Arrow("a", "b", kind)])), re.M)[1]
+        assert [one for one in Kind if one.meaning in heading] == [kind]
+    assert "shaded: x" in as_dot(Chart("t", blocks, shaded="x"))
+    assert "shaded" not in as_dot(Chart("t", blocks[1:]))
+
+
 def test_an_arrow_to_nowhere_is_left_out():
     assert "->" not in as_dot(Chart("t", [Box("a")], [Arrow("a", "b"), Arrow("b", "a")]))
 
@@ -93,7 +117,7 @@ def test_a_function_of_the_8051(drawn, loop_image):
     assert "djnz r7,L0052" in dot
     assert edges(dot) >= {("L0052", "L0052"), ("L0052", "L0054")}
     assert document["boxes"] == 3
-    assert Kind.BACK.value in dot
+    assert Kind.BACK.attributes in dot
 
 
 def test_the_calls_of_an_image(drawn, loop_image):
@@ -102,11 +126,42 @@ def test_the_calls_of_an_image(drawn, loop_image):
     assert "style=dashed" in dot
 
 
+@pytest.fixture
+def chain_image(tmp_path):
+    """Reset leads to f, which calls g, which calls h; another h's caller is an interrupt."""
+    code = bytearray(b"\xff" * 0x70)
+    code[0:3] = bytes.fromhex("020030")
+    code[3:7] = bytes.fromhex("12006032")
+    code[0x30:0x35] = bytes.fromhex("12004080FB")
+    code[0x40:0x44] = bytes.fromhex("12005022")
+    code[0x50:0x54] = bytes.fromhex("12006022")
+    code[0x60] = 0x22
+    path = tmp_path / "chain.bin"
+    path.write_bytes(code)
+    return str(path)
+
+
+def test_calls_are_followed_so_deep(drawn, chain_image):
+    def calls(*arguments):
+        return edges(drawn("firmware", "disasm", chain_image, *arguments)[0])
+
+    first, second, third = ("reset", "sub_0040"), ("sub_0040", "sub_0050"), ("sub_0050", "sub_0060")
+    interrupt = ("int0", "sub_0060")
+    assert calls() == {first, second, third, interrupt}
+    assert calls("--depth", "1") == {first, interrupt}
+    assert calls("--depth", "2") == {first, second, interrupt, third}, "both ends are shown"
+    assert calls("--function", "reset", "--depth", "2") == {first, second}
+    assert calls("--function", "0x50", "--depth", "9") == {third}
+    dot, _ = drawn("firmware", "disasm", chain_image, "--function", "reset", "--depth", "1")
+    assert "and 1 more call" in dot
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("firmware", "disasm", "x.bin", "--graph", "x.png"), "an .svg or a .dot"),
         (("gpu", "disasm", "x.co", "--graph", "/nowhere/x.svg"), "does not exist"),
+        (("firmware", "disasm", "x.bin", "--depth", "2"), "--graph"),
         (("inspect", "net.onnx", "--graph", "x.svg"), "compile it first"),
         (("inspect", "net.onnx", "--layer", "a"), "compile it first"),
     ],

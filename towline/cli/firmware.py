@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidInput, UsageError
 from sdk.report import Console, Result
 from towline.cli import (
     firmware_build,
@@ -18,7 +18,7 @@ from towline.cli import (
     firmware_size,
     graphs,
 )
-from towline.cli.options import add_common_again, add_verb
+from towline.cli.options import add_common_again, add_verb, positive
 
 EXAMPLE = """towline firmware build -o bridge.bin
 towline firmware flash bridge.bin --device usb
@@ -55,6 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
     graphs.add_graph(disasm, "the blocks of --function, or who calls whom")
+    disasm.add_argument(
+        "--depth",
+        metavar="N",
+        type=positive,
+        help="draw who calls whom, N calls deep: from --function, or from where no caller was seen",
+    )
     add_common_again(disasm)
 
 
@@ -64,14 +70,17 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         result: Result = module.run(args, console)
         return result
     graphs.check(args)
-    return _disassemble(args.image, args.function, args.graph, console)
+    if args.depth is not None and args.graph is None:
+        raise UsageError("--depth is of the picture that --graph draws: give that too")
+    return _disassemble(args, console)
 
 
-def _disassemble(name: str, function: str | None, picture: str | None, console: Console) -> Result:
+def _disassemble(args: argparse.Namespace, console: Console) -> Result:
     from emulator import image_file, symbols
     from emulator.mcs51 import flow, listing
     from firmware.asm2464pd.registers import ASM2464PD
 
+    name, function = args.image, args.function
     path = image_file.locate(name)
     image = image_file.load(path)
     try:
@@ -92,9 +101,13 @@ def _disassemble(name: str, function: str | None, picture: str | None, console: 
                 "named by address",
             )
         routines = [found]
-    if picture is not None:
-        chart = graphs.calls(graph) if function is None else graphs.routine(listed, routines[0])
-        return Result(*graphs.written(picture, chart))
+    if args.graph is not None:
+        root = routines[0] if function is not None else None
+        if root is not None and args.depth is None:
+            chart = graphs.routine(listed, root)
+        else:
+            chart = graphs.calls(graph, root, args.depth)
+        return Result(*graphs.written(args.graph, chart))
     rest = [(bank, part) for bank in (0, 1) for part in listing.ranges(graph.data[bank])]
     document: dict[str, Any] = {
         "image": name,

@@ -17,7 +17,7 @@ from towline.cli.options import require_directory
 if TYPE_CHECKING:
     from dsp.hexagon.disassembly import Block
     from emulator.amdgpu.listing import Listed
-    from emulator.mcs51.flow import Graph, Routine
+    from emulator.mcs51.flow import Graph, Place, Routine
     from emulator.mcs51.listing import Listing
 
 
@@ -76,22 +76,47 @@ def routine(listing: Listing, found: Routine) -> Chart:
     return Chart(f"{found.name}, {size:,} bytes", boxes, arrows)
 
 
-def calls(graph: Graph) -> Chart:
-    """Who calls whom in an image for the 8051."""
+def calls(graph: Graph, root: Routine | None = None, depth: int | None = None) -> Chart:
+    """Who calls whom in an image for the 8051.
+
+    Args:
+        graph: of the image.
+        root: where to begin; else with every function that has no caller.
+        depth: calls from there that are followed; all if not given.
+    """
     routines = graph.routines
     counts = Counter(one.name for one in routines.values())
     names = {
         entry: one.name if counts[one.name] == 1 else f"{one.name} {entry}" for entry, one in routines.items()
     }
     called = {place for one in routines.values() for place in one.calls}
-    boxes = [Box(names[entry], entry=entry not in called) for entry in routines]
-    arrows = [
-        Arrow(names[entry], names[place], Kind.CALL)
-        for entry, one in routines.items()
-        for place in one.calls
-        if place in names
-    ]
-    return Chart("who calls whom; shaded: no caller was seen", boxes, arrows, sideways=True)
+    roots = [entry for entry in routines if entry not in called] if root is None else [root.entry]
+    shown = set(routines) if root is None and depth is None else _reached(routines, roots, depth)
+    boxes, arrows = [], []
+    for entry, one in routines.items():
+        if entry not in shown:
+            continue
+        callees = [place for place in dict.fromkeys(one.calls) if place in routines]
+        left_out = sum(place not in shown for place in callees)
+        note = [f"and {left_out} more calls" if left_out > 1 else "and 1 more call"] if left_out else []
+        boxes.append(Box(names[entry], note, entry in roots))
+        arrows += [Arrow(names[entry], names[place], Kind.CALL) for place in callees if place in shown]
+    title = "who calls whom" if root is None else f"what {names[root.entry]} calls"
+    if depth is not None:
+        title += f", {depth} call{'' if depth == 1 else 's'} deep"
+    shaded = "no caller was seen" if root is None else "where it begins"
+    return Chart(title, boxes, arrows, sideways=True, shaded=shaded)
+
+
+def _reached(routines: Mapping[Place, Routine], roots: Sequence[Place], depth: int | None) -> set[Place]:
+    """What so many calls lead to."""
+    shown = set(roots)
+    last = shown
+    while last and (depth is None or depth > 0):
+        last = {place for entry in last for place in routines[entry].calls if place in routines} - shown
+        shown |= last
+        depth = None if depth is None else depth - 1
+    return shown
 
 
 # -- kernels of the GPU ---------------------------------------------------------------------------------
