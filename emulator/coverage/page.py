@@ -1,15 +1,25 @@
-"""A report as one HTML page: the sources with counts, what did not run, and branches that went one way only.
+"""A report as one HTML page: what was not reached, function by function, and the sources with counts.
 
 It has its styles inside, no script, and fetches nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from importlib import resources
 
-from emulator.coverage.report import REST, FileCoverage, LineCoverage, Report, never, percent
+from emulator.coverage.report import (
+    REST,
+    FileCoverage,
+    LineCoverage,
+    Report,
+    Unreached,
+    never,
+    percent,
+    stretches,
+)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -20,6 +30,9 @@ _MARKS = {
     "none": ("", ""),
 }
 """Mark and meaning of each kind of line."""
+_SIDES = {"taken": "never jumps", "not taken": "always jumps", "executed": "is not reached"}
+"""What a branch does if that never happened to it."""
+_NEWLINE = "\n"
 _UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
@@ -42,8 +55,9 @@ def page(report: Report) -> str:
 <h1>Coverage of {escape(program.name)}</h1>
 <p class="soft">build {program.build[:12]}, {_count(coverage.runs, "run")}</p>
 <section class="facts">{_facts(report)}</section>
+{_unreached(report)}
+<h2>Files</h2>
 {_files(report)}
-{_never(report)}
 <section class="controls">
 <label><input type="checkbox" id="only"> only what was not reached</label>
 <span class="legend"><i class="miss">✕</i> never executed <i class="half">◐</i> a branch went one way
@@ -95,12 +109,56 @@ def _share(reached: int, every: int) -> str:
     return f'<td><span class="of">{reached:,} of {every:,}</span>{bar}<span>{part:.1f} %</span></td>'
 
 
-def _never(report: Report) -> str:
-    missed = [entry for entry in report.functions if not entry.times]
-    links = ", ".join(
-        f'<a href="#{escape(entry.where[0])}-{entry.where[1]}">{escape(entry.name)}</a>' for entry in missed
-    )
-    return f"<p>Functions never entered: {links}.</p>" if missed else ""
+def _unreached(report: Report) -> str:
+    """What is left to do, first: lines and sides of branches by function, each a link to its line."""
+    files = {file.name: file for file in report.files}
+    rows: list[str] = []
+    for entry in report.unreached:
+        file = files[entry.where[0]]
+        lines = ", ".join(
+            _link(file.name, first, str(first) if first == last else f"{first}\u2013{last}")
+            for first, last in stretches(entry.lines, file.lines)
+        )
+        sides = ", ".join(_sides(file, number) for number in entry.half)
+        rows.append(f"{_function(entry)}<td>{lines}</td><td>{sides}</td></tr>")
+    if rest := report.rest.missed:
+        sides = ", ".join(
+            f'<span title="{escape(side.instruction)}">{side.address:#06x} {_SIDES[what]}</span>'
+            for side, what in never(rest)
+        )
+        rows.append(f'<tr><th scope="row">{REST}</th><td></td><td>{sides}</td></tr>')
+    if not rows:
+        return "<p>Every line and every side of a branch was reached.</p>"
+    return f"""<h2>Not reached</h2>
+<table class="unreached">
+<thead><tr><th scope="col">function</th><th scope="col">lines never executed</th>
+<th scope="col">branches that went one way only</th></tr></thead>
+<tbody>
+{_NEWLINE.join(rows)}
+</tbody></table>"""
+
+
+def _function(entry: Unreached) -> str:
+    """The head of a function's row."""
+    file, number = entry.where
+    name = _link(file, number, escape(entry.name) or "(no function)")
+    state = "" if entry.entered else ' <i class="miss">never entered</i>'
+    return f'<tr><th scope="row">{name}{state}<span class="soft">{escape(file)}:{number}</span></th>'
+
+
+def _sides(file: FileCoverage, number: int) -> str:
+    """What the branches of a line did not do."""
+    missed = list(never(file.lines[number].missed))
+    counts = Counter(_SIDES[what] for _, what in missed)
+    says = ", ".join(f"{what} \u00d7 {count}" if count > 1 else what for what, count in counts.items())
+    title = "; ".join(f"{side.address:#06x} {side.instruction}" for side, _ in missed)
+    return _link(file.name, number, f"{number} {says}", title)
+
+
+def _link(file: str, number: int, text: str, title: str = "") -> str:
+    """To a line; the text is HTML."""
+    says = f' title="{escape(title)}"' if title else ""
+    return f'<a href="#{escape(file)}-{number}"{says}>{text}</a>'
 
 
 def _source(file: FileCoverage) -> str:

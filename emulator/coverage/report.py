@@ -85,6 +85,25 @@ class FileCoverage:
         return tuple(number for number, line in self.lines.items() if not line.times)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """What was not reached of a function in C.
+
+    Attributes:
+        name: of the function; "" if it is in none.
+        where: the line that it begins at.
+        entered: whether it was called at all.
+        lines: numbers of lines that were not executed.
+        half: those that were, with a branch that went one way only.
+    """
+
+    name: str
+    where: Where
+    entered: bool
+    lines: tuple[int, ...]
+    half: tuple[int, ...]
+
+
 class Report:
     """What a coverage says of a program.
 
@@ -146,6 +165,36 @@ class Report:
                 found.append(FunctionCoverage(function.name, where, int(self.coverage.times[place])))
         return tuple(found)
 
+    @cached_property
+    def unreached(self) -> tuple[Unreached, ...]:
+        """The functions of which something was not reached, by file and line."""
+        begins = {(function.where[0], function.name): function for function in self.functions}
+        owners = dict(self._owners)
+        found = []
+        for file in self.files:
+            by_owner: dict[str, tuple[list[int], list[int]]] = {}
+            for number, line in file.lines.items():
+                if not line.times or line.missed:
+                    owner = owners.get((file.name, number), "")
+                    lines, half = by_owner.setdefault(owner, ([], []))
+                    (half if line.times else lines).append(number)
+            for name, (lines, half) in by_owner.items():
+                start = begins.get(
+                    (file.name, name), FunctionCoverage(name, (file.name, min(lines + half)), 1)
+                )
+                found.append(Unreached(name, start.where, start.times > 0, tuple(lines), tuple(half)))
+        return tuple(found)
+
+    @property
+    def _owners(self) -> Iterator[tuple[Where, str]]:
+        """Each line that has code, or another's for its own, and the name of the function that is in."""
+        shared = ((where, places[0]) for where, places in self.program.shared.items())
+        own = ((self.program.where(place), place) for place in self.program.instructions)
+        for where, place in itertools.chain(shared, own):
+            function = self.program.function_at(place)
+            if where is not None and function is not None:
+                yield where, function.name
+
     # -- sums -------------------------------------------------------------------------------------------
 
     @property
@@ -198,7 +247,11 @@ class Report:
     def _missed_lines(self) -> Iterator[str]:
         for file in self.files:
             if file.missed_lines:
-                yield _wrapped(f"{file.name}: {', '.join(_stretches(file.missed_lines, file.lines))}")
+                parts = (
+                    str(first) if first == last else f"{first}-{last}"
+                    for first, last in stretches(file.missed_lines, file.lines)
+                )
+                yield _wrapped(f"{file.name}: {', '.join(parts)}")
 
     def _half_lines(self) -> Iterator[str]:
         for file in self.files:
@@ -277,12 +330,12 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
-def _stretches(numbers: Sequence[int], lines: Iterable[int]) -> Iterator[str]:
-    """Line numbers; those with nothing between them that has code as `first-last`."""
+def stretches(numbers: Sequence[int], lines: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Line numbers as (first, last); nothing between those two has code and is no such line."""
     missed, start, last = set(numbers), 0, 0
     for number in (*lines, 0):
         if number in missed:
             start, last = start or number, number
         elif start:
-            yield str(start) if start == last else f"{start}-{last}"
+            yield start, last
             start = 0

@@ -471,6 +471,26 @@ def test_the_page_marks_every_line(program: Program):
     assert "never" not in nothing.rows["main.c-5"][1]
 
 
+def test_what_was_not_reached_is_known_by_function(program: Program):
+    (entry,) = Report(program, ran()).unreached
+    assert (entry.name, entry.entered, entry.lines, entry.half) == ("main", True, (10,), (5,))
+    (entry,) = Report(program, Coverage(program.build)).unreached
+    assert (entry.entered, entry.lines, entry.half) == (False, (1, 3, 5, 6, 10), ())
+    full = Coverage(program.build, runs=1)
+    full.times[list(program.instructions)] = 1
+    full.sides[list(program.instructions)] = 7
+    assert not Report(program, full).unreached
+
+
+def test_the_page_opens_with_what_was_not_reached(program: Program):
+    text = page(Report(program, ran()))
+    first, _, rest = text.partition("<h2>Files</h2>")
+    links = re.findall(r'href="#([^"]+)"', first)
+    assert {"main.c-5", "main.c-10"} <= set(links)
+    assert all(f'id="{link}"' in rest for link in links)
+    assert "5 never jumps" in first
+
+
 def test_every_instruction_of_assembly_in_the_firmware_has_its_line():
     program = Program.of("firmware")
     places = [images.product.SOURCES / "block.c", images.product.SOURCES / "bytes.c"]
