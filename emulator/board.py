@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from emulator import image_file, symbols
+from emulator import image_file
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
@@ -30,6 +30,7 @@ from emulator.mcs51.core import Mcs51
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
 from emulator.record import Recorder, Replayed, replay
+from emulator.symbols import Symbols, beside
 from emulator.usb.host import Host
 from emulator.usb.pcap import Capture
 from emulator.usb.wire import Function, Speed
@@ -126,7 +127,6 @@ class Board:
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
         self.machine.serial = lambda value: self._transmitted(bytes((value,)))
-        self.symbols = self._symbols(code)
         self.machine.name_of = self._name
         self.machine.data_name_of = self._data_name
         if options.guards:
@@ -286,14 +286,14 @@ class Board:
         contents[start : start + len(wrapped)] = wrapped
         return FlashChip(clock, bytes(contents), chip.otp)
 
-    @staticmethod
-    def _symbols(code: CodeImage | None) -> symbols.Symbols:
-        """The names of an image, if there are any: firmware runs without them."""
+    @functools.cached_property
+    def symbols(self) -> Symbols:
+        """The names of the image, if there are any; read when asked for: most runs go without."""
         try:
-            return symbols.beside(code.path) if code is not None else symbols.Symbols()
+            return beside(self._code.path) if self._code is not None else Symbols()
         except InvalidInput as problem:
             log.warning("no names are known: %s", problem)
-            return symbols.Symbols()
+            return Symbols()
 
     def _start(self, boot: rom.Boot) -> Function:
         """Start what the ROM decided on; returns the USB function that goes with it."""

@@ -136,7 +136,7 @@ def check(chip: Chip, name: str, blob: bytes) -> None:
     if magic != firmware.MAGIC and not (found == firmware.KINDS["KDB"] and magic == bytes(4)):
         raise FirmwareError(f"its header has {magic!r} instead of {firmware.MAGIC!r}")
     signature = blob[size - SIGNATURE : size]
-    if len(set(signature)) < 2 or len(set(blob[256 : size - SIGNATURE])) < 2:
+    if _is_blank(signature) or _is_blank(blob[256 : size - SIGNATURE]):
         raise FirmwareError("it is blank: nothing but its header has arrived")
     owner = blob[SIGNED_HEADER.offset("key") :][:16]
     if owner.startswith(key(chip)[:8]):
@@ -144,6 +144,11 @@ def check(chip: Chip, name: str, blob: bytes) -> None:
             raise FirmwareError(f"it is for {owner[8:].decode('latin-1').strip()}, not for {chip.name}")
         if digest(blob[: size - SIGNATURE]) != signature:
             raise FirmwareError("its signature is wrong: it was changed on the way")
+
+
+def _is_blank(data: bytes) -> bool:
+    """Whether it is one byte again and again."""
+    return not data.strip(data[:1])
 
 
 # -- table of contents ----------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_warnings(console))
         board = Board.of(args.image, options)
-        console.detail(board.boot.reason)
+        console.detail(f"{board.boot.reason}; {len(board.symbols.functions)} functions have names")
         profile = board.machine.cpu.profile() if args.profile else None
         stack.enter_context(emulate_coverage.recorded(args, board, console))
         if args.replay:
