@@ -12,6 +12,7 @@ from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd.phy import PCIE_FINAL, USB_LANE_SETUP, USB_LANES
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import BuildFailed, UsageError
+from towline.cli import options
 
 EP_OUT, EP_IN = 0x02, 0x81
 VENDOR_OUT, VENDOR_IN = 0x40, 0xC0
@@ -58,6 +59,10 @@ def configure(device: Board, value: int = 1) -> None:
 
 
 @pytest.mark.parametrize("name", images.IMAGES)
+def test_the_help_names_every_image():
+    assert options.IMAGES == images.IMAGES
+
+
 def test_an_image_is_built_once(name):
     built = images.build(name)
     assert images.build(name) == built, "from the cache"

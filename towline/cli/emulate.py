@@ -25,15 +25,13 @@ from sdk.errors import DeviceFailed, TowlineError, UsageError
 from sdk.extras import require
 from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
 from towline.cli import emulate_coverage, emulate_debug, emulate_serve, emulate_timeline
-from towline.cli.options import require_directory
+from towline.cli.options import IMAGE, require_directory
 
 EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
 towline emulate image.ihx --trace usb,tlp --pcap usb.pcap --profile
 towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms
 towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
-IMAGES = ("firmware", "vendor", "storage")
-"""The test images that come with the emulator; any other word is a file."""
 BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
 FAULTS = "link-drop, nak-storm, perst-stuck, pcie-dead, pcie-late, pcie-stale, flash-flip, power-cut"
@@ -52,8 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image",
         metavar="IMAGE",
-        help="Intel HEX (.ihx, .hex), binary (.bin), wrapped flash image, or an image by name: "
-        + ", ".join(IMAGES),
+        help=IMAGE,
     )
     parser.add_argument(
         "--for",

@@ -18,7 +18,7 @@ from towline.cli import (
     firmware_size,
     graphs,
 )
-from towline.cli.options import add_common_again, add_verb, positive
+from towline.cli.options import IMAGE, add_common_again, add_verb, positive
 
 EXAMPLE = """towline firmware build -o bridge.bin
 towline firmware flash bridge.bin --device usb
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disasm.add_argument(
         "image",
         metavar="IMAGE",
-        help="Intel HEX, binary, wrapped image, flash dump, or an image by name: firmware, vendor, storage",
+        help=IMAGE,
     )
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"

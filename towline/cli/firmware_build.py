@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     instead.add_argument(
         "--wrap",
         metavar="IMAGE",
-        help="build nothing: wrap this code (Intel HEX, binary) as the flash wants it",
+        help="build nothing: wrap this code (Intel HEX, plain binary) as the flash wants it",
     )
     instead.add_argument(
         "--check",

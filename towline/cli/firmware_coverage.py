@@ -57,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="where the C of IMAGE is, if not beside it; may be given again",
     )
-    parser.add_argument("--html", metavar="FILE", help="write a page with the sources, marked")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page: what was not reached, and the sources, marked"
+    )
     parser.add_argument("--save", metavar="FILE", help="write what was reached, for --merge")
 
 

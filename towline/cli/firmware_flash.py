@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help=f"usb, usb:SERIAL, emulated, emulated?strap (default: {settings.DEVICE.name})",
+        help=f"usb, usb:SERIAL, emulated, emulated?strap (default: {settings.DEVICE.name}, else emulated)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the flash is changed")
     parser.add_argument("--dry-run", action="store_true", help="look at everything, change nothing")

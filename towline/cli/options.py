@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
+IMAGES = ("firmware", "vendor", "storage", "calibration")
+"""The images that come with the emulator; a test compares it with them, which take time to load."""
+IMAGE = f"Intel HEX, plain binary, wrapped image, flash dump, or an image by name: {', '.join(IMAGES)}"
+"""What an argument that names firmware may be."""
+
+
 def add_verb(verbs: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
     """A verb's parser, below what `add_subparsers` gave."""
     parser: argparse.ArgumentParser = verbs.add_parser(
