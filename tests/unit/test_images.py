@@ -59,10 +59,6 @@ def configure(device: Board, value: int = 1) -> None:
 
 
 @pytest.mark.parametrize("name", images.IMAGES)
-def test_the_help_names_every_image():
-    assert options.IMAGES == images.IMAGES
-
-
 def test_an_image_is_built_once(name):
     built = images.build(name)
     assert images.build(name) == built, "from the cache"
@@ -363,3 +359,7 @@ def test_storage_reset_recovery(storage):
     for endpoint in (EP_IN, EP_OUT):
         usb.control(Setup(0x02, 1, 0, endpoint, 0))
     assert command(storage, bytes(6)) == (b"", 0, 0)
+
+
+def test_the_help_names_every_image():
+    assert options.IMAGES == images.IMAGES
