@@ -152,15 +152,19 @@ class Device(Protocol):
 class Target(Protocol):
     """What compiles networks for one kind of silicon, and opens devices of it.
 
-    Two more attributes help the user who asks for something else, and may be left out:
-
-    * `device_kinds`: what a device string of its may begin with ("emulated", "usb"), the default first;
-    * `later_parts`: names of targets that one may look for, of parts that run this one's code: hexagon-v73.
+    Attributes:
+        name: in the registry.
+        arithmetic: in which its results equal the reference's.
+        description: one line for `towline targets`.
+        device_kinds: what its device strings begin with ("emulated", "usb"), the default first.
+        later_parts: registry names that users look for, of parts that run this target's code (hexagon-v73).
     """
 
     name: str
     arithmetic: Arithmetic
     description: str
+    device_kinds: Sequence[str]
+    later_parts: Sequence[str]
 
     def supports(self, graph: Graph, node: Node) -> Verdict: ...
 
@@ -340,7 +344,7 @@ def get_target(name: str) -> Target:
             return target
     names = target_names()
     for other in map(get_target, names):
-        if name in getattr(other, "later_parts", ()):
+        if name in other.later_parts:
             raise UsageError(
                 f"there is no target {name!r}: such parts run the code of {other.name}",
                 hint=f"use --target {other.name}",
@@ -359,11 +363,10 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
         DeviceMissing, ToolMissing: as `Target.open`.
     """
     target = get_target(name)
-    kinds = _device_kinds(target)
-    kind = _kind(device)
-    if not kinds or kind in kinds or kind == EMULATED:
+    kinds, kind = target.device_kinds, _kind(device)
+    if kind in kinds or kind == EMULATED:
         return target.open(device, options)
-    others = [other for other in target_names() if kind in _device_kinds(get_target(other))]
+    others = [other for other in target_names() if kind in get_target(other).device_kinds]
     message = f"{device!r} is no device of {name}, which the network is compiled for"
     if others:
         message += f": {kind} belongs to {', '.join(others)}"
@@ -374,11 +377,7 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
 
 def is_emulated(name: str, device: str | None) -> bool:
     """Whether a device is emulated, so that its time is the emulator's; of a target as `get_target`."""
-    return _kind(device) == EMULATED and EMULATED in (_device_kinds(get_target(name)) or (EMULATED,))
-
-
-def _device_kinds(target: Target) -> Sequence[str]:
-    return tuple(getattr(target, "device_kinds", ()))
+    return _kind(device) == EMULATED and EMULATED in get_target(name).device_kinds
 
 
 def _kind(device: str | None) -> str:

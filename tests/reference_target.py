@@ -31,6 +31,8 @@ class ReferenceTarget:
     name = NAME
     arithmetic = "q31"
     description = "numpy"
+    device_kinds = ("emulated", "wrong", "silent")
+    later_parts = ()
     opened = 0
 
     def supports(self, graph, node):
@@ -42,7 +44,7 @@ class ReferenceTarget:
         return Program(self.name, graph, plan, weights, {"network.txt": b"run the reference"}, {"code": 0.0})
 
     def open(self, device, options=None):
-        if device not in (None, "emulated", "wrong", "silent"):
+        if device not in (None, *self.device_kinds):
             raise UsageError(f"no device {device!r}")
         return ReferenceDevice(device)
 

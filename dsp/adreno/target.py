@@ -22,6 +22,7 @@ class AdrenoTarget:
     arithmetic: Arithmetic = "f32"
     description = "Qualcomm Adreno 6xx GPU, or any other device, by OpenCL C 1.2"
     device_kinds = ("emulated", "opencl")
+    later_parts = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
         verdict = batch_verdict(graph, node)

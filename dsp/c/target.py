@@ -21,6 +21,7 @@ class CTarget:
     arithmetic: Arithmetic = "f32"
     description = "portable C11 for any processor; `towline export` writes it out"
     device_kinds = ("host",)
+    later_parts = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
         tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}

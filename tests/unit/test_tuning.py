@@ -30,6 +30,8 @@ class TunableTarget:
     name = NAME
     arithmetic = "q31"
     description = "made-up counts"
+    device_kinds = ("emulated",)
+    later_parts = ()
     counter = "steps"
     hash = "hash"
     measurements = 0

@@ -54,6 +54,7 @@ class AmdTarget:
 
     arithmetic: Arithmetic = "f32"
     device_kinds = ("emulated", "usb", "replay")
+    later_parts = ()
 
     def __init__(
         self,
