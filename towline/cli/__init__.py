@@ -182,10 +182,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     args: argparse.Namespace
     args, rest = parser({name}).parse_known_args(arguments)
     if rest and hasattr(args, "files") and not any(text.startswith("-") for text in rest):
-        args.files = [
-            *args.files,
-            *rest,
-        ]  # argparse takes positional arguments from one place; these stand behind an option
+        # argparse takes positional arguments from one place alone; these stand behind an option.
+        args.files = [*args.files, *rest]
     elif rest:
         args.parser.refuse(rest)
     return args
