@@ -7,11 +7,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sdk import settings
 from sdk.errors import UsageError
 from sdk.report import Console
-from sdk.target import OpenOptions
+
+if TYPE_CHECKING:
+    from sdk.target import OpenOptions
 
 RUNTIMES = ("usbgpu", "dsp")
 """Whose logs -v shows."""
@@ -73,6 +76,8 @@ def open_options(args: argparse.Namespace) -> OpenOptions:
     Raises:
         UsageError: as `firmware_directory`.
     """
+    from sdk.target import OpenOptions
+
     return OpenOptions(firmware=firmware_directory(args))
 
 
