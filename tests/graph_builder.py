@@ -50,6 +50,15 @@ class GraphBuilder:
         zero_point = (low + high) // 2 + 7 if zero_point is None else zero_point
         self.tensors["x"] = Tensor("x", tuple(shape), dtype, Quantization.per_tensor(0.02, zero_point))
         self.values["x"] = self.random.integers(low, high, shape, dtype, endpoint=True)
+        self.inputs = ["x"]
+
+    def input(self, name, shape):
+        """One more input, of the first one's quantisation."""
+        first = self.tensors["x"]
+        self.tensors[name] = Tensor(name, tuple(shape), first.dtype, first.quantization)
+        self.values[name] = self.random.integers(*RANGES[first.dtype], shape, first.dtype, endpoint=True)
+        self.inputs.append(name)
+        return name
 
     def conv(
         self,
@@ -163,7 +172,8 @@ class GraphBuilder:
         return self._append(Reshape(name, (x,), name), Tensor(name, shape, source.dtype, source.quantization))
 
     def graph(self, *outputs: str) -> Graph:
-        return Graph("test", ("x",), outputs or (self.nodes[-1].output,), self.tensors, tuple(self.nodes))
+        outputs = outputs or (self.nodes[-1].output,)
+        return Graph("test", tuple(self.inputs), outputs, self.tensors, tuple(self.nodes))
 
     def _moved(self, node):
         source = self.tensors[node.inputs[0]]

@@ -1,0 +1,33 @@
+"""Random networks on every target: what nobody thought of writing a test for."""
+
+import pytest
+
+from sdk.graph import OPERATORS, Dequantize, Quantize, Softmax
+from tests.contract.random_networks import check, network
+from tests.contract.targets import COMPILED, TARGETS, VARIANTS, quick
+
+SEEDS = (7, 9, 16)
+"""Found to be the strictest: in them, results that a target fuses are read elsewhere, are outputs, are added to
+themselves, and windows with strides are over what others read."""
+FIRST = 100
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_network(target, seed):
+    check(target, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_dozens_of_networks(name):
+    """`python -m tests.contract.random_networks` tries thousands."""
+    target = quick(name)
+    count = 6 if name in COMPILED else 12 if name in VARIANTS else 36
+    for seed in range(FIRST, FIRST + count):
+        check(target, seed)
+
+
+@pytest.mark.slow
+def test_every_operator_of_integers_is_in_them():
+    found = {type(node) for seed in range(FIRST, FIRST + 36) for node in network(seed).nodes}
+    assert found == set(OPERATORS.values()) - {Quantize, Dequantize, Softmax}
