@@ -2,10 +2,10 @@
 
     python -m tests.contract.random_networks 1000 hexagon-v65 c
 
-tries a thousand on each, as they are made and after the passes; `--first 17` begins with that seed, and without
-targets all are tried. Status 1 if one differs; its seed and its nodes are printed. What a network is depends on
-its seed alone. A target's tensors may have several readers, be outputs as well, and be read by the same node
-twice: what a target fuses, lays over something or makes in the place of something else must hold in all of that.
+tries a thousand on each, as they are made and after the passes; `--first 17` begins with that seed, and
+without targets all are tried. Status 1 if one differs; its seed and its nodes are printed. What a network is
+depends on its seed alone. A tensor may have several readers, be an output as well, and be read by one node
+twice: what a target fuses, lays over something or makes in the place of something else must hold in all that.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def network(seed: int) -> Graph:
 
 
 class Network:
-    """A network that grows: each method adds a node or two behind `x`, or answers None where none fits there."""
+    """A network that grows: each method adds a node or two behind `x`, or answers None: none fits."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

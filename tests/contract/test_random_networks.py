@@ -7,8 +7,8 @@ from tests.contract.random_networks import check, network
 from tests.contract.targets import COMPILED, TARGETS, VARIANTS, quick
 
 SEEDS = (7, 9, 16)
-"""Found to be the strictest: in them, results that a target fuses are read elsewhere, are outputs, are added to
-themselves, and windows with strides are over what others read."""
+"""Found to be the strictest: in them, results that a target fuses are read elsewhere, are outputs, are added
+to themselves, and windows with strides are over what others read."""
 FIRST = 100
 
 
