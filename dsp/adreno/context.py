@@ -71,7 +71,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class KernelSource:
+class KernelText:
     """A kernel of the program: launches that differ in arguments alone share it.
 
     Attributes:
@@ -94,7 +94,7 @@ class Step:
     op: str
     nodes: Sequence[str]
     macs: int
-    kernel: KernelSource
+    kernel: KernelText
     operands: Sequence[Operand]
     items: tuple[int, int, int]
     trips: int
@@ -213,7 +213,7 @@ class Context:
                 op=op or "+".join(node.op for node in nodes),
                 nodes=[node.name for node in nodes],
                 macs=sum(macs(self.graph, node) for node in nodes),
-                kernel=KernelSource(function, parameters, body, tuple(constants)),
+                kernel=KernelText(function, parameters, body, tuple(constants)),
                 operands=operands,
                 items=items,
                 trips=trips,

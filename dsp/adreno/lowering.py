@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsp.adreno import source
-from dsp.adreno.context import Context, KernelSource, Operand, Step, Value
+from dsp.adreno.context import Context, KernelText, Operand, Step, Value
 from dsp.adreno.elementwise import elementwise, pool
 from dsp.adreno.moves import concat, from_input, pick, reshape, to_output, transpose
 from dsp.adreno.plan import (
@@ -175,7 +175,7 @@ def _rows(value: Value, storages: Sequence[StoragePlan]) -> RowsPlan:
     return RowsPlan(value.name, storage.offset, size, made.rows, pitch, value.first, value.last)
 
 
-def _step(step: Step, kernels: list[KernelSource]) -> StepPlan:
+def _step(step: Step, kernels: list[KernelText]) -> StepPlan:
     local, reason = choose(step.items)
     return StepPlan(
         name=step.name,

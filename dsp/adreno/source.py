@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dsp.adreno.context import KernelSource
+from dsp.adreno.context import KernelText
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -16,12 +16,12 @@ FILES = ("texel", "products", "pointwise", "conv", "depthwise", "pool", "element
 """In an order in which each comes behind what it needs."""
 
 
-def kernel_names(kernels: list[KernelSource]) -> Mapping[KernelSource, str]:
+def kernel_names(kernels: list[KernelText]) -> Mapping[KernelText, str]:
     """The names of kernels in the program."""
     return {kernel: f"{kernel.function}_{number}" for number, kernel in enumerate(kernels)}
 
 
-def write(names: Mapping[KernelSource, str]) -> str:
+def write(names: Mapping[KernelText, str]) -> str:
     """The program with these kernels."""
     parts = [(KERNELS / f"{name}.cl").read_text(encoding="ascii") for name in FILES]
     parts += [

@@ -23,7 +23,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class KernelVariant:
+class KernelSource:
     """A function of kernels/SOURCE; with `defines` it is one of that file's variants.
 
     Attributes:
@@ -42,7 +42,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    kernel: KernelVariant
+    kernel: KernelSource
     struct: str
     fields: Fields
 
@@ -108,10 +108,10 @@ def range_fields(y: Tensor, clamp: Clamp) -> Fields:
 
 def variant(
     stem: str, values: Mapping[str, int], features: Mapping[str, bool], **tuning: int
-) -> KernelVariant:
+) -> KernelSource:
     """STEM.c compiled with these macros, as a function named after them; `tuning` follows from the values."""
     chosen = [name for name, wanted in features.items() if wanted]
     symbol = "_".join([stem, *map(str, values.values()), *(name.lower() for name in chosen)])
     numbers = {**values, **tuning}
     macros = (f"NAME={symbol}", *(f"{name}={value}" for name, value in numbers.items()), *chosen)
-    return KernelVariant(f"{stem}.c", symbol, macros)
+    return KernelSource(f"{stem}.c", symbol, macros)

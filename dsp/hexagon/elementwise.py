@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, Fields, KernelVariant, Layer, range_fields, splat, variant
+from dsp.hexagon.calls import At, Call, Fields, KernelSource, Layer, range_fields, splat, variant
 from dsp.hexagon.layout import is_planar
 from dsp.hexagon.moves import Moves
 from sdk.arena import ALIGNMENT, align
@@ -42,7 +42,7 @@ class Elementwise(Moves):
         self._finish_dense(layer, y, at)
         return fields | {"y": at, "y_plane": 0, "vectors": align(y.size) // ALIGNMENT, "planes": 1}
 
-    def _call(self, layer: Layer, kernel: KernelVariant, struct: str, y: Tensor, fields: Fields) -> None:
+    def _call(self, layer: Layer, kernel: KernelSource, struct: str, y: Tensor, fields: Fields) -> None:
         layer.calls.append(Call(kernel, struct, fields))
         if layer.planes is not None:
             self._pad(layer, y, layer.planes)
@@ -50,7 +50,7 @@ class Elementwise(Moves):
     def _add(self, layer: Layer, node: Add, y: Tensor) -> None:
         a, b = (self.graph.tensor(name) for name in node.inputs)
         fields = self._operands(layer, y, a=a, b=b) | {"addition": self._addition(node, a.name, b.name)}
-        self._call(layer, KernelVariant("elementwise.c", "elementwise_add"), "elementwise_add", y, fields)
+        self._call(layer, KernelSource("elementwise.c", "elementwise_add"), "elementwise_add", y, fields)
 
     def _addition(self, add: Add, a_name: str, b_name: str) -> Fields:
         a, b, y = (self.graph.tensor(name) for name in (a_name, b_name, add.output))
@@ -115,4 +115,4 @@ class Elementwise(Moves):
     def _table(self, layer: Layer, x: Tensor, y: Tensor, table: Array) -> None:
         """A table of 256 bytes; x is uint8."""
         fields = self._operands(layer, y, x=x) | {"table": self.blob.add(table)}
-        self._call(layer, KernelVariant("elementwise.c", "lookup"), "lookup", y, fields)
+        self._call(layer, KernelSource("elementwise.c", "lookup"), "lookup", y, fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, Fields, KernelVariant, Layer, splat
+from dsp.hexagon.calls import At, Call, Fields, KernelSource, Layer, splat
 from dsp.hexagon.layout import (
     PIXEL,
     VECTOR_PIXELS,
@@ -76,7 +76,7 @@ class Forms:
                 "pitch": planes.pitch,
                 "y": at,
             }
-            layer.calls.append(Call(KernelVariant("moving.c", "unpack_output"), "unpack_output", fields))
+            layer.calls.append(Call(KernelSource("moving.c", "unpack_output"), "unpack_output", fields))
             self.dense_form[tensor.name] = at
         self._use(at.buffer)
         return at
@@ -97,7 +97,7 @@ class Forms:
                 "y_plane": planes.plane,
                 "pitch": planes.pitch,
             }
-            layer.calls.append(Call(KernelVariant("layout.c", "pack_input"), "pack_input", fields))
+            layer.calls.append(Call(KernelSource("layout.c", "pack_input"), "pack_input", fields))
             self._pad(layer, tensor, planes)
             self.planes_form[tensor.name] = planes
         self._use(planes.buffer)
@@ -145,7 +145,7 @@ class Forms:
             "before": 0 if inner else planes.base,
             "value": splat(tensor.zero_point),
         }
-        layer.calls.append(Call(KernelVariant("layout.c", "fill"), "fill", fields))
+        layer.calls.append(Call(KernelSource("layout.c", "fill"), "fill", fields))
         if inner:  # of a Concat: the cells before these planes are the end of another part's last
             other = {
                 "y": At(planes.buffer, planes.base - planes.plane),
@@ -153,7 +153,7 @@ class Forms:
                 "width": planes.pitch,
                 "end": planes.height * planes.pitch * PIXEL,
             }
-            layer.calls.append(Call(KernelVariant("layout.c", "fill"), "fill", fields | other))
+            layer.calls.append(Call(KernelSource("layout.c", "fill"), "fill", fields | other))
 
     def _finish_planes(self, layer: Layer, tensor: Tensor, planes: Planes) -> None:
         self.planes_form[tensor.name] = planes
@@ -191,7 +191,7 @@ class Forms:
             "row": picture_cells(copy.top, copy.height, copy.stride[0], copy.rows),
             "column": picture_cells(copy.left, copy.width, copy.stride[1], copy.pitch),
         }
-        layer.calls.append(Call(KernelVariant("layout.c", "gather"), "gather", fields))
+        layer.calls.append(Call(KernelSource("layout.c", "gather"), "gather", fields))
         self.furthest = max(self.furthest, (copy.left + 2 * copy.pitch * window.strides[1]) * PIXEL)
         return copy
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, KernelVariant, Layer, splat, variant
+from dsp.hexagon.calls import At, Call, KernelSource, Layer, splat, variant
 from dsp.hexagon.forms import Forms
 from dsp.hexagon.layout import PIXEL, Planes, is_planar
 from sdk.arena import ALIGNMENT, align
@@ -63,7 +63,7 @@ class Moves(Forms):
             "shift": shift,
             "vectors": source.vectors,
         }
-        layer.calls.append(Call(KernelVariant("moving.c", "join"), "join", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "join"), "join", fields))
 
     def _concat_dense(self, layer: Layer, axis: int, parts: Sequence[Tensor], y: Tensor) -> None:
         at = At(self._buffer(y.name, align(y.size)))
@@ -79,7 +79,7 @@ class Moves(Forms):
                 "rows": math.prod(y.shape[:axis]),
                 "bytes": size,
             }
-            layer.calls.append(Call(KernelVariant("moving.c", "copy"), "copy", fields))
+            layer.calls.append(Call(KernelSource("moving.c", "copy"), "copy", fields))
             done += size
         self._finish_dense(layer, y, at)
 
@@ -88,7 +88,7 @@ class Moves(Forms):
         row = align(x.size, 4)
         copies = At(self._buffer(f"{x.name} repeated", align(times * row)))
         fields = {"x": at, "x_row": 0, "y": copies, "y_row": row, "blocks": 1, "rows": times, "bytes": x.size}
-        layer.calls.append(Call(KernelVariant("moving.c", "copy"), "copy", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "copy"), "copy", fields))
         return copies
 
     # -- Pad, Resize ------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Moves(Forms):
             "rows": source.height,
             "bytes": source.width * PIXEL,
         }
-        layer.calls.append(Call(KernelVariant("moving.c", "copy"), "copy", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "copy"), "copy", fields))
 
     def _pad_pixels(self, layer: Layer, node: Pad, y: Tensor) -> None:
         """The zero-point all over the planes, and the picture into it."""
@@ -118,7 +118,7 @@ class Moves(Forms):
             "vectors": target.planes * target.plane // ALIGNMENT,
             "value": splat(y.zero_point),
         }
-        layer.calls.append(Call(KernelVariant("moving.c", "flood"), "flood", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "flood"), "flood", fields))
         self._copy_pixels(layer, source, target, top * target.pitch + left)
         self._pad(layer, y, target)
         self._finish_planes(layer, y, target)
@@ -141,7 +141,7 @@ class Moves(Forms):
             "column_table": 0 if doubled else self.blob.add((columns * PIXEL).astype("<i4")),
             "doubled": int(doubled),
         }
-        layer.calls.append(Call(KernelVariant("moving.c", "resize"), "resize", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "resize"), "resize", fields))
         self._pad(layer, y, target)
         self._finish_planes(layer, y, target)
 
@@ -207,7 +207,7 @@ class Moves(Forms):
             "extent": [extents[0], *[1] * missing, *extents[1:]],
             "step": [steps[0], *[0] * missing, *steps[1:]],
         }
-        layer.calls.append(Call(KernelVariant("moving.c", "permute"), "permute", fields))
+        layer.calls.append(Call(KernelSource("moving.c", "permute"), "permute", fields))
         return at
 
     def _rename(self, node: Node, y: Tensor) -> None:

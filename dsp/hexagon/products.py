@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, KernelVariant, Layer, range_fields, variant
+from dsp.hexagon.calls import At, Call, KernelSource, Layer, range_fields, variant
 from dsp.hexagon.elementwise import Elementwise
 from dsp.hexagon.forms import pixel_bounds
 from dsp.hexagon.layout import Planes, phase_planes, window_of
@@ -155,7 +155,7 @@ class Products(Elementwise):
             "planes": count,
             "addition": self._addition(add, node.output, other),
         }
-        layer.calls.append(Call(KernelVariant("elementwise.c", "elementwise_add"), "elementwise_add", fields))
+        layer.calls.append(Call(KernelSource("elementwise.c", "elementwise_add"), "elementwise_add", fields))
 
     def _pixel_conv(self, layer: Layer, node: Conv, y: Tensor) -> None:
         """A convolution from one pixel to one pixel: only the tap on the pixel counts, as a matrix."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp.hexagon.build import KERNELS, kernel_hash, resolve, schedules
-from dsp.hexagon.calls import At, Call, KernelVariant, Layer, Lowered
+from dsp.hexagon.calls import At, Call, KernelSource, Layer, Lowered
 from sdk.arena import Buffer, align
 from sdk.errors import InvalidInput
 from sdk.graph import Graph, Quantization, Tensor
@@ -52,14 +52,14 @@ NO_EXTENTS = frozenset(
 fields are places too."""
 
 
-def choices(kernel: KernelVariant) -> list[str]:
+def choices(kernel: KernelSource) -> list[str]:
     """The names of a kernel's variants; the first, "", is the kernel as it is."""
     if kernel.symbol in BY_PLACE or any(define in WRITTEN_BY_HAND for define in kernel.defines):
         return [""]
     return ["", *NUMBERS.get(kernel.source, ()), *schedules()]
 
 
-def vary(kernel: KernelVariant, choice: str) -> KernelVariant:
+def vary(kernel: KernelSource, choice: str) -> KernelSource:
     """A kernel's variant of this name, as a function of its own."""
     if not choice:
         return kernel
@@ -67,7 +67,7 @@ def vary(kernel: KernelVariant, choice: str) -> KernelVariant:
     suffix = "_" + re.sub(r"\W", "_", choice)
     renamed = tuple(f"{name}={name}{suffix}" for name in _functions(kernel.source) if name != "NAME")
     kept = tuple(d + suffix if d.startswith("NAME=") else d for d in kernel.defines)
-    return KernelVariant(kernel.source, kernel.symbol + suffix, (*kept, *renamed, *numbers), schedule)
+    return KernelSource(kernel.source, kernel.symbol + suffix, (*kept, *renamed, *numbers), schedule)
 
 
 @cache
@@ -171,7 +171,7 @@ def alone(candidate: Candidate) -> tuple[Lowered, Graph]:
     work = json.loads(candidate.work)
     kernel = work["kernel"]
     call = Call(
-        KernelVariant(kernel["source"], kernel["symbol"], tuple(kernel["defines"]), kernel["schedule"]),
+        KernelSource(kernel["source"], kernel["symbol"], tuple(kernel["defines"]), kernel["schedule"]),
         work["struct"],
         work["fields"],
     )

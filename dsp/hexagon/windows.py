@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, KernelVariant, Layer, range_fields, variant
+from dsp.hexagon.calls import At, Call, KernelSource, Layer, range_fields, variant
 from dsp.hexagon.forms import Forms, pixel_mask
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Window
 from dsp.hexagon.packing import (
@@ -146,7 +146,7 @@ class Windows(Forms):
             "vectors": target.vectors,
             "planes": target.planes,
         }
-        layer.calls.append(Call(KernelVariant("pool.c", "maxpool"), "maxpool", fields))
+        layer.calls.append(Call(KernelSource("pool.c", "maxpool"), "maxpool", fields))
         self._pad(layer, y, target)
         self._finish_planes(layer, y, target)
 
@@ -168,7 +168,7 @@ class Windows(Forms):
             "shift": constants.shift,
             **range_fields(y, clamp),
         }
-        layer.calls.append(Call(KernelVariant("pool.c", "global_pool"), "global_pool", fields))
+        layer.calls.append(Call(KernelSource("pool.c", "global_pool"), "global_pool", fields))
         self._finish_dense(layer, y, at)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dsp.hexagon import build, tuning
 from dsp.hexagon.build import KERNELS, kernel_hash, network_source
-from dsp.hexagon.calls import At, Call, KernelVariant
+from dsp.hexagon.calls import At, Call, KernelSource
 from dsp.hexagon.lowering import lower
 from sdk.arena import Buffer
 from sdk.errors import InvalidInput, ToolMissing
@@ -47,21 +47,21 @@ def test_weights_scales_and_zero_points_are_not_in_a_signature():
 def test_a_signature_has_every_extent_and_no_place():
     buffer = Buffer("b", 128, 0, 0, 0)
     fields = {"x": At(buffer, 4), "planes": 3, "weights": 77, "low": 1, "row": [{"begin": 1, "end": 5}]}
-    call = Call(KernelVariant("layout.c", "gather"), "gather", fields)
+    call = Call(KernelSource("layout.c", "gather"), "gather", fields)
     assert tuning.signature(call) == "gather planes=3 row=1:5"
 
 
 def test_loops_written_by_hand_have_no_variants():
     assert tuning.choices(
-        KernelVariant("conv.c", "conv_8_pipelined", ("NAME=conv_8_pipelined", "PIPELINED"))
+        KernelSource("conv.c", "conv_8_pipelined", ("NAME=conv_8_pipelined", "PIPELINED"))
     ) == [""]
-    assert len(tuning.choices(KernelVariant("gemm.c", "gemm", ("NAME=gemm",)))) > 4
+    assert len(tuning.choices(KernelSource("gemm.c", "gemm", ("NAME=gemm",)))) > 4
 
 
 def test_kernels_that_look_at_places_and_tables_have_no_variants():
     """No signature tells what they cost; of their source, others have some."""
     choices = {
-        name: len(tuning.choices(KernelVariant("moving.c", name))) for name in ("copy", "resize", "join")
+        name: len(tuning.choices(KernelSource("moving.c", name))) for name in ("copy", "resize", "join")
     }
     assert choices.pop("join") > 1
     assert set(choices.values()) == {1}
@@ -76,7 +76,7 @@ def test_variants_share_no_name_with_each_other(source):
     assert defined
     own = "NAME" in defined
     symbol = "variant" if own else defined[0]
-    kernel = KernelVariant(source, symbol, (f"NAME={symbol}", "STEPS=9") if own else ())
+    kernel = KernelSource(source, symbol, (f"NAME={symbol}", "STEPS=9") if own else ())
     variants = [tuning.vary(kernel, choice) for choice in tuning.choices(kernel)]
     assert variants[0] == kernel
     assert len({variant.symbol for variant in variants}) == len(variants)
@@ -175,7 +175,7 @@ def test_a_candidate_is_a_network_of_one_call():
     assert target.kernels(gemm) == gemm.kernels == kernel_hash("gemm.c", "v65")
     lowered, graph = tuning.alone(gemm)
     (call,) = lowered.layers[0].calls
-    assert call.kernel == tuning.vary(KernelVariant("gemm.c", "gemm", ("NAME=gemm",)), gemm.choice)
+    assert call.kernel == tuning.vary(KernelSource("gemm.c", "gemm", ("NAME=gemm",)), gemm.choice)
     assert set(lowered.weights) == {0}
     assert call.kernel.symbol in network_source(lowered)
     assert graph.inputs == graph.outputs == ("x",)

@@ -37,7 +37,7 @@ def add_gpu_device(parser: argparse.ArgumentParser) -> None:
         "--device",
         metavar="DEVICE",
         help="the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:fd=N, replay:FILE; default: "
-        "TOWLINE_DEVICE, or emulated",
+        f"{settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
 
