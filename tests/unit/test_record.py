@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from emulator.board import Board, Options
 from emulator.machine import CpuFault
 from emulator.trace import Trace
+from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import BLOCKS
 from sdk.errors import CheckFailed, InvalidInput, TowlineError, UsageError
 
@@ -27,7 +28,7 @@ UART = "90C001 7441 F0 90C009 E0 90C006 E0 80F2"  # a character, and the status,
 
 def image(tmp_path: Path, code: str) -> Path:
     path = tmp_path / "image.bin"
-    path.write_bytes(bytes.fromhex(code))
+    path.write_bytes(wrap(bytes.fromhex(code)))
     return path
 
 
