@@ -1,5 +1,5 @@
-"""What the runtime makes of an emulated bridge: the card that is taken to be behind it, and what only an
-emulation tells.
+"""What the runtime adds for an emulated bridge: the card that is assumed behind it, and what only an
+emulation reports.
 
 The emulator is reached by device string alone (`usbgpu.transport`); nothing here imports it. What it offers
 beyond a bridge's behaviour is `usbgpu.transport.emulation.Emulation`.

@@ -3,12 +3,12 @@
     function = pcie.find(bridge)
     print(function.bdf, function.bars[0].address)
 
-Behind the bridge stand ports in a row, each alone on its bus, and at the end the function: on an AMD card on
+Behind the bridge is a chain of ports, each alone on its bus, and at its end the function: on an AMD card on
 bus 4, behind two ports of the bridge chip and two of the card's own switch (hardware: lspci listings).
-Enumeration tries that first, and walks down only if it is not so. Register layouts and the ways to size and
-resize BARs are the PCI Express base specification's (chapter 7; resizable BARs: 7.8.6).
+Enumeration tries that first, and walks down only if it is not there. Register layouts and the ways to size
+and resize BARs are the PCI Express base specification's (chapter 7; resizable BARs: 7.8.6).
 
-Everything that is programmed here is lost with a reset. `enumerate` then does it again, and comes to the same
+Everything that is programmed here is lost with a reset. `enumerate` then does it again, and assigns the same
 addresses. A BAR is placed where the lowest bit that is set in its address is its size: so `programmed` can
 tell sizes from addresses alone, and need not write ones into the BARs of a card that runs.
 """
@@ -87,7 +87,7 @@ class Function:
     """The function, with its addresses.
 
     Attributes:
-        bus: its bus; device and function are 0. So many bridges are before it.
+        bus: its bus; device and function are 0. Also the number of bridges before it.
         vendor: id; so are the next three.
         class_code: base class, subclass and interface.
         bars: by index; those of I/O space are left out.
@@ -117,7 +117,7 @@ class Link:
     """A link as it was trained.
 
     Attributes:
-        rate: GT/s of a lane; 0 if the port says nothing that is known.
+        rate: GT/s of a lane; 0 if the port reports an unknown one.
         lanes: how many.
     """
 
@@ -153,12 +153,12 @@ def find(bridge: Bridge) -> Function:
 def enumerate(bridge: Bridge) -> Function:
     """Number the buses, size the BARs, make resizable ones as large as can be, assign and enable everything.
 
-    While it lasts the function decodes no memory. Two lists, four transfers, if the function is where it
+    Meanwhile the function decodes no memory. Two lists, four transfers, if the function is where it
     usually is.
 
     Raises:
         DeviceMissing: nothing is behind the bridge, or it is not ready within READY.
-        DeviceFailed: the BARs do not fit into the addresses there are.
+        DeviceFailed: the BARs do not fit into the available addresses.
         ListFailed: another failure of the link or the card.
     """
     end = bridge.clock.now() + READY
@@ -207,7 +207,7 @@ def programmed(bridge: Bridge) -> Function | None:
 
 
 def link(bridge: Bridge, function: Function) -> Link:
-    """The narrowest link between the bridge and a function, as the ports say."""
+    """The narrowest link between the bridge and a function, as the ports report."""
     links = []
     for space in _spaces(bridge, range(function.bus + 1)):
         for place in _capabilities(space):
@@ -239,7 +239,7 @@ def _look(bridge: Bridge) -> _Found:
         bus = _walk(bridge)
         found = _survey(bridge, bus)
         if found is None:
-            raise _NotThere(f"the function on PCIe bus {bus} has gone", where=bridge.name)
+            raise _NotThere(f"the function on PCIe bus {bus} is gone", where=bridge.name)
     return found
 
 
@@ -293,7 +293,7 @@ class _Found:
 def _survey(bridge: Bridge, bus: int) -> _Found | None:
     """Number the buses down to that one and look at the function on it; None if it is not there.
 
-    What is written to functions that turn out to be others is written anew once the right one is found.
+    What is written to functions that turn out to be others is written again once the right one is found.
     """
     commands = CommandList()
     for port in range(bus):
@@ -322,7 +322,7 @@ def _survey(bridge: Bridge, bus: int) -> _Found | None:
 
 
 def _walk(bridge: Bridge) -> int:
-    """Go down from bridge to bridge; the bus of the first function that is none."""
+    """Go down from bridge to bridge; the bus of the first function that is not a bridge."""
     for bus in range(DEEPEST):
         commands = CommandList()
         if bus:
@@ -336,7 +336,7 @@ def _walk(bridge: Bridge) -> int:
             raise _NotThere(
                 f"nothing answers on PCIe bus {bus}",
                 where=bridge.name,
-                hint="is a card in the slot, and is its own power connected?",
+                hint="check that a card is in the slot and its own power is connected",
             ) from problem
         if _layout(header) != BRIDGE:
             return bus

@@ -50,7 +50,7 @@ class Buffer(Protocol):
     def size(self) -> int: ...
 
     def free(self) -> None:
-        """Give it back. Idempotent."""
+        """Free it. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class Prepared(Protocol):
         """Write the inputs, run all launches in order, read the outputs.
 
         Raises:
-            DeviceFailed: a launch did not come to its end; the error names it.
+            DeviceFailed: a launch did not finish; the error names it.
         """
 
     def free(self) -> None:
-        """Give back what it holds on the GPU. Idempotent."""
+        """Free what it holds on the GPU. Idempotent."""
 
 
 class Gpu(Protocol):
     """A GPU that is up. Waits are bounded, in the device's time.
 
-    All methods raise DeviceFailed where the device does not do what it should.
+    All methods raise DeviceFailed if the device fails.
 
     Attributes:
         chip: its name, such as gfx1100.
@@ -107,7 +107,7 @@ class Gpu(Protocol):
         """Read from a buffer, once everything that was launched has ended."""
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Bring launches to the GPU, to be run again and again. Raises Unsupported if there is no room."""
+        """Put launches on the GPU, to be run repeatedly. Raises Unsupported if there is no room."""
 
     def stream(
         self,
@@ -115,19 +115,19 @@ class Gpu(Protocol):
         launches: Sequence[tuple[Launch, int]],
         outputs: Sequence[Read],
     ) -> list[bytes]:
-        """Upload while launches run: each starts when so many bytes of `load` are there, and it is its turn.
+        """Upload while launches run: each starts in turn, once its share of `load` is there.
 
         Args:
             load: in the order in which it is uploaded.
             launches: in order, each with how many bytes of `load`, counted from its start over all its
                 pieces, must be in memory first; the counts do not decrease.
-            outputs: read when all is done.
+            outputs: read at the end.
         """
 
     def profile(self, launches: Sequence[Launch]) -> Sequence[Mapping[str, int | float]]:
-        """Run launches in order, one at a time; what the device tells of each: `virtual_us`, and where it can
-        count them `waves` and `wave_instructions`.
+        """Run launches in order, one at a time; what the device reports of each: `virtual_us`, and where it
+        can count them `waves` and `wave_instructions`.
         """
 
     def close(self) -> None:
-        """Let go of the GPU. Idempotent."""
+        """Release the GPU. Idempotent."""

@@ -17,7 +17,7 @@ from usbgpu.bridge.seam import SRAM_SIZE, ListFailed
 
 ALL = 0xFFFF_FFFF
 WAIT = 0.5
-"""Seconds that a condition may take to come true if its caller does not say."""
+"""Default of the seconds that a condition may take to come true."""
 REGISTER_WINDOW = 1 << 18
 """Dwords of registers that BAR 5 reaches directly; those beyond go through an index and a data register."""
 RESULT_ROOM = wire.RESULT_BYTES - wire.RESULT_TRAILER.size
@@ -35,7 +35,7 @@ class GpuFailed(DeviceFailed):
     """The card refused something, or did not do it in time.
 
     Attributes:
-        value: what was last read where a condition did not come true, if that is known.
+        value: what was last read of a condition that did not come true, if that is known.
     """
 
     code = "gpu-failed"
@@ -49,7 +49,7 @@ class GpuFailed(DeviceFailed):
 
 @dataclass
 class Later(Generic[T]):
-    """What a read gives, once its batch has run."""
+    """The result of a read, once its batch has run."""
 
     _value: T | None = None
 
@@ -57,24 +57,24 @@ class Later(Generic[T]):
     def value(self) -> T:
         """Raises InternalError if the batch has not run."""
         if self._value is None:
-            raise InternalError("a value was asked for before its batch has run")
+            raise InternalError("a value was requested before its batch has run")
         return self._value
 
     def set(self, value: T) -> None:
-        """Say what it is."""
+        """Set it."""
         self._value = value
 
 
 @dataclass
 class _List:
-    """A command list with what is to be known of its operations.
+    """A command list, and what is known of its operations.
 
     Attributes:
         labels: of each operation, for messages.
         takers: of each result.
-        size: bytes of the list so far; so is `result` of its result.
+        size: bytes of the list so far; `result` likewise of its result.
         ended: nothing may be added.
-        sectors: what its SLOT_INs bring.
+        sectors: bytes of its SLOT_INs.
     """
 
     commands: CommandList = field(default_factory=CommandList)
@@ -86,7 +86,7 @@ class _List:
     sectors: Later[bytes] = field(default_factory=Later)
 
     def takes(self, size: int, result: int) -> bool:
-        """Whether an operation of so many bytes, which gives so many, has room."""
+        """Whether there is room for an operation of `size` bytes with a result of `result` bytes."""
         return (
             not self.ended
             and self.size + size <= wire.LIST_BYTES
@@ -95,7 +95,7 @@ class _List:
 
 
 class Batch:
-    """Operations on a card, in order; `run` has them done. One batch can be filled and run again and again.
+    """Operations on a card, in order; `run` carries them out. One batch can be filled and run repeatedly.
 
     Args:
         card: whose.
@@ -122,7 +122,7 @@ class Batch:
         self._list(24, 0, name).modify(address, register.pack(0, **fields), mask)
 
     def modify(self, block: str, name: str, value: int, mask: int) -> None:
-        """The same by a mask, for bits that nobody has a name for."""
+        """The same by a mask, for bits without a name."""
         address = self._register(block, name)
         self._list(24, 0, name).modify(address, value, mask)
 
@@ -140,7 +140,7 @@ class Batch:
     def wait(
         self, block: str, name: str, value: int, mask: int = ALL, seconds: float = WAIT, *, what: str = ""
     ) -> Later[int]:
-        """Read a register until it has a value in the bits of a mask. `what` that means, for messages."""
+        """Read a register until it has a value in the bits of a mask. `what`: its meaning, for messages."""
         address = self._register(block, name)
         label = f"{name} & {mask:#x} == {value:#x}" if mask != ALL else f"{name} == {value:#x}"
         self._list(24, DWORD, f"{what} ({label})" if what else label).poll(
@@ -177,7 +177,7 @@ class Batch:
     def load(self, offset: int, size: int) -> Later[bytes]:
         """Read VRAM, at most what one result holds. Raises InternalError if it is more."""
         if size > RESULT_ROOM:
-            raise InternalError(f"{size} bytes in one read: a result has {RESULT_ROOM}")
+            raise InternalError(f"a read of {size} bytes exceeds a result's {RESULT_ROOM}")
         address = self._vram(offset, size)
         self._list(16, size, f"VRAM {offset:#x}").block_read(address, size // DWORD)
         return self._give()
@@ -197,7 +197,7 @@ class Batch:
         return self._give()
 
     def flush_hdp(self) -> None:
-        """Have everything that was stored arrive in VRAM.
+        """Make everything that was stored arrive in VRAM.
 
         The host data path holds writes back until it is flushed, or for some microseconds (inferred).
         """
@@ -222,13 +222,13 @@ class Batch:
         self._list(16, 0, "pause").delay(round(seconds * 1e6))
 
     def upload(self, data: bytes, slot: int = 0) -> None:
-        """Bring data into the bridge's SRAM, from a slot on; it is there when what follows is done.
+        """Write data to the bridge's SRAM, from a slot on; it is there before what follows is done.
 
         It ends the list: the engine that fills the SRAM has the bulk endpoint to itself until the host has
         sent everything.
         """
         if len(data) > SRAM_SIZE - slot * SLOT_SIZE:
-            raise InternalError(f"{len(data)} bytes from slot {slot} on do not fit the SRAM")
+            raise InternalError(f"{len(data)} bytes do not fit the SRAM from slot {slot} on")
         data += bytes(-len(data) % SECTOR)
         self._list(16, 0, f"SRAM slot {slot}").slot_out(slot, -(-len(data) // SLOT_SIZE), data)
         self._lists[-1].ended = True
@@ -237,7 +237,7 @@ class Batch:
         """Operations of the bridge itself, such as fences and slot transfers; they stay together in one list.
 
         Returns:
-            What its SLOT_INs bring.
+            The bytes of its SLOT_INs.
         """
         size = sum(operation.size for operation in commands.operations)
         result = sum(operation.result_size for operation, _, _ in commands.steps())
@@ -252,11 +252,11 @@ class Batch:
     # -- all of it --------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Have everything done that was collected; afterwards the batch is empty.
+        """Carry out everything that was collected; afterwards the batch is empty.
 
         Raises:
             GpuFailed: an operation failed, or a condition did not come true; what was collected behind it
-                is forgotten.
+                is dropped.
             DeviceFailed, DeviceMissing: the transport's errors.
         """
         lists, self._lists = self._lists, []
@@ -278,14 +278,14 @@ class Batch:
             value = last
             cause += f", it reads {value:#x}"
             if value == ALL:
-                hint = "all ones: the card has gone, or resets itself; take its power away and open it again"
+                hint = "all ones: the card is gone, or resetting; switch its power off and on, then open it"
         where = f"{self.card.bridge.name}, {self.what}"
         return GpuFailed(f"{what}: {cause}", where=where, hint=hint, value=value)
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _register(self, block: str, name: str) -> int:
-        """The PCIe address at which a register can be accessed now; chooses it first if it is far off."""
+        """The PCIe address at which a register can be accessed now; selects it first if BAR 5 ends below."""
         index = self.card.index(block, name)
         registers = self.card.bars[5]
         if index < REGISTER_WINDOW:

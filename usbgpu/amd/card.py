@@ -29,7 +29,7 @@ class Card:
         hdp_flush: byte offset in BAR 5 at which a write of 0 flushes the host data path, as
             `BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL` says (hardware: published drivers).
         bases: of the segments of each block's registers, in dwords, by the names of `Chip.blocks`.
-        compute_units: by the discovery table; 0 if it does not say.
+        compute_units: by the discovery table; 0 if it has no entry.
     """
 
     bridge: Bridge
@@ -47,6 +47,6 @@ class Card:
         return self.chip.generation == 12
 
     def index(self, block: str, name: str) -> int:
-        """Where a register is, in dwords. Raises FactError if nobody knows it."""
+        """Where a register is, in dwords. Raises FactError if it is unknown."""
         register = self.chip.register(block, name)
         return self.bases[block][register.segment] + register.offset

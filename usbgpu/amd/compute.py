@@ -1,9 +1,9 @@
-"""Launches on a compute queue: how they become submissions, how their end is waited for, who is to blame.
+"""Launches on a compute queue: how they become submissions, how their end is waited for, which one failed.
 
-Waiting is done by the bridge, in the same command list. What takes longer is looked at every now and then,
-and the card is asked whether something has gone wrong, so that a kernel that stops is not waited for to the
-end of the time-out. A page fault need not stop a kernel: its accesses go to a page that nobody reads. So the
-status of faults is read whenever launches have ended, too.
+Waiting is done by the bridge, in the same command list. What takes longer is polled at intervals, and the
+card is asked whether something has gone wrong, so that a kernel that stops is not waited for to the end of
+the time-out. A page fault need not stop a kernel: its accesses go to a page that is not read. So the status
+of faults is read whenever launches have ended, too.
 
 When it is a launch's turn, the command processor leaves that status as a mark in memory. From the marks and
 the signal follows which launch did not end, and which one faulted.
@@ -36,7 +36,7 @@ PATIENCE, GLANCE = 0.05, 0.001
 PAUSE = 1 / 8
 """Between these, of the time that has passed."""
 TIMEOUT = 10.0
-"""Seconds of device time that launches may take if their caller does not say."""
+"""Default of the seconds of device time that launches may take."""
 KERNARG_ALIGNMENT = 16
 SCRATCH_WAVES = 32
 """Waves of a shader engine that have scratch memory at a time: a compromise of speed and VRAM."""
@@ -66,10 +66,10 @@ class KernelFailed(GpuFailed):
 
 
 class Doctor(Protocol):
-    """Who knows what is wrong with a card, and what to do about it."""
+    """Diagnoses a card, and recovers it."""
 
     def complaint(self) -> str | None:
-        """What has gone wrong, in words: a page fault, an illegal instruction; None if nothing has.
+        """What went wrong, as text: a page fault, an illegal instruction; None if nothing did.
 
         Raises:
             CardLost: the card has been reset.
@@ -77,12 +77,12 @@ class Doctor(Protocol):
         """
 
     def restore(self) -> None:
-        """Have the engines run again with empty queues. Raises DeviceFailed if that cannot be done."""
+        """Make the engines run again with empty queues. Raises DeviceFailed if that cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchStep:
-    """A launch with what has to be so before it begins, and what is to be measured.
+    """A launch, the condition for its start, and what is to be measured.
 
     Attributes:
         launch: what.
@@ -102,10 +102,10 @@ class Compute:
         card: whose.
         queue: that has been set up.
         memory: for scratch memory.
-        doctor: asked when something takes long.
+        doctor: asked when something takes too long.
 
     Attributes:
-        busy: whether something has been submitted whose end nobody has waited for.
+        busy: whether something was submitted whose end has not been waited for.
     """
 
     def __init__(self, card: Card, queue: ComputeQueue, memory: Memory, doctor: Doctor) -> None:
@@ -126,9 +126,9 @@ class Compute:
     # -- building ---------------------------------------------------------------------------------------
 
     def program(self, steps: Sequence[DispatchStep], address: int) -> bytes:
-        """Arguments and packets of launches, as they are to lie at a GPU address, a multiple of 16.
+        """Arguments and packets of launches, as they must be at a GPU address, a multiple of 16.
 
-        A NOP packet is around the arguments, so that all of it can be executed from its first dword on.
+        A NOP packet encloses the arguments, so that all of it can be executed from its first dword on.
         """
         scratch = self._scratch_for([step.launch for step in steps])
         arguments = bytearray()
@@ -165,7 +165,7 @@ class Compute:
 
     def submit(self, batch: Batch, steps: Sequence[DispatchStep]) -> bool:
         """Add launches to a batch, arguments and all, if the ring takes so many at a time."""
-        # The alignment of what is reserved is made by the dwords before it, so there may be some more.
+        # The reserved part is aligned by dwords before it, so there may be some more.
         size = len(self.program(steps, 0)) // 4 + KERNARG_ALIGNMENT // 4
         if size > self.queue.room:
             return False
@@ -198,14 +198,14 @@ class Compute:
 
     @contextmanager
     def at_risk(self) -> Iterator[None]:
-        """If what is done meanwhile is broken off, the card is recovered before the next batch.
+        """If the block is interrupted, the card is recovered before the next batch.
 
         That begins with the first submission that is added to a batch: the queue counts it, and the card
-        does not know of it until the batch has run.
+        gets it only when the batch runs.
         """
         try:
             yield
-        except KernelFailed:  # whoever has found that out has recovered the card, if it can be
+        except KernelFailed:  # it was recovered where that was found, if possible
             raise
         except BaseException:
             self._lost = True
@@ -213,7 +213,7 @@ class Compute:
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """The same for streams, whose errors are the bridge's: the card is asked what is behind them."""
+        """The same for streams, whose errors are the bridge's: the card is asked for their cause."""
         try:
             with self.at_risk():
                 yield
@@ -271,7 +271,7 @@ class Compute:
             batch = Batch(self.card, "compute")
 
     def recover(self) -> None:
-        """Have the queue empty and working again, whatever has become of it. Raises DeviceFailed."""
+        """Make the queue empty and working again, from any state. Raises DeviceFailed."""
         self._doctor.restore()
         self._flight.clear()
         self._lost = False
@@ -279,14 +279,14 @@ class Compute:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _explain(self, problem: DeviceFailed) -> NoReturn:
-        """Raise an error with what the card says about it; the same if it does not say anything."""
+        """Raise an error with the card's own report; the same error if it has none."""
         complaint = None
         try:
             complaint = self._doctor.complaint()
         except CardLost as reason:
             raise reason from problem
         except DeviceFailed as silence:
-            log.info("the card cannot be asked: %s", silence)
+            log.info("the card does not answer: %s", silence)
         if complaint is None:
             raise problem
         raise GpuFailed(
@@ -304,7 +304,7 @@ class Compute:
         )
 
     def _give_up(self, complaint: str | None, timeout: float) -> None:
-        """Find out whose fault it is, have the queue restored, and say so."""
+        """Find the launch that failed, restore the queue, and raise the error."""
         self._lost = True
         name = self._blame(complaint is not None)
         device = self.card.bridge.name
@@ -312,14 +312,14 @@ class Compute:
         try:
             self.recover()
         except DeviceFailed as problem:
-            hint = f"the card could not be recovered ({problem}): take its power away and open it again"
+            hint = f"the card could not be recovered ({problem}): switch its power off and on"
         if complaint is not None:
             raise KernelFailed(f"{name}: {complaint}", kernel=name, where=device, hint=hint)
         raise KernelFailed(
-            f"{name} has not ended after {timeout:g} s",
+            f"{name} did not finish within {timeout:g} s",
             kernel=name,
             where=device,
-            hint=hint or "a kernel that needs longer wants a larger timeout",
+            hint=hint or "a kernel that needs longer needs a larger timeout",
         )
 
     def _blame(self, faulted: bool) -> str:
@@ -339,7 +339,7 @@ class Compute:
         names = next(left, flight[-1][1] if flight else ())
         turns = [mark for mark in marks[: len(names)] if mark != NOT_YET]
         if faulted:
-            # What faulted had had its turn before: the mark behind it is the first that tells of it.
+            # What faulted had its turn before: the mark after it is the first that shows the fault.
             turns = turns[: next((at for at, mark in enumerate(turns) if mark), len(turns))]
         if turns:
             return names[len(turns) - 1]

@@ -1,4 +1,4 @@
-"""What card is there: the discovery table that its security processor leaves at the end of VRAM.
+"""Which card it is: the discovery table that its security processor leaves at the end of VRAM.
 
 The table names every IP block with its version and the bases of its registers. Before it is known, four
 registers can be read whose places all these cards share (fixed numbers in Linux' `amdgpu_discovery.c`, or
@@ -41,11 +41,11 @@ IN_VRAM = 1 << 31
 AWAKE = 2.0
 """Seconds until the card's own firmware has started after a reset (`amdgpu_discovery.c`)."""
 DARK = 1.5
-"""Seconds that a card may be gone for, while it resets itself."""
+"""Seconds that a card may not answer for, while it resets itself."""
 DARK_INTERVAL = 0.1
-POWER_HINT = "take the card's power away for ten seconds, and open it again"
+POWER_HINT = "switch the card's power off for ten seconds, and open it again"
 RECORD_SIZE = 0xC00
-"""Bytes of the boot record that are read with the first look."""
+"""Bytes of the boot record that are read with the first read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FirstLook:
     Attributes:
         vram: bytes.
         hdp_flush: as in `Card`.
-        record: what stands at `layout.RECORD`.
+        record: the bytes at `layout.RECORD`.
     """
 
     vram: int
@@ -72,7 +72,7 @@ def identify(bridge: Bridge, bars: Mapping[int, int], window: int) -> Card:
         window: bytes of VRAM that BAR 0 reaches.
 
     Raises:
-        Unsupported: its chip is not known, or something that is needed has been harvested.
+        Unsupported: its chip is unknown, or something that is needed has been harvested.
         DeviceFailed: it does not answer, or its table is damaged.
     """
     return read_table(bridge, bars, window, first_look(bridge, bars))
@@ -100,7 +100,7 @@ def first_look(bridge: Bridge, bars: Mapping[int, int]) -> FirstLook:
                 problem = f"its own firmware has not started within {AWAKE:g} s"
         else:
             if not (isinstance(size, int) and isinstance(flush, int) and isinstance(record, bytes)):
-                raise InternalError("the bridge gives other values than were asked for")
+                raise InternalError("the bridge returned other values than requested")
             if size not in (0, ONES) and 0 < flush & ~3 < REGISTER_WINDOW * DWORD:
                 return FirstLook(size << 20, flush & ~3, record)
             problem = f"its memory size register reads {size:#x}, that of the HDP flush {flush:#x}"
@@ -114,7 +114,7 @@ def read_table(bridge: Bridge, bars: Mapping[int, int], window: int, look: First
     start = look.vram - facts.OFFSET_FROM_END
     if start < layout.BOOT_REGION or window < layout.BOOT_REGION:
         raise DeviceFailed(
-            f"the card has {look.vram >> 20} MiB of VRAM, of which {window >> 20} are within reach",
+            f"the card has {look.vram >> 20} MiB of VRAM, of which {window >> 20} can be reached",
             where=bridge.name,
         )
     reach = look.vram <= window
@@ -153,7 +153,7 @@ def _read(bridge: Bridge, bars: Mapping[int, int], start: int, size: int, reach:
 
 def _bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise InternalError("the bridge gives other values than were asked for")
+        raise InternalError("the bridge returned other values than requested")
     return value
 
 
@@ -218,14 +218,14 @@ def _chip(bridge: Bridge, versions: Mapping[str, tuple[int, int, int]]) -> Chip:
     chip = next((chip for chip in KNOWN.values() if chip.versions["GC"] == versions.get("GC")), None)
     if chip is None:
         raise Unsupported(
-            f"this GPU is not known: {', '.join(map(text, HARDWARE_IDS))}",
+            f"unknown GPU: {', '.join(map(text, HARDWARE_IDS))}",
             where=bridge.name,
             hint=f"known: {', '.join(KNOWN)}",
         )
     other = [name for name, version in chip.versions.items() if versions.get(name) != version]
     if other:
         raise Unsupported(
-            f"this is a {chip.name} with other blocks than are known: {', '.join(map(text, other))}",
+            f"this is a {chip.name} with unknown IP blocks: {', '.join(map(text, other))}",
             where=bridge.name,
             hint="expected: "
             + ", ".join(f"{name} {'.'.join(map(str, chip.versions[name]))}" for name in other),
@@ -238,7 +238,7 @@ _SIZED: Mapping[str, Struct] = {"IP_DISCOVERY": facts.IP_HEADER, "GC": facts.GC_
 
 
 def _tables(binary: bytes) -> Mapping[str, bytes]:
-    """The tables of the binary that there are, checked."""
+    """The tables that the binary has, checked."""
     header = _unpack(facts.BINARY_HEADER, binary, 0)
     if header["signature"] != facts.BINARY_SIGNATURE:
         raise _Damaged(f"it begins with {header['signature']:#010x}")
@@ -297,7 +297,7 @@ def _ips(binary: bytes, tables: Mapping[str, bytes]) -> Mapping[int, _Ip]:
 
 
 def _harvested(tables: Mapping[str, bytes]) -> frozenset[int]:
-    """`hw_id` of what has been fused off, first instances only."""
+    """`hw_id` of the blocks that are fused off, first instances only."""
     table = tables.get("HARVEST_INFO")
     if not table:
         return frozenset()
@@ -316,7 +316,7 @@ def _harvested(tables: Mapping[str, bytes]) -> frozenset[int]:
 
 
 def _compute_units(tables: Mapping[str, bytes]) -> int:
-    """By the GC table; 0 if it does not say, or in a version that is not known."""
+    """By the GC table; 0 if there is none, or if its version is unknown."""
     table = tables.get("GC", b"")
     if not table:
         return 0

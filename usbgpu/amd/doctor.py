@@ -1,4 +1,4 @@
-"""A started card with its queues: what is wrong with it, and how they are had back."""
+"""A started card with its queues: what is wrong with it, and how they are recovered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Doctor:
         self._sdma = sdma
 
     def complaint(self) -> str | None:
-        """See `compute.Doctor`. What it tells of is forgotten."""
+        """See `compute.Doctor`. What it reports is cleared."""
         return recover.examine(self._card).complaint
 
     def restore(self) -> None:

@@ -1,7 +1,7 @@
-"""Firmware of a card: found, checked, taken apart into what its security processor takes.
+"""Firmware of a card: found, checked, split into the blobs that its security processor takes.
 
 Distributions ship the files (Debian: firmware-amd-graphics); nothing here downloads them. What is checked is
-what a file says about itself, and what each signed blob does: the signature is the card's to check. Layouts:
+what a file and each signed blob state about themselves: the signature is the card's to check. Layouts:
 `usbgpu.amd.facts.firmware`.
 """
 
@@ -27,7 +27,7 @@ SUFFIXES = ("", ".xz", ".zst")
 """They may be compressed."""
 PACKAGE = "sudo apt install firmware-amd-graphics (component non-free-firmware)"
 LARGEST = 16 << 20
-"""Bytes of a file, uncompressed: several times what the largest has."""
+"""Bytes of a file, uncompressed: several times the size of the largest."""
 
 
 class FirmwareMissing(EnvironmentMissing):
@@ -37,7 +37,7 @@ class FirmwareMissing(EnvironmentMissing):
 
 
 class InvalidFirmware(TowlineError):
-    """A firmware file is cut short, altered, of another chip, or not one at all."""
+    """A firmware file is cut short, altered, of another chip, or not a firmware file."""
 
     code = "invalid-firmware"
 
@@ -49,7 +49,7 @@ class Firmware:
     Attributes:
         blobs: what the security processor takes, by name (`facts.firmware.KINDS`).
         starts: addresses at which the command processors PFP, ME and MEC start, by name.
-        directory: where it is from.
+        directory: where its files are.
     """
 
     blobs: Mapping[str, bytes]
@@ -81,7 +81,7 @@ def load(chip: Chip, directory: Path | None = None) -> Firmware:
 
     Raises:
         FirmwareMissing: files are not there, or cannot be unpacked here.
-        InvalidFirmware: a file is not what it should be.
+        InvalidFirmware: a file is damaged, or not the expected one.
     """
     where = DIRECTORY if directory is None else directory
     absent = missing(chip, where)
@@ -139,12 +139,12 @@ def _contents(directory: Path, name: str) -> tuple[bytes, Path]:
             ) from None
         except (_Bad, lzma.LZMAError, EOFError) as problem:
             raise InvalidFirmware(
-                f"cannot be unpacked: {problem}" if suffix else f"is no firmware: {problem}",
+                f"cannot be unpacked: {problem}" if suffix else f"is not firmware: {problem}",
                 where=str(path),
-                hint=f"install it anew: {PACKAGE}",
+                hint=f"install it again: {PACKAGE}",
             ) from None
         return data, path
-    raise FirmwareMissing(f"{name}.bin has gone", where=str(directory))
+    raise FirmwareMissing(f"{name}.bin is gone", where=str(directory))
 
 
 def _unpack_xz(data: bytes) -> bytes:
@@ -186,17 +186,17 @@ def _unpack_zstd(data: bytes, path: Path) -> bytes:
 def _parse(chip: Chip, file: facts.File, data: bytes) -> tuple[dict[str, bytes], int | None]:
     """The blobs of a file, and where its processor starts, if it is of one."""
     if len(data) < facts.COMMON.size:
-        raise _Bad(f"{len(data)} bytes are no firmware")
+        raise _Bad(f"{len(data)} bytes are not firmware")
     common = facts.COMMON.unpack_from(data)
     if common["size_bytes"] != len(data):
         raise _Bad(f"it has {len(data)} bytes, {common['size_bytes']} by its header: cut short, or altered")
     version = (file.header[0], common["header_version_major"], common["header_version_minor"])
     if version not in facts.HEADERS or (version[0] != "psp" and version not in facts.PARTS):
-        raise _Bad(f"its header has version {version[1]}.{version[2]}, which is not known")
+        raise _Bad(f"its header has version {version[1]}.{version[2]}, which is unknown")
     header = facts.HEADERS[version]
     if version[0] == "psp":
         if version[1] < 2:
-            raise _Bad(f"its header has version {version[1]}.{version[2]}: it is of an older chip")
+            raise _Bad(f"its header has version {version[1]}.{version[2]}: it is for an older chip")
         places = dict(_bins(data, header.size, header.get(data, "psp_fw_bin_count"), common))
     else:
         payload = common["ucode_array_offset_bytes"]
@@ -220,7 +220,7 @@ def _parse(chip: Chip, file: facts.File, data: bytes) -> tuple[dict[str, bytes],
 def _bins(
     data: bytes, start: int, count: int, common: Mapping[str, int]
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The parts that a psp file lists; those of a kind that is not known are left out."""
+    """The parts that a psp file lists; those of an unknown kind are left out."""
     if count > 64:
         raise _Bad(f"it lists {count} parts")
     for index in range(count):
@@ -234,7 +234,7 @@ def _bins(
 
 
 def _check(chip: Chip, name: str, blob: bytes) -> None:
-    """Whether a blob is what its place in the file says. Raises _Bad."""
+    """Check that a blob is what its place in the file says. Raises _Bad."""
     if len(blob) < facts.SIGNED_EXTRA:
         raise _Bad(f"{name} has {len(blob)} bytes: no room for a signature")
     header = facts.SIGNED_HEADER.unpack_from(blob)
@@ -245,7 +245,7 @@ def _check(chip: Chip, name: str, blob: bytes) -> None:
         known = [other for other, number in facts.KINDS.items() if number == header["kind"] & 0xFFFF]
         raise _Bad(
             f"{name} is {known[0] if known else 'of kind ' + hex(header['kind'] & 0xFFFF)}: "
-            "the file is of another chip"
+            "the file is for another chip"
         )
 
 

@@ -14,9 +14,9 @@ from usbgpu.amd.facts import doorbells
 AUTOLOAD_TIME = 2.0
 """Seconds until all engines run."""
 COME_UP = 1e-3
-"""Seconds that a started command processor is given; Linux gives it 50 us."""
+"""Seconds to wait after a command processor has started; Linux waits 50 us."""
 SETTLE = 50e-3
-"""Seconds that published drivers give the command processor after a reset."""
+"""Seconds that published drivers wait after a reset of the command processor."""
 VMIDS = 16
 DOORBELLS = (0, 0xF8)
 """Byte offsets in BAR 2 of the first and last doorbell that are the compute queues'."""
@@ -27,11 +27,11 @@ GATED = (
     "RLC_CGTT_SCLK", "GFXIP_MGCG", "GFXIP_CGCG", "GFXIP_CGLS", "GRBM_CGTT_SCLK", "GFXIP_FGCG",
     "GFXIP_REPEATER_FGCG",
 )  # fmt: skip
-"""Clocks whose gating RLC_CGTT_MGCG_OVERRIDE no longer holds off."""
+"""Clocks whose gating RLC_CGTT_MGCG_OVERRIDE no longer prevents."""
 
 
 def select(batch: Batch, *, me: int = 0, pipe: int = 0, queue: int = 0, vmid: int = 0) -> None:
-    """Choose which copy of banked registers the next operations are about."""
+    """Select the copy of banked registers that the next operations access."""
     register = batch.card.chip.register("GC", "GRBM_GFX_CNTL")
     batch.write("GC", register.name, register.pack(MEID=me, PIPEID=pipe, QUEUEID=queue, VMID=vmid))
 
@@ -44,7 +44,7 @@ def wait_for_engines(batch: Batch) -> None:
 
 
 def init(batch: Batch) -> None:
-    """All that lasts as long as the card is up; the processors are still to be started."""
+    """Set up what lasts as long as the card is up; the processors are started later."""
     batch.modify("GC", "TCP_CNTL", 1 << 29, 1 << 29)
     batch.write("GC", "RLC_CNTL", 1)
     batch.set("GC", "RLC_SRM_CNTL", SRM_ENABLE=1, AUTO_INCR_ADDR=1)
@@ -70,7 +70,7 @@ def reset_front(batch: Batch, starts: Mapping[str, int]) -> None:
 
 
 def reset(batch: Batch, starts: Mapping[str, int]) -> None:
-    """Have the MEC, which runs the compute queues, begin anew when it is started.
+    """Reset the MEC, which runs the compute queues; it begins from its start address when it is started.
 
     Args:
         batch: takes the operations.
@@ -81,7 +81,7 @@ def reset(batch: Batch, starts: Mapping[str, int]) -> None:
 
 
 def start(batch: Batch) -> None:
-    """Have the MEC run."""
+    """Start the MEC."""
     batch.set("GC", "CP_MEC_RS64_CNTL", MEC_PIPE0_ACTIVE=1, MEC_HALT=0)
     batch.pause(COME_UP)
 
@@ -96,7 +96,7 @@ def stop(batch: Batch) -> None:
 
 
 def kill_waves(batch: Batch) -> None:
-    """Have the queue leave its pipe, and kill its waves; leaves the queue's registers selected."""
+    """Take the queue off its pipe, and kill its waves; the queue's registers stay selected."""
     select(batch, me=COMPUTE)
     batch.write("GC", "CP_HQD_DEQUEUE_REQUEST", 2)
     batch.write("GC", "SPI_COMPUTE_QUEUE_RESET", 1)
@@ -104,12 +104,12 @@ def kill_waves(batch: Batch) -> None:
 
 
 def reset_command_processor(batch: Batch) -> None:
-    """Take all queues away from a command processor that may hang; it is to be started anew. gfx11 only."""
+    """Take all queues off a command processor that may hang; it must be started again. gfx11 only."""
     _pulse(batch, "GRBM_SOFT_RESET", "SOFT_RESET_CP", "SOFT_RESET_CPC", settle=SETTLE)
 
 
 def route(batch: Batch, port: int, **fields: int) -> None:
-    """Have a port take doorbells; `fields` are those of its register, without their prefix."""
+    """Make a port take doorbells; `fields` are those of its register, without their prefix."""
     name = f"{'GDC_S2A0_' if batch.card.gfx12 else ''}S2A_DOORBELL_ENTRY_{port}_CTRL"
     values = {f"S2A_DOORBELL_PORT{port}_{part}": value for part, value in fields.items()}
     register = batch.card.chip.register("NBIO", name)
@@ -117,7 +117,7 @@ def route(batch: Batch, port: int, **fields: int) -> None:
 
 
 def gate_clocks(batch: Batch) -> None:
-    """Have blocks that are idle switch their clocks off, with the engines held back meanwhile."""
+    """Make idle blocks switch their clocks off; the engines are held in the meantime."""
     batch.set("HDP", "HDP_MEM_POWER_CTRL", ATOMIC_MEM_POWER_CTRL_EN=1, ATOMIC_MEM_POWER_DS_EN=1)
     if not batch.card.gfx12:
         batch.write("MMHUB", "MM_ATC_L2_MISC_CG", 0xC_0000)
@@ -138,7 +138,7 @@ def gate_clocks(batch: Batch) -> None:
 
 
 def _start_at(batch: Batch, register: str, address: int, *, me: int) -> None:
-    """Where a processor starts; it counts in units of 4 bytes."""
+    """Set where a processor starts; it counts in units of 4 bytes."""
     select(batch, me=me)
     batch.pair("GC", register, f"{register}_HI", address >> 2)
     select(batch)

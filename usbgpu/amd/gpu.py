@@ -1,4 +1,4 @@
-"""A GPU for those who have work for it: memory, transfers, kernels.
+"""A GPU as its user sees it: memory, transfers, kernels.
 
     with usbgpu.amd.gpu.open("emulated:firmware?gpu=gfx1100") as gpu:
         module = gpu.load(Path("kernels.co").read_bytes())
@@ -46,12 +46,12 @@ CODE_ALIGNMENT = kernels.PAGE
 CLOCK_RATE = 100e6
 """Hertz of the GPU's clock (`facts.pm4`)."""
 ROOM_FOR_CALL = 64
-"""Dwords of the ring that the call of a program takes, at most."""
+"""Dwords of the ring that the call of a program takes at most."""
 SMALL_READ, FETCHES = 64, 8
 """Bytes that are read through BAR 0 over a bridge with lists, at 2 us a dword: a stream takes 30 us and more;
-and pieces of memory that are read at once."""
+and pieces of memory that are read together."""
 FENCE = layout.QUEUES + 15 * layout.KIB
-"""Offset in VRAM of the dword that says how far a stream is."""
+"""Offset in VRAM of the dword that holds the progress of a stream."""
 
 
 class Prepared:
@@ -79,24 +79,23 @@ class Prepared:
         return results
 
     def free(self) -> None:
-        """Give back what it holds on the GPU. Idempotent."""
+        """Free what it holds on the GPU. Idempotent."""
         self._buffer.free()
 
 
 def open(
     device: str | None = None, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
 ) -> Gpu:
-    """Open the GPU behind a bridge, and boot it if nobody has.
+    """Open the GPU behind a bridge, and boot it if it is not up.
 
     Args:
         device: as `usbgpu.transport.open` takes it.
-        firmware: directory of its firmware files; None for that of the system, or for what the emulator has
+        firmware: directory of its firmware files; None for the system's, or for the emulator's
             if the device is emulated.
         report: gets a line for each step, at most 12 if it is booted, 3 if it is up.
 
     Raises:
-        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are not there, or do not do
-            what they should.
+        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail
     """
     return attach(bridges.open(device), firmware, report)
 
@@ -132,7 +131,7 @@ def on_bridge(
     def close() -> None:
         try:
             starting.close(started.card, started.record)
-        except DeviceFailed as problem:  # whoever opens it next resets it
+        except DeviceFailed as problem:  # the next start resets it
             log.info("%s is not left clean: %s", started.card.chip.name, problem)
         finally:
             bridge.close()
@@ -146,14 +145,14 @@ class Gpu:
     Args:
         card: whose engines run.
         compute, sdma: queues that have been set up.
-        doctor: who knows what is wrong with it.
+        doctor: diagnoses and recovers it.
         close: called at the end.
 
     Attributes:
         card: as given.
         memory: of its VRAM.
         streams: between host and VRAM.
-        monitor: asked from time to time before work is submitted.
+        monitor: checked at intervals before work is submitted.
     """
 
     def __init__(
@@ -187,9 +186,9 @@ class Gpu:
         self.close()
 
     def close(self) -> None:
-        """Let go of the card; it stays up for whoever opens it next. Idempotent.
+        """Release the card; it stays up for the next program. Idempotent.
 
-        A card that does not answer any more is no error here: it is reset when it is opened again.
+        A card that no longer answers is not an error here: it is reset when it is opened again.
         """
         close, self._close = self._close, None
         if close is not None:
@@ -233,7 +232,7 @@ class Gpu:
         """Put a code object into VRAM.
 
         Raises:
-            InvalidInput: it is damaged, for another chip, or wants what launches do not offer.
+            InvalidInput: it is damaged, for another chip, or needs what launches do not offer.
             Unsupported: there is not enough VRAM.
             DeviceFailed: errors of card and bridge.
         """
@@ -261,9 +260,9 @@ class Gpu:
 
         Raises:
             UsageError: arguments or sizes that the kernel does not take.
-            KernelFailed: it did not end, or went wrong; what else was under way is given up with it.
+            KernelFailed: it did not end, or went wrong; what else was in flight is abandoned with it.
             TooHot: the card is.
-            DeviceFailed: other errors of card and bridge; the same.
+            DeviceFailed: other errors of card and bridge; likewise.
         """
         self.run([kernel.launch(groups, *arguments, threads=threads)], wait=wait, timeout=timeout)
 
@@ -295,7 +294,7 @@ class Gpu:
             self._compute.finish(self._batch(), timeout)
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Put launches into VRAM, to be run again and again. Raises Unsupported, DeviceFailed."""
+        """Put launches into VRAM, to be run repeatedly. Raises Unsupported, DeviceFailed."""
         return Prepared(self, launches)
 
     def stream(
@@ -305,13 +304,13 @@ class Gpu:
         outputs: Sequence[Read],
         timeout: float = TIMEOUT,
     ) -> list[bytes]:
-        """Upload while launches run: each starts when what it needs is there.
+        """Upload while launches run: each starts when its data is there.
 
         Args:
             load: what to write, in that order.
             launches: in order, each with how many bytes of `load` must be in memory first, counted from its
                 start over all its pieces; the counts do not decrease.
-            outputs: read when all is done.
+            outputs: read at the end.
             timeout: seconds of device time that the launches may take after the last byte is there.
 
         Raises:
@@ -320,7 +319,7 @@ class Gpu:
         reads = [_place(read.buffer, read.offset, read.size) for read in outputs]
         needs = sorted({need for _, need in launches if need})
         if launches and [need for _, need in launches] != sorted(need for _, need in launches):
-            raise UsageError("launches of a stream need ever more of it")
+            raise UsageError("the bytes that launches of a stream need must not decrease")
         pieces = _cut(load, needs)
         if needs and needs[-1] > sum(len(piece.data) for piece in pieces):
             raise UsageError(f"a launch needs {needs[-1]} bytes of a stream that has fewer")
@@ -398,7 +397,7 @@ class Gpu:
         return buffer
 
     def place_program(self, steps: Sequence[DispatchStep]) -> tuple[Buffer, bytes]:
-        """Room for arguments and packets of launches, and what is to be there."""
+        """Room for arguments and packets of launches, and its content."""
         buffer = self.allocate(len(self._compute.program(steps, 0)))
         try:
             return buffer, self._compute.program(steps, buffer.address)
@@ -443,7 +442,7 @@ class Gpu:
         return self._compute.batch()
 
     def _look(self) -> None:
-        """Before work is submitted: is the GPU open, and not too hot? A look costs two transfers."""
+        """Before work is submitted: is the GPU open, and not too hot? A check costs two transfers."""
         self._batch()
         if self.card.bridge.clock.now() >= self._opened + INTERVAL:
             self.monitor.check()
@@ -464,7 +463,7 @@ class Gpu:
         return self._batch()
 
     def _in_one_list(self, pieces: Sequence[Piece]) -> bool:
-        """Whether an upload may go with other operations, and is worth a stream."""
+        """Whether an upload may go with other operations, and is large enough for a stream."""
         size = sum(len(piece.data) for piece in pieces)
         return self.card.bridge.has_lists and SMALL < size <= STREAM and len(pieces) <= PIECES
 
@@ -474,7 +473,7 @@ class Gpu:
             self.streams.upload(pieces, fence)
 
     def _fetch(self, reads: Sequence[tuple[int, int]], submission: int, timeout: float) -> Fetch | None:
-        """Plan to read when a submission has ended; None if that is too much for one, or too little.
+        """Plan to read when a submission has ended; None if that is too much for one plan, or too little.
 
         SDMA waits for it, which its watchdog reports after TIMEOUT (`sdma_engine.WATCHDOG`).
         """
@@ -504,10 +503,10 @@ class Gpu:
         return [part.value for part in parts]
 
     def _receive(self, reads: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read VRAM: what is little through BAR 0, the rest as streams."""
+        """Read VRAM: small pieces through BAR 0, the rest as streams."""
         batch = self._batch()
         asked = {read: _load(batch, *read) for read in reads if self._little(read[1])}
-        if asked:  # what a card that has been reset reads as is no error by itself; a stream would stop
+        if asked:  # reads of a card that was reset do not fail by themselves
             batch.wait("GC", BOOTED, MAGIC, seconds=0, what="the card has not been reset")
         with self._compute.streaming():
             batch.run()
@@ -519,7 +518,7 @@ class Gpu:
             ]
 
     def _little(self, size: int) -> bool:
-        """Whether bytes are rather read through BAR 0: without lists, a stream is dozens of transfers."""
+        """Whether reading through BAR 0 is better: without lists, a stream is dozens of transfers."""
         return size <= (SMALL_READ if self.card.bridge.has_lists else RESULT_ROOM - 8)
 
 
@@ -548,7 +547,7 @@ def _place(buffer: object, offset: int, size: int) -> tuple[int, int]:
 
 
 def _cut(load: Sequence[Write], needs: Sequence[int]) -> list[Piece]:
-    """Pieces of a stream that end wherever somebody waits: the first of these places gets the value 2."""
+    """Pieces of a stream that end wherever a launch waits: the first of these places gets the value 2."""
     pieces = []
     start, left = 0, list(needs)
     for write in load:
@@ -570,7 +569,7 @@ def _cut(load: Sequence[Write], needs: Sequence[int]) -> list[Piece]:
 
 def _own(buffer: object) -> Buffer:
     if not isinstance(buffer, Buffer):
-        raise UsageError(f"{buffer!r} is no buffer of this GPU")
+        raise UsageError(f"{buffer!r} is not a buffer of this GPU")
     return buffer
 
 

@@ -1,8 +1,8 @@
 """The VM hubs: GC's for queues, shaders and SDMA, the MM hub for the processors of the card.
 
 Both get the same page tables, for VMID 0. What is written is what Linux' `gfxhub_v3_0.c`, `gfxhub_v12_0.c`,
-`mmhub_v3_0.c` and `mmhub_v4_1_0.c` write, but for the default pages: these lie in VRAM, so that what goes
-astray does not end up in the bridge's memory.
+`mmhub_v3_0.c` and `mmhub_v4_1_0.c` write, but for the default pages: these lie in VRAM, so that stray
+accesses do not end up in the bridge's memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENGINES = 18
 """Invalidation engines of a hub; the last one is the driver's."""
 ENGINE = 17
 FAULTS = ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")
-"""Kinds of faults: each goes on with the default page, and is told of."""
+"""Kinds of faults: each continues with the default page, and is reported."""
 LAST_PAGE = 0x7_FFFF_FFFF
 """Of the context, as in the published boot traces."""
 NOT_IN_APERTURE = 3
@@ -38,7 +38,7 @@ class Memory:
 
 
 def find_memory(batch: Batch) -> tuple[Later[int], Later[int]]:
-    """Read where VRAM is; `memory` makes sense of it."""
+    """Read where VRAM is; `memory` interprets it."""
     base, top = (batch.read("MMHUB", f"MMMC_VM_FB_LOCATION_{end}") for end in ("BASE", "TOP"))
     return base, top
 
@@ -49,7 +49,7 @@ def memory(base: int, top: int) -> Memory:
 
 
 def init(batch: Batch, block: str, vram: Memory) -> None:
-    """Have a hub translate, with the tables at ROOT."""
+    """Make a hub translate, with the tables at ROOT."""
     vm, mc = PREFIXES[block]
     batch.write(block, f"{mc}AGP_BASE", 0)  # an empty window
     batch.write(block, f"{mc}AGP_BOT", 0xFF_FFFF)
@@ -90,7 +90,7 @@ def init(batch: Batch, block: str, vram: Memory) -> None:
 
 
 def invalidate(batch: Batch, block: str) -> None:
-    """Have a hub forget what it knows of VMID 0's tables, and of its last fault."""
+    """Invalidate a hub's cache of VMID 0's tables, and clear its last fault."""
     vm = PREFIXES[block][0]
     engine = f"{vm}INVALIDATE_ENG{ENGINE}"
     request = batch.card.chip.register(block, f"{engine}_REQ").pack(
@@ -109,12 +109,12 @@ def invalidate(batch: Batch, block: str) -> None:
 
 
 def fault_status(card: Card, block: str) -> str:
-    """Name of the register that tells of a fault."""
+    """Name of the register that reports a fault."""
     return f"{PREFIXES[block][0]}L2_PROTECTION_FAULT_STATUS" + "_LO32" * card.gfx12
 
 
 def clear_fault(batch: Batch, block: str) -> None:
-    """Have a hub forget its last fault, so that it tells of the next."""
+    """Clear a hub's last fault, so that it reports the next."""
     control = f"{PREFIXES[block][0]}L2_PROTECTION_FAULT_CNTL"
     batch.set(block, control, CLEAR_PROTECTION_FAULT_STATUS_ADDR=1)
     batch.set(block, control, CLEAR_PROTECTION_FAULT_STATUS_ADDR=0)

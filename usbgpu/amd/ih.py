@@ -1,4 +1,5 @@
-"""The interrupt handler: two rings in VRAM. Nobody is interrupted; they are read when something hangs.
+"""The interrupt handler: two rings in VRAM. The host gets no interrupts; the rings are read when something
+hangs.
 
 Formats: `usbgpu.amd.facts.interrupts`; what is written in which order: Linux' `ih_v6_0.c`.
 """
@@ -27,13 +28,13 @@ ERRORS = frozenset(
         "CP_PM4_PKT_RSVD_BIT_ERROR", "CP_BAD_OPCODE_ERROR", "CP_PRIV_REG_FAULT", "CP_PRIV_INSTR_FAULT",
     )
 )  # fmt: skip
-"""Sources of interrupts that tell of something that went wrong."""
+"""Sources of interrupts that report an error."""
 SQ_ERROR = 2
 """Bits 7:6 of the second context dword of SQ_INTERRUPT_ID (Linux, `navi10_enum.h`)."""
 SQ_TYPES = {1: "an illegal instruction", 2: "a memory violation"}
 """Bits 24:21 of the first one (Linux, `kfd_int_process_v11.c`)."""
 NEWEST = RESULT_ROOM // facts.ENTRY * facts.ENTRY
-"""Bytes of entries that are read at most: one result."""
+"""Largest number of bytes of entries that are read: one result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Interrupt:
 
     @property
     def error(self) -> str | None:
-        """What went wrong, in words, if it tells of that."""
+        """What went wrong, as text, if it reports an error."""
         if self.source == facts.SOURCES["SQ_INTERRUPT_ID"]:
             if self.data[1] >> 6 & 3 != SQ_ERROR:
                 return None
@@ -69,7 +70,7 @@ class Interrupt:
 
 
 def init(batch: Batch, vram: int) -> None:
-    """Have interrupts go to both rings.
+    """Route interrupts to both rings.
 
     Args:
         batch: takes the operations.
@@ -99,7 +100,7 @@ def init(batch: Batch, vram: int) -> None:
 
 
 def drain(card: Card) -> list[Interrupt]:
-    """The newest entries of ring 0 that have not been taken, oldest first; afterwards all have been.
+    """The newest entries of ring 0 that have not been read, oldest first; afterwards all have been.
 
     Two lists, three if the ring wraps between them.
 

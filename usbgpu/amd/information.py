@@ -1,4 +1,4 @@
-"""What card it is, and how it is plugged in, for people."""
+"""Which card it is, and how it is connected, for display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Information:
     Attributes:
         chip: as LLVM calls it, such as gfx1100.
         untested: its facts are inferred from its siblings.
-        compute_units: by its discovery table; 0 if that does not say.
+        compute_units: by its discovery table; 0 if that has none.
         vram: bytes of VRAM.
         vram_reached: bytes of it that PCIe BAR 0 reaches.
         link: the narrowest PCIe link between the bridge and the card, as trained.
@@ -36,7 +36,7 @@ class Information:
 
 
 def describe(card: Card, function: Function) -> Information:
-    """What is known of a card that is up. Reads the PCIe ports' link status.
+    """The facts of a card that is up. Reads the PCIe ports' link status.
 
     Raises:
         DeviceFailed, DeviceMissing: the bridge's errors.

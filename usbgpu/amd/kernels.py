@@ -1,11 +1,11 @@
-"""Kernels out of AMDGPU code objects: what clang and lld make of a source, read with `struct` alone.
+"""Kernels from AMDGPU code objects: what clang and lld make of a source, read with `struct` alone.
 
-A code object is an ELF shared object. Its segments are one image, which may lie anywhere in memory since it
+A code object is an ELF shared object. Its segments are one image, which may be anywhere in memory since it
 has no relocations; each kernel has a descriptor of 64 bytes (symbol `NAME.kd`) with the entry of its code and
 the registers of a dispatch, and is described in a note (`metadata`). Source: LLVM's User Guide for the AMDGPU
 Backend, code object versions 4 to 6, which also says that the loader fills in RSRC2.LDS_SIZE.
 
-Refused is what the runtime does not offer: other waves than wave32, a stack of unknown depth, LDS beyond what
+What the runtime does not offer is refused: other waves than wave32, a stack of unknown depth, LDS beyond what
 a workgroup can have, and SGPRs with more than the address of the arguments.
 """
 
@@ -41,14 +41,14 @@ MACHINES: Mapping[int, str] = {
 PAGE = 4096
 """Bytes that images are aligned to."""
 IMAGE_LIMIT = 256 << 20
-"""Bytes of an image at most: a damaged header may ask for anything."""
+"""Largest image in bytes: a damaged header may request anything."""
 CODE_ALIGNMENT = 256
 LDS_UNIT, LDS_SHIFT, LDS_LIMIT = 512, 15, 64 << 10
 """RSRC2.LDS_SIZE counts units, and a workgroup has 64 KiB at most."""
 KERNARG_POINTER, WAVE32, DYNAMIC_STACK = 1 << 3, 1 << 10, 1 << 11
 """Of a descriptor's properties."""
 OTHER_SGPRS = 0x77
-"""Those that ask for more in user SGPRs than the address of the arguments."""
+"""Those that request more in user SGPRs than the address of the arguments."""
 DISPATCH_LIMIT = 1024
 """Work-items of a workgroup."""
 KERNARG_LIMIT, SCRATCH_LIMIT = 1 << 16, 1 << 16
@@ -109,14 +109,16 @@ class KernelDescriptor:
         grid, group = _triple(groups), _triple(given)
         count = group[0] * group[1] * group[2]
         if min(grid + group) < 1 or max(grid) >= 1 << 32:
-            raise UsageError(f"{grid} workgroups of {group} work-items", where=self.name)
+            raise UsageError(
+                f"counts must be 1 or more: {grid} workgroups of {group} work-items", where=self.name
+            )
         if self.threads is not None and group != self.threads:
             raise UsageError(
-                f"workgroups of {group} work-items: the source has {self.threads}", where=self.name
+                f"workgroups of {group} work-items: the source fixes {self.threads}", where=self.name
             )
         if count > self.most_threads:
             raise UsageError(
-                f"{count} work-items in a workgroup, {self.most_threads} at most", where=self.name
+                f"{count} work-items in a workgroup: at most {self.most_threads}", where=self.name
             )
         kernarg = self._pack(arguments, grid, group)
         registers = self.rsrc1, self.rsrc2, self.rsrc3
@@ -149,11 +151,11 @@ class KernelDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """What is to be put into memory, and what can be launched.
+    """An image for memory, and the kernels that can be launched.
 
     Attributes:
         chip: whose code it is, such as `gfx1100`.
-        image: bytes, to lie at a multiple of PAGE.
+        image: bytes, to be loaded at a multiple of PAGE.
         kernels: by name.
     """
 
@@ -201,19 +203,19 @@ class Module(Mapping[str, Loaded]):
         return len(self._kernels)
 
     def free(self) -> None:
-        """Give the memory back. Idempotent."""
+        """Free the memory. Idempotent."""
         self.buffer.free()
 
 
 def parse(data: bytes, chip: str | None = None) -> CodeObject:
-    """Take a code object apart.
+    """Parse a code object.
 
     Args:
         data: of the file.
-        chip: what it has to be for, if that matters.
+        chip: the one that it must be for; None for any.
 
     Raises:
-        InvalidInput: it is none, is damaged, is for another chip, or wants what launches do not offer.
+        InvalidInput: it is not one, is damaged, is for another chip, or needs what launches do not offer.
     """
     try:
         return _parse(data, chip)
@@ -228,9 +230,9 @@ def _parse(data: bytes, chip: str | None) -> CodeObject:
     magic, kind, order, _, osabi, version, elf_type, machine, *rest = HEADER.unpack_from(data)
     _, _, programs, sections, flags, _, _, program_count, _, section_count, _ = rest
     if magic != b"\x7fELF":
-        raise InvalidInput("no code object: the file is no ELF file")
+        raise InvalidInput("not a code object: the file is not an ELF file")
     if (kind, order, machine) != (CLASS_64, LITTLE, EM_AMDGPU):
-        raise InvalidInput(f"no code object: the ELF file is for machine {machine}, AMD GPUs are {EM_AMDGPU}")
+        raise InvalidInput(f"not a code object: the ELF file is for machine {machine}, not {EM_AMDGPU}")
     if osabi != OSABI_HSA or version not in VERSIONS:
         raise InvalidInput(
             f"a code object of ABI {osabi}, version {version}: the runtime reads versions "
@@ -247,7 +249,7 @@ def _parse(data: bytes, chip: str | None) -> CodeObject:
     if elf_type != SHARED or not any(segment[0] == PT_LOAD for segment in segments):
         raise InvalidInput("the code object is not linked", hint="link it with ld.lld -shared")
     if any(table[1] in (SHT_RELA, SHT_REL) and table[5] for table in tables):
-        raise InvalidInput("the code object has relocations: it cannot lie anywhere in memory")
+        raise InvalidInput("the code object has relocations: its position in memory must be free")
     image = _image(data, segments)
     described = _described(data, segments)
     kernels = {
@@ -264,7 +266,7 @@ def _image(data: bytes, segments: Sequence[tuple[int, ...]]) -> bytes:
     loaded = [segment for segment in segments if segment[0] == PT_LOAD]
     size = max(virtual + memory for _, _, _, virtual, _, _, memory, _ in loaded)
     if size > IMAGE_LIMIT:
-        raise InvalidInput(f"the code object asks for {size} bytes of memory, {IMAGE_LIMIT} at most")
+        raise InvalidInput(f"the code object requests {size} bytes of memory: at most {IMAGE_LIMIT}")
     image = bytearray(size)
     for _, _, offset, virtual, _, stored, memory, _ in loaded:
         if stored > memory:
@@ -315,7 +317,7 @@ def _kernel(
     if about is None:
         raise InvalidInput("the metadata does not describe the kernel", where=name)
     if not 0 <= entry < len(image) or entry % CODE_ALIGNMENT or kernarg != about.kernarg_size:
-        raise InvalidInput("the kernel's descriptor makes no sense", where=name)
+        raise InvalidInput("the kernel's descriptor is damaged", where=name)
     problem = ""
     if not properties & WAVE32:
         problem = "waves of 64 work-items"
@@ -328,9 +330,9 @@ def _kernel(
     elif kernarg > KERNARG_LIMIT or scratch > SCRATCH_LIMIT:
         problem = f"{kernarg} bytes of arguments and {scratch} bytes of scratch memory"
     elif lds > LDS_LIMIT:
-        problem = f"{lds} bytes of LDS, {LDS_LIMIT} at most"
+        problem = f"{lds} bytes of LDS (at most {LDS_LIMIT})"
     if problem:
-        raise InvalidInput(f"the kernel wants {problem}: the runtime does not offer that", where=name)
+        raise InvalidInput(f"the kernel needs {problem}, which the runtime does not offer", where=name)
     if any(one.offset + one.size > kernarg for one in about.arguments):
         raise InvalidInput("an argument is outside the argument segment", where=name)
     rsrc2 = rsrc2 & ~(0x1FF << LDS_SHIFT) | -(-lds // LDS_UNIT) << LDS_SHIFT

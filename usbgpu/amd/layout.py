@@ -2,10 +2,10 @@
 
 All of VRAM is mapped once, when the card is booted, at one distance: `VA + offset`; so buffers need no page
 tables of their own, and a card that is up can be opened again without touching them. Page tables and what
-belongs to the security processor are not mapped, and nothing below VA is: a kernel that goes astray there
+belongs to the security processor are not mapped, and nothing below VA is: a stray access of a kernel there
 faults.
 
-The boot region is never given to anybody else, so that what is in it outlives the process.
+The boot region is never allocated, so that what is in it outlives the process.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TABLES, TABLES_SIZE = 0, MIB
 PSP, PSP_SIZE = MIB, 512 * KIB
 SMU_TABLE, SMU_TABLE_SIZE = MIB + 512 * KIB, 64 * KIB
 SPARE, SPARE_SIZE = MIB + 576 * KIB, 64 * KIB
-"""Where accesses land that have nowhere else to go: default pages of the hubs."""
+"""The target of unmapped accesses: default pages of the hubs."""
 RECORD, RECORD_SIZE = MIB + 640 * KIB, 4 * KIB
-"""What whoever booted the card leaves to whoever opens it next."""
+"""The boot record, for the next program that opens the card."""
 INTERRUPTS, INTERRUPTS_SIZE = 2 * MIB, MIB
 QUEUES, QUEUES_SIZE = 3 * MIB, 5 * MIB
 """MQDs, EOP buffers, rings, pointers, signals."""

@@ -1,6 +1,6 @@
-"""VRAM for whoever asks: an allocator over everything outside the boot region and what the card reserves.
+"""VRAM for buffers: an allocator over everything outside the boot region and what the card reserves.
 
-Offsets count bytes of VRAM; `layout.address` makes GPU addresses of them. Nothing about allocations is in the
+Offsets count bytes of VRAM; `layout.address` makes GPU addresses of them. Allocations are not recorded in the
 card: they end with the process.
 """
 
@@ -34,7 +34,7 @@ class Buffer:
 
     @property
     def freed(self) -> bool:
-        """Whether it, or what it is a view of, has been given back."""
+        """Whether it, or what it is a view of, has been freed."""
         return self._freed or (self._whole is not None and self._whole.freed)
 
     @property
@@ -59,7 +59,7 @@ class Buffer:
         return Buffer(self._memory, self.place(offset, size), size, self)
 
     def free(self) -> None:
-        """Give it back. Idempotent."""
+        """Free it. Idempotent."""
         if self._whole is None and not self._freed:
             self._freed = True
             self._memory.release(self)
@@ -95,7 +95,7 @@ class Memory:
 
     @classmethod
     def of(cls, vram: int, window: int) -> Memory:
-        """What a card has for buffers.
+        """The VRAM of a card that buffers may use.
 
         Args:
             vram: bytes of the card.
@@ -122,21 +122,23 @@ class Memory:
 
         Raises:
             Unsupported: there is not enough; with the sizes.
-            UsageError: a size or an alignment that cannot be.
+            UsageError: a size below 1, or an alignment that is not a power of two.
         """
         if size < 1 or alignment < 1 or alignment & alignment - 1:
-            raise UsageError(f"{size} bytes of VRAM, aligned to {alignment}")
+            raise UsageError(
+                f"{size} bytes of VRAM, aligned to {alignment}: must be 1 or more, a power of two"
+            )
         taken = self._take(size, alignment)
         if taken is None:
             raise Unsupported(
-                f"{human(size)} of VRAM asked for, {human(self.free)} of {human(self.size)} "
+                f"{human(size)} of VRAM requested, {human(self.free)} of {human(self.size)} "
                 f"free, the largest piece {human(self.largest)}",
                 hint="free buffers, or use a card with more memory",
             )
         return Buffer(self, taken, size)
 
     def release(self, buffer: Buffer) -> None:
-        """What `Buffer.free` does."""
+        """Free a buffer: see `Buffer.free`."""
         start, end = buffer.offset, buffer.offset + _rounded(buffer.size)
         self.used -= end - start
         at = bisect(self._gaps, start, key=lambda gap: gap.start)

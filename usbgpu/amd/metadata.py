@@ -1,7 +1,7 @@
 """The metadata note of a code object: kernels and their arguments, in MessagePack.
 
 Source: LLVM's User Guide for the AMDGPU Backend, code object metadata V4 and V5; msgpack.org. A reader of a
-page is less than a dependency of the part that runs on a phone.
+page is smaller than a dependency of the part that runs on a phone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BUFFER, VALUE, HIDDEN = "global_buffer", "by_value", "hidden_"
 DIMENSIONS = ("hidden_block_count_", "hidden_group_size_", "hidden_remainder_", "hidden_global_offset_")
 """Arguments of the compiler's own that depend on the launch, each for x, y and z."""
 LEAST: Mapping[str, int] = {"hidden_block_count_": 4, "hidden_group_size_": 2, "hidden_grid_dims": 1}
-"""Bytes that what a launch says of itself takes at least."""
+"""Smallest size in bytes of a launch's description."""
 FLOATS: Mapping[str, tuple[int, str]] = {"half": (2, "<e"), "float": (4, "<f"), "double": (8, "<d")}
 """Sizes and formats of the types that -cl-kernel-arg-info names."""
 FORMATS = dict(FLOATS.values())
@@ -54,7 +54,7 @@ class Argument:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """For messages."""
         return self.name or f"at {self.offset}"
 
     def pack(self, value: int | float | bytes | Buffer) -> bytes:
@@ -68,11 +68,11 @@ class Argument:
         """
         if isinstance(value, Buffer):
             if self.kind != BUFFER:
-                raise UsageError("a buffer for a value")
+                raise UsageError("a buffer was given for a value")
             return value.address.to_bytes(8, "little")
         if isinstance(value, bytes):
             if self.kind == BUFFER or len(value) != self.size:
-                raise UsageError(f"{len(value)} bytes for {self._what}")
+                raise UsageError(f"{len(value)} bytes were given for {self._what}")
             return value
         if not isinstance(value, SupportsIndex):
             return self._float(value)
@@ -104,7 +104,7 @@ class Argument:
 
     def _float(self, value: float) -> bytes:
         if self.kind == BUFFER or self.type in INTEGERS or self.size not in FORMATS:
-            raise UsageError(f"{value!r} for {self._what}")
+            raise UsageError(f"{value!r} was given for {self._what}")
         try:
             return struct.pack(FORMATS[self.size], value)
         except (OverflowError, TypeError, struct.error):
@@ -113,14 +113,14 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the metadata says of a kernel.
+    """The metadata of a kernel.
 
     Attributes:
         name: as in the source.
         kernarg_size: bytes of its arguments.
         threads: work-items of a workgroup, if the source fixes them.
         most_threads: work-items of a workgroup at most.
-        dynamic_stack: whether nobody knows how much scratch memory it takes.
+        dynamic_stack: whether the scratch memory that it takes is unknown.
         arguments: in order.
     """
 
@@ -133,11 +133,11 @@ class Described:
 
 
 def parse(data: bytes) -> dict[str, Described]:
-    """Kernels by the names of their descriptors. Raises InvalidInput if it makes no sense."""
+    """Kernels by the names of their descriptors. Raises InvalidInput if it is damaged."""
     try:
         kernels = [_described(one) for one in _Reader(data).value()["amdhsa.kernels"]]
     except (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueError, RecursionError):
-        raise InvalidInput("the code object's metadata makes no sense") from None
+        raise InvalidInput("the code object's metadata is damaged") from None
     return dict(kernels)
 
 
@@ -166,9 +166,7 @@ def _argument(one: Mapping[str, Any], kernel: str) -> Argument:
     )
     known = (BUFFER, VALUE, "hidden_none", "hidden_grid_dims")
     if made.kind not in known and not made.kind.startswith(DIMENSIONS):
-        raise InvalidInput(
-            f"the kernel wants an argument of kind {made.kind}: the runtime has none", where=kernel
-        )
+        raise InvalidInput(f"the kernel needs an argument of kind {made.kind}: not supported", where=kernel)
     if made.offset < 0 or made.size < 0 or (made.kind == BUFFER and made.size != 8):
         raise ValueError(made)
     if made.size < next((size for kind, size in LEAST.items() if made.kind.startswith(kind)), 0):

@@ -1,8 +1,8 @@
-"""Power, temperatures and clocks of a card; and a limit above which no work is given to it.
+"""Power, temperatures and clocks of a card; and a limit above which it gets no work.
 
-The card protects itself: its power management lowers clocks and switches off, whatever a driver does, and
-this one asks for none of that to be changed (`smu.MAY_SEND`). The check here is to stop before, with an error
-that says why things would be slow.
+The card protects itself: its power management lowers clocks and switches off, independently of a driver, and
+this one changes none of that (`smu.MAY_SEND`). The check here stops before that, with an error that says why
+the card would be slow.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ LIMITS: Mapping[str, int] = {"EDGE": 100, "HOTSPOT": 110, "MEM": 108}
 """Degrees Celsius above which no work is submitted: `crit` of Linux' hwmon for an RX 7900 XTX, as users have
 published it (grade: hardware; for the other cards inferred). The card's own table of limits is not read."""
 INTERVAL = 1.0
-"""Seconds of the device's time between two looks of `Monitor.check`."""
+"""Seconds of the device's time between two measurements of `Monitor.check`."""
 
 
 class TooHot(DeviceFailed):
-    """The card is hotter than it should be given work."""
+    """The card is too hot for more work."""
 
     code = "gpu-too-hot"
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What the power management says.
+    """What the power management reports.
 
     Attributes:
         power: of the board, in watts.
@@ -39,7 +39,7 @@ class Metrics:
         clocks: in MHz, by clock: GFXCLK, UCLK, FCLK, SOCCLK and others.
         activity: of the shaders, in per cent.
         fan: revolutions a minute.
-        throttled: whether something holds the clocks down.
+        throttled: whether something limits the clocks.
     """
 
     power: int
@@ -62,7 +62,7 @@ class Metrics:
 
 
 def measure(card: Card) -> Metrics:
-    """Ask a card that is up. One list.
+    """Measure a card that is up. One list.
 
     Raises:
         GpuFailed: the power management does not answer.
@@ -91,14 +91,14 @@ THROTTLERS: Mapping[int, int] = {13: 22, 14: 21}
 
 
 class Monitor:
-    """Watches a card for whoever submits work to it.
+    """Watches a card for code that submits work to it.
 
     Args:
         card: that is up.
         limits: degrees Celsius by sensor.
 
     Attributes:
-        metrics: of the last look; None before the first.
+        metrics: of the last measurement; None before the first.
     """
 
     def __init__(self, card: Card, limits: Mapping[str, int] = LIMITS) -> None:
@@ -108,10 +108,10 @@ class Monitor:
         self._looked = 0.0
 
     def check(self, interval: float = INTERVAL) -> None:
-        """Look at the card, if the last look is as old as that, in seconds; called before work is submitted.
+        """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work.
 
         Raises:
-            TooHot: a sensor is above its limit. As long as it is, every call looks.
+            TooHot: a sensor is above its limit. As long as it is, every call measures.
             GpuFailed, DeviceFailed, DeviceMissing: as `measure`.
         """
         now = self._card.bridge.clock.now()
@@ -125,11 +125,11 @@ class Monitor:
         }
         self._looked = now if not hot else -interval
         if hot:
-            said = ", ".join(
+            text = ", ".join(
                 f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in hot.items()
             )
             raise TooHot(
-                f"the card is too hot for more work: {said} degrees Celsius",
+                f"the card is too hot for more work: {text} degrees Celsius",
                 where=self._card.bridge.name,
-                hint="let it cool down, and look whether its fans turn and its air is free",
+                hint="let it cool down, and check its fans and its airflow",
             )

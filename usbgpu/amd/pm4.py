@@ -1,14 +1,14 @@
-"""Packets for the command processor: what a compute queue is given.
+"""Packets for the command processor: what a compute queue gets.
 
 Sources of the packets are those of `facts.pm4`. The order of what is done around a dispatch is that of
 published drivers: the host data path is flushed and all caches are invalidated once a submission, before
 anything is read; between dispatches the one before has to end, and the caches that compute units have of
-their own are invalidated; at the end everything is written back and a signal tells of it.
+their own are invalidated; at the end everything is written back and a signal reports it.
 
 Two things differ from the driver whose boot trace is published:
 
 * RSRC1.PRIV stays 0 on gfx11, as LLVM's ABI has it. That driver sets it for a context save that goes wrong in
-  unprivileged waves; a queue of ours has no save area and nobody preempts it (grade: inferred). A privileged
+  unprivileged waves; our queue has no save area and is never preempted (grade: inferred). A privileged
   wave may do more than a kernel should.
 * Registers that are the same for all launches are set once a submission.
 """
@@ -61,12 +61,12 @@ def scratch_wave(launch: Launch) -> int:
 
 
 def nop(dwords: int) -> list[int]:
-    """The header of padding of so many dwords in all; what follows it is not looked at."""
+    """The header of padding of `dwords` dwords in all; what follows it is ignored."""
     return [pm4.ONE_DWORD_NOP if dwords == 1 else pm4.header(PACKETS["NOP"].opcode, dwords - 1)]
 
 
 def acquire() -> list[int]:
-    """No cache has anything that it had before: code, constants, data. GL2 is written back too."""
+    """Invalidate all caches: code, constants, data. GL2 is written back too."""
     return PACKETS["ACQUIRE_MEM"].pack(
         COHER_SIZE=EVERYTHING, GLI_INV=1, GLM_WB=1, GLM_INV=1, GLK_WB=1, GLK_INV=1, GLV_INV=1, GL1_INV=1,
         GL2_INV=1, GL2_WB=1,
@@ -74,7 +74,7 @@ def acquire() -> list[int]:
 
 
 def barrier() -> list[int]:
-    """What was dispatched before has ended, and what comes sees what it wrote.
+    """Wait for earlier dispatches; later ones see what they wrote.
 
     GL2 is one for all compute units, so the caches before it are enough.
     """
@@ -89,7 +89,7 @@ def barrier() -> list[int]:
 
 
 def wait_memory(address: int, value: int, function: int = AT_LEAST) -> list[int]:
-    """Until a dword of memory compares with a value: unsigned, and for ever if it never does."""
+    """Wait until a dword of memory compares with a value: unsigned, and without limit."""
     return PACKETS["WAIT_REG_MEM"].pack(
         FUNCTION=function, MEM_SPACE=MEMORY, ADDR=address, REFERENCE=value, MASK=DWORD,
         POLL_INTERVAL=POLL_INTERVAL,
@@ -129,7 +129,7 @@ def clock(address: int) -> list[int]:
 
 
 def indirect(address: int, dwords: int) -> list[int]:
-    """Have the packets of a buffer executed, then go on here."""
+    """Execute the packets of a buffer, then continue here."""
     return PACKETS["INDIRECT_BUFFER"].pack(IB_BASE=address, IB_SIZE=dwords, VALID=1)
 
 
@@ -139,7 +139,7 @@ class Programs:
     def __init__(self, card: Card) -> None:
         self._card = card
         self._flush = [card.index("NBIO", f"BIF_BX_PF0_GPU_HDP_FLUSH_{what}") for what in ("REQ", "DONE")]
-        # Whose flush it is: that of pipe 0 of the first micro engine for compute (`gfx_v11_0.c`).
+        # The flush is that of pipe 0 of the first micro engine for compute (`gfx_v11_0.c`).
         self._flusher = card.chip.register("NBIO", "BIF_BX_PF0_GPU_HDP_FLUSH_DONE").pack(CP2=1)
         register = card.chip.register("GC", "COMPUTE_DISPATCH_INITIATOR")
         self._initiator = register.pack(COMPUTE_SHADER_EN=1, FORCE_START_AT_000=1, CS_W32_EN=1)
@@ -166,7 +166,7 @@ class Programs:
         Args:
             launch: what.
             kernarg: address of its arguments.
-            scratch: memory for its waves, if it wants some: of `scratch_wave` bytes each.
+            scratch: memory for its waves, if it needs some: `scratch_wave` bytes for each.
             before: packets to be executed between the end of what was launched before, and it.
         """
         return [

@@ -1,7 +1,7 @@
-"""The security processor: it takes every firmware, checks it, and starts what runs it.
+"""The security processor: it takes every firmware, checks it, and starts the processor that runs it.
 
-First its bootloader takes the parts of the secure OS (sOS), one by one; then the sOS takes commands by a
-ring in VRAM. What they load lies in the bridge's SRAM, many blobs at a time: `load_order` says what goes up
+First its bootloader takes the parts of the secure OS (sOS), one by one; then the sOS takes commands by a ring
+in VRAM. What they load lies in the bridge's SRAM, many blobs at a time: `load_order` says what is uploaded
 together and where. Registers, commands, structures: `usbgpu.amd.facts.psp`; the order: Linux' `psp_v13_0.c`,
 `psp_v14_0.c`, and the published boot traces.
 """
@@ -26,7 +26,7 @@ COMPONENTS = {
 }
 """What the bootloader takes, in order, by generation."""
 BLOB_OF = {(11, "SPL"): "KDB"}
-"""Published drivers feed the SPL's slot of gfx11 with the key database (trace)."""
+"""Published drivers put the key database into the SPL's slot of gfx11 (trace)."""
 
 RING, RING_SIZE = layout.PSP, 64 << 10
 BUFFERS, BUFFER = layout.PSP + RING_SIZE, 4 << 10
@@ -45,7 +45,7 @@ START_TIME = 2.0
 START_INTERVAL = 10e-3
 COMMAND_TIME = 2.0
 HANDSHAKE = 20e-3
-"""Seconds that the sOS is left alone after a control command (`psp_v13_0.c`)."""
+"""Seconds to wait for the sOS after a control command (`psp_v13_0.c`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class LoadOrder:
-    """What goes up in which upload.
+    """Which upload has which blobs.
 
     Attributes:
         uploads: pieces of each.
@@ -124,7 +124,7 @@ def load_order(chip: Chip, blobs: Mapping[str, bytes]) -> LoadOrder:
 
 
 def image(pieces: Sequence[Piece]) -> bytes:
-    """What the SRAM is to hold."""
+    """The content of the SRAM."""
     data = bytearray(max(piece.offset + len(piece.blob) for piece in pieces))
     for piece in pieces:
         data[piece.offset : piece.offset + len(piece.blob)] = piece.blob
@@ -154,7 +154,7 @@ class Psp:
         self.needs_tmr = card.chip.versions["MP"] not in facts.BOOT_TIME_TMR
 
     def load(self, batch: Batch, pieces: Sequence[Piece]) -> None:
-        """Have everything loaded that is in the SRAM. Runs the batch when the secure OS is to start."""
+        """Load everything that is in the SRAM. Runs the batch when the secure OS is to start."""
         for piece in pieces:
             if piece.what in self._components:
                 self._component(batch, piece)
@@ -172,11 +172,11 @@ class Psp:
                 self._set_up_tmr(batch)
 
     def autoload(self, batch: Batch) -> None:
-        """Have the RLC start all engines."""
+        """Make the RLC start all engines."""
         self._submit(batch, "AUTOLOAD_RLC", b"")
 
     def explain(self, problem: GpuFailed) -> GpuFailed:
-        """A better error for a batch that failed: what the processor says of its last command."""
+        """A better error for a batch that failed: what the processor reports for its last command."""
         batch = Batch(self._card, "PSP")
         ready = batch.read("MP", mailbox(self._card, 35))
         fence = batch.word(FENCE)
@@ -190,13 +190,13 @@ class Psp:
         if 0 <= number < len(statuses) and (status := statuses[number].value):
             name = next((name for name, code in facts.STATUS.items() if code == status), f"{status:#x}")
             text = f"the security processor refuses {self._commands[number]}: {name}"
-        hint = "is the firmware this chip's, and undamaged? `towline gpu doctor` looks"
+        hint = "the firmware may be damaged or another chip's: check it with `towline gpu doctor`"
         return GpuFailed(text, where=problem.where or "", hint=hint)
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _component(self, batch: Batch, piece: Piece) -> None:
-        """Have the bootloader take one."""
+        """Make the bootloader take one."""
         command, place = mailbox(self._card, 35), mailbox(self._card, 36)
         if piece.address % facts.BLOB_ALIGNMENT:
             raise InternalError(f"{piece.what} for the bootloader at {piece.address:#x}")
@@ -209,10 +209,10 @@ class Psp:
             self._create_ring(batch)
 
     def _wait_for_start(self, batch: Batch) -> None:
-        """Run the batch, and wait until the sOS says that it is alive.
+        """Run the batch, and wait until the sOS reports that it is alive.
 
-        A list cannot wait until C2PMSG_81 is no longer 0, and that the ring's mailbox is ready may be what
-        an sOS before this one has left there: so it is looked at from here, mostly once.
+        A list cannot wait until C2PMSG_81 is no longer 0, and a ready mailbox of the ring may be what
+        an sOS before this one has left there: so the register is polled from here, mostly once.
         """
         clock = self._card.bridge.clock
         batch.store(FENCE, bytes(4))
@@ -254,7 +254,7 @@ class Psp:
         self._submit(batch, "SETUP_TMR", facts.SETUP_TMR.pack(**body))
 
     def _submit(self, batch: Batch, command: str, body: bytes, what: str = "") -> int:
-        """Have a command done: its number."""
+        """Submit a command: its number."""
         number = len(self._commands)
         self._commands.append(f"{command} {what}".strip())
         place, fence = self._vram + _buffer(number), self._vram + FENCE

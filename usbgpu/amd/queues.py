@@ -1,7 +1,7 @@
-"""The queues of a card: a ring in VRAM that an engine reads, a doorbell, a signal that tells how far it is.
+"""The queues of a card: a ring in VRAM that an engine reads, a doorbell, a signal with its progress.
 
 A submission is written into the ring in one piece, what is left before the ring's end being skipped if it is
-too little, so that data may ride between its packets. Behind each goes a packet that writes its number to the
+too little, so that data may be between its packets. Behind each goes a packet that writes its number to the
 signal: a timeline. Everything is added to a `Batch`, so that a submission with its wait is one command list.
 
 Set-up is that of published drivers, register by register: there is no scheduler firmware (sources: Linux
@@ -112,18 +112,18 @@ class Queue(ABC):
         return self._put + self._padding_before(dwords) + dwords - self._free < DWORDS
 
     def reserve(self, batch: Batch, dwords: int, seconds: float = WAIT) -> int:
-        """Have the next submission lie in one piece.
+        """Make the next submission contiguous.
 
         Args:
             batch: gets the wait for room in the ring, if there is none.
-            dwords: that it has at most, its end not counted.
-            seconds: that there may be no room for.
+            dwords: its size at most, its end not counted.
+            seconds: to wait for room.
 
         Returns:
             The GPU address of its first dword.
         """
         if dwords > self.room:
-            raise InternalError(f"{dwords} dwords for the {self.name}: it takes {self.room} at a time")
+            raise InternalError(f"{dwords} dwords for the {self.name}: at most {self.room} at a time")
         if not self.fits(dwords):
             self.wait(batch, seconds)
         if padding := self._padding_before(dwords + len(self._end())):
@@ -131,10 +131,10 @@ class Queue(ABC):
         return layout.address(self.place.ring + self._put % DWORDS * 4)
 
     def submit(self, batch: Batch, packets: Sequence[int], seconds: float = WAIT) -> int:
-        """Have packets executed after those before.
+        """Execute packets after those before.
 
         Args:
-            batch: gets what it takes.
+            batch: gets the operations.
             packets: dwords.
             seconds: as for `reserve`.
 
@@ -165,11 +165,11 @@ class Queue(ABC):
         self._free = self._put
 
     def idle(self) -> None:
-        """Everything that has been submitted has ended, as its caller knows."""
+        """Everything that has been submitted has ended, the caller knows that."""
         self._free = self._put
 
     def restart(self, batch: Batch) -> None:
-        """Begin anew: pointers, signal and the ring are as if nothing had been submitted."""
+        """Start again: pointers, signal and the ring are as if nothing had been submitted."""
         self.value = self._put = self._free = 0
         batch.clear(self.place.shared, SHARED_SIZE)
 
@@ -189,7 +189,7 @@ class Queue(ABC):
 
     @abstractmethod
     def _padding(self, dwords: int) -> list[int]:
-        """What makes the engine skip so many dwords; those behind it may have any content."""
+        """What makes the engine skip `dwords` dwords; those behind it may have any content."""
 
 
 class ComputeQueue(Queue):
@@ -199,7 +199,7 @@ class ComputeQueue(Queue):
         super().__init__(card, "compute queue", COMPUTE, COMPUTE_DOORBELL, 4)
 
     def stop(self, batch: Batch) -> None:
-        """Take the queue off its pipe, whatever it is doing; its waves are killed."""
+        """Take the queue off its pipe in any state; its waves are killed."""
         self._select(batch)
         batch.write("GC", "CP_HQD_DEQUEUE_REQUEST", RESET_WAVES)
         batch.write("GC", "SPI_COMPUTE_QUEUE_RESET", 1)
@@ -207,7 +207,7 @@ class ComputeQueue(Queue):
         batch.write("GC", "GRBM_GFX_CNTL", 0)
 
     def init(self, batch: Batch) -> None:
-        """Describe the queue to the command processor; it is idle, or has never been there."""
+        """Describe the queue to the command processor; it is idle, or was never set up."""
         self.restart(batch)
         batch.clear(EOP, EOP_SIZE)
         described = mqd.MQDS[self.card.chip.generation].pack(**self._members())
@@ -229,7 +229,7 @@ class ComputeQueue(Queue):
         batch.write("GC", "GRBM_GFX_CNTL", 0)
 
     def _select(self, batch: Batch) -> None:
-        """Its registers are meant from here on."""
+        """Select its registers for what follows."""
         select = self.card.chip.register("GC", "GRBM_GFX_CNTL")
         batch.write("GC", "GRBM_GFX_CNTL", select.pack(MEID=1, PIPEID=0, QUEUEID=0))
 
@@ -267,7 +267,7 @@ class ComputeQueue(Queue):
         }
         for name, address in addresses.items():
             values[f"{name}_lo"], values[f"{name}_hi"] = address & ALL, address >> 32
-        for engine in range(8):  # which of its workgroup processors may be used: all that it has
+        for engine in range(8):  # the workgroup processors that may be used: all
             values[f"compute_static_thread_mgmt_se{engine}"] = ALL
         return values
 

@@ -1,8 +1,8 @@
-"""What whoever boots a card leaves in its VRAM for whoever opens it next: then that needs no table.
+"""The record that a boot leaves in VRAM for the next program, which then needs no discovery table.
 
 A record only counts as long as the card has not been reset since: SCRATCH_REG5 has its checksum then, REG7
-says that it was booted by this driver, and REG6 that nobody uses it. (The two are the published drivers' too,
-with another number in REG7: what they boot is theirs.)
+says that it was booted by this driver, and REG6 that it is not in use. (The two are the published drivers'
+too, with another number in REG7: what they boot is theirs.)
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from usbgpu.amd.discovery import KNOWN, RECORD_SIZE, FirstLook
 from usbgpu.bridge.seam import Bridge
 
 BOOTED, DIRTY, CHECKSUM = "SCRATCH_REG7", "SCRATCH_REG6", "SCRATCH_REG5"
-"""Registers that outlive a process, and no reset."""
+"""Registers that outlive a process, but not a reset."""
 VERSION = 1
-"""Of what this driver leaves behind: `layout`, the page tables, the state of the blocks. What another one has
-left is booted anew."""
+"""Of what this driver leaves behind: `layout`, the page tables, the state of the blocks. What another version
+has left is booted again."""
 MAGIC = 0x544F_5700 | VERSION
 """In BOOTED; and what the record begins with. Behind it: length and CRC-32 of the JSON text, and the text."""
 _HEAD = struct.Struct("<3I")
@@ -46,7 +46,7 @@ class Record:
 
 
 def store(batch: Batch, record: Record) -> None:
-    """Leave a record, and say that the card is booted."""
+    """Leave a record, and mark the card as booted."""
     data, checksum = _pack(batch.card, record)
     batch.store(layout.RECORD, data)
     batch.flush_hdp()
@@ -55,14 +55,14 @@ def store(batch: Batch, record: Record) -> None:
 
 
 def forget(batch: Batch) -> None:
-    """Have no record left: what is booted from here on is not to be taken for what was booted before."""
+    """Remove the record: what is booted from here on must not be taken for what was booted before."""
     batch.store(layout.RECORD, bytes(_HEAD.size))
 
 
 def read(
     bridge: Bridge, bars: Mapping[int, int], window: int, look: FirstLook
 ) -> tuple[Card, Record, int] | None:
-    """A card and its record, with the checksum, if there is one that makes sense."""
+    """A card and its record, with the checksum, if there is a valid one."""
     magic, size, checksum = _HEAD.unpack_from(look.record)
     text = look.record[_HEAD.size : _HEAD.size + size]
     if magic != MAGIC or len(text) != size or zlib.crc32(text) != checksum:
@@ -104,6 +104,6 @@ def _pack(card: Card, record: Record) -> tuple[bytes, int]:
     text = json.dumps(known, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
     if _HEAD.size + len(text) > RECORD_SIZE:
-        raise InternalError("the boot record has no room")
+        raise InternalError("the boot record does not fit")
     checksum = zlib.crc32(text)
     return _HEAD.pack(MAGIC, len(text), checksum) + text, checksum

@@ -1,7 +1,7 @@
-"""When a card hangs: what it says about that, engines started anew, resets.
+"""When a card hangs: its own report, a restart of the engines, resets.
 
-Behind the bridge nobody is interrupted: the cause is read from the hubs' fault registers and the interrupt
-ring once somebody has waited for too long.
+Behind the bridge there are no interrupts for the host: the cause is read from the hubs' fault registers and
+the interrupt ring once a wait has taken too long.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ COMMAND = 0x04
 MEMORY_ENABLE, BUS_MASTER = 0x2, 0x4
 COMMAND_BYTES = 0b0011
 RESET_TIME = 0.5
-"""Seconds that a mode-1 reset is given (`smu_v13_0.c`)."""
+"""Seconds to wait for a mode-1 reset (`smu_v13_0.c`)."""
 ANSWER_TIME = 0.1
-"""Seconds that the power management is given to say that it is there."""
+"""Seconds to wait for the power management's answer."""
 
 
 class _Configurable(Protocol):
@@ -42,7 +42,7 @@ class CardLost(GpuFailed):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a hub says of the first fault since it was last asked.
+    """A hub's report of the first fault since it was last read.
 
     Attributes:
         hub: GC or MMHUB.
@@ -69,7 +69,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Examination:
-    """What a card says after something went wrong.
+    """What a card reports after an error.
 
     Attributes:
         faults: page faults, at most one of each hub.
@@ -81,7 +81,7 @@ class Examination:
 
     @property
     def complaint(self) -> str | None:
-        """What went wrong, in words; None if the card does not know of anything."""
+        """What went wrong, as text; None if the card reports nothing."""
         if self.faults:
             return str(self.faults[0])
         told = sorted({each.error for each in self.interrupts if each.error})
@@ -89,7 +89,7 @@ class Examination:
 
 
 def examine(card: Card) -> Examination:
-    """Ask a card what happened, and have it forget that. Three or four lists.
+    """Read what happened on a card, and clear it. Three or four lists.
 
     Raises:
         CardLost: it has been reset, or has lost its power, since it was booted.
@@ -114,7 +114,7 @@ def examine(card: Card) -> Examination:
 def restart(
     card: Card, record: Record, finish: Callable[[Card, Batch], None] = lambda card, batch: None
 ) -> None:
-    """Take all queues off, whatever they do, and start the engines anew. One list.
+    """Take all queues off, in any state, and start the engines again. One list.
 
     Args:
         card: whose firmware runs.
@@ -122,7 +122,7 @@ def restart(
         finish: adds to the batch, after the engines have been started: sets queues up.
 
     Raises:
-        GpuFailed: that does not help: it has to be opened again, which resets it.
+        GpuFailed: that failed: the card has to be opened again, which resets it.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
     batch = Batch(card, "restart")
@@ -140,9 +140,9 @@ def restart(
 
 
 def mode1_reset(card: Card, function: _Configurable) -> None:
-    """Have the power management reset everything but configuration space; it takes RESET_TIME.
+    """Make the power management reset everything but configuration space; it takes RESET_TIME.
 
-    The card is no bus master meanwhile, so that it writes nothing to the bridge.
+    The card is not a bus master meanwhile, so that it writes nothing to the bridge.
 
     Raises:
         GpuFailed: the power management does not answer.
@@ -174,7 +174,7 @@ def _ask(batch: Batch, block: str) -> tuple[Later[int], Later[int], Later[int]]:
 
 
 def _fault(card: Card, block: str, status: int, low: int, high: int) -> Fault | None:
-    """What the registers say."""
+    """The fault that the registers report."""
     if not status:
         return None
     register = card.chip.register(block, hub.fault_status(card, block))

@@ -18,7 +18,7 @@ COPY_LIMIT = 1 << 30
 WRITE_LIMIT = 1 << 12
 """Dwords of one WRITE_UNTILED that are put into a program at most."""
 UNCACHED = 3
-"""FENCE.mtype: not to be kept by the L2 cache."""
+"""FENCE.mtype: not cached in L2."""
 EQUAL, AT_LEAST = FUNCTIONS.index("=="), FUNCTIONS.index(">=")
 POLL_INTERVAL = 4
 """Of POLL_REGMEM, as published drivers have it."""
@@ -40,7 +40,7 @@ class Program:
         return len(self.dwords)
 
     def pack(self) -> bytes:
-        """As they stand in memory."""
+        """As they are in memory."""
         return struct.pack(f"<{len(self.dwords)}I", *self.dwords)
 
     def copy(self, source: int, target: int, size: int) -> None:
@@ -50,7 +50,7 @@ class Program:
             self._add("COPY_LINEAR", count=part - 1, src_addr=source + start, dst_addr=target + start)
 
     def write(self, target: int, data: bytes) -> None:
-        """Write whole dwords that stand in the program itself."""
+        """Write whole dwords that are in the program itself."""
         for start in range(0, len(data), 4 * WRITE_LIMIT):
             part = data[start : start + 4 * WRITE_LIMIT]
             dwords = struct.unpack(f"<{len(part) // 4}I", part)
@@ -68,7 +68,7 @@ class Program:
         self._add("FENCE", mtype=UNCACHED, addr=address, data=value & ALL)
 
     def poll(self, address: int, value: int, function: int = EQUAL) -> None:
-        """Wait until a dword of memory is `value`, or whatever of FUNCTIONS is asked for."""
+        """Wait until a dword of memory is `value`, or compares with it by another one of FUNCTIONS."""
         self._add(
             "POLL_REGMEM",
             func=function,

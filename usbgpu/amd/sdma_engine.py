@@ -12,13 +12,13 @@ from usbgpu.amd.facts import doorbells
 DOORBELL, DOORBELLS = 0x200, 4
 """Dwords in BAR 2: where SDMA's doorbells begin, and how many dwords are routed to it."""
 WATCHDOG = 100
-"""In units of 100 ms: after so long a queue that waits is reported by an interrupt."""
+"""In units of 100 ms: a queue that waits this long is reported by an interrupt."""
 SETTLE = 10e-3
-"""Seconds that published drivers give the engine in a reset."""
+"""Seconds that published drivers wait in a reset of the engine."""
 
 
 def start(batch: Batch) -> None:
-    """Have the engine run."""
+    """Start the engine."""
     batch.set("GC", "SDMA0_WATCHDOG_CNTL", QUEUE_HANG_COUNT=WATCHDOG)
     batch.set("GC", "SDMA0_UTCL1_CNTL", RESP_MODE=3, REDO_DELAY=9)
     policy = {"RD_L2_POLICY": 2, "WR_L2_POLICY": 3}
@@ -30,7 +30,7 @@ def start(batch: Batch) -> None:
 
 
 def route(batch: Batch) -> None:
-    """Have its doorbells reach it."""
+    """Route its doorbells to it."""
     gfx.route(
         batch, doorbells.SDMA_PORT,
         AWID=0xE, AWADDR_31_28_VALUE=3, RANGE_OFFSET=DOORBELL, RANGE_SIZE=DOORBELLS,
@@ -38,7 +38,7 @@ def route(batch: Batch) -> None:
 
 
 def reset(batch: Batch) -> None:
-    """Take its queue away, and whatever it does. It is to be started anew."""
+    """Take its queue off, in any state. The engine must be started again."""
     batch.set("GC", "SDMA0_QUEUE0_RB_CNTL", RB_ENABLE=0)
     batch.set("GC", "GRBM_SOFT_RESET", SOFT_RESET_SDMA0=1)
     batch.pause(SETTLE)

@@ -1,7 +1,7 @@
 """The power management processor: messages to it, and the clocks.
 
 The driver raises clocks for work and lowers them afterwards, within what the processor's firmware allows; it
-reads tables. `MAY_SEND` has every message there is to it: none changes limits of power, temperature or fans.
+reads tables. `MAY_SEND` has every message that it sends: none changes limits of power, temperature or fans.
 Facts: `usbgpu.amd.facts.smu`.
 """
 
@@ -47,13 +47,13 @@ def send(batch: Batch, message: str, argument: int = 0) -> None:
 
 
 def query(batch: Batch, message: str, argument: int = 0) -> Later[int]:
-    """The same, of a message that is answered with a number."""
+    """The same, for a message whose answer is a number."""
     send(batch, message, argument)
     return batch.read("SMU", "MP1_SMN_C2PMSG_82")
 
 
 def init(batch: Batch, vram: int) -> None:
-    """Tell it where its table is, and have it scale clocks.
+    """Pass it the address of its table, and make it scale clocks.
 
     Args:
         batch: takes the operations.
@@ -66,7 +66,7 @@ def init(batch: Batch, vram: int) -> None:
 
 
 def query_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
-    """The frequencies between which each clock can be set; `ranges` makes sense of them."""
+    """The frequencies between which each clock can be set; `ranges` interprets them."""
     clocks = {name: _clock(batch, name) for name in PINNED}
     return {
         name: (query(batch, "GetMinDpmFreq", number), query(batch, "GetMaxDpmFreq", number))
@@ -75,19 +75,19 @@ def query_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
 
 
 def ranges(asked: Mapping[str, tuple[Later[int], Later[int]]]) -> Ranges:
-    """What was answered, in MHz."""
+    """The answers, in MHz."""
     return {name: (low.value & 0xFFFF, high.value & 0xFFFF) for name, (low, high) in asked.items()}
 
 
 def raise_clocks(batch: Batch, known: Ranges) -> None:
-    """Have all clocks at their highest. The processor still lowers them when power or heat require it."""
+    """Set all clocks to their highest. The processor still lowers them when power or heat require it."""
     for name, (_, high) in known.items():
         send(batch, "SetSoftMinByFreq", _clock(batch, name) | high)
         send(batch, "SetSoftMaxByFreq", _clock(batch, name) | high)
 
 
 def lower_clocks(batch: Batch, known: Ranges) -> None:
-    """Have all clocks at their lowest."""
+    """Set all clocks to their lowest."""
     for name, (low, _) in known.items():
         send(batch, "SetSoftMinByFreq", _clock(batch, name) | low)
         send(batch, "SetSoftMaxByFreq", _clock(batch, name) | low)

@@ -1,8 +1,8 @@
 """From a PCIe function to a card whose engines run.
 
-A card that this driver has booted and closed is opened again in two lists: only its engines are started anew
-(warm). Any other is booted (cold); one that somebody used and did not close is reset before: by the power
-management processor if that answers (mode 1), or else by taking the PCIe slot's power away.
+A card that this driver has booted and closed is opened again in two lists: only its engines are started again
+(warm). Any other is booted (cold); one that a program used and did not close is reset before: by the power
+management processor if that answers (mode 1), or else by switching the PCIe slot off and on.
 
     with usbgpu.bridge.open(device) as bridge:
         started = start(bridge, pcie.find(bridge), report=print)
@@ -36,13 +36,13 @@ POWER_OFF = 0.1
 """Seconds without power (PCI Express: at least 100 ms from power to the end of PERST)."""
 
 Finish = Callable[[Card, Batch], None]
-"""Adds to the last batch of a start what its caller wants set up, such as queues. May be called again, with
-another batch, if the first did not come to its end."""
+"""Adds to the last batch of a start what its caller needs set up, such as queues. May be called again, with
+another batch, if the first did not finish."""
 Report = Callable[[str], None]
 
 
 class Function(Protocol):
-    """A PCIe function, as far as it matters here; `usbgpu.pcie.Function` is one."""
+    """A PCIe function, as far as it is used here; `usbgpu.pcie.Function` is one."""
 
     @property
     def vendor(self) -> int:
@@ -69,7 +69,7 @@ class StartStep:
     """A part of the start.
 
     Attributes:
-        what: was done, for people.
+        what: what was done, as text.
         seconds: that it took, in the device's time.
     """
 
@@ -79,12 +79,12 @@ class StartStep:
 
 @dataclass(frozen=True)
 class Started:
-    """A card whose engines run, and their clocks are up.
+    """A card whose engines run with raised clocks.
 
     Attributes:
         card: it.
         function: its PCIe function; a reset may have given it other addresses.
-        record: what its boot has found out; `close` and `recover` want it.
+        record: what its boot has found; `close` and `recover` need it.
         cold: whether it was booted.
         steps: that were taken.
     """
@@ -113,21 +113,21 @@ def start(
         directory: with firmware files; None for `firmware.DIRECTORY`. Only a cold start looks there.
         finish: adds to the last batch.
         report: gets a line for each step: at most 12 cold, 3 warm.
-        again: takes the slot's power away and gives it back, and gives the function anew; None for the way
-            of the bridge and `pcie`.
+        again: switches the slot off and on, and returns the function; None for the implementation
+            by the bridge and `pcie`.
 
     Raises:
-        Unsupported: its chip is not known.
-        DeviceMissing: the function is no AMD GPU.
+        Unsupported: its chip is unknown.
+        DeviceMissing: the function is not an AMD GPU.
         FirmwareMissing, InvalidFirmware: as `firmware.load`; the card is as it was.
-        GpuFailed: it refuses something, or hangs, also after a reset.
+        GpuFailed: it refuses an operation, or hangs, also after a reset.
         DeviceFailed: it does not answer; the bridge's errors.
     """
     return _Start(bridge, function, directory, finish, report, again or (lambda: _power_cycle(bridge))).run()
 
 
 def require_gpu(name: str, function: Function) -> None:
-    """Refuse what is no AMD GPU, before anything is done to it.
+    """Refuse a function that is not an AMD GPU, before anything is done to it.
 
     Args:
         name: of the device, for messages.
@@ -135,12 +135,12 @@ def require_gpu(name: str, function: Function) -> None:
 
     Raises:
         DeviceMissing: it is something else.
-        DeviceFailed: it has not the BARs of one.
+        DeviceFailed: it lacks the BARs of one.
     """
     display = function.class_code >> 16 == 0x03 or function.class_code >> 8 == 0x1200
     if function.vendor != VENDOR or not display:
         raise DeviceMissing(
-            f"what is in the slot is no AMD GPU: PCI {function.vendor:04x}:{function.device:04x}, "
+            f"the function in the slot is not an AMD GPU: PCI {function.vendor:04x}:{function.device:04x}, "
             f"class {function.class_code:06x}",
             where=name,
             hint=f"known: {', '.join(discovery.KNOWN)}",
@@ -153,7 +153,7 @@ def require_gpu(name: str, function: Function) -> None:
 
 
 def close(card: Card, record: Record) -> bool:
-    """Take the queues off, stop the engines, lower the clocks. Harmless if that was done.
+    """Take the queues off, stop the engines, lower the clocks. Idempotent.
 
     Returns:
         Whether all of it worked. If not, the next start resets the card.
@@ -182,7 +182,7 @@ def close(card: Card, record: Record) -> bool:
 
 
 def _closing(card: Card) -> Batch:
-    """A batch that ends at once if the card has been reset meanwhile: nothing it waits for would come."""
+    """A batch that ends at once if the card has been reset meanwhile: what it waits for would not come."""
     batch = Batch(card, "close")
     batch.wait("GC", records.BOOTED, records.MAGIC, seconds=0, what="booted by this driver")
     return batch
@@ -208,7 +208,7 @@ class _Start:
     steps: list[StartStep] = field(default_factory=list)
     since: float = 0.0
     powered: bool = False
-    """Its power has been taken away: there is nothing more to be tried."""
+    """Its power has been switched off and on: nothing more can be tried."""
 
     def run(self) -> Started:
         require_gpu(self.bridge.name, self.function)
@@ -229,7 +229,7 @@ class _Start:
         return self.booted(card, firmware, order)
 
     def look(self) -> discovery.FirstLook:
-        """The first look; a second one, after a reset, at a card that does not answer."""
+        """The first read; a second one, after a reset, of a card that does not answer."""
         try:
             return discovery.first_look(self.bridge, self.bars)
         except DeviceFailed as problem:
@@ -246,7 +246,7 @@ class _Start:
         return self.function.bars[0].size
 
     def done(self, what: str) -> None:
-        """A step has been taken."""
+        """Report a step."""
         now = self.bridge.clock.now()
         self.steps.append(StartStep(what, now - self.since))
         self.report(f"{1e3 * (now - self.since):8.2f} ms  {what}")
@@ -258,7 +258,7 @@ class _Start:
     # -- warm -------------------------------------------------------------------------------------------
 
     def warm(self, card: Card, record: Record, checksum: int) -> bool:
-        """Start the engines of a card that is up; False if it is not, or not in order."""
+        """Start the engines of a card that is up; False if it is not, or not intact."""
         batch = Batch(card, "warm start")
         for name, value, what in (
             (records.BOOTED, records.MAGIC, "booted by this driver"),
@@ -285,7 +285,7 @@ class _Start:
     # -- cold -------------------------------------------------------------------------------------------
 
     def booted(self, card: Card, firmware: firmwares.Firmware, order: psp.LoadOrder) -> Started:
-        """Boot a card, which is reset before if somebody has booted it, and after a boot that failed."""
+        """Boot a card, which is reset before if it was booted, and after a boot that failed."""
         if self.alive(card):
             card = self.reset(card)
         while True:
@@ -308,12 +308,12 @@ class _Start:
         return state.value != 0
 
     def reset(self, card: Card) -> Card:
-        """A card as after power-on; if need be, by taking its power away."""
+        """A card as after power-on; if need be, by switching its power off and on."""
         with suppress(DeviceFailed):
             recover.mode1_reset(card, self.function)
             fresh = discovery.identify(self.bridge, self.bars, self.window)
             if not self.alive(fresh):
-                self.done("reset (mode 1): its last user did not close it")
+                self.done("reset (mode 1): the last program did not close it")
                 return fresh
         self.cycle_power()
         return discovery.identify(self.bridge, self.bars, self.window)
@@ -321,7 +321,7 @@ class _Start:
     def cycle_power(self) -> None:
         self.function = self.again()
         self.powered = True
-        self.done("reset by taking its power away")
+        self.done("reset by switching its power off and on")
 
     def boot(self, card: Card, firmware: firmwares.Firmware, order: psp.LoadOrder) -> Record:
         """Boot a card that is as after power-on."""
@@ -354,7 +354,7 @@ class _Start:
         vram = hub.memory(base.value, top.value)
         if vram.last - vram.first < card.vram - 1:
             raise GpuFailed(
-                f"VRAM of {card.vram >> 20} MiB is said to be from {vram.first:#x} to {vram.last:#x}",
+                f"VRAM of {card.vram >> 20} MiB is reported at {vram.first:#x} to {vram.last:#x}",
                 where=f"{self.bridge.name}, MM hub",
             )
         batch = Batch(card, "memory")
@@ -370,16 +370,16 @@ class _Start:
         state = batch.read("MP", psp.mailbox(card, 81))
         batch.upload(psp.image(order.uploads[0]))
         batch.run()
-        if state.value:  # whoever was here before had just started it
+        if state.value:  # an earlier program had just started it
             raise GpuFailed("the secure OS runs before it was loaded", where=f"{self.bridge.name}, PSP")
         self.done("page tables, MM hub, interrupts")
         return vram
 
     def load(self, card: Card, vram: hub.Memory, order: psp.LoadOrder) -> smu.Ranges:
-        """Everything that the security processor loads, each upload while it has nothing to do.
+        """Load all firmware by the security processor, each upload while it is idle.
 
         Returns:
-            What the power management then says of the clocks.
+            The ranges of the clocks that the power management then reports.
         """
         processor = psp.Psp(card, vram.first)
         try:

@@ -1,7 +1,7 @@
 """How a stream is cut into parts: which bytes go through which slots of the bridge's SRAM to where.
 
 A part ends with its number, which is the last of its bytes to arrive. Blocks of it may begin with the number
-too, so that whoever copies them can see afterwards that they had not been overwritten meanwhile.
+too, so that the engine that copies them can check afterwards that they had not been overwritten meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """From an offset in the part to an address."""
+    """A copy from an offset in the part to an address."""
 
     source: int
     target: int
@@ -43,14 +43,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The fence of the stream becomes this."""
+    """Set the fence of the stream to this."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The dword at an offset of the part is to be its number still."""
+    """Check that the dword at an offset of the part is still its number."""
 
     offset: int
 
@@ -60,7 +60,7 @@ class Part:
     """A part of a stream while it is filled.
 
     Attributes:
-        slot: its first; so is `slots` how many it has.
+        slot: its first; `slots`: how many it has.
         number: of the part.
         blocks: offsets at which blocks begin that are checked; a dword behind the first one stays 0 then.
         buffers: what it consists of, in order.
@@ -113,13 +113,13 @@ class Part:
         return size
 
     def shorten(self) -> int:
-        """Do with as few slots as possible; how many it had more."""
+        """Use as few slots as possible; returns how many it gave up."""
         spare = self.slots - -(-(self.size + DWORD) // SLOT_SIZE)
         self.slots -= spare
         return spare
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the part."""
         self._close_block()
         self._put(bytes(self.slots * SLOT_SIZE - DWORD - self.size))
         self._put(self.number.to_bytes(DWORD, "little"))
@@ -138,7 +138,7 @@ class Part:
 def fill(
     pieces: Sequence[Piece], windows: Sequence[tuple[int, int]], blocks: Sequence[int] = ()
 ) -> list[Part]:
-    """Parts with pieces one behind the other, in windows of slots by turns."""
+    """Parts with pieces one behind the other, in windows of slots in turn."""
     parts: list[Part] = []
 
     def new() -> Part:
@@ -177,7 +177,7 @@ def windows_of(size: int, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[
 
 
 def cut(pieces: Sequence[Piece], size: int, count: int) -> Iterator[list[Piece]]:
-    """Streams of at most so many bytes and pieces."""
+    """Streams of at most `size` bytes and `count` pieces."""
     some: list[Piece] = []
     room = size
     for piece in pieces:

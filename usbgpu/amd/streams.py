@@ -1,25 +1,25 @@
 """Streams: bytes between the host and VRAM at the link's rate, through the bridge's SRAM.
 
 Towards VRAM, a stream is cut into parts. The bridge's slot DMA puts a part into slots of the SRAM; its last
-dword, the part's number, comes last. SDMA waits for that dword, says that the part has landed, copies it, and
-says that its slots are free. Two halves of the SRAM are filled and drained in turn, paced by fences that the
-firmware waits for, so that all of it is one command list. The program for SDMA is in the first part: VRAM
-written through BAR 0 is 200 times slower.
+dword, the part's number, comes last. SDMA waits for that dword, reports that the part has landed, copies it,
+and reports that its slots are free. Two halves of the SRAM are filled and drained in turn, paced by fences
+that the firmware waits for, so that all of it is one command list. The program for SDMA is in the first part:
+VRAM written through BAR 0 is 200 times slower.
 
 Without command lists a fence would be a transfer for each part, and there is none: a part is the whole SRAM,
 and the next one is sent when the bridge has taken the last one's bytes. SDMA copies faster than the next part
 arrives; but it does not rely on that. Each block of a part begins with the part's number too, and SDMA looks
 at it again when it has copied the block. Bytes arrive in order, so if a block's first dword has not been
-overwritten, nothing behind it has. If it has, SDMA waits for ever, the stream fails, and it is sent again
+overwritten, nothing behind it has. If it has, SDMA waits without end, the stream fails, and it is sent again
 with a fence after each part. What that assumes (grade: inferred): slot DMA writes the SRAM upwards; a
 POLL_REGMEM behind the FENCE behind a COPY_LINEAR reads after the copy has.
 
 Towards the host, SDMA fills slots, and waits on a register of the card for a number that the bridge writes
-when it has armed the slot DMA for them; then it writes the completion entry that lets them go. Meanwhile it
+when it has armed the slot DMA for them; then it writes the completion entry that releases them. Meanwhile it
 fills the other half.
 
-What is on its way is protected by USB's and PCIe's own checks, and by no others. When something fails, what
-is in VRAM where the stream should have gone is undefined, and SDMA stands in the middle of a program: before
+Data in transit is protected by USB's and PCIe's own checks only. When something fails, what
+is in VRAM where the stream should have gone is undefined, and SDMA is in the middle of a program: before
 the next stream it is recovered.
 """
 
@@ -61,36 +61,36 @@ BLOCKS = (0, 64 << 10)
 overwritten first, 40 us after the part has come, so it is small."""
 GO = "SCRATCH_REG0"
 GO_VALUES = 8
-"""What GO holds goes round from 1 to this. It is also how many transfers a round of a list's loop has: the
-end of a round costs the bridge 5 us."""
+"""GO counts from 1 to this and starts over. It is also the number of transfers in a round of a list's loop:
+the end of a round costs the bridge 5 us."""
 DIRECT = 64
 """Dwords of a program that are written into the ring; a longer one travels as data."""
 INLINE = 4 << 10
-"""Bytes that may stand in the program if they save a part."""
+"""Bytes that may be in the program if they save a part."""
 SMALL = 512
-"""Bytes that are written through BAR 0 rather: 1 us a dword, and a stream takes 140 us more to begin with."""
+"""Bytes up to which BAR 0 is used: 1 us a dword, where a stream takes 140 us more to begin with."""
 STREAM, PIECES = 256 << 20, 2000
 """Bytes and pieces of one stream at most, for the size of its program; longer ones are cut."""
 RING_STREAM, RING_PIECES = 64 << 20, 100
 """The same without lists, where the program is written into the ring."""
 PATIENCE = 2.0
-"""Seconds that a part may take: the host's system may do something else meanwhile."""
+"""Seconds that a part may take: the host may be busy meanwhile."""
 
 FETCH_SLOT = 1
 FETCH = (SLOTS - FETCH_SLOT) * SLOT_SIZE
-"""Bytes of a `Fetch`: slot 0 may still have fences that somebody waits for."""
+"""Bytes of a `Fetch`: slot 0 may still have fences that are waited for."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class Fetch:
-    """What is read as soon as it can be: `Streams.fetch`.
+    """A read that takes place as early as possible: `Streams.fetch`.
 
     Attributes:
         program: for SDMA.
-        places: offset and size of each read in what comes, of `size` bytes.
-        taken: it, when a batch has run.
+        places: offset and size of each read in the result, which has `size` bytes.
+        taken: the result, when a batch has run.
     """
 
     program: Program
@@ -100,7 +100,7 @@ class Fetch:
 
     @property
     def values(self) -> list[bytes]:
-        """Of each read."""
+        """The bytes of each read."""
         return [bytes(self.taken.value[start : start + size]) for start, size in self.places]
 
 
@@ -110,7 +110,7 @@ class Streams:
     Args:
         card: whose.
         queue: of its copy engine, set up. Streams leave it idle.
-        recover: makes the queue work again when it hangs in a program; None if nobody can.
+        recover: makes the queue work again when it hangs in a program; None if that is not possible.
         sram: GPU address of the bridge's SRAM; so is `completion` that of the page with its completion queue.
         program: GPU address of `layout.STREAMS_SIZE` bytes of VRAM for programs.
     """
@@ -137,16 +137,16 @@ class Streams:
     # -- towards VRAM -----------------------------------------------------------------------------------
 
     def upload(self, pieces: Sequence[Piece], fence: int = 0) -> None:
-        """Bring bytes into memory of the card; when it returns they are there.
+        """Write bytes to memory of the card; when it returns they are there.
 
         Args:
-            pieces: in the order in which they shall arrive.
+            pieces: in the order in which they must arrive.
             fence: GPU address of a dword that becomes the `value` of each piece when that and all before it
-                are in VRAM: what was queued before, and waits for it, runs meanwhile.
+                are in VRAM: work that was queued before, and waits for it, runs meanwhile.
 
         Raises:
             UsageError: not all of the addresses are VRAM's.
-            GpuFailed: SDMA or the bridge did not do its part in time; what has arrived is undefined.
+            GpuFailed: SDMA or the bridge did not finish in time; what has arrived is undefined.
             DeviceFailed, DeviceMissing: the transport's errors.
         """
         if not pieces or (all(piece.value is None for piece in pieces) and self._store(pieces)):
@@ -174,7 +174,7 @@ class Streams:
             batch: what is added to it afterwards finds the bytes in VRAM.
             pieces: as for `upload`; at most STREAM bytes and PIECES of them.
             fence: as for `upload`.
-            fetch: what SDMA goes on with.
+            fetch: what SDMA continues with.
         """
         total = self._total(pieces, fence)
         parts = fill(pieces, OUT_HALVES)
@@ -190,7 +190,7 @@ class Streams:
             assert len(program) <= bound
             parts[0].buffers[0] = program.pack().ljust(DWORD * bound, b"\0")
         boot = Program()
-        for part in parts[: len(OUT_HALVES)]:  # whatever stands there is no part's number
+        for part in parts[: len(OUT_HALVES)]:  # what was there is not a part's number
             boot.fence(self._sram + part.tail, 0)
         boot.fence(self._sram + LANDED, FIRST - 1)
         if long:
@@ -226,7 +226,7 @@ class Streams:
         commands.slot_out(first.slot, first.slots, Parts([part.buffers for part in parts]))
 
     def _copies(self, parts: Sequence[Part], fence: int, *, landed: bool = False) -> Program:
-        """The program that copies parts to where they belong; `landed`: the first one has been waited for."""
+        """The program that copies parts to their targets; `landed`: the first one has been waited for."""
         program = Program()
         for part in parts:
             if not landed:
@@ -249,7 +249,7 @@ class Streams:
         return program
 
     def _boot(self, batch: Batch, boot: Program, part: Part, program: Program) -> None:
-        """Have a program executed that comes at the beginning of a part."""
+        """Execute a program that is at the beginning of a part."""
         source = self._sram + part.slot * SLOT_SIZE
         boot.fence(self._flag, 0)
         boot.poll(self._sram + part.tail, part.number)
@@ -295,7 +295,7 @@ class Streams:
         batch.bridge(commands, f"upload of {total} bytes")
 
     def _store(self, pieces: Sequence[Piece]) -> bool:
-        """Write little through BAR 0; whether that can be."""
+        """Write small pieces through BAR 0; returns whether that is possible."""
         if sum(len(piece.data) for piece in pieces) > SMALL:
             return False
         if any(
@@ -338,7 +338,7 @@ class Streams:
         """Add a download to operations on the card.
 
         Args:
-            batch: what was added to it before has happened when memory is read, if it was waited for.
+            batch: operations added before have been done when memory is read, if they were waited for.
             address: of the GPU.
             size: bytes, 1 to STREAM, or without lists to RING_STREAM.
 
@@ -379,11 +379,11 @@ class Streams:
         return batch.bridge(commands, f"download of {size} bytes")
 
     def fetch(self, reads: Sequence[tuple[int, int]], after: tuple[int, int]) -> Fetch:
-        """Plan to read little, at most FETCH bytes, as soon as it can be; over a bridge that has lists.
+        """Plan to read at most FETCH bytes as early as possible; over a bridge that has lists.
 
         Args:
             reads: GPU addresses and bytes.
-            after: GPU address of a dword, and the value that it has from when memory can be read on.
+            after: GPU address of a dword, and the value that it has as soon as memory can be read.
         """
         program, places, size = Program(), [], 0
         program.poll(*after)
@@ -397,7 +397,7 @@ class Streams:
         return Fetch(program, places, size)
 
     def add_fetch(self, batch: Batch, fetch: Fetch) -> None:
-        """Have SDMA begin with a plan; see `add_upload` for one that begins behind an upload."""
+        """Make SDMA begin with a plan; see `add_upload` for one that begins behind an upload."""
         batch.write("GC", GO, 0)
         self._queue.submit(batch, fetch.program.dwords)
 
@@ -409,7 +409,7 @@ class Streams:
         fetch.taken = batch.bridge(commands, f"download of {fetch.size} bytes")
 
     def _send_program(self, batch: Batch, program: Program) -> None:
-        """Have a long program executed."""
+        """Execute a long program."""
         slot, slots = OUT_HALVES[0]
         part = Part(slot, slots, FIRST, ())
         data = program.pack()
@@ -437,7 +437,7 @@ class Streams:
         return sum(len(piece.data) for piece in pieces)
 
     def _check(self, address: int, size: int) -> None:
-        """SDMA would go on after a page fault as if nothing had been."""
+        """Refuse addresses outside VRAM: SDMA would ignore the page fault."""
         if not layout.VA <= address <= layout.address(self._card.vram) - size:
             raise UsageError(
                 f"{size} bytes at {address:#x} are not in VRAM", where=f"{self._card.bridge.name}, stream"
@@ -446,7 +446,7 @@ class Streams:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _run(self, add: Callable[[Batch], T], what: str) -> T:
-        """Run a stream, and remember if it leaves SDMA in the middle of a program. What `add` returns."""
+        """Run a stream, and remember if it leaves SDMA in mid-program. Returns what `add` returns."""
         if self._hangs:
             if self._recover is None:
                 raise GpuFailed(
@@ -456,7 +456,7 @@ class Streams:
                 )
             self._recover()
         batch = Batch(self._card, what)
-        self._hangs = True  # what is added counts as submitted; the card does not know of it yet
+        self._hangs = True  # what is added counts as submitted; the card does not have it yet
         try:
             added = add(batch)
         except UsageError:  # before anything was added
@@ -469,7 +469,7 @@ class Streams:
 
 
 def _arm(commands: CommandList, parts: Sequence[tuple[int, int]], register: int) -> None:
-    """Have the host read transfers, each when SDMA has been told that it is armed."""
+    """Make the host read transfers, each when SDMA has been notified that it is armed."""
     for number, (slot, size) in enumerate(parts):
         commands.slot_in(slot, -(-size // SLOT_SIZE), -(-size // SECTOR))
         commands.write(register, 1 + number % GO_VALUES)

@@ -3,10 +3,10 @@
 VRAM at one distance, in the largest pages that fit; the bridge's SRAM, and the page in which slot transfers
 towards the host are completed. What is not mapped: the first 2 MiB of VRAM (these tables, the security
 processor's buffers, the boot record), the processor's own memory, and what the firmware keeps at the top.
-Whoever belongs there uses addresses of the memory controller. Formats: `usbgpu.amd.facts.pages`.
+Their users have addresses of the memory controller. Formats: `usbgpu.amd.facts.pages`.
 
 The boot region is not cached: the host and the engines exchange rings, pointers and signals there through
-VRAM, and the GPU's L2 neither hears what the host writes nor writes through what an engine does (grade:
+VRAM, and the GPU's L2 neither sees what the host writes nor writes through what an engine writes (grade:
 inferred; Linux has its own VRAM uncached, by the MTYPE of the system aperture).
 """
 
@@ -74,7 +74,7 @@ class _Tables:
             if index not in self.content[table]:
                 place = layout.TABLES + len(self.content) * PAGE
                 if place >= layout.TABLES + layout.TABLES_SIZE:
-                    raise InternalError("the page tables do not fit their place")
+                    raise InternalError("the page tables exceed their region of VRAM")
                 self.content[table][index] = place | pages.VALID
                 self.content[place] = {}
             table = self.content[table][index] & pages.ADDRESS
@@ -85,7 +85,7 @@ class _Tables:
 
 
 def write(batch: Batch, views: Sequence[View]) -> None:
-    """Have all tables written. The HDP is to be flushed behind it.
+    """Write all tables. The HDP must be flushed afterwards.
 
     Args:
         batch: takes the operations.
@@ -107,7 +107,7 @@ def write(batch: Batch, views: Sequence[View]) -> None:
 
 
 def _bytes(entries: Mapping[int, int]) -> bytes:
-    """A table, whole: VRAM holds garbage before, which nobody may find."""
+    """A table, whole: VRAM holds garbage before, which must not be read as entries."""
     return struct.pack(f"<{ENTRIES}Q", *(entries.get(index, 0) for index in range(ENTRIES)))
 
 

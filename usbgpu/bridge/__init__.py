@@ -6,7 +6,7 @@
         commands.config_read(config_address(0, 0, 0, 0))
         print(bridge.run(commands).values)
 
-`seam` has what a driver of a card sees, whichever firmware runs on the bridge: operations are collected in a
+`seam` is what a card's driver sees, whatever firmware runs on the bridge: operations are collected in a
 `CommandList`, and run. With our firmware a list is one round trip; with the published one each operation is
 its own requests.
 """

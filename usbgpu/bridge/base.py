@@ -16,32 +16,32 @@ from usbgpu.bridge.seam import ListFailed
 from usbgpu.transport import Emulation, Pending, Transport
 
 CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
-"""Why a list ended: codes by words."""
+"""Why a list ended: codes by their text."""
 LINK_UP = 0x78
 """PCIE_LTSSM in L0."""
 POWER_PATIENCE = 10.0
 """Seconds that a power request may take; the firmware watches the link for 2."""
 
 PIECE = 1 << 20
-"""Bytes of a bulk transfer at most. A multiple of every packet's size, so that only the last one of several
+"""Largest bulk transfer, in bytes. A multiple of every packet size, so that only the last one of several
 may end with a short packet."""
 
 MARGIN = 2.0
-"""Seconds that a list may take beyond what it says itself."""
+"""Seconds that a list may take beyond the waits that it declares."""
 OPERATION_TIME = 1e-4
-"""Seconds that an operation may take on average. A card may take 50 ms over one, but not over each."""
+"""Seconds that an operation may take on average. A card may take 50 ms for one, but not for each."""
 SLOW_RATE = 1e6
-"""Bytes a second that data travels at least: half of what reads by the bridge's CPU were measured at."""
+"""Lowest rate of data in bytes per second: half the measured rate of reads by the bridge's CPU."""
 
-DAMAGED = "data was damaged on its way: try another cable or port"
+DAMAGED = "data was damaged in transit: try another cable or port"
 HINTS = {
-    "link down": "is the card in its slot, and does it have power? `towline gpu info` says what is there",
-    "unsupported request": "nothing answers at this address: was the card reset behind the driver's back?",
-    "completion timeout": "the card has stopped answering: take its power away and open it again",
-    "no completion": "the card has stopped answering: take its power away and open it again",
+    "link down": "check that the card is in its slot and has power; `towline gpu info` shows what answers",
+    "unsupported request": "nothing answers at this address: another program may have reset the card",
+    "completion timeout": "the card stopped answering: switch its power off and on, then open it again",
+    "no completion": "the card stopped answering: switch its power off and on, then open it again",
     **dict.fromkeys(("bad header", "bad checksum", "bad payload"), DAMAGED),
 }
-"""What to do, by the words of a cause."""
+"""Hints, by the text of a cause."""
 
 
 class BaseBridge:
@@ -49,7 +49,7 @@ class BaseBridge:
 
     Attributes:
         name: of the device, for messages.
-        clock: the time it lives in.
+        clock: its time.
         transport: to it.
     """
 
@@ -115,10 +115,10 @@ class BaseBridge:
                 transfer.cancel()
 
     def restart(self) -> None:
-        """Bring both bulk endpoints into a known state, whatever was going on there.
+        """Bring both bulk endpoints into a known state from any other.
 
-        A firmware that gives something up empties the endpoints that it had armed, which may restart their
-        packet sequence on its side (nobody has seen what silicon does then). Clearing a halt restarts it on
+        A firmware that abandons an operation empties the endpoints that it had armed, which may restart their
+        packet sequence on its side (not observed on silicon). Clearing a halt restarts it on
         both sides. The slot DMA is only disarmed by a bus reset, which does the rest too.
         """
         if self._armed:
@@ -129,7 +129,7 @@ class BaseBridge:
             self.transport.clear_halt(self.transport.in_endpoint)
 
     def failed(self, failure: Failure, values: tuple[int | bytes, ...]) -> ListFailed:
-        """The error that says so."""
+        """The error for a failure."""
         words = RESULT_TRAILER.member("cause").values.get(failure.cause, "")
         return ListFailed(failure, values, where=self.name, hint=HINTS.get(words))
 

@@ -6,8 +6,8 @@ Operations of a list are done one by one, each with its own requests (`firmware.
 * blocks, fills, and writes to successive dwords are streams, which go over the bulk endpoints;
 * slots of the SRAM are armed by a request, and the sectors follow; fences are read through the SRAM's window.
 
-They fail for the same causes, with one exception: nobody hears what becomes of a posted write, so that one to
-a link that is down goes unnoticed until something is read.
+Failures have the same causes, with one exception: the outcome of a posted write is not reported, so that one
+to a link that is down goes unnoticed until something is read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SINGLE, STREAM_WRITE, STREAM_READ = range(3)
 TO_HOST = 0x8000
 SIGN = 1 << 31
 WORTH_A_STREAM = 3
-"""Dwords from which on a stream, a request and a bulk transfer, is fewer transfers than as many requests."""
+"""Dwords from which on a stream (a request, a bulk transfer) takes fewer transfers than single requests."""
 REQUEST_PATIENCE = 2.0
-"""Seconds that a request may take; a firmware waits for a completion for a small part of one."""
+"""Seconds that a request may take; a firmware waits for a completion for a fraction of that."""
 FIRST_PAUSE, LONGEST_PAUSE = 50e-6, 5e-3
-"""Seconds between looks at something that is waited for; each pause is twice the one before."""
+"""Seconds between two polls of a condition; each pause is twice the one before."""
 
 _KINDS = {name: code for code, name in FMT_TYPES.items()}
 _STATUS = {
@@ -59,7 +59,7 @@ class _Failed(Exception):
 
 
 class _Timeout(_Failed):
-    """What was waited for did not come."""
+    """A condition did not come true in time."""
 
 
 class CompatibleBridge(BaseBridge):
@@ -107,7 +107,7 @@ class CompatibleBridge(BaseBridge):
             self.restart()
         self._values, self._sectors, self._unread = [], bytearray(), 0
         self._dwords.clear()
-        self._in_step = False  # until it is over, also if an exception ends it that is none of ours
+        self._in_step = False  # until it is over, also if an unexpected exception ends it
         places = {id(operation): place for place, operation in enumerate(commands.operations)}
         for operation, number, rounds in commands.steps():
             try:
@@ -128,7 +128,7 @@ class CompatibleBridge(BaseBridge):
     def _start(
         self, kind: str, address: int, value: int, mode: int = SINGLE, enables: int = ALL_BYTES
     ) -> None:
-        """Have a TLP sent, or a stream begun; `value` is the dword, or how many there are."""
+        """Send a TLP, or begin a stream; `value` is the dword, or the number of dwords."""
         request = requests.TLP_START
         self.transport.control_out(
             request.request_type,
@@ -142,7 +142,7 @@ class CompatibleBridge(BaseBridge):
         )
 
     def _finish(self) -> int:
-        """The completion of the TLP that was sent last: its data."""
+        """The data in the completion of the last TLP."""
         request = requests.TLP_STATUS
         result = requests.TLP_RESULT.unpack(
             self.transport.control_in(
@@ -247,7 +247,7 @@ class CompatibleBridge(BaseBridge):
         self._values.append(data)
 
     def _explain(self, address: int) -> None:
-        """Say why a stream ended at an address: read there again, which fails likewise."""
+        """Raise why a stream ended at an address: a read there fails the same way."""
         try:
             self._read_dword(address)
         except _Failed as problem:
@@ -262,7 +262,7 @@ class CompatibleBridge(BaseBridge):
     # -- the bridge -------------------------------------------------------------------------------------
 
     def _looks(self, microseconds: int) -> Iterator[None]:
-        """Times to look at something, the last when the time is up; then that is what has failed."""
+        """Times to poll a condition, the last when the time is up. Raises _Timeout after that."""
         end = self.clock.now() + microseconds / 1e6
         pause = FIRST_PAUSE
         while True:
@@ -325,9 +325,9 @@ class CompatibleBridge(BaseBridge):
         self._armed = False
 
     def _fence(self, operation: Operation) -> None:
-        """The window is read byte by byte, while a device may write: what is not exact has to come twice.
+        """Read byte by byte, while a device may write: a value beyond the expected one must be read twice.
 
-        A mixture of two values is the value waited for only if the counter lags far behind.
+        A mixture of two values can pass for the expected one only if the counter lags far behind.
         """
 
         def ahead() -> int:
@@ -345,7 +345,7 @@ class CompatibleBridge(BaseBridge):
         self.send(pieces, MARGIN + sum(map(len, pieces)) / SLOW_RATE)
 
     def _receive(self, size: int) -> bytes:
-        """So many bytes, or fewer if a short packet ends them."""
+        """Receive `size` bytes, or fewer if a short packet ends the transfer."""
         data = bytearray()
         while len(data) < size:
             wanted = min(PIECE, size - len(data))
@@ -381,10 +381,10 @@ def _bytes(dword: int) -> bytes:
 
 
 def _check(commands: CommandList) -> None:
-    """Raises ListError for a list that our firmware would not be sent either."""
+    """Raises ListError for a list that could not be sent to our firmware either."""
     names = [operation.opcode.name for operation in commands.operations]
     if names.count("LOOP") != names.count("END"):
-        raise ListError("the loop has not ended yet")
+        raise ListError("a LOOP has no END")
     slots = [name for name in names if name in ("SLOT_IN", "SYNC")]
     if slots and slots[-1] == "SLOT_IN":
-        raise ListError("a slot transfer towards the host wants a sync after it")
+        raise ListError("a SLOT_IN must be followed by a SYNC")

@@ -3,7 +3,7 @@
 What travels, and what the firmware makes of it, is specified in `firmware.protocol.commands`. The host's
 part of it is here: lists are numbered; payload goes out in pieces, and results come in meanwhile if the
 firmware could not keep them; sectors are read where a SLOT_IN has armed them, and acknowledged. Whatever goes
-wrong, the bridge is put into step again before the caller hears of it.
+wrong, host and bridge are in step again before the caller gets the error.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from usbgpu.transport import Disconnected, Pending, Transport, WireFailed
 log = logging.getLogger(__name__)
 
 AHEAD = 2
-"""Reads that wait at the bridge's door: the next one is there before the one ahead of it has ended."""
+"""Reads that are queued: the next one is queued before the one ahead of it has ended."""
 LAST_CHANCE = 0.1
-"""Seconds that a transfer has even if the list's time is up: the answer may be there already."""
+"""Seconds that a transfer gets even if the list's time is up: the answer may be there already."""
 INFO_PATIENCE = 1.0
 
 
@@ -80,7 +80,7 @@ class ListBridge(BaseBridge):
         head = commands.head(sequence, self.transport.packet_size)
         end = self.clock.now() + patience(commands)
         self._sequence = sequence + 1 & 0xFFFF
-        self._in_step = False  # until it is over, also if an exception ends it that is none of ours
+        self._in_step = False  # until it is over, also if an unexpected exception ends it
         self._armed = not names.isdisjoint(("SLOT_IN", "SLOT_OUT"))
         try:
             answer, sectors = self._exchange(commands, head, end)
@@ -140,17 +140,17 @@ class ListBridge(BaseBridge):
         """
         failure = None
         with contextlib.suppress(DeviceFailed, Malformed):
-            failure = self._told(commands, sequence)
-            self.restart()  # what still runs is given up
+            failure = self._reported(commands, sequence)
+            self.restart()  # aborts what still runs
             self._open()
-        if failure is not None and not isinstance(problem, WireFailed):  # which is why the list has failed
+        if failure is not None and not isinstance(problem, WireFailed):  # a WireFailed is itself the cause
             return self.failed(failure, ())
         if isinstance(problem, DeviceFailed):
             return problem
         return DeviceFailed(str(problem), where=self.name, hint=DAMAGED)
 
-    def _told(self, commands: CommandList, sequence: int) -> Failure | None:
-        """How INFO says the list failed; None if it does not, or can only mean another one."""
+    def _reported(self, commands: CommandList, sequence: int) -> Failure | None:
+        """The list's failure as INFO reports it; None if it reports none, or that of another list."""
         request = requests.INFO
         info = facts.INFO.unpack(
             self.transport.control_in(
@@ -181,12 +181,12 @@ def _check(commands: CommandList) -> None:
         payload = payload or bool(operation.payload)
         if operation.opcode.name == "SYNC" and given >= SECTOR:
             raise UsageError(
-                f"a list gives {given} bytes before its last SYNC; below a sector they are told from it",
+                f"results before a list's last SYNC must be below a sector ({SECTOR} bytes): {given} bytes",
                 hint="read in a list of its own",
             )
         given += operation.result_size
     if payload and given > AHEAD * PIECE:
         raise UsageError(
-            f"a list with payload gives {given} bytes; at most {AHEAD * PIECE} are read while it is sent",
+            f"results of a list with payload must not exceed {AHEAD * PIECE} bytes: {given} bytes",
             hint="read in a list of its own",
         )

@@ -33,7 +33,7 @@ _REFUSALS = {
 
 
 class FirmwareUnsuitable(DeviceFailed):
-    """What runs on the bridge gives no access to PCIe, or not as we know it."""
+    """The firmware on the bridge gives no access to PCIe, or not by a known protocol."""
 
     code = "firmware-unsuitable"
 
@@ -45,7 +45,7 @@ class BridgeReport:
     Attributes:
         identity: of the device.
         has_lists: command lists work: it runs our firmware, at an API level that we know.
-        link_up: the PCIe link is up; None of a firmware that cannot be asked.
+        link_up: the PCIe link is up; None if the firmware cannot report it.
         problem: why no card can be driven through it; "" if one can.
         advice: what to do next; "" for nothing.
     """
@@ -113,25 +113,25 @@ def describe(transport: Transport) -> BridgeReport:
     if problem or found.running is Running.COMPATIBLE:
         advice = FLASH
     elif not found.speed.is_super:
-        advice = "plug it into a USB 3 port, with a cable for that: it is ten times as fast there"
+        advice = "plug it into a USB 3 port, with a USB 3 cable: it is ten times as fast there"
     return BridgeReport(found, found.running is Running.OURS and not problem, link_up, problem, advice)
 
 
 def _recognised(transport: Transport) -> tuple[Running, int]:
-    """What runs on a device, and its bcdDevice; as `identity.identify`, but asking for less."""
+    """What runs on a device, and its bcdDevice; as `identity.identify`, with fewer requests."""
     raw = transport.descriptor(1, 0, 18)
     if len(raw) == 18 and raw[1] == 1 and transport.interface_class != MASS_STORAGE:
         vendor, product_id, release, _, product_index, _ = struct.unpack_from("<HHHBBB", raw, 8)
         if (vendor, product_id) in OPEN_FIRMWARE:
             product = transport.string(product_index) or ""
-            manufacturer = OUR_MANUFACTURER if product == OUR_PRODUCT else ""  # nobody else has that product
+            manufacturer = OUR_MANUFACTURER if product == OUR_PRODUCT else ""  # unique to ours
             return classify(vendor, product_id, manufacturer, product, "", transport.interface_class), release
     found = transport.identify()
     return found.running, found.release
 
 
 def _problem(running: Running, level: int | None) -> str:
-    """Why what runs on a bridge will not do; `level` is the API's, None if that does not matter."""
+    """Why the firmware on a bridge cannot be used; `level` is the API's, None if that does not matter."""
     if running not in DRIVEN:
         return _REFUSALS[running]
     if level is None or level >> 8 == API_LEVEL >> 8:

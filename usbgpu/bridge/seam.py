@@ -25,7 +25,7 @@ class ListFailed(DeviceFailed):
 
     Attributes:
         failure: which, why, at what address.
-        values: what the operations before it gave.
+        values: results of the operations before it.
     """
 
     code = "list-failed"
@@ -40,11 +40,11 @@ class ListFailed(DeviceFailed):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a list gave.
+    """The results of a list.
 
     Attributes:
-        values: of each operation that gives something, once a round: a dword, or the bytes of a block.
-        data: what its SLOT_INs brought, in their order.
+        values: of each operation that has a result, once per round: a dword, or the bytes of a block.
+        data: what its SLOT_INs transferred, in order.
     """
 
     values: tuple[int | bytes, ...]
@@ -56,7 +56,7 @@ class Bridge(Protocol):
 
     Attributes:
         name: of the device, for messages.
-        clock: the time it lives in; all waits of a driver go through it.
+        clock: its time; all waits of a driver go through it.
         has_lists: whether a list is one round trip; otherwise each of its operations is at least one.
     """
 
@@ -69,7 +69,7 @@ class Bridge(Protocol):
         """What is emulated; None for a real bridge, or if its maker does not say."""
 
     def __enter__(self) -> Self:
-        """Nothing more."""
+        """Nothing is left to do."""
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -77,7 +77,7 @@ class Bridge(Protocol):
         """Close it."""
 
     def power(self, on: bool) -> None:
-        """Power the slot and wait for the link, or take both away; everything behind the bridge is reset.
+        """Switch the slot on and wait for the link, or switch it off; everything behind the bridge is reset.
 
         Raises:
             DeviceFailed: the link does not come up.
@@ -91,9 +91,9 @@ class Bridge(Protocol):
         any amount of payload.
 
         Raises:
-            ListFailed: an operation failed: a card that refuses, a condition that does not come true.
+            ListFailed: an operation failed: the card refused it, or a condition did not come true.
             DeviceFailed, DeviceMissing: the transport's errors, of a bridge that stalls or is gone.
         """
 
     def close(self) -> None:
-        """Let the device go; what runs behind the bridge runs on."""
+        """Release the device; what runs behind the bridge keeps running."""

@@ -1,4 +1,4 @@
-"""USB transfers to the bridge, whatever is on the other end of the cable.
+"""USB transfers to the bridge, real, emulated or recorded.
 
     with transport.open("usb") as device:
         print(device.identify(), device.speed)
@@ -7,12 +7,12 @@
 
 A device string says what to open (`device_string`): `emulated`, `emulated:IMAGE`, `usb`, `usb:SERIAL`,
 `usb:fd=N`, `replay:FILE`. The same code serves an emulated bridge and a real one: both are pyusb devices.
-What differs is the clock. Time of an emulated device is virtual and passes only while somebody waits or
-sleeps, so every wait and every time-out of a caller goes through `Transport.clock`; of a real device it is
-the wall's.
+What differs is the clock. Time of an emulated device is virtual and passes only while a caller waits or
+sleeps, so every wait and every time-out of a caller goes through `Transport.clock`; a real device has
+wall-clock time.
 
-Several bulk transfers can be in flight (`pipeline`), and whatever a device was asked and answered can be kept
-(`trace.record`) and served again (`replay`).
+Several bulk transfers can be in flight (`pipeline`), and a device's calls with their outcomes can be recorded
+(`trace.record`) and replayed (`replay`).
 
     parts = [device.submit(device.out_call(part)) for part in parts_of_1_mib]
     for part in parts:

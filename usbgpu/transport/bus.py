@@ -21,9 +21,9 @@ LANGUAGE = 0x0409
 """English (United States), the only language that the bridge's firmwares have strings in."""
 LONGEST_STRING = 255
 STRING_PATIENCE = 1.0
-"""Seconds that a device which is merely looked at may take to give its serial number."""
+"""Seconds that a device may take to report its serial number when devices are listed."""
 
-_MISSING = "plug it in, look for it with lsusb, and see `towline doctor`; the device `emulated` needs none"
+_MISSING = "plug it in, look for it with lsusb, and see `towline doctor`; `emulated` needs no hardware"
 
 
 def pyusb() -> Any:
@@ -61,7 +61,7 @@ def the_one(named: DeviceString) -> Any:
     if named.rest:
         serials = [serial(device) for device in found]
         matching = [device for device, serial in zip(found, serials, strict=True) if serial == named.rest]
-        hint = f"there are: {', '.join(filter(None, serials))}" if any(serials) else _MISSING
+        hint = f"plugged in: {', '.join(filter(None, serials))}" if any(serials) else _MISSING
     else:
         matching, hint = found, _MISSING
     if not matching:
@@ -81,7 +81,7 @@ def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str
 
     Args:
         backend: as in `devices`.
-        old: where the one that left and all others were: bus and address.
+        old: bus and address of the one that left and of all others.
         port: its `place`.
         number: its serial number, "" if it has none.
     """
@@ -102,7 +102,7 @@ def place(device: Any) -> str:
 
 
 def serial(device: Any) -> str:
-    """The serial number of a device that need not be open, "" if it does not say.
+    """The serial number of a device that need not be open, "" if it has none.
 
     Raises:
         AccessDenied: it may not be opened.
@@ -126,7 +126,7 @@ def serial(device: Any) -> str:
 
 
 def milliseconds(seconds: float) -> int:
-    """For libusb, in which 0 is for ever."""
+    """For libusb, where 0 means no limit."""
     return max(1, math.ceil(seconds * 1000))
 
 

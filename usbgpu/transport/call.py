@@ -1,7 +1,7 @@
-"""A transfer as data: what was asked of the device, and what came of it.
+"""A transfer as data: what was requested of the device, and the outcome.
 
-`Transport.perform` does what a `Call` says, and all of its methods come down to that; so a list of calls is a
-trace that can be kept, compared, counted and done again.
+`Transport.perform` does what a `Call` says, and all of its methods use it; so a list of calls is a
+trace that can be saved, compared, counted and repeated.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sdk.errors import TowlineError
 from usbgpu.transport.errors import Abandoned, TimedOut
 
 Data = bytes | bytearray | memoryview
-"""Bytes in somebody's memory; a memoryview is one of single bytes."""
+"""Bytes in the caller's memory; a memoryview has items of one byte."""
 
 
 class CallKind(Enum):
-    """What a caller can have done."""
+    """What a caller can request."""
 
     CONTROL = "control"
     BULK_OUT = "bulk-out"
@@ -74,13 +74,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
         code: "ok", or the code of the error that was raised.
         data: bytes from the device; of a call with `into`, that part of it, which may change afterwards.
         began: when it was submitted, in seconds of the device's clock; so is `ended`.
-        number: how many calls of this device were submitted before it. Outcomes are told in the order of
+        number: how many calls of this device were submitted before it. Outcomes are reported in the order of
             their ends.
         message: of the error.
         transferred: bytes that had passed when it failed, if that is known.
@@ -105,5 +105,5 @@ class Outcome:
 
 
 Observer = Callable[[Call, Outcome], None]
-"""Someone who wants to know of every call, once it is over. One call at a time, in any thread; an observer
+"""Is called with every call once it is over: one call at a time, in any thread. An observer
 must not use the device."""

@@ -1,4 +1,4 @@
-"""The time that a device lives in, as its user sees it."""
+"""The time of a device, as its user sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock(Protocol):
         """Seconds so far."""
 
     def sleep(self, seconds: float) -> None:
-        """Let so many pass."""
+        """Let that many pass."""
 
 
 class WallClock:

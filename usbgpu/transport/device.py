@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 TIMEOUT = 5.0
-"""Seconds that a call may take if its caller does not say."""
+"""Default time-out of a call, in seconds."""
 RETURN_PATIENCE = 10.0
 """Seconds that a device may take to leave the bus and come back."""
 IN_BIT = 0x80
@@ -35,13 +35,13 @@ IN_BIT = 0x80
 class Transport(ABC):
     """An open device; a context manager that closes it. Made by `transport.open` and `transport.attach`.
 
-    Several threads may use it; `reset`, `reopen` and `close` take back what is in flight.
+    Several threads may use it; `reset`, `reopen` and `close` cancel what is in flight.
 
     Attributes:
         name: the device string.
-        clock: the time that it lives in.
-        observers: called after every call, one at a time, in the order in which the calls ended, by whichever
-            thread notices; they must not use the device.
+        clock: its time.
+        observers: called after every call, one at a time, in the order in which the calls ended, in the
+            thread that notices the end; they must not use the device.
         out_endpoint: address of its first bulk OUT endpoint; so is `in_endpoint`.
         packet_size: largest packet of its bulk endpoints, in bytes.
         interface_class: bInterfaceClass of its first interface.
@@ -54,7 +54,7 @@ class Transport(ABC):
         self.out_endpoint, self.in_endpoint = 0x02, 0x81
         self.packet_size = 0
         self.interface_class = 0
-        self._pipeline = Pipeline(clock, self._tell)
+        self._pipeline = Pipeline(clock, self._report)
         self._numbers = itertools.count()
 
     def __enter__(self) -> Transport:
@@ -72,7 +72,7 @@ class Transport(ABC):
 
     @property
     def is_emulated(self) -> bool:
-        """Whether it lives in virtual time, and nobody minds what is done to it."""
+        """Whether it has virtual time, and cannot be damaged."""
         return not isinstance(self.clock, clocks.WallClock)
 
     @property
@@ -86,7 +86,7 @@ class Transport(ABC):
         """Of the link.
 
         Raises:
-            DeviceFailed: it is not known.
+            DeviceFailed: it is unknown.
         """
 
     @property
@@ -106,7 +106,7 @@ class Transport(ABC):
         """A string of the device; None for index 0, and if it has no such string.
 
         Raises:
-            Disconnected, WireFailed: nobody knows, for nothing came.
+            Disconnected, WireFailed: it is unknown, because the device did not answer.
         """
         if not index:
             return None
@@ -202,23 +202,23 @@ class Transport(ABC):
         self.perform(Call(CallKind.CLEAR_HALT, endpoint=endpoint, timeout=TIMEOUT))
 
     def reset(self) -> None:
-        """A bus reset; the device is enumerated and configured anew. Raises as `perform`.
+        """A bus reset; the device is enumerated and configured again. Raises as `perform`.
 
         A device that comes back with other descriptors is another one: `Disconnected`, and `reopen` finds it.
         """
         self.perform(Call(CallKind.RESET, timeout=RETURN_PATIENCE))
 
     def perform(self, call: Call) -> bytes:
-        """Do what a call says; the bytes that came from the device, if any.
+        """Carry out a call. Returns the bytes that came from the device, if any.
 
         Raises:
-            UsageError: the call makes no sense, or the device was closed.
+            UsageError: the call is invalid, or the device was closed.
             Stalled: the device refused it.
             NotSent: there is no such interface or endpoint.
             TimedOut: it did not end in time.
             Disconnected: the device has gone.
             Overrun: the device sent too much.
-            Abandoned: one that was submitted before it on its endpoint failed, and nobody has seen that yet.
+            Abandoned: one before it on its endpoint failed, and that failure has not been reported yet.
             DeviceFailed: another failure of the transfer.
         """
         if call.kind.is_bulk:
@@ -237,14 +237,14 @@ class Transport(ABC):
         """Begin a bulk transfer, behind those that were submitted before on its endpoint.
 
         Waits for room if more than `pipeline.WINDOW` bytes are in flight there: what is long should be cut
-        into calls of 1 MiB or so. Virtual time of an emulated device does not pass otherwise, but only when
-        somebody waits: for a result, a control transfer, or the clock.
+        into calls of 1 MiB or so. Otherwise virtual time of an emulated device passes only while a caller
+        waits: for a result, a control transfer, or the clock.
 
         Returns:
             the transfer, whose `result` is what `perform` returns or raises.
 
         Raises:
-            UsageError: the call makes no sense, or is no bulk transfer; or the device was closed.
+            UsageError: the call is invalid, or not a bulk transfer; or the device was closed.
             NotSent: there is no such endpoint.
         """
         if not call.kind.is_bulk:
@@ -252,9 +252,9 @@ class Transport(ABC):
         self._check(call)
         incoming = call.kind is CallKind.BULK_IN
         if incoming is not bool(call.endpoint & IN_BIT):
-            raise UsageError("the endpoint has the other direction", where=str(call))
+            raise UsageError("the call and its endpoint have opposite directions", where=str(call))
         if incoming and call.length < 1:
-            raise UsageError(f"a read of {call.length} bytes", where=str(call))
+            raise UsageError(f"a read must be of 1 byte or more, not {call.length}", where=str(call))
         return self._pipeline.submit(call, next(self._numbers))
 
     # -- coming and going -------------------------------------------------------------------------------
@@ -268,24 +268,24 @@ class Transport(ABC):
 
         Raises:
             Disconnected: it did not come back in time.
-            DeviceMissing: it came back, but may not be opened, or another process was faster.
+            DeviceMissing: it came back, but may not be opened, or another process opened it first.
             DeviceFailed: it came back, and does not answer as a USB device must.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Take back what is in flight, and let the device go; harmless if that was done."""
+        """Cancel what is in flight, and release the device. Idempotent."""
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _check(self, call: Call) -> None:
         """Refuse a call that cannot be made: raises UsageError or NotSent."""
         if call.timeout <= 0:
-            raise UsageError(f"a time-out of {call.timeout:g} s", where=str(call))
+            raise UsageError(f"a time-out must be greater than 0 s, not {call.timeout:g} s", where=str(call))
 
     @abstractmethod
     def _act(self, call: Call) -> bytes:
-        """Do what a call other than a bulk transfer says."""
+        """Carry out a call other than a bulk transfer."""
 
     @staticmethod
     def _result(pending: Pending) -> bytes:
@@ -298,10 +298,10 @@ class Transport(ABC):
 
     def _over(self, call: Call, result: bytes | TowlineError, began: float, number: int) -> None:
         with self._pipeline.lock:
-            self._pipeline.settle()  # what ended before it is told first
-            self._tell(call, Outcome.of(result, began, self.clock.now(), number))
+            self._pipeline.settle()  # what ended before it is reported first
+            self._report(call, Outcome.of(result, began, self.clock.now(), number))
 
-    def _tell(self, call: Call, outcome: Outcome) -> None:
+    def _report(self, call: Call, outcome: Outcome) -> None:
         for observer in tuple(self.observers):
             observer(call, outcome)
 
@@ -315,4 +315,6 @@ def _flat(buffer: ReadableBuffer) -> memoryview:
     try:
         return memoryview(buffer).cast("B")
     except TypeError as problem:
-        raise UsageError(f"no contiguous bytes: {problem}", hint="numpy.ascontiguousarray(...)") from problem
+        raise UsageError(
+            f"the buffer is not contiguous: {problem}", hint="numpy.ascontiguousarray(...)"
+        ) from problem

@@ -29,12 +29,12 @@ GROUP = "towline.devices"
 
 @dataclass(frozen=True, slots=True)
 class DeviceString:
-    """A device string taken apart.
+    """A parsed device string.
 
     Attributes:
         text: all of it.
-        kind: what stands before the first colon or question mark.
-        rest: what stands behind a colon, "" for nothing.
+        kind: the part before the first colon or question mark.
+        rest: the part after a colon, "" for nothing.
     """
 
     text: str
@@ -43,7 +43,7 @@ class DeviceString:
 
     @classmethod
     def parse(cls, text: str | None = None) -> DeviceString:
-        """Take a device string apart; the default for None.
+        """Parse a device string; None for the default.
 
         Raises:
             UsageError: there is no such kind of device.
@@ -56,7 +56,7 @@ class DeviceString:
             place, rest = chosen, chosen.partition(":")[2]
         if kind not in known or (colon and not rest) or (kind == REPLAY and not rest):
             raise UsageError(
-                f"{chosen!r} names no device",
+                f"{chosen!r} is not a known device",
                 hint=f"devices: {', '.join(known)}; usb:SERIAL, usb:fd=N, emulated:IMAGE, replay:FILE",
             )
         return cls(chosen, kind, rest)
@@ -83,7 +83,7 @@ def backend(device: DeviceString) -> EmulatedBackend:
 
     Raises:
         EnvironmentMissing: what makes the device is not installed.
-        TowlineError: it could not be made; the error is its maker's.
+        TowlineError: it could not be made; the error comes from its package.
     """
     (entry,) = entry_points(group=GROUP, name=device.kind)
     try:

@@ -1,4 +1,4 @@
-"""What a USB transfer can end in, and what can keep a device from being opened.
+"""How a USB transfer can fail, and why a device cannot be opened.
 
 `DeviceFailed` and `DeviceMissing` are the SDK's; the classes here say which failure it was, so that a caller
 can tell a request that the device refused from one that it never answered. Numbers are those of errno.h, in
@@ -12,7 +12,7 @@ from typing import Any
 
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError
 
-PERMISSIONS = "a udev rule gives it: `towline doctor` prints the command"
+PERMISSIONS = "a udev rule grants it: `towline doctor` prints the command"
 """What to do about a device that belongs to root."""
 
 
@@ -23,7 +23,7 @@ class Stalled(DeviceFailed):
 
 
 class TimedOut(DeviceFailed):
-    """A transfer did not end in time, and was taken back.
+    """A transfer did not end in time, and was cancelled.
 
     Attributes:
         transferred: bytes that had passed by then.
@@ -47,13 +47,13 @@ class TimedOut(DeviceFailed):
 
 
 class Abandoned(DeviceFailed):
-    """A transfer was taken back because one before it on its endpoint failed, or its device was let go.
+    """A transfer was cancelled because one before it on its endpoint failed, or its device was released.
 
     Attributes:
-        cause: what befell the one before; None if there was none.
+        cause: the failure of the one before; None if there was none.
         transferred: bytes that had passed all the same. An emulated device gets none behind a failure. A
-            real controller goes on to the next transfer if it met a transaction error (cable, power) before
-            anybody can stop it: then this may not be 0, and the endpoint wants a reset.
+            real controller goes on to the next transfer after a transaction error (cable, power) before
+            it can be stopped: then this may not be 0, and the endpoint needs a reset.
     """
 
     code = "abandoned"
@@ -73,7 +73,7 @@ class Abandoned(DeviceFailed):
 
 
 class NotSent(DeviceFailed):
-    """The host's system knows no such interface or endpoint, and kept the request to itself."""
+    """The host's system has no such interface or endpoint, and did not send the request."""
 
     code = "not-sent"
 
@@ -91,7 +91,7 @@ class Overrun(DeviceFailed):
 
 
 class WireFailed(DeviceFailed):
-    """A packet did not get through, however often the host's controller repeated it."""
+    """A packet did not get through in spite of the host controller's retries."""
 
     code = "wire-failed"
 
@@ -118,7 +118,7 @@ def translated(problem: Any, where: str, timeout: float | None = None) -> Towlin
     """
     match problem.errno:
         case errno.EPIPE:
-            return Stalled("the device stalled it", where=where)
+            return Stalled("the device stalled the request", where=where)
         case errno.ETIMEDOUT:
             limit = "in time" if timeout is None else f"within {timeout:g} s"
             return TimedOut(f"the device did not answer {limit}", where=where)

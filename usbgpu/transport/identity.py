@@ -114,11 +114,11 @@ def identify(device: Device) -> Identity:
     """Ask a device what it is.
 
     Raises:
-        DeviceFailed: it does not answer for its device descriptor.
+        DeviceFailed: it does not return its device descriptor.
     """
     raw = device.descriptor(1, 0, 18)
     if len(raw) != 18 or raw[1] != 1:
-        raise DeviceFailed(f"answered {raw.hex(' ')}, which is no device descriptor", where=str(device))
+        raise DeviceFailed(f"the answer {raw.hex(' ')} is not a device descriptor", where=str(device))
     vendor, product_id, release, *strings = struct.unpack_from("<HHHBBB", raw, 8)
     manufacturer, product, serial = (device.string(index) or "" for index in strings)
     running = classify(vendor, product_id, manufacturer, product, serial, device.interface_class)
@@ -154,7 +154,7 @@ def classify(
 
 
 def _info(device: Device) -> tuple[int | None, int | None]:
-    """API level and build of our firmware; None if it does not say."""
+    """API level and build of our firmware; None if it does not answer."""
     request = requests.INFO
     with contextlib.suppress(DeviceFailed, Malformed):
         answer = device.control_in(

@@ -4,7 +4,7 @@ Both go through the library that pyusb has loaded, beside pyusb: devices, descri
 claims stay its own. Functions, constants and the head of `struct libusb_transfer` are from libusb.h (1.0.23
 and later; they are part of its stable ABI).
 
-Nobody's thread handles libusb's events but those that wait. A callback of libusb into Python could be cut
+Only threads that wait handle libusb's events. A callback of libusb into Python could be cut
 short by Ctrl-C, which ctypes would then swallow; here it is the method of a deque, in which no line of Python
 runs.
 """
@@ -37,7 +37,7 @@ STATUS = dict(
 )
 """enum libusb_transfer_status as enum libusb_error; the second ERROR_TIMEOUT is that of a cancelled one."""
 SLICE = 0.02
-"""Seconds that a thread handles events at a time, until it looks whether another has seen its own."""
+"""Seconds that a thread handles events for before it checks whether another thread has handled its own."""
 
 
 class Transfer(ctypes.Structure):
@@ -73,7 +73,7 @@ class Flying:
 
     def __init__(self, address: int, buffer: Any) -> None:
         self.address = address
-        self.buffer = buffer  # stays where it is
+        self.buffer = buffer  # must not move
         self.done = False
         self.actual = 0
         self.error: Any = None
@@ -128,7 +128,7 @@ class Asynchronous:
         return flying
 
     def bulk_wait(self, transfer: Flying, seconds: float) -> None:
-        """Handle libusb's events until the transfer has ended, at most so long."""
+        """Handle libusb's events until the transfer has ended, at most that long."""
         end = time.monotonic() + seconds
         while True:
             self._take_ended()
@@ -139,7 +139,7 @@ class Asynchronous:
             self._handle_events(self._context, TimeValue(0, microseconds), None)
 
     def bulk_cancel(self, transfer: Flying) -> None:
-        """Take it back."""
+        """Cancel it."""
         with self._lock:
             if not transfer.done:
                 self._cancel(transfer.address)
@@ -184,19 +184,19 @@ def wrapped(number: str) -> Any:
     """A pyusb backend with the one device whose file is open already, as Android hands it out.
 
     Android gives an app no way to look for devices; it opens the file that the user allows
-    (`UsbDeviceConnection.getFileDescriptor`, `termux-usb -e`). The descriptor stays open, its owner's.
+    (`UsbDeviceConnection.getFileDescriptor`, `termux-usb -e`). The descriptor stays open, and its owner's.
     From now on libusb looks for no devices in this process.
 
     Args:
         number: of the file descriptor, in decimal.
 
     Raises:
-        UsageError: it is no number.
-        DeviceMissing: it is not open, or no USB device.
+        UsageError: it is not a number.
+        DeviceMissing: it is not open, or is not a USB device.
         EnvironmentMissing: there is no libusb, or it is too old.
     """
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise UsageError(f"{number!r} is no number of a file descriptor", hint="for example usb:fd=7")
+        raise UsageError(f"{number!r} is not a file descriptor number", hint="for example usb:fd=7")
     where = f"usb:fd={number}"
     try:
         mode = os.fstat(int(number)).st_mode
@@ -204,10 +204,10 @@ def wrapped(number: str) -> Any:
         raise DeviceMissing(
             "this file descriptor is not open",
             where=where,
-            hint="the program that opened it must hand it on: termux-usb -r -e COMMAND /dev/bus/usb/...",
+            hint="the program that opened it must pass it on: termux-usb -r -e COMMAND /dev/bus/usb/...",
         ) from problem
     if not stat.S_ISCHR(mode):
-        raise _no_device(where, "it is no device's")
+        raise _no_device(where, "it is not of a device")
     bus.pyusb()
     module = importlib.import_module("usb.backend.libusb1")
     lib = _library(module)
@@ -225,7 +225,7 @@ def wrapped(number: str) -> Any:
             self.devid = device_of(self.handle)
 
     class Backend(module._LibUSB):  # type: ignore[misc, name-defined]
-        """One device, open from the beginning to the end; opening and closing it change nothing."""
+        """One device, always open; opening and closing it change nothing."""
 
         def __init__(self) -> None:
             super().__init__(lib)
@@ -244,7 +244,7 @@ def wrapped(number: str) -> Any:
             pass
 
         def close(self) -> None:
-            """Let the device go; the file stays open."""
+            """Release the device; the file stays open."""
             opened, self._opened = self._opened, None
             if opened is not None:
                 self.lib.libusb_close(opened.handle)
@@ -256,7 +256,7 @@ def wrapped(number: str) -> Any:
 
 
 def _library(module: Any) -> Any:
-    """The library as pyusb loads it, told to look for no devices before it is first used."""
+    """The library as pyusb loads it, set to look for no devices before it is first used."""
     if module._lib is None:
         try:
             lib = module._load_library()
@@ -268,14 +268,14 @@ def _library(module: Any) -> Any:
         module._lib = lib
     lib = module._lib
     if not hasattr(lib, "libusb_wrap_sys_device"):
-        raise EnvironmentMissing("this libusb takes no file descriptor", hint="libusb 1.0.24 or later")
+        raise EnvironmentMissing("this libusb accepts no file descriptors", hint="libusb 1.0.24 or later")
     # A null context stands for every one that is made later.
     _function(lib, "libusb_set_option", [ctypes.c_void_p, ctypes.c_int])(None, NO_DEVICE_DISCOVERY)
     return lib
 
 
 def _function(lib: Any, name: str, arguments: list[Any], result: Any = ctypes.c_int) -> Any:
-    """A function of the library with prototypes of our own: pyusb's object of it keeps its."""
+    """A function of the library with prototypes of our own: pyusb's object of it keeps its own."""
     found = lib[name]
     found.argtypes = arguments
     found.restype = result
@@ -293,7 +293,7 @@ def _failure(code: int) -> Any:
 
 def _no_device(where: str, why: str) -> DeviceMissing:
     return DeviceMissing(
-        f"this file descriptor is no USB device: {why}",
+        f"this file descriptor is not a USB device: {why}",
         where=where,
         hint="it must come from UsbDeviceConnection.getFileDescriptor() or termux-usb",
     )

@@ -1,10 +1,9 @@
 """One process at a time: a lock on a real device.
 
-Two programs that talk to one bridge would each find the other's answers, and a flasher would meet them in
-the middle of an erase. The kernel's claim of an interface does not cover control requests, so there is a lock
-file for every device, named after the port that it is plugged into, and locked with flock: the kernel lets go
-of it when its holder ends, however that ends. The file holds the holder's process id, for the message, and
-stays.
+Two programs that use one bridge would get each other's answers, and could interrupt a flasher in the middle
+of an erase. The kernel's claim of an interface does not cover control requests, so there is a lock file for
+every device, named after the port that it is plugged into, and locked with flock: the kernel releases it when
+its holder ends, in any way. The file holds the holder's process id, for the message, and is not deleted.
 
 The files are the user's: in XDG_RUNTIME_DIR, or in the directory for temporary files. Processes of other
 users are kept out by the permissions of the device.
@@ -26,7 +25,7 @@ def directory() -> Path:
     """Where this user's lock files are.
 
     Raises:
-        DeviceFailed: there is no such place.
+        DeviceFailed: the directory cannot be made.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
@@ -81,7 +80,7 @@ class DeviceLock:
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Let others have it; harmless if that was done."""
+        """Release the device. Idempotent."""
         if self._file >= 0:
             if self._owner == os.getpid():  # else a forked child's copy, and its parent still has the device
                 with contextlib.suppress(OSError):

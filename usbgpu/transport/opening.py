@@ -20,9 +20,9 @@ def open(device: str | None = None) -> Transport:
 
     Raises:
         UsageError: the string names no device, or more than one.
-        InvalidInput: the file to replay is no trace.
+        InvalidInput: the file to replay is not a trace.
         DeviceMissing: no such device is there, it is in use, or it may not be opened.
-        EnvironmentMissing: pyusb or libusb is not there.
+        EnvironmentMissing: pyusb or libusb is not installed.
         DeviceFailed: it does not answer as a USB device must.
     """
     named = DeviceString.parse(device)
@@ -49,7 +49,7 @@ def attach(backend: EmulatedBackend, name: str = "emulated") -> Transport:
     """
     found = bus.devices(backend)
     if not found:
-        raise DeviceMissing("nothing is attached", where=name)
+        raise DeviceMissing("no device is attached", where=name)
     return PluggedTransport(found[0], name, backend, None)
 
 

@@ -1,22 +1,22 @@
 """Several bulk transfers in flight, in order, without a thread.
 
 A bus is only kept busy by a transfer that is queued before the one ahead of it has ended. pyusb's calls end
-with their transfer, so two calls can only overlap in two threads, and their order is then nobody's; between
+with their transfer, so two calls can only overlap in two threads, and then their order is undefined; between
 two calls of one thread the bus is idle for as long as Python takes, on a phone's processor a good part of the
 1.5 ms that 1 MiB needs at 700 MB/s. Therefore the host's own queue is used: libusb's asynchronous interface
-for real devices (`libusb`), and the emulated host controller's for emulated ones. Whoever waits for a result
-does the work meanwhile; one thread with many transfers in flight gives an emulated device the same clocks
-every time.
+for real devices (`libusb`), and the emulated host controller's for emulated ones. The thread that waits for a
+result does the work meanwhile; one thread with many transfers in flight gives an emulated device the same
+clocks every time.
 
 What a queue promises, by endpoint:
 
 * Transfers are carried out in the order of `submit`.
 * At most WINDOW bytes in at most MOST transfers are with the system; `submit` waits for room. (Linux's usbfs
   allows 16 MiB over all endpoints and processes. A longer transfer goes alone.)
-* When one fails, those behind it are taken back, last one first, and fail as `Abandoned`. So does what is
-  submitted before somebody has seen the failure; then the endpoint takes transfers again.
-* Time-outs count from when a transfer came to the head, and end it when somebody waits. The system has no
-  time-outs of its own, for it would go on with the next transfer.
+* When one fails, those behind it are cancelled, last one first, and fail as `Abandoned`. So does what is
+  submitted before the failure has been reported; then the endpoint takes transfers again.
+* Time-outs count from when a transfer came to the head, and take effect while a caller waits. The system has
+  no time-outs of its own, for it would go on with the next transfer.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WINDOW = 4 << 20
 MOST = 64
 """Transfers in flight on an endpoint; each costs the system more than its bytes."""
 CANCEL_PATIENCE = 2.0
-"""Seconds that the system may take to give a transfer back that was cancelled."""
+"""Seconds that the system may take to return a cancelled transfer."""
 NOTHING = 1e-6
-"""Seconds that are as good as none."""
+"""Seconds of a wait that only polls."""
 
 
 class BulkTransfer(Protocol):
@@ -75,11 +75,11 @@ class BulkBackend(Protocol):
         """Return when the transfer has ended or the time of the device's clock is over."""
 
     def bulk_cancel(self, transfer: BulkTransfer) -> None:
-        """Take it back: it ends soon. Harmless if it has ended."""
+        """Cancel it: it ends soon. Harmless if it has ended."""
 
 
 class Ended:
-    """A transfer that the system did not take, or does not give back."""
+    """A transfer that the system did not take, or does not return."""
 
     done = True
     actual = 0
@@ -121,14 +121,14 @@ class Pending:
             the bytes that came; b"" if there are none, or if they went into the call's `into`.
 
         Raises:
-            DeviceFailed: as `Transport.perform`, and every time that it is asked for.
-            Abandoned: one before it failed, and is named.
+            DeviceFailed: as `Transport.perform`, on every call.
+            Abandoned: one before it failed, which the error names.
         """
         found = self._pipeline.finish(self, self._queue)
         return found if isinstance(found, bytes) else b""
 
     def cancel(self) -> None:
-        """Take it back, and those behind it on its endpoint, as if it had failed; harmless if it is over."""
+        """Cancel it and those behind it on its endpoint, as if it had failed; harmless if it is over."""
         self._pipeline.cancel(self, self._queue)
 
 
@@ -138,7 +138,7 @@ class Queue:
     Attributes:
         pending: in their order.
         since: when the last one that is over ended.
-        failure: that nobody has seen yet.
+        failure: that has not been reported yet.
     """
 
     def __init__(self) -> None:
@@ -159,16 +159,16 @@ class Pipeline:
 
     Args:
         clock: of the device.
-        tell: called with every call that is over, in order, under `lock`.
+        report: called with every call that is over, in order, under `lock`.
 
     Attributes:
-        lock: held while a call's end is told.
+        lock: held while a call's end is reported.
     """
 
-    def __init__(self, clock: Clock, tell: Callable[[Call, Outcome], None]) -> None:
+    def __init__(self, clock: Clock, report: Callable[[Call, Outcome], None]) -> None:
         self.lock = threading.RLock()
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._queues: dict[int, Queue] = {}
         self._backend: BulkBackend | None = None
         self._handle: Callable[[], Any] | None = None
@@ -178,7 +178,7 @@ class Pipeline:
 
         Args:
             backend: what takes them.
-            handle: gives what it knows the device by.
+            handle: returns its handle of the device.
         """
         self._backend, self._handle = backend, handle
 
@@ -194,14 +194,14 @@ class Pipeline:
                     try:
                         with _interrupts_held():
                             self._begin(queue, pending)
-                    except BaseException:  # nobody will ask for it
+                    except BaseException:  # the caller does not get it
                         self.cancel(pending, queue)
                         raise
                     return pending
             self._advance(queue)
 
     def settle(self) -> None:
-        """Take note of what has ended, in the order of the ends."""
+        """Report what has ended, in the order of the ends."""
         with self.lock:
             while True:
                 over = [queue for queue in self._queues.values() if queue.pending and _over(queue.pending[0])]
@@ -224,19 +224,19 @@ class Pipeline:
         return found
 
     def cancel(self, pending: Pending, queue: Queue) -> None:
-        """Take a transfer back, and those behind it."""
+        """Cancel a transfer, and those behind it."""
         with self.lock:
             self.settle()
             if pending in queue.pending:
                 place = queue.pending.index(pending)
-                self._withdraw(queue, list(queue.pending)[place:], "the transfer was taken back")
+                self._withdraw(queue, list(queue.pending)[place:], "the transfer was cancelled")
 
     def abandon(self, reason: str) -> None:
-        """Take everything back, and forget failures that nobody has seen."""
+        """Cancel everything, and forget failures that have not been reported."""
         with self.lock:
             self.settle()
             for queue in self._queues.values():
-                self._withdraw(queue, list(queue.pending), f"the transfer was taken back: {reason}")
+                self._withdraw(queue, list(queue.pending), f"the transfer was cancelled: {reason}")
             self._queues.clear()
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Pipeline:
         call, now = pending.call, pending.began
         if queue.failure is not None:
             pending.outcome = _abandoned(call, queue.failure, 0)
-            self._tell(call, Outcome.of(pending.outcome, now, now, pending.number))
+            self._report(call, Outcome.of(pending.outcome, now, now, pending.number))
             return
         if call.kind is CallKind.BULK_OUT:
             pending.buffer = memoryview(call.data)
@@ -284,19 +284,19 @@ class Pipeline:
         self.settle()
 
     def _take_back(self, transfers: list[Pending]) -> None:
-        """Cancel these, the last one first so that the system never goes on to the next, and see them end."""
+        """Cancel these, the last one first so that the system never begins the next, and wait for them."""
         for pending in reversed(transfers):
-            if pending.transfer is not None and not pending.transfer.done:  # nor one that was never taken
+            if pending.transfer is not None and not pending.transfer.done:  # nor one that the system refused
                 self._system.bulk_cancel(pending.transfer)
         for pending in transfers:
             if pending.transfer is not None and not pending.transfer.done:
                 self._system.bulk_wait(pending.transfer, CANCEL_PATIENCE)
             if pending.transfer is None or not pending.transfer.done:
-                lost = bus.pyusb().core.USBError("the system does not give the transfer back")
+                lost = bus.pyusb().core.USBError("the system does not return the transfer")
                 pending.transfer = Ended(lost, self._clock.now())
 
     def _withdraw(self, queue: Queue, transfers: list[Pending], message: str) -> None:
-        """Take back the last transfers of a queue; what has passed all the same stands."""
+        """Cancel the last transfers of a queue; bytes that have passed still count."""
         self._take_back(transfers)
         for pending in transfers:
             assert pending.transfer is not None
@@ -327,12 +327,12 @@ class Pipeline:
         queue.since = max(queue.since, transfer.ended)
         if pending.call.into is not None and not isinstance(found, TowlineError):
             found = pending.buffer[: pending.received]
-        self._tell(pending.call, Outcome.of(found, pending.began, transfer.ended, pending.number))
+        self._report(pending.call, Outcome.of(found, pending.began, transfer.ended, pending.number))
 
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Put Ctrl-C off, which would leave a transfer with the system that nobody knows."""
+    """Defer Ctrl-C, which could leave the system a transfer that no queue holds."""
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield
@@ -368,7 +368,7 @@ def _abandoned(call: Call, cause: TowlineError, transferred: int) -> Abandoned:
 
 
 def _outcome(pending: Pending, transfer: BulkTransfer, failure: TowlineError | None) -> Data | TowlineError:
-    """What came of a transfer that has ended, on an endpoint with that failure before it."""
+    """The outcome of a transfer that has ended, on an endpoint with that failure before it."""
     call, actual = pending.call, transfer.actual
     incoming = call.kind is CallKind.BULK_IN
     if failure is not None:

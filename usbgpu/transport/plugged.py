@@ -1,14 +1,14 @@
 """A device of pyusb: a real one, or an emulated one.
 
-A thin layer, on purpose: it decides the few things on which pyusb leaves a caller in doubt:
+A thin layer, on purpose: it settles the few things that pyusb leaves open:
 
 * Bulk transfers go by the host's own queue (`pipeline`), and one that times out after some data is `TimedOut`
   with the data in it.
-* A mass-storage device is taken from the kernel's driver while it is open, and given back on `close`; not
+* A mass-storage device is detached from the kernel's driver while it is open, and given back on `close`; not
   while a disk behind it is mounted.
-* A real device is kept from being suspended meanwhile, if the user may say so (`sysfs.KeptAwake`).
+* A real device is kept from being suspended meanwhile, if the user has the right (`sysfs.KeptAwake`).
 * A device that leaves the bus and comes back is another one to libusb; `reopen` finds it by its port, or by
-  its serial number, and never takes one for it that was there before.
+  its serial number, and never mistakes a device that was there before for it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PluggedTransport(Transport):
         """See `Transport`."""
         found = SPEEDS.get(self._device.speed)
         if found is None:
-            raise DeviceFailed("the speed of the link is not known", where=self.name)
+            raise DeviceFailed("the speed of the link is unknown", where=self.name)
         return found
 
     @property
@@ -109,10 +109,10 @@ class PluggedTransport(Transport):
             raise Disconnected(
                 "a device that was given as a file descriptor does not come back",
                 where=self.name,
-                hint="have it opened again, and start with the new file descriptor",
+                hint="open it again, and pass the new file descriptor",
             )
         place = self.place
-        self._let_go("the device is opened again")
+        self._release("the device is opened again")
         end = self.clock.now() + timeout
         while True:
             last = self.clock.now() >= end
@@ -121,7 +121,7 @@ class PluggedTransport(Transport):
                 if found is not None:
                     self._go_on_with(found)
                     return
-            except (DeviceFailed, DeviceMissing):  # udev or a driver may not be through with it yet
+            except (DeviceFailed, DeviceMissing):  # udev or a driver may still be busy with it
                 if last:
                     raise
             if last:
@@ -135,12 +135,12 @@ class PluggedTransport(Transport):
     def close(self) -> None:
         """See `Transport`."""
         self._closed = True
-        self._let_go("the device was closed")
+        self._release("the device was closed")
         if self._driver_sent_away:
             self._driver_sent_away = False
             with contextlib.suppress(bus.pyusb().core.USBError):
                 self._device.attach_kernel_driver(0)
-            self._let_go("the device was closed")
+            self._release("the device was closed")
         if self._awake is not None:
             self._awake.release()
         if self._is_given:
@@ -162,12 +162,12 @@ class PluggedTransport(Transport):
         try:
             self._claim()
         except BaseException:
-            self._let_go("the device could not be claimed")
+            self._release("the device could not be claimed")
             raise
         self._seen.add((found.bus, found.address))
 
     def _claim(self) -> None:
-        """Configure the device if nobody has, take its first interface, and look at its endpoints."""
+        """Configure the device if it is not, take its first interface, and look at its endpoints."""
         device = self._device
         with bus.translating(self.name):
             try:
@@ -204,7 +204,7 @@ class PluggedTransport(Transport):
             else:
                 self.out_endpoint = endpoint.bEndpointAddress
 
-    def _let_go(self, why: str) -> None:
+    def _release(self, why: str) -> None:
         self._pipeline.abandon(why)
         with contextlib.suppress(bus.pyusb().core.USBError):
             bus.pyusb().util.dispose_resources(self._device)

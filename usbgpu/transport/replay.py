@@ -1,7 +1,7 @@
 """A device that is a recording: it answers the same calls in the same order, as the recorded one did.
 
-Nothing is computed: a program that makes other calls than the recorded one is told which, and what was
-recorded in their place. Time is that of the recording.
+Nothing is computed: a call that differs from the recorded one raises an error that names both. Time is that
+of the recording.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class RecordedClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Goes on."""
+        """Advance it."""
         self._now += max(seconds, 0.0)
 
     def reach(self, moment: float) -> None:
-        """It is so late, at least."""
+        """Advance it to a moment, never back."""
         self._now = max(self._now, moment)
 
 
@@ -57,7 +57,7 @@ class ReplayedTransport(Transport):
         name: the device string.
 
     Raises:
-        InvalidInput: it is no trace, or of no device that can be opened.
+        InvalidInput: it is not a trace, or describes no device that can be opened.
     """
 
     def __init__(self, path: str, name: str) -> None:
@@ -109,7 +109,7 @@ class ReplayedTransport(Transport):
                 if call.into is not None:
                     call.into[: len(result)] = result
             pending.outcome = result if call.into is None or isinstance(result, TowlineError) else b""
-            self._tell(call, Outcome.of(result, began, self.clock.now(), pending.number))
+            self._report(call, Outcome.of(result, began, self.clock.now(), pending.number))
             return pending
 
     def reopen(self, timeout: float = RETURN_PATIENCE) -> None:
@@ -126,7 +126,7 @@ class ReplayedTransport(Transport):
         return result
 
     def _answer(self, call: Call) -> Outcome:
-        """What the next call of the recording came to.
+        """The outcome of the next recorded call.
 
         Raises:
             Differs: it was another call.
@@ -145,7 +145,7 @@ class ReplayedTransport(Transport):
         return entry.outcome
 
 
-_HINT = "a trace serves the program, version and options that it was recorded of"
+_HINT = "a trace replays only with the program, version and options that it was recorded with"
 
 
 def _result(call: Call, outcome: Outcome) -> bytes | TowlineError:

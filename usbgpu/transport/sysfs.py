@@ -29,7 +29,7 @@ class Plugged:
         product: idProduct.
         node: the device's file.
         usable: whether this user may open it.
-        suspends: whether the kernel may suspend it while nobody looks.
+        suspends: whether the kernel may suspend it when it is idle.
     """
 
     name: str
@@ -78,12 +78,12 @@ def mounted(name: str, devices: Path = DEVICES, mounts: Path = MOUNTS) -> list[s
         lines = [line.split() for line in mounts.read_text().splitlines()] if disks else []
     except OSError:  # it has just gone, or the system has no such files
         return []
-    # Some file systems have a number of their own; then the source, second behind the dash, tells.
+    # Some file systems have a number of their own; then the source, second after the dash, identifies it.
     return [line[4] for line in lines if line[2] in numbers or line[line.index("-") + 2] in files]
 
 
 class KeptAwake:
-    """Keeps the kernel from suspending a device until `release`, if the user may say so.
+    """Keeps the kernel from suspending a device until `release`, if the user has the right.
 
     A suspended bridge loses its PCIe link. Without the right to write, `towline doctor` says what to do.
 
@@ -102,7 +102,7 @@ class KeptAwake:
                 self._before = before
 
     def release(self) -> None:
-        """As it was before; harmless if that was done, or the device has gone."""
+        """Restore the setting. Idempotent; harmless if the device is gone."""
         before, self._before = self._before, ""
         if before:
             with contextlib.suppress(OSError):

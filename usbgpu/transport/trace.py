@@ -1,4 +1,4 @@
-"""Traces: every call of a device and what came of it, as JSON lines.
+"""Traces: every call of a device and its outcome, as JSON lines.
 
     with trace.record(device, "trace.jsonl"):
         ...
@@ -7,7 +7,7 @@
     {"trace":1,"device":"...","speed":"super-speed","packet_size":1024,...}      first of all
     {"call":{"kind":"bulk-in","endpoint":129,"length":4},"outcome":"ok","data":"01020304","n":7,"t":[0.1,0.2]}
     {"check":"..."}                                      what the calls below belong to
-    {"sleep":0.1}                                        time that was let pass
+    {"sleep":0.1}                                        a wait
 
 A call says its kind and what differs from `Call`'s defaults; "n" is its place in the order of submission,
 which is not that of the lines if several were in flight, and "t" when it began and ended, in seconds of the
@@ -15,9 +15,9 @@ device's clock. An error has its code as outcome, its "message", and how many by
 is known.
 
 Bytes are hexadecimal; more than LONG are `{"bytes":N,"zlib":"..."}`, compressed and in base64. Of so many
-towards the device only a digest is kept, `{"bytes":N,"sha256":"..."}`, unless all was asked for: models and
-firmware of others do not belong into a bug report, and a replay can compare without them. ("restless":true)
-marks a call that the device may answer differently at another time.
+towards the device only a digest is kept, `{"bytes":N,"sha256":"..."}`, unless everything was requested:
+models and firmware of others do not belong in a bug report, and a replay can compare without them.
+("restless":true) marks a call that the device may answer differently at another time.
 
 The format is documented for users in docs/conformance.md.
 """
@@ -43,7 +43,7 @@ SCHEMA = 1
 LONG = 1024
 """Bytes that are written out in hexadecimal."""
 LONGEST = 1 << 30
-"""Bytes that a compressed member may become."""
+"""Bytes that a compressed member may expand to."""
 FACTS = ("packet_size", "out_endpoint", "in_endpoint", "interface_class")
 """What the first line has of the device besides its name, place and speed."""
 _DEFAULTS = Call(CallKind.CONTROL)
@@ -75,7 +75,7 @@ class Recorder:
         device: whose calls.
         stream: for text.
         description: of the device; its name if None.
-        whole: keep all bytes that go towards the device, so that the trace can be done again on another.
+        whole: keep all bytes that go towards the device, so that the trace can be repeated on another.
         marks: gives members that the line of a call gets besides.
     """
 
@@ -107,7 +107,7 @@ class Recorder:
         self._stream.write(json.dumps(members, separators=(",", ":")) + "\n")
 
     def close(self) -> None:
-        """Watch no more; harmless if that was done."""
+        """Stop recording. Idempotent."""
         with contextlib.suppress(ValueError):
             self._device.observers.remove(self._called)
 
@@ -134,7 +134,7 @@ class Recorder:
 def record(device: Transport, path: str | os.PathLike[str], *, whole: bool = False) -> Iterator[Recorder]:
     """Record a device's calls while the block runs.
 
-    The file appears when the block ends, whole and however it ends: an error is what a trace is wanted for.
+    The file appears when the block ends, complete, also after an error: that is what a trace is for.
 
     Args:
         device: whose calls.
@@ -176,7 +176,7 @@ class Entry:
 
     Attributes:
         line: its number, from 1.
-        call: that was made, without its data if `sent` is a Digest; None if the line is none of a call.
+        call: that was made, without its data if `sent` is a Digest; None if the line is not of a call.
         sent: the bytes that went towards the device.
         outcome: what came of it.
         members: all of the line.
@@ -189,7 +189,7 @@ class Entry:
     members: dict[str, Any] = field(default_factory=dict)
 
     def is_of(self, call: Call) -> bool:
-        """Whether it is of such a call; its time-out, which may be what was left of a longer one, is free."""
+        """Whether it is of such a call; its time-out, which may be the rest of a longer one, may differ."""
         mine = self.call
         if mine is None or any(
             getattr(mine, name) != getattr(call, name) for name in ("kind", *_MEMBERS) if name != "timeout"
@@ -206,19 +206,19 @@ def entries(lines: Iterable[str], name: str = "trace") -> Iterator[Entry]:
         name: of the trace, for errors.
 
     Raises:
-        InvalidInput: it is no trace.
+        InvalidInput: it is not a trace.
     """
     number = 0
     for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
             if number == 1 and line.get("trace") != SCHEMA:
-                raise InvalidInput(f"is no trace of version {SCHEMA}", where=name)
+                raise InvalidInput(f"is not a trace of version {SCHEMA}", where=name)
             yield _entry(number, line)
         except (ValueError, TypeError, KeyError, AttributeError, zlib.error) as problem:
-            raise InvalidInput(f"line {number} is no line of a trace: {problem}", where=name) from problem
+            raise InvalidInput(f"line {number} is not a line of a trace: {problem}", where=name) from problem
     if not number:
-        raise InvalidInput("is an empty file, and no trace", where=name)
+        raise InvalidInput("is an empty file, not a trace", where=name)
 
 
 def _entry(number: int, line: dict[str, Any]) -> Entry:
@@ -227,12 +227,12 @@ def _entry(number: int, line: dict[str, Any]) -> Entry:
     found = line["call"]
     values = {name: value for name, value in found.items() if name not in ("kind", "data")}
     if not all(name in _MEMBERS and isinstance(value, int | float) for name, value in values.items()):
-        raise ValueError("a member of the call is unknown, or no number")
+        raise ValueError("a member of the call is unknown, or not a number")
     sent = _unpacked(found.get("data", ""))
     call = Call(CallKind(found["kind"]), data=b"" if isinstance(sent, Digest) else sent, **values)
     data = _unpacked(line.get("data", ""))
     if isinstance(data, Digest):
-        raise ValueError("what came from the device is not in it")
+        raise ValueError("the bytes from the device are missing")
     began, ended = line.get("t", (0.0, 0.0))
     outcome = Outcome(
         str(line["outcome"]),
@@ -261,8 +261,8 @@ def _unpacked(found: Any) -> bytes | Digest:
     if "sha256" in found:
         return Digest(size, str(found["sha256"]))
     if not 0 <= size <= LONGEST:
-        raise ValueError(f"{size} bytes are too many")
+        raise ValueError(f"{size} bytes: at most {LONGEST} are allowed")
     data = zlib.decompressobj().decompress(base64.b64decode(found["zlib"], validate=True), size + 1)
     if len(data) != size:
-        raise ValueError(f"bytes of another length than the {size} that it states")
+        raise ValueError(f"the bytes unpack to another length than the stated {size}")
     return data

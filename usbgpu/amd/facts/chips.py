@@ -3,8 +3,8 @@
 A driver learns the bases from the discovery table of the card; the model makes that table from these. Bases
 are those that the kernel's headers give for RDNA2 and 3 (`yellow_carp_offset.h`,
 `sienna_cichlid_ip_offset.h`). The register addresses in the published boot sequences of gfx1100 and gfx1201
-agree with them where they tell (GC segment 0; NBIO segments 2, 3 and 5); for the rest of these two chips they
-are inferred.
+agree with them where they show them (GC segment 0; NBIO segments 2, 3 and 5); for the rest of these two chips
+they are inferred.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Chip:
 
     @property
     def generation(self) -> int:
-        """11 or 12: what decides about formats."""
+        """11 or 12: which selects the formats."""
         return self.versions["GC"][0]
 
     @property
@@ -190,4 +190,4 @@ GFX1200 = replace(
 )
 """RX 9060 XT: Navi 44. Untested, as GFX1102; some have half of that VRAM."""
 UNTESTED: Mapping[str, Chip] = {chip.name: chip for chip in (GFX1102, GFX1200)}
-"""Chips that a driver may try, by name: nothing here has been held against their silicon or a model of it."""
+"""Chips that a driver may try, by name: nothing here was compared with their silicon or a model of it."""

@@ -19,7 +19,7 @@ class DwordRegister(Register):
         name: as in the kernel's headers, without `reg`.
         offset: in dwords, from the base of a segment.
         segment: index of that base among the block's (`BASE_IDX` in the headers).
-        fields: none where the headers have none.
+        fields: empty where the headers have none.
     """
 
     offset: int
@@ -45,7 +45,7 @@ class Block:
 
     @cached_property
     def registers(self) -> Mapping[str, DwordRegister]:
-        """By name. They are read when they are first asked for: a program uses one chip's of several."""
+        """By name. They are parsed on first use: a program uses those of one chip."""
         return {register.name: register for register in map(_register, self.text.strip().split("\n"))}
 
     def __getitem__(self, name: str) -> DwordRegister:

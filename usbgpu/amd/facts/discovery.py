@@ -25,7 +25,7 @@ BINARY_HEADER = _struct(
 )
 """Followed by the table list. The checksum is of all that follows its field."""
 TABLES = ("IP_DISCOVERY", "GC", "HARVEST_INFO", "VCN_INFO", "MALL_INFO", "NPS_INFO")
-"""The table list, in order; a table that there is not has offset 0."""
+"""The table list, in order; a missing table has offset 0."""
 TABLE_INFO = _struct("table_info", "u16 offset, u16 checksum, u16 size, u16 padding")
 """An entry of the list; the offset is from the start of the binary."""
 

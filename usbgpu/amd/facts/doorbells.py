@@ -13,7 +13,7 @@ SIZE = 2 << 20
 """Bytes of the doorbell BAR (grade: inferred, from lspci listings of RDNA cards)."""
 
 AWIDS: Mapping[int, str] = {0x3: "cp", 0x6: "cp-second", 0xE: "sdma", 0x0: "ih"}
-"""Who gets the doorbells of a port, by its AWID field. What 6 is for is not published (guess)."""
+"""Which engine gets the doorbells of a port, by its AWID field. The use of 6 is not published (guess)."""
 
 CP_PORT, IH_PORT, CP_SECOND_PORT, SDMA_PORT = 0, 1, 3, 2
 """Which of the S2A_DOORBELL_ENTRY registers is used for what."""

@@ -149,7 +149,7 @@ def extract(linux: Path, wanted: Wanted, release: str) -> str:
     for pattern in wanted.names.split():
         found = [name for name in offsets if fnmatchcase(name, pattern) and name in segments]
         if not found:
-            raise SystemExit(f"{wanted.version}: nothing is called {pattern}")
+            raise SystemExit(f"{wanted.version}: no register matches {pattern}")
         chosen += found
     lines = [
         " ".join((name, str(segments[name]), f"{offsets[name]:#x}", *_fields(fields.get(name, {}))))

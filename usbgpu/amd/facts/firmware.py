@@ -25,7 +25,7 @@ _COMMON = (
 )
 COMMON = _struct("common_firmware_header", _COMMON)
 """What every file starts with. `size_bytes` is the file's size. `crc32` is of different spans in different
-files, and nobody checks it."""
+files, and is not checked."""
 _RLC_2_1 = _COMMON + (
     ", u32 ucode_feature_version, u32 jt_offset, u32 jt_size, u32 save_and_restore_offset, "
     "u32 clear_state_descriptor_offset, u32 avail_scratch_ram_locations, u32 reg_restore_list_size, "
@@ -186,7 +186,7 @@ SIGNED_HEADER = c_struct(
     Evidence.INFERRED,
     "the files of Debian's firmware-amd-graphics 20250410-2",
 )
-"""The first 256 bytes of a blob, as far as the files tell. Names are ours."""
+"""The first 256 bytes of a blob, as far as the files show. Names are ours."""
 SIGNED_EXTRA = 0x200
 """Bytes of a blob beyond `signed_bytes`: this header and the signature. A stack is padded beyond them."""
 MAGIC = b"$PS1"

@@ -1,4 +1,4 @@
-"""Who interrupts, why, and how an entry of the interrupt ring looks.
+"""Sources of interrupts, and the format of an entry of the interrupt ring.
 
 Sources: Linux 6.12, `soc15_ih_clientid.h` (the soc21 list), `irqsrcs_gfx_11_0_0.h`, `amdgpu_ih.c`,
 `ih_v6_0.c` and `gmc_v11_0.c` (MIT). gfx12 has no list of sources of its own: the kernel uses gfx11's.

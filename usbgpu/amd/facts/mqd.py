@@ -1,11 +1,11 @@
-"""The compute queue descriptor (MQD): what a queue is to be, in memory.
+"""The compute queue descriptor (MQD): the state of a queue, in memory.
 
 A driver fills it, gives its address in CP_MQD_BASE_ADDR, and writes the same into the queue's registers: the
 dwords of REGISTERS are the registers from CP_MQD_BASE_ADDR on, one by one. The dwords before are the state of
 dispatches, which the command processor loads when it connects the queue.
 
 Source: Linux 6.12, `v11_structs.h` and `v12_structs.h` (MIT). What a compute queue without scheduler firmware
-has no use for is left out (reserved, by the number of its first dword); of the rest, v12 has one member more.
+does not use is left out (reserved, by the number of its first dword); of the rest, v12 has one member more.
 """
 
 from __future__ import annotations

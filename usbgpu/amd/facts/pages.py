@@ -1,4 +1,4 @@
-"""Page tables of gfx11 and gfx12, and what the VM hubs say about faults.
+"""Page tables of gfx11 and gfx12, and how the VM hubs report faults.
 
 A table has 8-byte entries. Entries of the last level, PTB, map pages of 4 KiB. Those of the levels above,
 PDB0 to PDB2, point to the next table, or map all that it would ("huge page") if their leaf bit is set.
@@ -43,7 +43,7 @@ TABLE_MISALIGNED = 0xFC0
 """Bits of a table's address that are 0 then."""
 
 MTYPES: Mapping[str, int] = {"NC": 0, "WC": 1, "CC": 2, "UC": 3}
-"""Caching of a page's data (`soc21_enum.h`, `soc24_enum.h`). gfx12 knows NC and UC."""
+"""Caching of a page's data (`soc21_enum.h`, `soc24_enum.h`). gfx12 has NC and UC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class PageFormat:
         no_allocate: bit that keeps a page's data out of the last-level cache; 0 if there is none.
         page_reserved: bits of a page's entry that must be 0.
         table_reserved: bits of a table's entry that must be 0.
-        unmodelled: bits of a page's entry that have a meaning, and by name: nobody here uses them.
-        table_fragment: bits of a table's entry with the block fragment size: nobody here uses it either.
+        unmodelled: bits of a page's entry that have a meaning and are not used here, by name.
+        table_fragment: bits of a table's entry with the block fragment size, which is not used here either.
     """
 
     leaf: int
@@ -123,8 +123,8 @@ WALKER_ERRORS: Mapping[str, int] = {
 RANGE and 0 are in kernel logs that users published; the rest is a guess from the order of that register's
 fields."""
 PERMISSIONS: Mapping[str, int] = {"VALID": 1, "READ": 2, "WRITE": 4, "EXECUTE": 8}
-"""PERMISSION_FAULTS of the fault status: no page, and what was tried. The logs show 3 for a read and 5 for a
-write of nothing (grade: hardware; EXECUTE: guess)."""
+"""PERMISSION_FAULTS of the fault status: no page, and the kind of access. The logs show 3 for a read and 5
+for a write of an unmapped page (grade: hardware; EXECUTE: guess)."""
 
 GC_CLIENTS: Mapping[int, Mapping[str, int]] = {
     11: {

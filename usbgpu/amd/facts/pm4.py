@@ -1,11 +1,11 @@
-"""Packets of the command processor (PM4), as far as a compute queue has a use for them.
+"""Packets of the command processor (PM4), as far as a compute queue uses them.
 
 Sources: Linux 6.12, `nvd.h` (opcodes, selectors, cache actions), `soc21_enum.h` and `soc24_enum.h` (events),
 `gfx_v11_0.c` and `gfx_v12_0.c` (layouts in use), all MIT; Mesa's `sid.h` and `radv_cs.c` for COPY_DATA's
 selectors, the chain bit and DISPATCH_INDIRECT of compute queues; a published driver's boot trace for the
-values that are in use on both chips. Grades beside what no source says. Both generations have the same
-packets; gfx12 has no GLM cache, and its cache actions for it do nothing (inferred: the kernel leaves them out
-of its fence).
+values that are in use on both chips. What no source says has its grade beside it. Both generations have the
+same packets; gfx12 has no GLM cache, and its cache actions for it do nothing (inferred: the kernel leaves
+them out of its fence).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pm4Packet(Packet):
         """Header and body; `data` follow the parts.
 
         Raises:
-            FactError: no such part, a number that does not fit, data where none belong or none where some do.
+            FactError: no such part, a number that does not fit, or data missing or where none belong.
         """
         if bool(data) != self.data and self.name != "NOP":
             raise FactError(f"{self.name} {'needs' if self.data else 'takes no'} data")
@@ -110,7 +110,7 @@ NOT_MODELLED: Mapping[int, str] = {
     0x99: "AQL_PACKET", 0x9A: "DMA_DATA_FILL_MULTI", 0x9B: "SET_SH_REG_INDEX", 0xA0: "SET_RESOURCES",
     0xA1: "MAP_PROCESS", 0xA2: "MAP_QUEUES", 0xA3: "UNMAP_QUEUES", 0xA4: "QUERY_STATUS", 0xA5: "RUN_LIST",
 }  # fmt: skip
-"""Opcodes that exist and PACKETS has not."""
+"""Opcodes that exist and are not in PACKETS."""
 
 SH_REGISTERS = range(0x2C00, 0x3000)
 """What SET_SH_REG reaches: indices of dwords; REG_OFFSET counts from the first."""
@@ -132,7 +132,7 @@ EVENTS: Mapping[str, int] = {
     "BOTTOM_OF_PIPE_TS": 0x28,
     "CS_DONE": 0x2F,
 }
-"""VGT_EVENT_TYPE, those that compute has."""
+"""VGT_EVENT_TYPE, those for compute."""
 EVENT_INDICES: Mapping[str, int] = {
     "CACHE_FLUSH_TS": 5,
     "CACHE_FLUSH": 0,

@@ -99,7 +99,7 @@ FIRMWARE_ALIGNMENT = 0x1000
 BLOB_ALIGNMENT = TMR_ALIGNMENT = 0x10_0000
 """Of a bootloader's blob (C2PMSG_36 counts MiB), and of the TMR in Linux."""
 TMR_MAXIMUM = 0x130_0000
-"""Bytes of a trusted memory region (TMR) at most, as a published driver for both chips checks."""
+"""Largest trusted memory region (TMR) in bytes, as a published driver for both chips checks."""
 BOOT_TIME_TMR = frozenset({(14, 0, 2), (14, 0, 3)})
 """Versions of MP that have a TMR from the start, so that SETUP_TMR is left out."""
 FW_TYPES: Mapping[str, int] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from usbgpu.amd.facts.describe import Packet, parts
 
 ANY = -1
-"""Sub-opcode of packets that do not look at it."""
+"""Sub-opcode of packets that ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ SRBM_WRITE 14 * 3 byte_en:0:28:4 addr:1:0:18 apertureid:1:20:12 byte_addr:1:0:32
 GCR_REQ 17 * 5 base_va_31_7:1:7:25 base_va_47_32:2:0:16 gcr_control_15_0:2:16:16 gcr_control_18_16:3:0:3 limit_va_31_7:3:7:25 limit_va_47_32:4:0:16 vmid:4:24:4
 """)  # noqa: E501
 """By name. SDMA 6 takes `addr` of SRBM_WRITE, an index of dwords; SDMA 7 `byte_addr`. All counts but NOP's
-are one less than what is meant: bytes of COPY_LINEAR and CONSTANT_FILL, dwords of WRITE_UNTILED."""
+are one less than the number: bytes of COPY_LINEAR and CONSTANT_FILL, dwords of WRITE_UNTILED."""
 
 BY_OPCODE: Mapping[tuple[int, int], SdmaPacket] = {
     (packet.op, packet.sub_op): packet for packet in PACKETS.values()
@@ -73,7 +73,7 @@ BY_OPCODE: Mapping[tuple[int, int], SdmaPacket] = {
 """By opcode and sub-opcode, which may be ANY."""
 
 NOT_MODELLED: Mapping[int, str] = {7: "SEM", 12: "PTEPDE", 15: "PRE_EXE", 16: "GPUVM_INV", 32: "DUMMY_TRAP"}
-"""Opcodes that the engines have and PACKETS has not."""
+"""Opcodes that the engines have and that are not in PACKETS."""
 
 FUNCTIONS: tuple[str, ...] = ("always", "<", "<=", "==", "!=", ">=", ">")
 """POLL_REGMEM.func: value & mask on the left, reference on the right (as WAIT_REG_MEM of the command
@@ -115,13 +115,13 @@ RESP_MODE = 3
 
 
 def packet(header: int) -> SdmaPacket | None:
-    """The kind of packet that a header begins; None if it is none of PACKETS."""
+    """The kind of packet that a header begins; None if it is not in PACKETS."""
     op, sub_op = header & 0xFF, header >> 8 & 0xFF
     return BY_OPCODE.get((op, ANY)) or BY_OPCODE.get((op, sub_op))
 
 
 def length(header: int, generation: int) -> int:
-    """Dwords of a packet as far as its header tells; WRITE_UNTILED has count + 1 more. 0 if it is none.
+    """Dwords of a packet by its header alone; WRITE_UNTILED has count + 1 more. 0 if it is not a packet.
 
     Args:
         header: its first dword.

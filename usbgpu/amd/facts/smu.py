@@ -27,7 +27,7 @@ RESULTS: Mapping[str, int] = {
     "CmdRejectedPrereq": 0xFD,
     "CmdRejectedBusy": 0xFC,
 }
-"""PPSMC_Result: what the response register says."""
+"""PPSMC_Result: values of the response register."""
 _MESSAGES: Mapping[str, int] = {
     "TestMessage": 0x01, "GetSmuVersion": 0x02, "GetDriverIfVersion": 0x03, "SetAllowedFeaturesMaskLow": 0x04,
     "SetAllowedFeaturesMaskHigh": 0x05, "EnableAllSmuFeatures": 0x06, "DisableAllSmuFeatures": 0x07,
@@ -43,9 +43,9 @@ MESSAGES: Mapping[int, Mapping[str, int]] = {
     13: {**_MESSAGES, "Mode1Reset": 0x2F, "Mode2Reset": 0x4F},
     14: {**_MESSAGES, "Mode3Reset": 0x4F, "GetAllRunningSmuFeatures": 0x54},
 }
-"""PPSMC_MSG by major version of MP1; only those that a compute driver has a use for."""
+"""PPSMC_MSG by major version of MP1; only those that a compute driver uses."""
 MESSAGE_LIMITS: Mapping[int, int] = {13: 0x52, 14: 0x59}
-"""PPSMC_Message_Count: from here on, numbers are no messages."""
+"""PPSMC_Message_Count: numbers from here on are not messages."""
 DEBUG_MODE1_RESET = 2
 """The debug mailbox's message for a mode-1 reset, as the kernel and a published driver use it."""
 DRIVER_IF_VERSIONS: Mapping[int, int] = {13: 0x3D, 14: 0x2E}
@@ -123,4 +123,4 @@ METRICS: Mapping[int, Struct] = {
 """The metrics table by major version of MP1: MHz, watts, degrees Celsius, per cent; `EnergyAccumulator` in
 units of 2^-16 J."""
 TABLE_BYTES = 0x4000
-"""Bytes of the driver's table that a published driver reserves: enough for any."""
+"""Bytes of the driver's table that a published driver reserves: enough for any table."""
