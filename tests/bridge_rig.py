@@ -54,7 +54,7 @@ class Rig:
         return found
 
     def works(self) -> None:
-        """A list writes and reads as it should, by single requests and by streams."""
+        """A list writes and reads correctly, by single requests and by streams."""
         data = bytes.fromhex("0d600d60") * 4
         commands = CommandList()
         commands.block_write(self.ram + 0xFF00, data)
@@ -63,22 +63,22 @@ class Rig:
         assert self.bridge.run(commands).values == (0x600D_600D, data)
 
     def dma(self, commands: CommandList, local: int, upstream: int, size: int, control: int) -> None:
-        """Have the endpoint copy, and wait for it."""
+        """Make the endpoint copy, and wait for it."""
         for name, value in (("LOCAL", local), ("UPSTREAM", upstream), ("LENGTH", size), ("STATUS", 6)):
             commands.write(self.register(name), value)
         commands.write(self.register("CONTROL"), control)
         commands.poll(self.register("STATUS"), 2, 7, microseconds=100_000)
 
     def copy_in(self, commands: CommandList, local: int, upstream: int, size: int) -> None:
-        """Have the endpoint copy to its memory, once it finds the last dword to be there."""
+        """Make the endpoint copy to its memory, once the last dword is there."""
         self.dma(commands, local, upstream, size, Control.COPY_IN)
 
     def copy_out(self, commands: CommandList, local: int, upstream: int, size: int) -> None:
-        """Have the endpoint copy from its memory."""
+        """Make the endpoint copy from its memory."""
         self.dma(commands, local, upstream, size, Control.COPY_OUT)
 
     def storm(self, seconds: float) -> None:
-        """The device answers nothing for so long."""
+        """The device does not answer for that long."""
         board = self.board
         board.usb.pump.post(lambda: board.chip.usb.nak_until(board.machine.clock.now + clocks(seconds)))
 
@@ -86,7 +86,7 @@ class Rig:
 def powered(
     speed: Speed = Speed.SUPER_PLUS, function: PcieFunction | None = None, **options: object
 ) -> Board:
-    """A board under --strict and all guards."""
+    """A board with --strict and all guards."""
     return Board.of(
         "firmware",
         Options(port=speed, strict=True, guards=frozenset(GUARDS), function=function, **options),  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ class Place:
 
 
 class _Code:
-    """What `tests.amdgpu_queues.Compute.program` wants to know of a kernel."""
+    """What `tests.amdgpu_queues.Compute.program` needs of a kernel."""
 
     entry = 0
 

@@ -1,4 +1,4 @@
-"""A `Bridge` with the emulated card on the other side, and no bridge between: for tests of the card's driver.
+"""A `Bridge` with the emulated card on the other side, without a bridge chip: for tests of the card's driver.
 
 It runs command lists operation by operation on the card's PCIe function. Time passes as little as it can.
 """
@@ -17,13 +17,13 @@ from tests.amdgpu_host import ACCESS, Host
 from usbgpu.bridge.seam import ListFailed, Reply
 
 BARS = {0: 0x8_0000_0000, 2: 0x18_0000_0000, 5: 0x1000_0000}
-"""Where a card's BARs are put."""
+"""Where a card's BARs are placed."""
 _DOWN = sorted(BARS.items(), key=lambda bar: -bar[1])
 PACKET = 256
-"""Bytes that are written at a time at most."""
+"""Largest write in bytes."""
 _CODES = {text: code for code, text in CAUSES.items()}
 SLOT_PATIENCE = 1_000_000
-"""Microseconds until slots are let go."""
+"""Microseconds until slots are released."""
 _QUEUE = 0x82_2000
 """PCIe address of the completion queue that an armed SLOT_IN waits for."""
 
@@ -45,8 +45,8 @@ class _Direct(Host):
     """A host that also takes what a card writes to the bridge's completion queue.
 
     Attributes:
-        armed: slots that the next such write lets go: first byte in the SRAM, and bytes.
-        gone: what has been let go since the list began.
+        armed: slots that the next such write releases: first byte in the SRAM, and bytes.
+        gone: what has been released since the list began.
     """
 
     def __init__(self, card: AmdCard) -> None:
@@ -226,7 +226,7 @@ def _round(operation: Operation, number: int) -> Operation:
 
 
 def direct(chip: str, vram: int = 256 << 20) -> DirectBridge:
-    """A card that has power and nothing else: its BARs are assigned, bus mastering is on."""
+    """A card just powered on: its BARs are assigned, bus mastering is on."""
     bridge = DirectBridge(AmdCard(chip, vram))
     host = bridge.host
     place = 0x100

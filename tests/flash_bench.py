@@ -56,7 +56,7 @@ def saved(
 
 @dataclass(frozen=True)
 class Cut:
-    """When the power goes: in which operation (0 is the first), and how far that has got."""
+    """When the power is cut: in which operation (0 is the first), and how far that has got."""
 
     operation: int
     share: float
@@ -106,7 +106,7 @@ class Bench:
         cut: Cut | None = None,
         begun: Callable[[Board, int], None] = lambda board, operation: None,
     ) -> tuple[Written | None, Identity | None]:
-        """The whole job; a new image is started only if it is one that runs.
+        """The whole job; a new image is started only if it can run.
 
         Raises:
             FlashInterrupted: the power was cut; the flash file holds what is left.
@@ -131,7 +131,7 @@ class Bench:
 
 
 def watch(board: Board, operations: list[int], cut: Cut | None, begun: Callable[[Board, int], None]) -> None:
-    """Count what the flash chip does, tell somebody, and cut the power."""
+    """Count the flash chip's operations, report each to `begun`, and cut the power."""
     begin = board.flash._begin
 
     def counted(duration, target, start, result):
@@ -145,7 +145,7 @@ def watch(board: Board, operations: list[int], cut: Cut | None, begun: Callable[
 
 
 def holds(contents: bytes, wrapped: bytes) -> bool:
-    """Whether a flash has the configuration, the image and the serial number that it should have."""
+    """Whether a flash has the configuration, the image and the serial number that it must have."""
     wanted = saved(wrapped)
     end = flash_layout.IMAGE.address + len(wrapped)
     otp = slice(SIZE, SIZE + OTP_SIZE)

@@ -1,4 +1,4 @@
-"""A GPU of the runtime on the emulated card, with no bridge between: what tests of it stand on."""
+"""A GPU of the runtime on the emulated card, without a bridge: the base of its tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.gpu_host import Bench, firmware
 from usbgpu.amd.gpu import Gpu, Module, on_bridge
 
 BORDER = 256
-"""Bytes on both sides of a case's buffers that nobody may write."""
+"""Bytes on both sides of a case's buffers that must not be written."""
 
 
 def opened(chip: str) -> tuple[Gpu, Bench]:
-    """A GPU that our driver has booted, and what stands for the bridge, which knows the emulated card."""
+    """A GPU that our driver has booted, and its bridge's replacement, which has the emulated card."""
     bench = Bench(chip)
     return on_bridge(bench, bench, firmware(chip)), bench
 
@@ -22,7 +22,7 @@ class Placed:
     """A case of the emulator's kernels in a GPU's memory.
 
     Attributes:
-        launch: it.
+        launch: of the case.
     """
 
     def __init__(self, gpu: Gpu, module: Module, case: Case) -> None:
@@ -40,7 +40,7 @@ class Placed:
         self.launch = module[case.kernel].launch(case.groups, *arguments, threads=case.threads)
 
     def mismatches(self) -> int:
-        """Elements that are not as they have to be; also one for each border that was written."""
+        """Wrong elements; also one for each border that was written."""
         results: dict[str, Array] = {}
         wrong = 0
         for name, before in self._case.buffers.items():

@@ -1,11 +1,11 @@
-"""A bridge with a card that outlives the programs which use it, and what can befall them.
+"""A bridge with a card that outlives the programs which use it, and the faults that can happen to them.
 
     desk = Desk("gfx1100")
     with desk.open() as gpu:
         desk.at(3, desk.unplug)  # instead of the program's third transfer from here on
         ...
 
-Troubles come at a program's transfers, which are counted where they leave for the host controller: bulk
+Faults happen at a program's transfers, which are counted where they go to the host controller: bulk
 transfers when they are submitted, requests, cleared halts, resets.
 """
 
@@ -45,11 +45,11 @@ Action = Callable[[], None]
 
 
 class Killed(BaseException):
-    """The program has been killed: nothing it does reaches the device any more."""
+    """The program has been killed: nothing it does reaches the device."""
 
 
 class _Program(Backend):
-    """What a program has of the system: a pyusb backend that counts, and in which it may die."""
+    """A program's view of the system: a pyusb backend that counts transfers, and may kill the program."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__([desk.board.usb])
@@ -91,7 +91,7 @@ class _Program(Backend):
 
 
 class _Spoiled(BulkTransfer):
-    """A bulk transfer of which what arrives at the host may be damaged."""
+    """A bulk transfer whose data may arrive damaged at the host."""
 
     def __init__(self, desk: Desk, host, endpoint, buffer) -> None:
         self._broken = False
@@ -100,7 +100,7 @@ class _Spoiled(BulkTransfer):
         desk.began(self)
 
     def break_off(self) -> None:
-        """The controller has met errors three times in a row, and gives up (LIBUSB_TRANSFER_ERROR)."""
+        """The controller fails the transfer after three errors in a row (LIBUSB_TRANSFER_ERROR)."""
         self._broken = True
         self.host._cancel(self.transfer)
 
@@ -116,8 +116,8 @@ class Desk:
     """A board with a card, and the programs that use it one after the other.
 
     Attributes:
-        board: as it is.
-        transfers: of the present program, since they were last set to 0.
+        board: its current one.
+        transfers: of the current program, since they were last set to 0.
         lists: whether its programs use command lists.
     """
 
@@ -143,7 +143,7 @@ class Desk:
     # -- programs ---------------------------------------------------------------------------------------
 
     def bridge(self, plan: Action = lambda: None) -> bridges.Bridge:
-        """What a new program finds when it opens the device; `plan` says what befalls it."""
+        """What a new program finds when it opens the device; `plan` sets up its faults."""
         self.calm()
         plan()
         self._program = _Program(self)
@@ -164,14 +164,14 @@ class Desk:
         """Whether the program has booted the card."""
         return any("firmware in" in line for line in self.lines)
 
-    # -- what befalls them ------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------
 
     def at(self, number: int, action: Action, *, after: bool = False) -> None:
-        """Have something happen before a transfer, counted from 1 and now on; or once it has begun."""
+        """Run an action before a transfer, counted from 1 from now on; or once it has begun."""
         (self._after if after else self._due)[self.transfers + number] = action
 
     def in_the_middle(self, number: int, action: Action, seconds: float = 10e-6) -> None:
-        """Have something happen to the board while a transfer is on the wire."""
+        """Run an action on the board while a transfer is on the wire."""
         clock = self.board.machine.clock
 
         def begun() -> None:
@@ -180,7 +180,7 @@ class Desk:
         self.at(number, begun, after=True)
 
     def damage(self, number: int, place: int) -> None:
-        """Invert a bit of a byte of a bulk transfer, counted likewise."""
+        """Invert a bit of a byte of a bulk transfer, counted as in `at`."""
         self._damage[self.transfers + number] = place
 
     def break_off(self, number: int, seconds: float = 5e-6) -> None:
@@ -193,7 +193,7 @@ class Desk:
         self.in_the_middle(number, broken, seconds)
 
     def calm(self) -> None:
-        """Nothing more happens, and transfers are counted anew."""
+        """No more faults happen, and transfers are counted from 0 again."""
         self.transfers = 0
         for plan in (self._due, self._after, self._damage):
             plan.clear()
@@ -211,7 +211,7 @@ class Desk:
         self._after.pop(self.transfers, lambda: None)()
 
     def damaged(self, endpoint: int, buffer: memoryview) -> memoryview | None:
-        """What is sent instead; None for the same."""
+        """The bytes to send instead; None for the same."""
         place = self._damage.get(self.transfers)
         if place is None or endpoint & 0x80:
             return None
@@ -220,7 +220,7 @@ class Desk:
         return memoryview(data)
 
     def spoils(self, endpoint: int) -> int | None:
-        """Which byte of what comes is damaged; None for none."""
+        """The index of the received byte to damage; None for none."""
         return self._damage.get(self.transfers) if endpoint & 0x80 else None
 
     # -- actions ----------------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ class Desk:
         self.board.chip.link._down(Reset.HOT)
 
     def lose_power(self) -> None:
-        """The card has been without power for a moment: it knows nothing of before, its addresses neither."""
+        """The card has been without power for a moment: it has lost its state, addresses included."""
         self.board.chip.link._down(Reset.PERST)
 
     def reset_card(self) -> None:
-        """The card resets itself, link and addresses staying up: gone for 0.2 s, it forgets everything."""
+        """The card resets itself, link and addresses stay: no answer for 0.2 s, and its state is lost."""
         self.card._go_dark()
 
     def kill(self) -> None:
@@ -273,7 +273,7 @@ def misuse_code(chip: str) -> bytes:
 
 
 def scanned(numbers: np.ndarray) -> bytes:
-    """What the kernel `scan` makes of dwords."""
+    """The result of the kernel `scan` for dwords."""
     return np.add.accumulate(numbers.reshape(-1, 256), axis=1, dtype=np.uint32).tobytes()
 
 
@@ -285,7 +285,7 @@ class Job:
     """
 
     SIZE = 640 << 10
-    """Bytes that travel: more than the bridge's SRAM holds."""
+    """Bytes of a transfer: more than the bridge's SRAM holds."""
 
     def __init__(self, gpu: Gpu, seed: int = 1) -> None:
         self.gpu = gpu
@@ -337,7 +337,7 @@ class Job:
         assert found == scanned(self._numbers(4096))
 
     def all(self) -> None:
-        """Do everything, and look at the results."""
+        """Run all operations, and check the results."""
         for operation in self.operations.values():
             operation()
         self.launch()
@@ -347,17 +347,17 @@ class Job:
 def ended_with(
     action: Callable[[], object], *errors: type[BaseException], fine: bool = False
 ) -> BaseException | None:
-    """The error of these that an action ended with; None if it did not and that is `fine`."""
+    """The one of these errors that an action ended with; None if it had none and that is `fine`."""
     try:
         action()
     except errors as problem:
         return problem
-    assert fine, "nothing was noticed"
+    assert fine, "no error was raised"
     return None
 
 
 def works(desk: Desk) -> None:
-    """A new program opens the card, computes rightly, and closes it so that the next one finds it up."""
+    """A new program opens the card, computes correctly, and closes it so that the next one finds it up."""
     with desk.open() as gpu:
         Job(gpu).all()
     with desk.open() as gpu:
@@ -372,14 +372,14 @@ class Network:
 
     Args:
         desk: whose programs run it.
-        graph: it, quantised.
-        samples: inputs, of which there are so many; random ones.
+        graph: the network, quantised.
+        samples: number of random inputs.
 
     Attributes:
-        inputs: they.
+        inputs: the random inputs.
         gpu: that it was loaded on last.
         used: bytes of its VRAM before.
-        hog: bytes of VRAM that somebody leaves of what is free; None for all.
+        hog: bytes of free VRAM that remain for the network; None for all.
     """
 
     def __init__(self, desk: Desk, graph: Graph, samples: int = 1) -> None:
@@ -408,13 +408,13 @@ class Network:
         return self.target.open(None).load(self.program)
 
     def run(self, session: DeviceSession, sample: int = 0) -> None:
-        """An inference, whose result is looked at."""
+        """An inference, whose result is checked."""
         found = session.run(self.inputs[sample])
         for name, value in found.items():
             np.testing.assert_array_equal(value, self._expected[sample][name])
 
     def works(self) -> None:
-        """A new program runs it twice, and leaves the card as it should be."""
+        """A new program runs it twice, and leaves the card in order."""
         with self.load() as session:
             for _ in range(2):
                 self.run(session)

@@ -45,12 +45,12 @@ class Died(Exception):
 
 
 class Bench(DirectBridge):
-    """A card of its own, on which programs may die.
+    """A card of its own, on which programs may be killed.
 
     Attributes:
-        lives: how many lists are run before the program dies; None for all.
+        lives: how many lists are run before the program is killed; None for all.
         operations: how many operations of the last one are run.
-        cycles: how often its power was taken away.
+        cycles: how often its power was switched off.
         watch: called with each list before it is run.
     """
 
@@ -92,7 +92,7 @@ class Bench(DirectBridge):
         return super().run(commands)
 
     def again(self) -> Bench:
-        """Take the power away and give it back; BARs and the command register are as `direct` leaves them."""
+        """Switch the power off and on; BARs and the command register are as `direct` leaves them."""
         self.cycles += 1
         kept = {place: self.host.config_read(place) for place in (0x10, 0x14, 0x18, 0x1C, 0x24, 0x208)}
         self.card.reset(Reset.PERST)
@@ -109,7 +109,7 @@ class Bench(DirectBridge):
 
 
 class User:
-    """Somebody who works with a card: queues, and a kernel whose result is known."""
+    """A program that works with a card: queues, and a kernel whose result is known."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -145,7 +145,7 @@ class User:
         assert (found == np.cumsum(numbers.reshape(2, 256), axis=1, dtype=np.uint32)).all()
 
     def misuse(self, name: str, *arguments: int | bytes) -> None:
-        """Submit a kernel that goes wrong, and do not wait."""
+        """Submit a kernel that fails, and do not wait."""
         gpu = self.gpu
         module = gpu.load(code_object("misuse", self.bench.chip))
         gpu.launch(module[name], 1, *arguments, wait=False)

@@ -17,7 +17,7 @@ from tests.reference_host import IN, OUT, RAM, Host, power_up
 SECONDS = 5.0
 SRAM_PCIE = SRAM.pcie or 0
 CAUSE = {text: code for code, text in commands.RESULT_TRAILER.member("cause").values.items()}
-"""Codes of causes, by their words."""
+"""Codes of causes, by their text."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class ListHost(Host):
 
     @property
     def sequence(self) -> int:
-        """Of the next list; it has 16 bits, however far it is moved on."""
+        """Of the next list; it has 16 bits, and wraps."""
         return self._sequence
 
     @sequence.setter
@@ -90,13 +90,13 @@ class ListHost(Host):
         return result.values
 
     def raw(self, data: bytes) -> bytes:
-        """Bytes sent as they are, and what comes back."""
+        """Send bytes unchanged, and return the answer."""
         answer = self.receive()
         self.wait(self.board.usb.submit(OUT, data))
         return self.wait(answer)
 
     def works(self) -> None:
-        """A list writes and reads as it should."""
+        """A list writes and reads correctly."""
         value = self.sequence
         built = CommandList()
         built.write(RAM + 0xFF00, value)

@@ -1,7 +1,7 @@
 """`usbgpu.seam.Gpu` on the shader executor alone: no card to boot, no bridge, no page tables.
 
-Launches run when they are to; a stream really brings its bytes piece by piece, so that a launch which starts
-too early meets poison.
+Launches run in their turn; a stream really writes its bytes piece by piece, so that a launch which starts
+too early reads poison.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Memory:
 
 
 class Mapped(Flat):
-    """Only what is allocated is there: a kernel that reads or writes anything else faults."""
+    """Only what is allocated is mapped: a kernel that reads or writes anything else faults."""
 
     def __init__(self, vram, *places):
         super().__init__(vram)
@@ -42,11 +42,11 @@ class Mapped(Flat):
             start, end = place.address, place.address + place.size
             if start <= address < end and not place.freed:
                 return Extent(start, end, start - BASE, system=False, writable=True, executable=True)
-        raise PageFault(address, write=write, reason="nobody has allocated it")
+        raise PageFault(address, write=write, reason="it is not allocated")
 
 
 class ShaderGpu:
-    """Holds everything it ever allocates; `close` checks that it was all given back."""
+    """Holds everything it ever allocates; `close` checks that all of it was freed."""
 
     def __init__(self, chip: str, size: int = 128 << 20):
         self.chip = chip
@@ -85,7 +85,7 @@ class ShaderGpu:
         return self.memory.read(buffer.address + offset, size)
 
     def launch(self, launch):
-        """Run it; what it did, and the cost model's chip clocks."""
+        """Run it; returns its outcome, and the cost model's chip clocks."""
         kernarg = self.kernarg
         assert len(launch.kernarg) <= kernarg.size
         self.upload(kernarg, launch.kernarg)
@@ -170,7 +170,7 @@ def target(chip: str, gpu=ShaderGpu):
 
 
 def register(monkeypatch, directory):
-    """Make these targets known here by their names, for one test: entry points, as of any package."""
+    """Register these targets by their names, for one test: entry points, as of any package."""
     info = directory / "towline_test_amd-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: towline-test-amd\nVersion: 1.0\n")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 def assert_network(chip, graph, inputs, gpu):
-    """Run twice, trace, profile; what the profile says."""
+    """Run twice, trace, profile; returns the profile."""
     maker = target(chip, gpu)
     program = maker.compile(graph, Options())
     expected = reference.run(graph, inputs, maker.arithmetic)

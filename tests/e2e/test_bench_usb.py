@@ -1,4 +1,4 @@
-"""`towline bench usb`: it measures what it says, and the figures are reached."""
+"""`towline bench usb`: it measures what it claims, and the figures are reached."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_small_network_is_measured(monkeypatch):
 
 
 @pytest.mark.slow
-def test_wrong_results_and_lost_bytes_are_seen(monkeypatch):
+def test_wrong_results_and_lost_bytes_are_detected(monkeypatch):
     monkeypatch.setattr(benchmark, "STREAM", 64 << 10)
     given = network()
     (name,) = given.program.graph.outputs

@@ -45,7 +45,7 @@ def test_a_card(chip: str, device: int, lists: bool) -> None:
 
 
 def test_a_card_that_is_up_is_found_in_six_transfers() -> None:
-    """Recognised, opened, and seen to be as it was left: that is what a warm open begins with."""
+    """Recognised, opened, and found unchanged: a warm open begins with these."""
     opened = transport.open("emulated?gpu=gfx1100&vram=512M")
     with bridge.attach(opened) as plugged:
         function = pcie.enumerate(plugged)

@@ -43,14 +43,14 @@ from usbgpu.flash.programmer import VerifyFailed, Written
 from usbgpu.flash.state import Backup
 
 SHARES = (0.0, 0.5)
-"""How far an operation has got when the power goes. At its end is just before the next one."""
+"""How far an operation has got when the power is cut. At its end is just before the next one."""
 FULL = 98_006
 """Bytes of the largest body."""
 
 
 @dataclass
 class Tally:
-    """What became of the boards whose power was cut.
+    """The outcome for the boards whose power was cut.
 
     Attributes:
         way: how they were written.
@@ -58,8 +58,8 @@ class Tally:
         operations: erases, programs and status writes of one undisturbed write.
         cuts: how often the power was cut: in all of them, at so many moments each.
         old: boards that then booted the old image; so are the next two the new image, and the boot loader
-            for want of a complete one.
-        strap: boards without that fallback, which came up by the strap alone.
+            because neither was complete.
+        strap: boards without that fallback, which started only by the strap.
         recovered: boards that the same command brought to the new image.
     """
 
@@ -110,7 +110,7 @@ def tallies() -> Iterator[list[Tally]]:
 
 @pytest.fixture
 def tally(tallies: list[Tally], monkeypatch) -> Callable[..., Tally]:
-    """A new row of the table, and no waiting for the host's disk: a unit test looks at that."""
+    """A new row of the table, and no waits for the host's disk: a unit test checks that."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
     def add(*what: Any) -> Tally:
@@ -155,12 +155,12 @@ def cut_everywhere(start: Bench, new: bytes, tally: Tally, *, strap: bool) -> No
     assert tally.recovered == 2 * tally.cuts
 
 
-def cut_everywhere_on_paper(start: Bench, new: bytes, tally: Tally, *, strap: bool) -> None:
+def cut_everywhere_in_copies(start: Bench, new: bytes, tally: Tally, *, strap: bool) -> None:
     """As `cut_everywhere`, from what the flash holds in the middle of every operation of a single job.
 
-    For large images: a job is written once, and not up to every cut again. One recovery counts for two: by
-    itself or by the strap, it is the same boot loader that comes up. Before every operation no more is looked
-    at than what would boot.
+    For large images: a job is written once, and not again for every cut. One recovery counts for two: by
+    itself or by the strap, the same boot loader starts. Before every operation only the image that would boot
+    is checked.
     """
     old = image_of(start.power())
     assert old is not None
@@ -168,7 +168,7 @@ def cut_everywhere_on_paper(start: Bench, new: bytes, tally: Tally, *, strap: bo
     middles: list[bytes] = []
 
     def begun(board: Board, operation: int) -> None:
-        if not operation:  # the host's disk as it will be found
+        if not operation:  # the host's disk as a later run finds it
             shutil.copytree(whole.state, start.state)
         whole_image(board.flash, old, new)
         memory, work = bytearray(board.flash.contents), board.flash._operation
@@ -198,7 +198,7 @@ def cut_everywhere_on_paper(start: Bench, new: bytes, tally: Tally, *, strap: bo
 
 @pytest.mark.slow
 def test_power_cut_at_every_operation_of_a_write_through_e4_and_e5(tmp_path: Path, tally) -> None:
-    """Both blocks, and the protection bits taken off and put back."""
+    """Both blocks, and the protection bits cleared and restored."""
     start, new = Bench(tmp_path / "start", saved(running(), status=PROTECTED)), filler(0x10180, every=0x80)
     cut_everywhere(start, new, tally("E4/E5", len(new)), strap=False)
 
@@ -214,12 +214,12 @@ def test_power_cut_at_every_operation_of_a_write_in_mass_storage_mode(tmp_path: 
 def test_power_cut_at_every_operation_of_a_full_size_write(tmp_path: Path, tally, way: str) -> None:
     """Three of four pages of the image are erased, which saves minutes."""
     start, new = Bench(tmp_path / "start", saved(running())), filler(FULL, every=4)
-    cut_everywhere_on_paper(start, new, tally(way, len(new)), strap=way != "E4/E5")
+    cut_everywhere_in_copies(start, new, tally(way, len(new)), strap=way != "E4/E5")
 
 
 @pytest.mark.slow
 def test_power_cut_at_every_operation_of_a_recovery(tmp_path: Path, tally) -> None:
-    """The power fails a second time."""
+    """The power is cut a second time."""
     old, new = filler(300), filler(400)
     start = Bench(tmp_path / "start", saved(old))
     with pytest.raises(FlashInterrupted):
@@ -243,7 +243,7 @@ def test_power_cut_at_every_operation_of_a_recovery(tmp_path: Path, tally) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [Speed.SUPER_PLUS, Speed.HIGH])
 def test_a_write_through_e4_and_e5_changes_nothing_else(tmp_path: Path, port: Speed) -> None:
-    """Both blocks; configuration, serial number, protection, and what is behind the largest image stay."""
+    """Both blocks; configuration, serial number, protection, and what follows the largest image stay."""
     start = saved(running(), status=PROTECTED)
     bench = Bench(tmp_path, start)
     new = filler(0x10180, every=0x40)
@@ -279,7 +279,7 @@ def test_bad_cells_and_a_pulled_cable_through_e4_and_e5(tmp_path: Path) -> None:
             board.usb.unplug()
 
     board = bench.power()
-    with pytest.raises(FlashInterrupted, match="the device has gone"):
+    with pytest.raises(FlashInterrupted, match="the device is gone"):
         bench.flash(board, new, begun=pull)
     assert len(bench.jobs()) == 1
     board.usb.plug()  # the firmware still runs, from RAM, and its flash is half written
@@ -388,7 +388,7 @@ def test_without_a_place_for_the_backup_nothing_is_written(
     assert board.read_bytes() == before
 
 
-def test_what_is_a_guess_is_told_before_it_is_relied_upon(
+def test_a_guess_is_reported_before_it_is_relied_upon(
     board: Path, image_file: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     """With --yes too."""
@@ -402,7 +402,7 @@ def test_what_is_a_guess_is_told_before_it_is_relied_upon(
     monkeypatch.setattr("usbgpu.flash.job.write", write)
     args = ["firmware", "flash", str(image_file), "--device", LOADER, "--flash", str(board), "--yes"]
     assert main(args) == 1
-    assert "how the flash is read back is a guess" in begun[0]
+    assert "is a guess" in begun[0]
 
 
 @pytest.mark.parametrize(
@@ -411,12 +411,12 @@ def test_what_is_a_guess_is_told_before_it_is_relied_upon(
         ([], "nothing to do"),
         (["IMAGE"], "no terminal"),
         (["IMAGE", "--yes", "--device", "usb", "--flash", "x"], "are for --device emulated"),
-        (["IMAGE", "--yes", "--device", "carrot"], "names no device"),
+        (["IMAGE", "--yes", "--device", "carrot"], "'carrot'"),
         (["IMAGE", "--yes", "--wait", "-1"], "--wait"),
         (["IMAGE", "--yes", "--wait", "nan"], "--wait"),
     ],
 )
-def test_command_lines_that_make_no_sense(towline, image_file: Path, args: list[str], words: str) -> None:
+def test_invalid_command_lines(towline, image_file: Path, args: list[str], words: str) -> None:
     code, document = towline(*(image_file if word == "IMAGE" else word for word in args))
     assert code == 2
     assert words in document["error"]["message"]
@@ -448,7 +448,7 @@ def test_the_user_is_asked_and_may_say_no(board: Path, image_file: Path, monkeyp
 
 @pytest.mark.slow
 def test_the_command_after_a_power_cut(towline, board: Path, image_file: Path, tmp_path: Path) -> None:
-    """Through E4/E5: the power fails in the middle, the boot loader comes up, the same command heals it."""
+    """Through E4/E5: the power is cut, the boot loader starts, the same command recovers the board."""
     board.write_bytes(saved(running()))
     other = tmp_path / "other.bin"
     other.write_bytes(filler(3000))
@@ -460,7 +460,7 @@ def test_the_command_after_a_power_cut(towline, board: Path, image_file: Path, t
     assert not holds(board.read_bytes(), running())
     code, document = towline(image_file, *flash)
     assert code == 0
-    assert any("did not end" in warning for warning in document["result"]["warnings"])
+    assert any("was interrupted" in warning for warning in document["result"]["warnings"])
     assert document["result"]["running"] == "mask ROM boot loader"
     assert document["result"]["started"]
     assert holds(board.read_bytes(), running())

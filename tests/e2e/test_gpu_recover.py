@@ -1,4 +1,4 @@
-"""What a card does when it hangs, faults or is hot; its interrupts, and what is mapped. No bridge between."""
+"""A card that hangs, faults or is hot; its interrupts, and what is mapped. Without a bridge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
 @BOTH
-def test_page_fault_is_told_and_survived(chip):
+def test_page_fault_is_reported_and_survived(chip):
     bench = Bench(chip)
     user = User(bench)
     assert examine(user.card).complaint is None
@@ -42,7 +42,7 @@ def test_page_fault_is_told_and_survived(chip):
     assert (fault.access, fault.mapped) == ("write", False)
     assert any(interrupt.name == "GFX UTCL2_FAULT" for interrupt in found.interrupts)
     assert found.complaint == f"page fault: write of the page at {wild:#x} by TCP: nothing is mapped there"
-    assert examine(user.card).complaint is None  # it has been forgotten
+    assert examine(user.card).complaint is None  # it has been cleared
     restart(user.card, user.started.record, user.renew)
     user.work()
     assert user.close()
@@ -59,7 +59,7 @@ def test_page_fault_is_told_and_survived(chip):
     ],
 )
 @BOTH
-def test_faults_in_words(chip, fields, access, mapped):
+def test_faults_as_text(chip, fields, access, mapped):
     bench = Bench(chip)
     card = bench.start().card
     name = hub.fault_status(card, "GC")
@@ -93,8 +93,8 @@ def test_only_the_older_command_processor_is_reset_with_its_queues(chip):
     ("first", "last", "seen"),
     [(0, 0, 0), (0, 3, 3), (8190, 2, 4), (5, 8191, ih.NEWEST // 32), (7000, 6999, ih.NEWEST // 32)],
 )
-def test_the_newest_interrupts_are_taken_once(first, last, seen):
-    """The ring has 8192 entries; the numbers are entries, of which each tells its own."""
+def test_the_newest_interrupts_are_read_once(first, last, seen):
+    """The ring has 8192 entries; the numbers are entries, each with its own number."""
     bench = Bench("gfx1100")
     card = bench.start().card
     entries = b"".join(struct.pack("<8I", 0x3F, *[0] * 3, number, *[0] * 3) for number in range(8192))
@@ -159,14 +159,14 @@ def test_metrics(chip):
     assert not found.throttled
 
 
-def test_a_hot_card_is_given_no_work():
+def test_a_hot_card_gets_no_work():
     bench = Bench("gfx1100")
     card = User(bench).card
     watch = monitor.Monitor(card)
     watch.check()
     before = bench.runs
     watch.check()
-    assert bench.runs == before  # it has just been looked at
+    assert bench.runs == before  # it has just been measured
     bench.clock.sleep(monitor.INTERVAL)
     bench.card.blocks.smu.temperature = 95.0
     with pytest.raises(monitor.TooHot, match=r"hotspot 11\d \(limit 110\)") as caught:
@@ -180,7 +180,7 @@ def test_a_hot_card_is_given_no_work():
 
 @EITHER
 def test_no_protection_is_disabled(chip):
-    """All that is ever said to the power management, over a session with everything in it."""
+    """All messages to the power management, over a session with every operation."""
     said = set()
     bench = Bench(chip)
     bench.card.event_observers.append(
@@ -198,11 +198,11 @@ def test_no_protection_is_disabled(chip):
     assert {text for text in said if text.startswith("debug")} == {f"debug message {DEBUG_MODE1_RESET:#x}"}
     words = ("Ppt", "Fan", "Throttl", "Thermal", "Temp", "Hard", "Disable", "Dram2Smu", "Overdrive")
     assert not [name for name, word in itertools.product(smu.MAY_SEND, words) if word in name]
-    with pytest.raises(InternalError, match="does not send SetPptLimit"):
+    with pytest.raises(InternalError, match="SetPptLimit"):
         smu.send(Batch(user.card, "test"), "SetPptLimit", 400)
 
 
-def test_a_batch_is_as_few_lists_as_have_room():
+def test_a_batch_is_as_few_lists_as_it_fits():
     bench = Bench("gfx1100")
     card = bench.start().card
     lists: list[CommandList] = []
@@ -221,7 +221,7 @@ def test_a_batch_is_as_few_lists_as_have_room():
     assert all(commands.size <= LIST_BYTES for commands in lists)
 
 
-def test_a_condition_that_does_not_come_true_says_what_there_is():
+def test_a_condition_that_does_not_come_true_says_what_was_read():
     bench = Bench("gfx1100")
     card = bench.start().card
     batch = Batch(card, "test")

@@ -26,11 +26,11 @@ from tests.gpu_faults import Desk, Killed, Network
 
 FAULTS = ("unplug", "interrupt", "kill", "lose_power", "lose_link", "reset_card", "break_off")
 SHARE = 0.3
-"""Of inferences, or openings, during which something is to happen."""
+"""Of inferences, or openings, during which a fault happens."""
 WARM_UP = 10
-"""Inferences after which memory should not grow any more."""
+"""Inferences after which memory must not grow any more."""
 GROWTH = 16 << 10
-"""KiB that it may all the same: the allocator keeps what it had at most. A leak shows in objects."""
+"""KiB that it may grow nevertheless: the allocator keeps its peak. A leak shows in objects."""
 
 
 def network_body(directory: Path) -> Graph:
@@ -42,7 +42,7 @@ def network_body(directory: Path) -> Graph:
 
 
 class Soak:
-    """Programs that run one network, one after the other, each until something befalls it.
+    """Programs that run one network, one after the other, each until a fault.
 
     Attributes:
         counts: inferences, faults by kind, programs.
@@ -57,7 +57,7 @@ class Soak:
         self._struck = ""
 
     def run(self, inferences: int) -> None:
-        """So many more with right results."""
+        """That many more with correct results."""
         end = self.counts["inferences"] + inferences
         while self.counts["inferences"] < end:
             self._round()
@@ -71,7 +71,7 @@ class Soak:
     def _round(self) -> None:
         self._desk.card.scoreboard.clear()  # which keeps a record of each dispatch
         what = ""
-        if self._random.random() < SHARE:  # what has been there least
+        if self._random.random() < SHARE:  # the rarest so far
             what = min(FAULTS, key=lambda name: (self.counts[name], self._random.random()))
         opening = self._session is None
         try:
@@ -84,13 +84,13 @@ class Soak:
             self.counts["inferences"] += 1
             self._desk.calm()
         except (DeviceFailed, KeyboardInterrupt, Killed):
-            assert self._struck, "nothing had happened"
+            assert self._struck, "no fault had happened"
             self.counts[self._struck] += 1
             self._recover(self._struck)
             self._struck = ""
 
     def _arm(self, what: str, most: int) -> None:
-        """Have something happen before one of the next transfers; or during it."""
+        """Plan a fault before one of the next transfers, or during it."""
         number = self._random.randint(1, most)
 
         def strike() -> None:
@@ -118,7 +118,7 @@ class Soak:
 
 
 def soak(chip: str, inferences: int, seed: int = 1) -> Counter[str]:
-    """Run so many, and see that nothing is left behind; what happened."""
+    """Run that many, and check that nothing is left behind. Returns the counts."""
     with tempfile.TemporaryDirectory() as directory:
         graph = network_body(Path(directory))
     it = Soak(chip, graph, seed)

@@ -1,4 +1,4 @@
-"""Streams between the host and VRAM over the whole emulated way: USB, the bridge's firmware, PCIe, SDMA."""
+"""Streams between the host and VRAM over the whole emulated path: USB, the bridge's firmware, PCIe, SDMA."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @dataclass
 class Way:
-    """A GPU at the end of the whole way.
+    """A GPU at the end of the whole path.
 
     Attributes:
         calls: transfers since they were last cleared.
@@ -44,7 +44,7 @@ class Way:
         return self.board.endpoint
 
     def measure(self, what: str, action, size: int, least: float = 0.0, most: int = 1 << 30):
-        """Do it; transfers and share of the link have to be as good."""
+        """Run it; transfers and share of the link must reach these figures."""
         self.calls.clear()
         before = self.transport.clock.now()
         result = action()
@@ -114,7 +114,7 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
     data = noise(size)
     buffer = way.gpu.allocate(size)
     pieces = [Piece(buffer.address, data)]
-    for _ in range(2):  # also when the ring is not at its start any more
+    for _ in range(2):  # also when the ring is no longer at its start
         way.measure(
             f"{chip}, {'lists' if lists else 'compatible'}: upload",
             lambda: way.gpu.streams.upload(pieces),
@@ -139,7 +139,7 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
 def test_a_part_that_is_overwritten_too_early_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A slot so slow that SDMA does not get through a part before the next one comes."""
+    """A slot so slow that SDMA does not finish a part before the next one comes."""
     monkeypatch.setattr(timing, "PCIE_BYTES_PER_SECOND", 500_000_000)
     way = opened("gfx1100", lists=False)
     size = 3 * MIB

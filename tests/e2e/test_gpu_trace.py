@@ -1,7 +1,7 @@
 """Our cold boot beside the published ones: the same registers, in the same order, with the same values.
 
 What differs is in `DIFFERENCES`, each with its reason; anything else fails, and so does a row that is no
-longer true. Left out on both sides: flushes of the HDP, which are no register, and how often something was
+longer true. Left out on both sides: flushes of the HDP, which are not a register, and how often something was
 polled.
 """
 
@@ -19,8 +19,8 @@ from tests.gpu_host import Bench
 from usbgpu.amd.facts.chips import CHIPS, Chip
 from usbgpu.amd.facts.smu import MESSAGES
 
-PLACE = "another place in VRAM (`usbgpu.amd.layout`), and VRAM is where the card says, not at 0"
-ORDER_OF_TLB = "forgotten once the hub translates; before that it knows nothing"
+PLACE = "another place in VRAM (`usbgpu.amd.layout`), and VRAM is where the card reports it, not at 0"
+ORDER_OF_TLB = "invalidated once the hub translates; before that it caches nothing"
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         r"besides R MP:\w+_SMN_C2PMSG_33",
@@ -41,7 +41,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"value W \w+:\w+_(SYSTEM_APERTURE|PROTECTION_FAULT)_DEFAULT_ADDR_(LSB|LO32)", PLACE),
     (
         r"value W \w+:\w+_L2_CNTL: 0x80601, not 0x80801",
-        "the default page is in VRAM: what goes astray must not hit the bridge's SRAM; the rest as after "
+        "the default page is in VRAM: stray accesses must not hit the bridge's SRAM; the rest as after "
         "power-on",
     ),
     (r"besides R \w+:\w+_CONTEXT0_CNTL", "fields are replaced, the others stay"),
@@ -57,12 +57,12 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"value SMU SetDriverDramAddr(High|Low)", PLACE),
     (
         r"besides SMU Get(Min|Max)DpmFreq",
-        "the two ends of a clock's range are asked for, while engines start",
+        "the two ends of a clock's range are read, while engines start",
     ),
     (r"without SMU GetDpmFreqByIndex", "levels between them are not needed"),
     (
         r"value SMU SetSoft(Min|Max)ByFreq: 0x\w+, not 0x0",
-        "the trace does not tell the frequencies of its mock",
+        "the trace does not show the frequencies of its mock",
     ),
     (r"besides R GC:RLC_RLCS_BOOTLOAD_STATUS", "the end of autoload is waited for, as by Linux"),
     (r"value W GC:CP_MEC_RS64_CNTL: 0x400[01]0000, ", "halted, as after power-on, until it is started"),
@@ -185,12 +185,12 @@ def test_what_is_done_elsewhere_is_done_in_the_same_way(chip: Chip) -> None:
     assert compared(theirs, mine) == []
 
 
-def test_every_listed_difference_is_one() -> None:
+def test_every_listed_difference_exists() -> None:
     lines = [line for chip in CHIPS for line in differences(chip)]
     assert [row for row, _ in DIFFERENCES if not any(re.match(row, line) for line in lines)] == []
 
 
-def test_other_boots_are_found_out() -> None:
+def test_other_boots_are_detected() -> None:
     """The comparison sees an access that is missing, one too many, and another value."""
     boot = published(CHIPS["gfx1100"])
     assert len(boot) > 300

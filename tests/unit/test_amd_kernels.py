@@ -24,7 +24,7 @@ from usbgpu.target.tiling import Tiling, candidates, matrix_tiling, strip
 
 CHIPS = ("gfx1100", "gfx1201")
 MOSTLY = ("gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow))
-"""Where the chips differ in nothing but what tests/contract/test_target_operators.py has on both."""
+"""For tests where the chips differ only in what tests/contract/test_target_operators.py tests on both."""
 CUTS = [cut for tiles in (1, 2, 4) for cut in candidates(tiles, 9) if cut.tiles == tiles]
 QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"))
 
@@ -100,7 +100,7 @@ def test_each_operation_of_an_add_is_rounded(chip):
 
 @pytest.mark.parametrize("chip", MOSTLY)
 def test_the_largest_sums_and_scales(chip):
-    """Accumulators that a float cannot hold, and products far beyond any byte, saturate as they should."""
+    """Accumulators that a float cannot hold, and products far beyond any byte, saturate."""
     k = 4096
     weights = np.full((20, k), 127, np.int8)
     weights[1::2] = -128
@@ -200,7 +200,7 @@ def test_weights_of_nine_bits_are_signed_bytes_and_an_offset(low, data):
 def test_a_copy_reaches_every_byte_once(shape, pad, data):
     """What copy.cl does with the words, in Python: all pairs of addresses that the strides say.
 
-    More than those only behind the end, and no two work-items write the same byte.
+    Others only behind the end, and no two work-items write the same byte.
     """
     perm = data.draw(st.permutations(range(len(shape))))
     pitched = [*shape[:-1], shape[-1] + pad]

@@ -1,4 +1,4 @@
-"""The AMD targets' plans: in order, and read back with nothing in them believed."""
+"""The AMD targets' plans: in order, and read back with every value checked."""
 
 import copy
 import dataclasses
@@ -42,8 +42,8 @@ DAMAGE = {
         lambda plan: plan["kernels"][0].update(entry=1 << 20),
     ),
     "a crooked entry": ("starts at 4", lambda plan: plan["kernels"][0].update(entry=4)),
-    "a kernel that is none": ("IndexError", lambda plan: plan["launches"][0].update(kernel=99)),
-    "an address in nowhere": (
+    "a kernel that does not exist": ("IndexError", lambda plan: plan["launches"][0].update(kernel=99)),
+    "an address in no memory": (
         "address in host",
         lambda plan: plan["launches"][0]["relocations"][0].__setitem__(1, "host"),
     ),
@@ -62,7 +62,7 @@ DAMAGE = {
     "a code file that is too short": ("too short", lambda plan: plan["image"][-1].update(size=1 << 20)),
     "an output elsewhere": ("gemm5 is outside", lambda plan: plan["outputs"].update({"gemm5": 1 << 30})),
     "no output": ("places of", lambda plan: plan.update(outputs={})),
-    "a tensor that is none": (
+    "a tensor that does not exist": (
         "no activation",
         lambda plan: plan["tensors"].update({"conv0.w": plan["tensors"]["conv0"]}),
     ),
@@ -71,7 +71,7 @@ DAMAGE = {
         "conv0 is outside",
         lambda plan: plan["tensors"]["conv0"].update(offset=1 << 30),
     ),
-    "hexadecimal that is none": ("hexadecimal", lambda plan: plan["launches"][0].update(kernarg="zz")),
+    "invalid hexadecimal": ("hexadecimal", lambda plan: plan["launches"][0].update(kernarg="zz")),
     "no launches": ("KeyError: 'launches'", lambda plan: plan.pop("launches")),
     "text for a number": ("is no integer", lambda plan: plan["memory"].update(arena="1")),
     "nothing": ("KeyError", lambda plan: plan.clear()),
@@ -90,7 +90,7 @@ DAMAGE = {
         "512 bytes of LDS in 0 units",
         lambda plan: plan["kernels"][0].update(lds=512),
     ),
-    "more LDS than there is": (
+    "more LDS than available": (
         "131072 bytes of LDS",
         lambda plan: plan["kernels"][0].update(lds=1 << 17, rsrc2=plan["kernels"][0]["rsrc2"] | 256 << 15),
     ),
@@ -99,7 +99,7 @@ DAMAGE = {
         "1025 work-items",
         lambda plan: plan["kernels"][0].update(threads=1025),
     ),
-    "a pitch beyond everything": (
+    "a pitch beyond the arena": (
         "gemm5 has a pitch of 1073741824",
         lambda plan: plan["tensors"]["gemm5"].update(pitch=1 << 30),
     ),
@@ -116,7 +116,7 @@ DAMAGE = {
         lambda plan: plan["launches"][0].update(kernarg="00" * 512),
     ),
     "a launch for no tensor": (
-        "nothing is nowhere",
+        "nothing has no place",
         lambda plan: plan["launches"][0].update(tensor="nothing"),
     ),
 }
@@ -138,7 +138,7 @@ def test_a_damaged_plan_is_refused(damage, compiled):
 
 
 def leaves(document):
-    """(container, key) of each value that is no container."""
+    """(container, key) of each value that is not a container."""
     items = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in list(items):
         if isinstance(value, dict | list):
@@ -147,14 +147,14 @@ def leaves(document):
             yield document, key
 
 
-def test_no_value_of_a_plan_is_believed():
+def test_no_value_of_a_plan_is_trusted():
     program = target("gfx1100").compile(small(), Options())
     plan = copy.deepcopy(program.plan)
     for container, key in leaves(plan):
         good = container[key]
         for bad in (-1, 1 << 64, 1.5, True, [], {}, [{}], None, 5 if isinstance(good, str) else "5"):
             if bad is None and key == "tensor":
-                continue  # none is complete
+                continue  # no such plan is complete
             container[key] = bad
             with pytest.raises(InvalidArtifact):
                 CardPlan.from_json(plan, program.graph, program.code)

@@ -1,4 +1,4 @@
-"""What a session of the AMD targets does when, on the shader executor alone: streaming, room, failures."""
+"""When a session of the AMD targets does what, on the shader executor alone: streaming, room, failures."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_the_first_inference_streams_and_the_next_only_bring_inputs(amd, monkeyp
         assert [name for name, _ in log].count("prepare") == 0
 
 
-def test_a_failure_closes_the_session_and_gives_everything_back(amd, monkeypatch):
+def test_a_failure_closes_the_session_and_frees_everything(amd, monkeypatch):
     graph = small()
     gpu = amd._open_gpu(amd.name[4:], None, OpenOptions())
     amd._open_gpu = lambda *_: gpu
@@ -76,7 +76,7 @@ def test_a_card_without_room_is_left_as_it_was(amd, monkeypatch):
 
 
 class LostGpu(ShaderGpu):
-    """The cable is pulled in the middle of the first inference: nor can it be closed."""
+    """The cable is pulled in the middle of the first inference: it cannot be closed either."""
 
     def stream(self, load, launches, outputs):
         raise KeyboardInterrupt
@@ -86,7 +86,7 @@ class LostGpu(ShaderGpu):
         raise DeviceFailed("nobody there")
 
 
-def test_what_went_wrong_first_is_what_is_told(caplog):
+def test_the_first_error_is_the_one_reported(caplog):
     gpu = LostGpu("gfx1100")
     amd = AmdTarget("gfx1100", lambda *_: gpu)
     program = amd.compile(small(), Options())
@@ -103,7 +103,7 @@ def test_what_went_wrong_first_is_what_is_told(caplog):
 
 
 def test_a_trace_reads_nothing_behind_the_last_pixel(amd):
-    """A Concat's last operand begins so far within its pixels that behind it there is no arena any more."""
+    """A Concat's last operand begins so far within its pixels that the arena ends before its last pitch."""
     b = GraphBuilder((1, 4, 1, 2), seed=9)
     x = b.conv("x", 1600)
     b.conv(b.concat(x, b.alike(b.conv("x", 16), x)), 3)

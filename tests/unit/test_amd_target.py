@@ -67,7 +67,7 @@ def odd_shapes():
     yield "nothing to launch", b.graph()
     b = GraphBuilder((2, 3, 4, 5))
     b.conv(b.reshape("x", (1, 24, 1, 5)), 7)
-    yield "a batch that is none", b.graph()
+    yield "a first dimension that is not a batch", b.graph()
     b = GraphBuilder((1, 7, 5))
     b.add(b.requantize("x"), "x")
     yield "no picture", b.graph()
@@ -193,7 +193,7 @@ def test_operands_of_a_concat_are_made_in_their_places(amd):
 
 
 def test_operands_of_a_concat_that_are_copied(amd):
-    """An input, a Reshape, what lies elsewhere or is no whole tile; one is in place by its second use."""
+    """An input, a Reshape, what lies elsewhere or is not a whole tile; one is in place by its second use."""
     b = GraphBuilder((1, 16, 3, 4), seed=13)
     x = b.alike(b.conv("x", 16), "x")
     odd = b.alike(b.conv("x", 8), "x")

@@ -25,7 +25,7 @@ def rig(shared: Rig) -> Rig:
     return shared
 
 
-def test_opening_takes_no_more_than_recognising_and_a_reset() -> None:
+def test_opening_takes_only_recognition_and_a_reset() -> None:
     rig = rig_of(Board.of("firmware"), lists=False, enumerated=False)
     assert rig.kinds() == {"control": 2, "reset": 1}
 
@@ -80,7 +80,7 @@ def test_writes_one_behind_the_other_are_one_stream(rig: Rig) -> None:
 
 
 def test_what_is_written_is_there_before_what_follows(rig: Rig) -> None:
-    """A write with byte enables, a read, an address that was written before: each comes in its turn."""
+    """A write with byte enables, a read, an address that was written before: each in its turn."""
     commands = CommandList()
     for value in range(5):
         commands.write(rig.ram + 4 * value, 0x0101_0101)
@@ -93,7 +93,7 @@ def test_what_is_written_is_there_before_what_follows(rig: Rig) -> None:
     assert rig.bridge.run(commands).values == (0x0202_0202, 0x0303_0304)
 
 
-def test_a_stream_ends_where_addresses_get_longer(rig: Rig) -> None:
+def test_a_stream_ends_where_addresses_become_64_bit(rig: Rig) -> None:
     """A request has an address of 32 bits or of 64; those below 4 GiB must be of 32."""
     commands = CommandList()
     for place in range(-3, 3):
@@ -104,7 +104,7 @@ def test_a_stream_ends_where_addresses_get_longer(rig: Rig) -> None:
     assert [struct.unpack("<III", call.data) for call in started] == [(0xFFFF_FFF4, 0, 3), (0, 1, 3)]
 
 
-def test_a_fence_is_not_passed_by_a_mixture_of_two_values(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixture_of_two_values_does_not_pass_a_fence(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are read one by one: 0xFF becomes 0x100 while the lower one has been read already."""
     seen = iter((0x00FF, 0x01FF, 0x00FF, 0x0101, 0x0101))
     monkeypatch.setattr(rig.bridge, "xdata", lambda *_: next(seen).to_bytes(4, "little"))
@@ -114,8 +114,8 @@ def test_a_fence_is_not_passed_by_a_mixture_of_two_values(rig: Rig, monkeypatch:
     assert list(seen) == []
 
 
-def test_a_poll_does_not_hurry(rig: Rig) -> None:
-    """Looks come at longer and longer intervals, and the last one when the time is up."""
+def test_polls_back_off(rig: Rig) -> None:
+    """Polls come at growing intervals, and the last one when the time is up."""
     commands = CommandList()
     commands.poll(rig.ram, 0x8000_0001, microseconds=100_000)
     rig.memory[:4] = bytes(4)
@@ -128,7 +128,7 @@ def test_a_poll_does_not_hurry(rig: Rig) -> None:
     assert rig.kinds()["control"] < 60
 
 
-def test_random_writes_end_up_as_they_should(rig: Rig) -> None:
+def test_random_writes_arrive(rig: Rig) -> None:
     rng = random.Random(3)
     for _ in range(20):
         model = bytearray(rng.randbytes(256))

@@ -1,4 +1,4 @@
-"""The driver of command lists: how many transfers it takes, and what it does about damage on the way."""
+"""The driver of command lists: how many transfers it takes, and how it handles damage in transit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one_write(rig: Rig, value: int = 1) -> CommandList:
 def damage(
     monkeypatch: pytest.MonkeyPatch, rig: Rig, place: int, *, times: int = 1, endpoint: int = 0x02
 ) -> Callable[[], int]:
-    """Invert a bit of what the next transfers send; gives how many there still are to damage."""
+    """Invert a bit of what the next transfers send; returns how many are still to be damaged."""
     submit, left = rig.transport.submit, [times]
 
     def damaging(call: Call):
@@ -148,7 +148,7 @@ def test_a_list_that_always_arrives_damaged(rig: Rig, monkeypatch: pytest.Monkey
 
 
 def test_payload_that_arrives_damaged(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operation and the packet are named; nobody knows what of it may be done twice."""
+    """The operation and the packet are named; which part of it may be done twice is unknown."""
     commands = CommandList()
     commands.read(rig.ram)
     commands.block_write(rig.ram, noise(5000))
@@ -161,8 +161,8 @@ def test_payload_that_arrives_damaged(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     rig.works()
 
 
-def test_a_bridge_that_has_lost_count(rig: Rig) -> None:
-    """Somebody opened list mode anew; the list is refused, and sent again with another number."""
+def test_a_bridge_with_another_sequence_number(rig: Rig) -> None:
+    """Another program opened list mode again; the list is refused, and sent again with another number."""
     rig.transport.control_out(0x40, 0xF8, value=1, index=0x4321)
     rig.works()
 
@@ -208,7 +208,7 @@ def test_results_where_sectors_are_expected(rig: Rig) -> None:
     commands.block_read(rig.ram, SECTOR // 4)
     commands.slot_in(1, 1, 1)
     commands.sync()
-    with pytest.raises(UsageError, match="before its last SYNC"):
+    with pytest.raises(UsageError, match="SYNC"):
         rig.bridge.run(commands)
     rig.works()
 

@@ -1,4 +1,4 @@
-"""What runs on a bridge is recognised, with what to do next; nothing is sent to what is not known."""
+"""What runs on a bridge is recognised, with what to do next; nothing is sent to an unknown device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from usbgpu.transport import Disconnected, Identity, Running
 
 
 class Pretender:
-    """A transport to a device with given descriptors, that takes no more than questions about them."""
+    """A transport to a device with given descriptors, that only answers requests for them."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ def test_another_api_level_is_refused(level: int) -> None:
     assert isinstance(bridge.attach(pretender, lists=False), CompatibleBridge)  # type: ignore[arg-type]
 
 
-def test_a_later_level_of_the_same_kind_is_taken() -> None:
+def test_a_later_minor_level_is_accepted() -> None:
     assert isinstance(attached(release=0x0107), ListBridge)
 
 
@@ -97,7 +97,7 @@ def test_a_later_level_of_the_same_kind_is_taken() -> None:
         ({"strings": ("x", "y", "z")}, "neither our firmware nor"),
     ],
 )
-def test_what_cannot_be_driven_is_only_asked_for_descriptors(options: dict, message: str) -> None:
+def test_a_device_that_cannot_be_driven_is_only_asked_for_descriptors(options: dict, message: str) -> None:
     pretender = Pretender(**options)
     with pytest.raises(bridge.FirmwareUnsuitable, match=message) as refused:
         bridge.attach(pretender)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_what_cannot_be_driven_is_only_asked_for_descriptors(options: dict, mess
     assert set(pretender.calls) == {"descriptor", "string"}
 
 
-def test_a_device_that_comes_back_as_another_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_comes_back_as_another_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pretender = Pretender()
 
     def gone() -> None:

@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def interrupted(bench: Bench, cut: Cut | None = None) -> Cut:
-    """Cut the power near the end of the last erase of block 0, which leaves nothing there."""
+    """Cut the power near the end of the last erase of block 0, which leaves it empty."""
     if cut is None:
         whole = bench.copy(bench.home / "whole")
         whole.flash(whole.power(strap=True), NEW)
@@ -54,11 +54,11 @@ def interrupted(bench: Bench, cut: Cut | None = None) -> Cut:
         (NEW[:-1], "body_length"),
         (NEW[:-1] + b"!", "crc"),
         (NEW[:50] + b"!" + NEW[51:], "checksum"),
-        (NEW + b"more", "4 bytes follow"),
-        (bytes(image.MAX_IMAGE + 1), "the largest image"),
+        (NEW + b"more", "4 bytes"),
+        (bytes(image.MAX_IMAGE + 1), str(image.MAX_IMAGE)),
     ],
 )
-def test_a_file_that_is_no_wrapped_image_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+def test_a_file_that_is_not_a_wrapped_image_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "image.bin"
     path.write_bytes(data)
     with pytest.raises(InvalidInput, match=words) as caught:
@@ -81,28 +81,28 @@ def test_the_releases_in_an_image_are_those_of_its_device_descriptors() -> None:
 # -- devices ----------------------------------------------------------------------------------------------
 
 
-def test_a_device_that_is_no_bridge_is_refused(bench: Bench) -> None:
+def test_a_device_that_is_not_a_bridge_is_refused(bench: Bench) -> None:
     device = transport.attach(bench.power(strap=True).backend())
     unknown = replace(device.identify(), running=Running.UNKNOWN)
-    with pytest.raises(Unsupported, match="no bridge that can be flashed"):
+    with pytest.raises(Unsupported, match="not a bridge"):
         choose(device, unknown)
 
 
 def test_another_chip_of_the_maker_is_refused(bench: Bench, monkeypatch) -> None:
     inquiry = bytes((0, 0x80, 6, 2, 31, 0, 0, 0)) + b"ASMT    ASM236X         0   "
     monkeypatch.setattr("usbgpu.flash.mass_storage.MassStorage.inquiry", lambda self: inquiry)
-    with pytest.raises(Unsupported, match="another chip: ASM236X"):
+    with pytest.raises(Unsupported, match="ASM236X"):
         bench.prepare(bench.power(strap=True), NEW)
     inquiry = inquiry.replace(b"ASM236X", b"Gadget ")
     prepared = bench.prepare(bench.power(strap=True), NEW)
-    assert "does not say which chip it is" in prepared.programmer.caution
+    assert "which chip" in prepared.programmer.caution
 
 
-def test_a_device_that_does_not_give_its_configuration_is_refused(tmp_path: Path) -> None:
+def test_a_device_that_does_not_return_its_configuration_is_refused(tmp_path: Path) -> None:
     device = transport.attach(Board.of("storage").backend())
     identity = replace(device.identify(), running=Running.MAKERS)
     device.identify = lambda: identity
-    with pytest.raises(DeviceFailed, match="does not give its configuration") as caught:
+    with pytest.raises(DeviceFailed, match="configuration") as caught:
         job.prepare(device, tmp_path, image=NEW, kind="emulated")
     assert "strap" in (caught.value.hint or "")
 
@@ -126,22 +126,22 @@ def test_a_later_run_takes_the_configuration_from_the_interrupted_ones_backup(be
     assert bench.contents[:0x80] != CONFIG[0]
     prepared = bench.prepare(bench.power(), NEW)
     assert prepared.contents.config == CONFIG
-    assert prepared.present is None, "what is half written is not backed up over what was whole"
-    assert any("did not end" in warning for warning in prepared.warnings)
+    assert prepared.present is None, "a half-written flash does not replace the complete backup"
+    assert any(str(prepared.resumes[0].backup) in warning for warning in prepared.warnings)
     bench.flash(bench.power(), NEW)
     assert holds(bench.contents, NEW)
     assert bench.jobs() == []
     assert len(list((bench.state / "backups").iterdir())) == 1
 
 
-def test_without_a_journal_half_a_configuration_is_kept_and_told(tmp_path: Path) -> None:
+def test_without_a_journal_half_a_configuration_is_kept_with_a_warning(tmp_path: Path) -> None:
     half = CONFIG[0][:0x40] + b"\xff" * 0x40
     stranger = Bench(tmp_path, saved(OLD, config=(half, CONFIG[1])))
     prepared = stranger.prepare(stranger.power(strap=True), NEW)
     assert ["block 0 is not valid" in warning for warning in prepared.warnings] == [True]
 
 
-def test_a_job_is_not_this_boards_if_somebody_wrote_another_configuration_since(bench: Bench) -> None:
+def test_a_job_is_not_this_boards_if_another_configuration_was_written_since(bench: Bench) -> None:
     interrupted(bench)
     bench.file.write_bytes(saved(OLD, config=OTHER))
     prepared = bench.prepare(bench.power(strap=True), NEW)
@@ -150,14 +150,14 @@ def test_a_job_is_not_this_boards_if_somebody_wrote_another_configuration_since(
 
 
 @pytest.mark.slow
-def test_jobs_of_several_boards_want_a_backup_named(bench: Bench) -> None:
+def test_jobs_of_several_boards_need_a_named_backup(bench: Bench) -> None:
     cut = interrupted(bench)
     hurt = bench.contents
     first = bench.jobs()[0].backup
     bench.file.write_bytes(saved(OLD, config=OTHER))
     interrupted(bench, cut)
     bench.file.write_bytes(hurt)
-    with pytest.raises(UsageError, match="several writes did not end") as caught:
+    with pytest.raises(UsageError, match="several writes") as caught:
         bench.prepare(bench.power(), NEW)
     assert "--restore" in (caught.value.hint or "")
     bench.flash(bench.power(), NEW, restore=first)
@@ -167,12 +167,12 @@ def test_jobs_of_several_boards_want_a_backup_named(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_boards_with_the_same_configuration_each_keep_their_journal(bench: Bench) -> None:
-    """A power strip was switched off while one was being written, and another was to be."""
+    """A power strip was switched off while one was being written, and another was next."""
     cut = interrupted(bench)
     first = bench.contents
     bench.file.write_bytes(saved(OLD))
     bench.flash(bench.power(strap=True), NEW)
-    assert len(bench.jobs()) == 1, "a healthy board does not end the other's"
+    assert len(bench.jobs()) == 1, "an intact board does not end the other's"
     bench.file.write_bytes(saved(OLD))
     interrupted(bench, cut)
     assert len(bench.jobs()) == 2
@@ -193,7 +193,7 @@ def test_a_job_is_not_this_boards_if_its_flash_holds_an_image_that_the_job_never
     assert prepared.resumes == ()
 
 
-def test_what_cannot_be_seen_of_a_board_is_told(bench: Bench, tmp_path: Path) -> None:
+def test_what_is_unknown_of_a_board_is_reported(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "backup.json"
     state.export(Backup(state.now(), "x", None, OTHER, b""), path)
     prepared = bench.prepare(bench.power(strap=True), NEW, restore=path)
@@ -213,7 +213,7 @@ def test_a_write_interrupted_on_another_computer_is_suspected(bench: Bench, tmp_
     assert holds(elsewhere.contents, NEW)
 
 
-def test_a_journal_whose_backup_has_gone_says_what_to_do(bench: Bench) -> None:
+def test_a_journal_whose_backup_is_missing_says_what_to_do(bench: Bench) -> None:
     interrupted(bench)
     bench.jobs()[0].backup.unlink()
     with pytest.raises(InvalidInput, match="cannot be read") as caught:
@@ -221,7 +221,7 @@ def test_a_journal_whose_backup_has_gone_says_what_to_do(bench: Bench) -> None:
     assert "--restore" in (caught.value.hint or "")
 
 
-def test_restoring_brings_the_old_image_and_configuration_back(bench: Bench, tmp_path: Path) -> None:
+def test_restoring_writes_the_old_image_and_configuration_back(bench: Bench, tmp_path: Path) -> None:
     prepared = bench.prepare(bench.power(strap=True), NEW)
     path, journal = job.secure(prepared, bench.state, "emulated")
     job.write(prepared, journal)
@@ -232,10 +232,10 @@ def test_restoring_brings_the_old_image_and_configuration_back(bench: Bench, tmp
     assert holds(bench.contents, OLD)
 
 
-def test_a_backup_that_cannot_serve_is_refused(bench: Bench, tmp_path: Path) -> None:
+def test_a_backup_that_cannot_be_used_is_refused(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "backup.json"
     state.export(Backup(state.now(), "x", None, CONFIG, b""), path)
-    with pytest.raises(InvalidInput, match="holds no complete image"):
+    with pytest.raises(InvalidInput, match="no complete image"):
         bench.prepare(bench.power(strap=True), None, restore=path)
     path.write_text(path.read_text()[:-20])
     with pytest.raises(InvalidInput, match="damaged"):
@@ -303,7 +303,7 @@ def test_erased_configuration_blocks_are_restored_over_others(bench: Bench, tmp_
     assert bench.contents[:0x100] == b"\xff" * 0x100
 
 
-def test_a_bit_that_went_wrong_once_is_written_again(bench: Bench) -> None:
+def test_a_bit_that_was_wrong_once_is_written_again(bench: Bench) -> None:
     written, _ = bench.flash(
         bench.power(strap=True),
         NEW,
@@ -315,7 +315,7 @@ def test_a_bit_that_went_wrong_once_is_written_again(bench: Bench) -> None:
 
 
 def stuck(board: Board, address: int) -> None:
-    """A cell that reads 0, whatever is written."""
+    """A cell that always reads 0."""
     read = board.flash._commands[Command.READ]
 
     def answer(out: bytes, size: int) -> bytes:
@@ -331,22 +331,22 @@ def stuck(board: Board, address: int) -> None:
 def test_a_bit_that_stays_wrong_is_reported_with_its_address(bench: Bench) -> None:
     board = bench.power(strap=True)
     stuck(board, 0x1F1)
-    with pytest.raises(VerifyFailed, match=r"0x00 instead of 0x.*after 3 attempts") as caught:
+    with pytest.raises(VerifyFailed, match=r"0x00 .* 3 attempts") as caught:
         bench.flash(board, NEW)
     assert caught.value.where == "flash address 0x001f1"
-    assert "configuration is safe in" in (caught.value.hint or "")
-    assert "how it is read that is wrong" in (caught.value.hint or "")
+    assert "backups" in (caught.value.hint or "")
+    assert "guess" in (caught.value.hint or "")
     assert len(bench.jobs()) == 1
 
 
-def test_a_cable_pulled_in_the_middle_is_told_and_healed(bench: Bench) -> None:
+def test_a_cable_pulled_in_the_middle_is_reported_and_the_write_resumes(bench: Bench) -> None:
     board = bench.power(strap=True)
 
     def pull(board: Board, operation: int) -> None:
         if operation == 4:
             board.usb.unplug()
 
-    with pytest.raises(FlashInterrupted, match="the device has gone") as caught:
+    with pytest.raises(FlashInterrupted, match="the device is gone") as caught:
         bench.flash(board, NEW, begun=pull)
     assert "same command" in (caught.value.hint or "")
     board.usb.plug()
@@ -354,7 +354,7 @@ def test_a_cable_pulled_in_the_middle_is_told_and_healed(bench: Bench) -> None:
     assert holds(bench.contents, NEW)
 
 
-def test_ctrl_c_in_the_middle_is_told_too(bench: Bench, monkeypatch) -> None:
+def test_ctrl_c_in_the_middle_is_reported_too(bench: Bench, monkeypatch) -> None:
     def interrupt(self, contents, progress):
         raise KeyboardInterrupt
 
@@ -365,28 +365,28 @@ def test_ctrl_c_in_the_middle_is_told_too(bench: Bench, monkeypatch) -> None:
     assert len(bench.jobs()) == 1
 
 
-def test_the_loader_starts_the_new_firmware_and_it_is_asked_who_it_is(bench: Bench, monkeypatch) -> None:
+def test_the_loader_starts_the_new_firmware_and_it_is_identified(bench: Bench, monkeypatch) -> None:
     monkeypatch.setattr(job, "releases", lambda wrapped: set())
     _, identity = bench.flash(bench.power(strap=True), running())
     assert identity is not None
     assert identity.running in (Running.OURS, Running.COMPATIBLE)
     monkeypatch.setattr(job, "releases", lambda wrapped: {0xBEEF})
-    with pytest.raises(CheckFailed, match="and the image is 0xbeef"):
+    with pytest.raises(CheckFailed, match="0xbeef"):
         bench.flash(bench.power(strap=True), running())
 
 
-def test_firmware_that_was_not_started_is_told_from_the_new_one(bench: Bench, monkeypatch) -> None:
+def test_firmware_that_was_not_started_is_distinguished_from_the_new_one(bench: Bench, monkeypatch) -> None:
     """The user unplugged USB, and the supply kept the old firmware running: same release, another build."""
     identify = Transport.identify
     monkeypatch.setattr(Transport, "identify", lambda self: replace(identify(self), build=0xBAD00BAD))
-    with pytest.raises(NotStarted, match="what runs is still build bad00bad"):
+    with pytest.raises(NotStarted, match="bad00bad"):
         bench.flash(bench.power(strap=True), running())
 
 
-def test_firmware_that_does_not_answer_is_told_apart_from_a_flash_that_is_wrong(bench: Bench) -> None:
+def test_firmware_that_does_not_answer_is_distinguished_from_a_wrong_flash(bench: Bench) -> None:
     prepared = bench.prepare(bench.power(strap=True), NEW)
     stays = SimpleNamespace(start=lambda: True)
-    with pytest.raises(NotStarted, match="the flash is written, but the new firmware does not answer"):
+    with pytest.raises(NotStarted, match=r"written.*does not answer"):
         job.start(replace(prepared, programmer=stays), lambda device: None)
 
 
@@ -405,7 +405,7 @@ def test_a_loader_that_leaves_in_the_middle_of_its_status(bench: Bench, monkeypa
     assert identity.running is Running.OURS
 
 
-def test_any_error_in_the_middle_of_a_write_says_how_to_go_on(bench: Bench, monkeypatch) -> None:
+def test_any_error_in_the_middle_of_a_write_says_how_to_continue(bench: Bench, monkeypatch) -> None:
     def refuse(self, contents, progress):
         raise AccessDenied("no permission to use the device")
 
@@ -415,11 +415,11 @@ def test_any_error_in_the_middle_of_a_write_says_how_to_go_on(bench: Bench, monk
     assert "leave the power on" in (caught.value.hint or "")
 
 
-def test_a_board_whose_power_nobody_took_is_not_asked(bench: Bench) -> None:
+def test_a_board_that_was_not_power_cycled_is_not_checked(bench: Bench) -> None:
     prepared = bench.prepare(bench.power(strap=True), NEW)
     waits = SimpleNamespace(start=lambda: False)
     assert job.start(replace(prepared, programmer=waits), lambda device: None) is None
-    with pytest.raises(CheckFailed, match="the boot loader runs"):
+    with pytest.raises(CheckFailed, match="boot loader"):
         job.start(replace(prepared, programmer=waits), lambda device: device)
 
 
@@ -465,14 +465,14 @@ def test_a_chip_that_stays_in_its_otp_page_is_not_written(tmp_path: Path) -> Non
     board = Bench(tmp_path, saved(running())).power()
     flash = SpiFlash(transport.attach(board.backend()))
     board.flash._commands[Command.EXSO] = lambda out, size: b""
-    with pytest.raises(DeviceFailed, match="does not leave its one-time programmable page"):
+    with pytest.raises(DeviceFailed, match="one-time programmable"):
         flash.otp()
 
 
 def test_without_a_flash_chip(tmp_path: Path) -> None:
     board = Bench(tmp_path, saved(running())).power()
     board.flash.transfer = lambda out, size=0: bytes(size)
-    with pytest.raises(DeviceFailed, match="no flash chip answers"):
+    with pytest.raises(DeviceFailed, match="flash chip"):
         SpiFlash(transport.attach(board.backend()))
 
 

@@ -1,4 +1,4 @@
-"""The order in which the flash is written: thought through on bytes alone."""
+"""The order in which the flash is written: tested on bytes in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = image.wrap(bytes(index * 31 >> 3 & 0xFF for index in range(image.MAX_B
 
 
 def program(memory: bytearray, step: Program, count: int | None = None) -> None:
-    """What NOR flash does: bits are only cleared; of a program that is cut short, `count` bytes."""
+    """What NOR flash does: bits are only cleared; of a program that is interrupted, `count` bytes."""
     for place, value in enumerate(step.data[:count]):
         memory[step.address + place] &= value
 
@@ -45,12 +45,12 @@ def moments(memory: bytearray, contents: Contents):
 
 @pytest.mark.parametrize("new", [filler(300), filler(0xFF00 - 10), filler(0xFF00, every=9), LARGEST])
 @pytest.mark.parametrize("old", [filler(5000), filler(0x12345, every=5), b"\xff" * 100])
-def test_at_every_moment_the_old_image_is_whole_or_the_new_one_or_the_length_is_none(old, new) -> None:
+def test_at_every_moment_the_old_image_is_whole_or_the_new_one_or_the_length_is_invalid(old, new) -> None:
     memory = bytearray(b"".join(CONFIG) + old).ljust(plan.AREA, b"\xff")
     lengths = {bytes(old[:4]), bytes(new[:4])}
     seen = []
     for _ in moments(memory, Contents(CONFIG, new)):
-        # Cheap first: most of the time the length field alone rules an image out.
+        # The fast test first: mostly the length field alone rules an image out.
         length = struct.unpack_from("<I", memory, IMAGE.address)[0]
         if 0 < length <= image.MAX_BODY and (found := plan.image_in(bytes(memory))) is not None:
             assert found in (old, new)
@@ -78,13 +78,13 @@ def test_the_configuration_is_the_first_thing_in_an_erased_block() -> None:
     assert [step.address & ~0x7F for step in first] == [0x00, 0x80]
 
 
-def test_what_stands_behind_the_largest_image_is_kept() -> None:
+def test_what_follows_the_largest_image_is_kept() -> None:
     memory = Contents(CONFIG, filler(0xFF00), TAIL).memory
     assert len(memory) == plan.AREA
     assert plan.tail_in(memory) == TAIL
     assert plan.config_in(memory) == CONFIG
     assert plan.image_in(memory) == filler(0xFF00)
-    assert len(Contents(CONFIG, filler(0xFF00 - 10), TAIL).memory) == BLOCK_SIZE, "block 1 is left alone"
+    assert len(Contents(CONFIG, filler(0xFF00 - 10), TAIL).memory) == BLOCK_SIZE, "block 1 is not changed"
 
 
 def test_contents_that_do_not_fit_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Writing through the SPI controller, over a flash that is bytes in memory, and may be worn."""
+"""Writing through the SPI controller, over a flash in memory, which may be worn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEW = Contents(CONFIG, filler(300))
 
 
 class MemoryFlash:
-    """Stands for `SpiFlash`. `worn` has bits of bytes, by address, that stay 1 whatever is programmed."""
+    """Replaces `SpiFlash`. `worn` has bits of bytes, by address, that stay 1 whatever is programmed."""
 
     def __init__(self) -> None:
         self.memory = bytearray(plan.AREA)
@@ -51,7 +51,7 @@ def test_a_flash_holds_what_was_written(flash: MemoryFlash) -> None:
 
 @pytest.mark.parametrize("address", [0x20, IMAGE.address, IMAGE.address + 0x21])
 def test_a_worn_bit_is_reported_wherever_it_is(flash: MemoryFlash, address: int) -> None:
-    """In the configuration; in the length field, which is programmed last and for itself; in the image."""
+    """In the configuration; in the length field, which is programmed last and on its own; in the image."""
     flash.worn[address] = ~NEW.memory[address] & 0xFF
     with pytest.raises(VerifyFailed) as caught:
         SpiProgrammer(None).write(NEW, lambda *_: None)

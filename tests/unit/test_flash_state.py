@@ -19,7 +19,7 @@ BACKUP = Backup(
 )
 
 
-def test_a_backup_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_backup_reads_back_unchanged(tmp_path: Path) -> None:
     path = state.keep(BACKUP, tmp_path)
     assert path == tmp_path / "backups" / f"20251121T060000-00c0ffee-{os.getpid()}.json"
     assert Backup.read(path) == BACKUP
@@ -98,7 +98,7 @@ def test_no_room_and_no_directory_are_errors_that_leave_nothing(tmp_path: Path, 
     assert list((tmp_path / "other" / "backups").iterdir()) == []
 
 
-def test_two_processes_that_save_two_boards_in_one_second_do_not_meet(tmp_path: Path, monkeypatch) -> None:
+def test_two_processes_that_save_two_boards_in_one_second_do_not_collide(tmp_path: Path, monkeypatch) -> None:
     """Each has seen that there is no such file before either has written it."""
     monkeypatch.setattr(state.Path, "exists", lambda path: False)
     mine = state.keep(BACKUP, tmp_path)

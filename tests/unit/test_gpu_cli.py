@@ -1,4 +1,4 @@
-"""What the commands of the USB GPU make of what they find: device strings, doctor's verdicts, tables."""
+"""The commands of the USB GPU, and what they report: device strings, doctor's verdicts, tables."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def test_an_emulated_bridge_has_a_card(given, meant):
 def test_the_default_device_counts_and_a_wrong_one_is_refused(monkeypatch):
     monkeypatch.setenv("TOWLINE_DEVICE", "usb:7")
     assert emulation.with_card(None) == "usb:7"
-    with pytest.raises(UsageError, match="names no device"):
+    with pytest.raises(UsageError, match="'emulate'"):
         emulation.with_card("emulate")
 
 
@@ -127,7 +127,7 @@ def test_a_card_is_given_the_chosen_firmware(tmp_path, monkeypatch, way):
 
 @pytest.fixture
 def plugged(monkeypatch):
-    """Says which bridges Linux sees; the bridge itself and libusb are not asked."""
+    """Sets the bridges that Linux sees; the bridge itself and libusb are not used."""
 
     def put(*bridges):
         monkeypatch.setattr(sysfs, "bridges", lambda: iter(bridges))
@@ -156,11 +156,11 @@ def test_a_bridge_that_may_not_be_opened(plugged, capsys):
     assert "udev" in checks["bridge 2-1"]["hint"]
     assert "bridge 2-1" in error["message"]
     code, checks, _ = doctor(capsys)
-    assert code == 0, "the emulated card does without it"
+    assert code == 0, "the emulated card does not need it"
     assert checks["bridge 2-1"]["problem"]
 
 
-def test_a_bridge_that_may_fall_asleep_is_no_failure(plugged, capsys):
+def test_a_bridge_that_may_be_suspended_is_not_a_failure(plugged, capsys):
     plugged(bridge(usable=True, suspends=True))
     _, checks, error = doctor(capsys, "--device", "usb")
     assert "suspend" in checks["bridge 2-1"]["problem"]
@@ -262,7 +262,7 @@ def test_the_table_of_usb_has_the_peer_and_the_constants():
     assert shown == flat, "every figure has a row"
 
 
-def test_layers_of_a_gpu_are_told_in_wave_instructions():
+def test_layers_of_a_gpu_are_reported_in_wave_instructions():
     layers = [
         LayerProfile("stem", "Conv", 1000, {"waves": 4, "wave_instructions": 100, "virtual_us": 2.5}),
         LayerProfile("to_nhwc", "Layout", 0, {"waves": 2, "wave_instructions": 10, "virtual_us": 2.0}),

@@ -1,4 +1,4 @@
-"""The discovery table as the driver reads it: cards that are known, that are not, and damaged tables."""
+"""The discovery table as the driver reads it: known and unknown cards, and damaged tables."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def test_untested_cards_are_identified_by_their_data(chip):
     assert chip.generation == {"gfx1102": 11, "gfx1200": 12}[chip.name]
 
 
-def test_devices_and_versions_are_told_apart():
+def test_devices_and_versions_are_distinguished():
     assert len({chip.device for chip in KNOWN.values()}) == len(KNOWN) == 4
     assert len({chip.versions["GC"] for chip in KNOWN.values()}) == 4
 
 
 def test_an_unknown_card_is_named():
     other = replace(GFX1100, versions={**GFX1100.versions, "GC": (11, 5, 1)})
-    with pytest.raises(Unsupported, match=r"not known: .*GC 11\.5\.1") as caught:
+    with pytest.raises(Unsupported, match=r"unknown GPU: .*GC 11\.5\.1") as caught:
         found(with_table(model.binary(other)))
     assert "gfx1102" in (caught.value.hint or "")
 
 
 def test_a_known_card_with_another_block_is_named():
     other = replace(GFX1201, versions={**GFX1201.versions, "MP": (14, 0, 9), "HDP": (8, 1, 2)})
-    with pytest.raises(Unsupported, match=r"gfx1201 with other blocks .*MP 14\.0\.9, HDP 8\.1\.2") as caught:
+    with pytest.raises(Unsupported, match=r"gfx1201 .*MP 14\.0\.9, HDP 8\.1\.2") as caught:
         found(with_table(model.binary(other), "gfx1201"))
     assert caught.value.hint == "expected: MP 14.0.3, HDP 7.0.0"
 
@@ -102,18 +102,18 @@ def test_what_is_harvested_is_respected(block, refused):
     binary[place : place + 8] = struct.pack("<HBBHBB", number, 0, 0, HARDWARE_IDS["GC"], 1, 0)
     bench = with_table(sealed(binary))
     if refused:
-        with pytest.raises(Unsupported, match=f"{block} of this gfx1100 has been harvested"):
+        with pytest.raises(Unsupported, match=f"{block} of this gfx1100"):
             found(bench)
     else:
-        assert found(bench).chip is GFX1100  # GC's second instance is none of ours
+        assert found(bench).chip is GFX1100  # GC's second instance is not used here
 
 
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, b"\0\0\0\0", "it begins with 0x00000000"),
+        (0, b"\0\0\0\0", "0x00000000"),
         (8, b"\x12\x34", "checksum of the whole"),
-        (10, b"\xff\xff", "65535 bytes long"),
+        (10, b"\xff\xff", "65535 bytes"),
         (60, b"XXXX", "checksum"),
         (300, b"\x55", "checksum"),
     ],
@@ -121,7 +121,7 @@ def test_what_is_harvested_is_respected(block, refused):
 def test_a_damaged_table_is_refused(place, value, message):
     binary = bytearray(model.binary(GFX1100))
     binary[place : place + len(value)] = value
-    with pytest.raises(DeviceFailed, match=f"discovery table is damaged: .*{message}"):
+    with pytest.raises(DeviceFailed, match=f"damaged: .*{message}"):
         found(with_table(bytes(binary)))
 
 
@@ -163,19 +163,19 @@ def test_a_long_table_is_read_whole():
     assert bench.runs == 3
 
 
-def test_a_card_that_is_dark_is_waited_for_and_then_named():
+def test_a_card_that_does_not_answer_is_waited_for_and_then_reported():
     bench = Bench("gfx1100")
     card = found(bench)
     bench.card.mode1_reset()
     bench.host.sleep(2_000_000)
-    assert found(bench) == card  # it comes back within 0.2 s
+    assert found(bench) == card  # it answers again within 0.2 s
     bench.card._dark = True
-    with pytest.raises(DeviceFailed, match="does not answer: its memory size register reads 0xffffffff"):
+    with pytest.raises(DeviceFailed, match="0xffffffff"):
         found(bench)
 
 
-def test_tables_have_the_size_that_they_say_themselves():
-    """As for Linux, which does not look at the sizes in the list of tables."""
+def test_the_size_of_a_table_is_in_its_own_header():
+    """As in Linux, which ignores the sizes in the list of tables."""
     binary = bytearray(model.binary(GFX1100))
     for number in range(len(facts.TABLES)):
         struct.pack_into("<H", binary, 12 + 8 * number + 4, 0)
@@ -185,17 +185,17 @@ def test_tables_have_the_size_that_they_say_themselves():
 
 
 @pytest.mark.parametrize("value", [0, 0xFFFF_FFFF, 0x10_0000])
-def test_a_flush_that_cannot_be_reached_is_none(value):
+def test_a_flush_register_that_cannot_be_reached_is_refused(value):
     bench = Bench("gfx1100")
     bench.card.registers.write(discovery.REMAP_FLUSH, value)
     with pytest.raises(DeviceFailed, match=f"HDP flush {value:#x}"):
         found(bench)
 
 
-def test_a_card_whose_own_firmware_does_not_start_is_named():
+def test_a_card_whose_own_firmware_does_not_start_is_reported():
     bench = Bench("gfx1100")
     bench.card.registers.write(discovery.PSP_STATUS, 0)
-    with pytest.raises(DeviceFailed, match="own firmware has not started within 2 s") as caught:
+    with pytest.raises(DeviceFailed, match=r"firmware .* within 2 s") as caught:
         found(bench)
     assert "power" in (caught.value.hint or "")
     assert bench.clock.now() < 3

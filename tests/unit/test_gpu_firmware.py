@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The files of a gfx1100, to be spoiled."""
+    """The files of a gfx1100, to be damaged."""
     return Path(shutil.copytree(firmware("gfx1100"), tmp_path / "amdgpu"))
 
 
@@ -62,10 +62,10 @@ def test_a_bomb_is_not_unpacked(folder, monkeypatch):
     monkeypatch.setattr("usbgpu.amd.firmware.LARGEST", most)
     (folder / "smu_13_0_0.bin.xz").write_bytes(lzma.compress(bytes(most + 1)))
     path.unlink()
-    with pytest.raises(InvalidFirmware, match=f"it has more than {most} bytes"):
+    with pytest.raises(InvalidFirmware, match=f"more than {most} bytes"):
         load(GFX1100, folder)
     path.write_bytes(bytes(most + 1))
-    with pytest.raises(InvalidFirmware, match=f"is no firmware: it has {most + 1} bytes") as caught:
+    with pytest.raises(InvalidFirmware, match=f"{most + 1} bytes") as caught:
         load(GFX1100, folder)
     assert "install" in (caught.value.hint or "")
 
@@ -103,7 +103,7 @@ def test_missing_files_are_named_with_their_package(tmp_path, folder):
 @pytest.mark.parametrize(
     ("file", "spoil", "message"),
     [
-        ("smu_13_0_0", lambda data: b"", "0 bytes are no firmware"),
+        ("smu_13_0_0", lambda data: b"", r"\b0 bytes"),
         ("smu_13_0_0", lambda data: data[:-1], "cut short, or altered"),
         ("psp_13_0_0_sos", lambda data: data[:40], "cut short, or altered"),
         ("sdma_6_0_0", lambda data: data + b"\0", "cut short, or altered"),
@@ -117,7 +117,7 @@ def test_spoiled_files_are_refused_by_name(folder, file, spoil, message):
     path = folder / f"{file}.bin"
     path.write_bytes(spoil(path.read_bytes()))
     if not message:
-        load(GFX1100, folder)  # a field that this kind of file has no use for
+        load(GFX1100, folder)  # a field that this kind of file does not use
         return
     with pytest.raises(InvalidFirmware, match=message) as caught:
         load(GFX1100, folder)
@@ -142,17 +142,17 @@ def test_parts_that_are_longer_than_the_file_are_refused(folder):
 
 def test_a_file_of_another_chip_is_refused(folder):
     shutil.copy(firmware("gfx1201") / "sdma_7_0_1.bin", folder / "sdma_6_0_0.bin")
-    with pytest.raises(InvalidFirmware, match="TH0 is of kind 0x2025: the file is of another chip"):
+    with pytest.raises(InvalidFirmware, match="TH0 is of kind 0x2025"):
         load(GFX1100, folder)
     shutil.copy(firmware("gfx1100") / "sdma_6_0_0.bin", folder / "sdma_6_0_0.bin")
     shutil.copy(folder / "gc_11_0_0_imu.bin", folder / "smu_13_0_0.bin")
-    with pytest.raises(InvalidFirmware, match="SMU is IMU_I: the file is of another chip"):
+    with pytest.raises(InvalidFirmware, match="SMU is IMU_I"):
         load(GFX1100, folder)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_headers_of_any_content_are_taken_or_refused(folder, data):
+def test_headers_of_any_content_are_accepted_or_refused(folder, data):
     path = folder / f"{data.draw(st.sampled_from([file.name for file in files(GFX1100)]))}.bin"
     good = path.read_bytes()
     spoiled = bytearray(good)

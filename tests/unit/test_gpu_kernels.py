@@ -61,15 +61,15 @@ def test_lds_is_counted_in_whole_units(size, units):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, b"\x7fELG", "no ELF file"),
+        (0, b"\x7fELG", "not an ELF file"),
         (4, b"\x01", "machine"),
         (5, b"\x02", "machine"),
         (7, b"\x00", "ABI 0"),
         (8, b"\x01", "version 1"),
         (16, b"\x01\x00", "not linked"),
         (18, b"\x3e\x00", "machine 62"),
-        (48, b"\x4e", "for gfx1201, the card is gfx1100"),
-        (48, b"\x99", "for machine 0x99"),
+        (48, b"\x4e", "gfx1201.* gfx1100"),
+        (48, b"\x99", "0x99"),
         (56, b"\x00\x00", "not linked"),
         (60, b"\x00\x00", "no kernels"),
     ],
@@ -99,7 +99,7 @@ def test_an_image_of_any_size_is_not_made():
     for place in range(64, 64 + 8 * 56, 56):
         if struct.unpack_from("<I", data, place)[0] == 1:
             struct.pack_into("<Q", data, place + 40, 1 << 60)
-    with pytest.raises(InvalidInput, match="asks for"):
+    with pytest.raises(InvalidInput, match="bytes of memory"):
         parse(bytes(data))
 
 
@@ -121,13 +121,13 @@ def test_a_file_of_nothing_but_headers_is_refused_at_once():
         (56, "<H", 0xC08, "stack of unknown depth"),
         (0, "<I", 1 << 17, "bytes of LDS"),
         (4, "<I", 1 << 20, "bytes of scratch"),
-        (8, "<I", 8, "makes no sense"),
-        (16, "<q", 1 << 40, "makes no sense"),
-        (16, "<q", 4, "makes no sense"),
+        (8, "<I", 8, "descriptor"),
+        (16, "<q", 1 << 40, "descriptor"),
+        (16, "<q", 4, "descriptor"),
         (52, "<I", 0x80, "no room for the address"),
     ],
 )
-def test_kernels_that_want_something_else_are_refused(offset, form, value, message):
+def test_kernels_that_need_something_else_are_refused(offset, form, value, message):
     data = bytearray(code())
     kernel = parse(bytes(data)).kernels["sort"]
     place = next(
@@ -179,7 +179,7 @@ def test_arguments_are_packed_where_the_metadata_says():
     assert struct.unpack("<2Q2Iifi", launch.kernarg) == (1, 2, 3, 4, -5, 0.5, 7)
 
 
-def test_a_whole_number_for_a_float_is_one():
+def test_an_integer_is_accepted_for_a_float():
     assert struct.unpack_from("<f", launched("average_pool", values={5: 3}).kernarg, 28) == (3.0,)
 
 
@@ -188,7 +188,7 @@ def test_buffers_are_packed_as_addresses():
     buffer = memory.allocate(64)
     assert struct.unpack_from("<Q", launched(values={0: buffer}).kernarg) == (buffer.address,)
     buffer.free()
-    with pytest.raises(UsageError, match="after it was freed"):
+    with pytest.raises(UsageError, match="freed"):
         launched(values={0: buffer})
 
 
@@ -196,22 +196,22 @@ def test_buffers_are_packed_as_addresses():
     ("name", "changes", "message"),
     [
         ("pointwise", {"arguments": [1, 2]}, "takes 9 arguments .*pixels.* 2 given"),
-        ("pointwise", {"values": {0: 1.5}}, "argument input: 1.5 for a pointer"),
+        ("pointwise", {"values": {0: 1.5}}, "argument input: 1.5 .*for a pointer"),
         ("pointwise", {"values": {0: -1}}, "-1 does not fit a pointer"),
-        ("pointwise", {"values": {0: b"12345678"}}, "8 bytes for a pointer"),
+        ("pointwise", {"values": {0: b"12345678"}}, "8 bytes .*for a pointer"),
         ("pointwise", {"values": {5: 1 << 32}}, "does not fit u32 of 4 bytes"),
         ("pointwise", {"values": {5: -(1 << 31) - 1}}, "does not fit"),
-        ("pointwise", {"values": {5: b"123"}}, "3 bytes for u32"),
+        ("pointwise", {"values": {5: b"123"}}, "3 bytes .*for u32"),
         ("pointwise", {"values": {5: "7"}}, "'7'"),
         ("pointwise", {"values": {5: None}}, "None"),
-        ("pointwise", {"values": {5: Memory(0, 4096).allocate(4)}}, "a buffer for a value"),
+        ("pointwise", {"values": {5: Memory(0, 4096).allocate(4)}}, "a buffer .*for a value"),
         ("average_pool", {"values": {5: 1e60}}, "does not fit float"),
         ("pointwise", {"groups": ()}, "workgroups of"),
         ("pointwise", {"groups": (1, 2, 3, 4)}, "workgroups of"),
         ("pointwise", {"groups": (0,)}, "workgroups of"),
         ("pointwise", {"groups": (-1,)}, "workgroups of"),
         ("pointwise", {"groups": (1 << 32,)}, "workgroups of"),
-        ("pointwise", {"threads": (32,)}, "the source has"),
+        ("pointwise", {"threads": (32,)}, "the source fixes"),
     ],
 )
 def test_arguments_that_a_kernel_does_not_take(name, changes, message):
@@ -220,7 +220,7 @@ def test_arguments_that_a_kernel_does_not_take(name, changes, message):
 
 
 def packed(value) -> bytes:
-    """MessagePack of what metadata is made of."""
+    """MessagePack of a metadata value."""
     if isinstance(value, dict):
         return bytes([0x80 | len(value)]) + b"".join(packed(key) + packed(one) for key, one in value.items())
     if isinstance(value, list):
@@ -258,7 +258,7 @@ def test_the_compilers_own_arguments_are_the_launchs_dimensions():
 @pytest.mark.parametrize(
     "kind", ["hidden_hostcall_buffer", "hidden_heap_v1", "dynamic_shared_pointer", "image"]
 )
-def test_arguments_that_the_runtime_has_not_are_refused(kind):
+def test_arguments_that_the_runtime_lacks_are_refused(kind):
     with pytest.raises(InvalidInput, match=f"k: .*{kind}"):
         metadata.parse(kernel_with({".offset": 0, ".size": 8, ".value_kind": kind}))
 
@@ -276,6 +276,6 @@ def test_arguments_that_the_runtime_has_not_are_refused(kind):
         b"\x81" + packed("amdhsa.kernels") + b"\x91\x81" + packed(".name") + b"\xca\x7f\x80\0\0",
     ],
 )  # fmt: skip
-def test_metadata_without_sense_is_refused(data):
+def test_damaged_metadata_is_refused(data):
     with pytest.raises(InvalidInput, match="metadata"):
         metadata.parse(data)

@@ -1,4 +1,4 @@
-"""Packets of launches: held against the values of published traces, and taken apart again."""
+"""Packets of launches: compared with the values of published traces, and parsed again."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ def taken_apart(words: list[int]) -> list[tuple[str, dict[str, int], list[int]]]
     packets = []
     while words:
         size = facts.body_size(words[0])
-        assert len(words) > size, "a packet goes beyond the end"
+        assert len(words) > size, "a packet exceeds the end"
         packet = facts.BY_OPCODE[facts.opcode(words[0])]
         body = words[1 : 1 + size]
         packets.append((packet.name, packet.unpack(body), body[packet.size :]))
@@ -64,7 +64,7 @@ def test_a_submission_begins_with_flushes(chip):
 def test_a_dispatch_sets_what_it_needs(chip):
     words = programs(chip).dispatch(launch(), 0x2000_0000_4440, None, pm4.write(0x1000, 3))
     names = [name for name, _, _ in taken_apart(words)]
-    # What is to be done before is behind the barrier.
+    # What is to be done before comes after the barrier.
     assert names[:3] == ["EVENT_WRITE", "ACQUIRE_MEM", "WRITE_DATA"]
     assert names[-1] == "DISPATCH_DIRECT"
     assert words[-4:] == [7, 8, 9, 0x8005]
@@ -83,7 +83,7 @@ def test_a_dispatch_sets_what_it_needs(chip):
     }
 
 
-def test_scratch_memory_is_told_in_waves_of_an_engine():
+def test_scratch_memory_is_counted_in_waves_of_an_engine():
     assert pm4.scratch_wave(launch(100)) == 3328
     assert pm4.scratch_wave(launch(0)) == 0
     found = registers(programs().dispatch(launch(100), 0, SCRATCH))

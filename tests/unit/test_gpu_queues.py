@@ -114,7 +114,7 @@ def test_a_full_ring_is_waited_for(rig):
     assert rig.words(3000) == [11, *body[1:]]
 
 
-def test_what_stays_in_one_piece(rig):
+def test_what_must_stay_contiguous(rig):
     rig.restart()
     for size in (4000, 5000, 4100, 7000):
         batch = Batch(rig.card, "data")
@@ -130,12 +130,12 @@ def test_what_stays_in_one_piece(rig):
         assert rig.words(1) == [size]
 
 
-def test_more_than_a_ring_takes_is_our_own_mistake(rig):
-    with pytest.raises(InternalError, match="takes"):
+def test_more_than_a_ring_takes_is_an_internal_error(rig):
+    with pytest.raises(InternalError, match="dwords for"):
         rig.compute.submit(Batch(rig.card, "too much"), [0] * (rig.compute.room + 1))
 
 
-def test_waits_end(rig):
+def test_waits_are_bounded(rig):
     rig.restart()
     batch = Batch(rig.card, "never")
     rig.compute.submit(batch, pm4.wait_memory(layout.address(TARGET), 0xFFFF_FFFF))

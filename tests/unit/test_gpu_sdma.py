@@ -63,7 +63,7 @@ def test_what_is_long_is_several_packets():
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_an_indirect_buffer_is_entered_where_the_engine_wants_it(place):
+def test_an_indirect_buffer_is_entered_where_the_engine_requires_it(place):
     program = Program()
     program.fence(0, 1)
     program.indirect(0x2000_0000_0020, 100, place)
@@ -73,7 +73,7 @@ def test_an_indirect_buffer_is_entered_where_the_engine_wants_it(place):
     assert all(name == "NOP" for name, _, _ in packets(program)[1:-1])
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_packets_are_refused():
     with pytest.raises(InternalError, match="indirect"):
         Program().indirect(0x2000_0000_0004, 1, 0)
     with pytest.raises(FactError, match="does not fit"):

@@ -1,4 +1,4 @@
-"""Streams: how they are cut, and what arrives on the emulated card with no bridge between."""
+"""Streams: how they are cut, and what arrives on the emulated card without a bridge."""
 
 import random
 
@@ -21,7 +21,7 @@ SRAM = 32 * SLOT_SIZE
 
 
 def played(parts, size, blocks):
-    """What a device copies out of parts; the values of the fence, with the bytes copied by then."""
+    """What a device copies out of parts; the values of the fence, with the bytes copied so far."""
     target, values, copied = bytearray(size), [], 0
     for number, part in enumerate(parts):
         image = b"".join(part.buffers)
@@ -79,7 +79,7 @@ def test_parts_bring_every_byte_to_its_place(sizes, gaps, whole):
             assert (part.slot, part.slots) == (slot, slots)
         elif blocks:  # it overwrites from the first byte on
             assert part.slot == 0
-        else:  # its number stands where those of others do
+        else:  # its number is where those of others are
             assert part.slot + part.slots == slot + slots
 
 
@@ -150,13 +150,13 @@ def test_random_pieces_arrive_and_come_back_and_nothing_else_changes(shared):
         pytest.param((496 << 10) - 4, marks=pytest.mark.slow),
     ],
 )
-def test_bytes_that_look_like_a_parts_number_are_no_parts_number(shared, offset, monkeypatch):
-    """The SRAM is full of every number that a part might be waited for by, and parts take their time."""
+def test_bytes_that_look_like_a_parts_number_are_not_taken_for_it(shared, offset, monkeypatch):
+    """The SRAM is full of every number that a wait for a part may compare with, and parts are slow."""
     gpu, bridge = shared
     bring = module.Streams._bring
 
     def slowly(self, commands, parts, step=0):
-        commands.delay(400)  # SDMA is through with the part before
+        commands.delay(400)  # SDMA has finished the part before
         bring(self, commands, parts, step)
 
     monkeypatch.setattr(module.Streams, "_bring", slowly)
@@ -247,7 +247,7 @@ def test_the_fence_rises_as_pieces_arrive(shared):
         each.free()
 
 
-def test_what_is_not_vram_is_refused_before_anything_happens(shared):
+def test_what_is_not_vram_is_refused_before_anything_is_sent(shared):
     gpu, bridge = shared
     runs = bridge.runs
     end = layout.address(gpu.card.vram)
@@ -284,7 +284,7 @@ def test_a_stream_that_stands_still_is_an_error_and_the_next_one_works(size):
     gpu.close()
 
 
-def test_nobody_to_recover_means_that_it_is_said(shared):
+def test_a_hang_without_a_way_to_recover_is_reported(shared):
     gpu, _ = shared
     alone = module.Streams(gpu.card, gpu.streams._queue)
     alone._hangs = True

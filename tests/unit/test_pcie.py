@@ -79,7 +79,7 @@ class FabricBridge:
 
 
 class Card(ConfiguredFunction):
-    """A function with given BARs, which read their own index."""
+    """A function with given BARs, which read as their own index."""
 
     def __init__(self, *bars: Bar, resizable: tuple[Resizable, ...] = (), place: int = 0x200) -> None:
         capabilities = [
@@ -129,7 +129,7 @@ def every_bar_answers(bridge: FabricBridge, function: pcie.Function) -> None:
 @pytest.mark.parametrize("place", [0x100, 0x200, 0x3F0, 0x800])
 @pytest.mark.parametrize("lists", [True, False])
 def test_a_graphics_card(place: int, lists: bool) -> None:
-    """Its memory is made as large as it goes, wherever the capability for that is."""
+    """Its memory BAR gets its largest size, wherever the capability for that is."""
     bridge = FabricBridge(graphics_card(place), lists=lists)
     function = pcie.enumerate(bridge)
     assert (function.bdf, function.vendor, function.device) == ("04:00.0", 0x1002, 0x744C)
@@ -154,14 +154,14 @@ def test_it_takes_two_lists_and_a_second_search_takes_one() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 5, 9])
 def test_other_depths_are_walked(depth: int) -> None:
-    """The first attempt writes into the wrong functions; that must not stay."""
+    """The first attempt writes into the wrong functions; those writes must not stay."""
     ports = ([ASM2464PD_ROOT] * 9)[:depth]
     bridge = FabricBridge(graphics_card(), ports)
     function = pcie.enumerate(bridge)
     assert function.bus == depth
     assert function.bars[0].size == 16 * GIB
     every_bar_answers(bridge, function)
-    assert pcie.programmed(bridge) is None, "it looks in the usual place only"
+    assert pcie.programmed(bridge) is None, "it reads the usual place only"
 
 
 def test_the_endpoint_of_the_tests_and_its_bars() -> None:
@@ -238,7 +238,7 @@ def test_bars_do_not_touch() -> None:
         for bar in pcie.enumerate(FabricBridge(graphics_card())).bars.values()
     )
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
-    assert all(start & -start == end - start for start, end in spans), "the address says the size"
+    assert all(start & -start == end - start for start, end in spans), "the address gives the size"
 
 
 def test_a_bar_that_is_too_large() -> None:
@@ -256,7 +256,7 @@ def test_sizes_beyond_the_free_space_are_not_chosen() -> None:
 
 
 @pytest.mark.parametrize("kind", [Reset.HOT, Reset.PERST])
-def test_after_a_reset_everything_comes_back_to_its_place(kind: Reset) -> None:
+def test_after_a_reset_everything_gets_the_same_place_again(kind: Reset) -> None:
     bridge = FabricBridge(graphics_card())
     function = pcie.enumerate(bridge)
     bridge.fabric.reset(kind)
@@ -279,7 +279,7 @@ def test_after_a_reset_of_the_function_alone() -> None:
     [(bus, register) for bus in range(4) for register in (0x04, 0x18, 0x20, 0x24, 0x28, 0x2C)]
     + [(4, register) for register in (0x04, 0x14, 0x18, 0x1C, 0x24)],
 )
-def test_what_has_changed_is_noticed(bus: int, register: int) -> None:
+def test_a_change_is_noticed(bus: int, register: int) -> None:
     bridge = FabricBridge(graphics_card())
     pcie.enumerate(bridge)
     commands = CommandList()
@@ -298,7 +298,7 @@ def test_an_empty_slot() -> None:
 
 
 def test_a_bus_that_reads_ones_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some bridges answer so for requests that nothing claims."""
+    """Some bridges return ones for requests that nothing claims."""
     monkeypatch.setattr(pcie, "READY", 0.05)
     card = graphics_card()
     bridge = FabricBridge(card)

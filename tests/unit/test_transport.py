@@ -1,4 +1,4 @@
-"""The transport: what it adds to pyusb, over the plainest emulated device, and one that passes for real."""
+"""The transport: what it adds to pyusb, over the simplest emulated device, and over one treated as real."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_device_strings(monkeypatch):
     assert found.descriptor is None
     assert DeviceString.parse("replay:a:b?c.jsonl").rest == "a:b?c.jsonl"
     for wrong in ("", "usbx", "usb:", "emulated:", ":", "replay", "replay:"):
-        with pytest.raises(UsageError, match="names no device"):
+        with pytest.raises(UsageError, match=f"{wrong!r} is not a"):
             DeviceString.parse(wrong)
 
 
@@ -110,7 +110,7 @@ def test_transfers_and_their_errors(rig):
         assert device.control_in(IN, ECHO, length=64) == b"there"
         with pytest.raises(Stalled) as stalled:
             device.control_in(IN, REFUSED, 0x1234, 5, 4)
-        assert str(stalled.value) == "control C0:A1:1234:5:4: the device stalled it"
+        assert stalled.value.where == "control C0:A1:1234:5:4"
         with pytest.raises(Overrun):
             device.control_in(IN, BABBLE, length=4)
         with pytest.raises(NotSent):
@@ -139,7 +139,7 @@ def test_time_outs_are_virtual_and_keep_what_came(rig):
     with rig.attach() as device:
         rig.functions[0].silent.add(ECHO)
         began = device.clock.now()
-        with pytest.raises(TimedOut, match=r"did not answer within 2\.5 s"):
+        with pytest.raises(TimedOut, match=r"2\.5 s"):
             device.control_in(IN, ECHO, length=4, timeout=2.5)
         assert device.clock.now() - began == pytest.approx(2.5, abs=0.01)
         device.control_out(OUT, BULK, LOOPBACK)
@@ -178,14 +178,14 @@ def test_a_call_is_data(rig):
 def test_a_device_that_leaves_and_comes_back(rig):
     device = rig.attach()
     rig.hosts[0].unplug()
-    with pytest.raises(Disconnected, match="the device has gone"):
+    with pytest.raises(Disconnected):
         device.control_in(IN, ECHO, length=4)
     rig.hosts[0].plug()
     device.reopen()
     device.control_out(OUT, ECHO, data=b"back")
     assert device.control_in(IN, ECHO, length=4) == b"back"
     began = device.clock.now()
-    with pytest.raises(Disconnected, match="did not come back within 1 s"):
+    with pytest.raises(Disconnected, match="within 1 s"):
         device.reopen(1.0)
     assert device.clock.now() - began < 1.5, "it never left"
 
@@ -198,14 +198,14 @@ def test_another_device_after_a_reset(rig):
         device.reset()
 
 
-def test_nothing_is_attached():
+def test_no_device_is_attached():
     rig = Rig()
     rig.hosts[0].unplug()
-    with pytest.raises(DeviceMissing, match="nothing is attached"):
+    with pytest.raises(DeviceMissing):
         rig.attach()
 
 
-# -- devices that pass for real -------------------------------------------------------------------------
+# -- devices that are treated as real -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_the_only_device(plugged, rig):
     with transport.open("usb") as device:
         assert not device.is_emulated
         device.control_out(OUT, ECHO, data=b"real")
-        with pytest.raises(DeviceBusy, match="this process has the device open already"):
+        with pytest.raises(DeviceBusy, match="this process"):
             transport.open("usb")
         rig.hosts[0].unplug()
         rig.hosts[0].plug()
@@ -240,9 +240,9 @@ def test_the_only_device(plugged, rig):
     transport.open("usb:test-1").close()
     with pytest.raises(DeviceMissing) as missing:
         transport.open("usb:test-2")
-    assert missing.value.hint == "there are: test-1"
+    assert (missing.value.hint or "").endswith(": test-1")
     rig.hosts[0].unplug()
-    with pytest.raises(DeviceMissing, match="no such bridge is plugged in"):
+    with pytest.raises(DeviceMissing):
         transport.open("usb")
 
 
@@ -250,7 +250,7 @@ def test_a_neighbour_is_not_taken_for_the_device_that_left(plugged):
     rig = plugged(Rig(2))
     device = PluggedTransport(bus.devices(None)[0], "usb:test-1", None, None)
     rig.hosts[0].unplug()
-    with pytest.raises(Disconnected, match="did not come back"):
+    with pytest.raises(Disconnected):
         device.reopen(0.05)
     rig.hosts[0].plug()
     device.reopen(0.05)
@@ -260,7 +260,7 @@ def test_a_neighbour_is_not_taken_for_the_device_that_left(plugged):
 
 @pytest.mark.slow
 def test_a_device_that_came_back_may_be_out_of_reach_for_a_moment(plugged, rig, monkeypatch):
-    """Until udev has let the user have it, or a driver that looked at it has gone."""
+    """Until udev has set its permissions, or a driver that probed it has released it."""
     plugged(rig)
     claim = rig.backend.claim_interface
     refusals = [errno.EACCES, errno.EBUSY]
@@ -308,15 +308,15 @@ def test_a_mounted_disk_is_not_taken_away(plugged, rig, monkeypatch):
     monkeypatch.setattr(rig.backend, "is_kernel_driver_active", lambda handle, interface: True)
     monkeypatch.setattr(rig.backend, "detach_kernel_driver", lambda *args: pytest.fail("it was"))
     monkeypatch.setattr(sysfs, "mounted", lambda name: [f"/media/{name}"])
-    with pytest.raises(DeviceBusy, match="a disk behind it is mounted: /media/1-1"):
+    with pytest.raises(DeviceBusy, match="/media/1-1"):
         transport.open("usb")
 
 
-def test_several_devices_want_a_name(plugged):
+def test_several_devices_need_a_name(plugged):
     plugged(Rig(2))
     with pytest.raises(UsageError) as several:
         transport.open("usb")
-    assert several.value.hint == "name one, or unplug the others: usb:test-1 (usb-1-1), usb:test-1 (usb-1-2)"
+    assert "usb:test-1 (usb-1-1), usb:test-1 (usb-1-2)" in (several.value.hint or "")
 
 
 def test_a_device_that_may_not_be_opened(plugged, rig, monkeypatch):
@@ -333,7 +333,7 @@ def test_a_device_that_may_not_be_opened(plugged, rig, monkeypatch):
     monkeypatch.undo()
 
 
-def test_the_kernels_driver_is_sent_away_and_called_back(plugged, rig, monkeypatch):
+def test_the_kernels_driver_is_detached_and_attached_again(plugged, rig, monkeypatch):
     plugged(rig)
     done = []
     monkeypatch.setattr(rig.backend, "is_kernel_driver_active", lambda handle, interface: True)
@@ -351,18 +351,18 @@ def test_a_device_is_kept_awake_while_it_is_open(plugged, rig, tmp_path):
     with transport.open("usb") as device:
         assert control.read_text() == "on"
         rig.hosts[0].unplug()
-        control.write_text("auto\n")  # the kernel makes the attribute anew
+        control.write_text("auto\n")  # the kernel creates the attribute again
         rig.hosts[0].plug()
         device.reopen()
         assert control.read_text() == "on"
     assert control.read_text() == "auto"
     control.write_text("on\n")
     transport.open("usb").close()
-    assert control.read_text() == "on\n", "as it was"
+    assert control.read_text() == "on\n", "restored"
 
 
 def test_a_device_that_cannot_be_kept_awake(tmp_path):
-    """As without the right to write; root may write anything but a directory."""
+    """As without permission to write; root may write anything but a directory."""
     (tmp_path / "1-1" / "power" / "control").mkdir(parents=True)
     for name in ("1-1", "gone"):
         kept = sysfs.KeptAwake(name, tmp_path)
@@ -371,7 +371,7 @@ def test_a_device_that_cannot_be_kept_awake(tmp_path):
 
 
 def test_emulated_devices_leave_the_system_alone(rig, monkeypatch):
-    monkeypatch.setattr(sysfs, "KeptAwake", lambda *args: pytest.fail("it looks into sysfs"))
+    monkeypatch.setattr(sysfs, "KeptAwake", lambda *args: pytest.fail("it reads sysfs"))
     rig.attach().close()
 
 
@@ -486,6 +486,6 @@ def test_errors_of_pyusb_with_their_words(rig, monkeypatch, number, words, code)
 
     with rig.attach() as device:
         monkeypatch.setattr(rig.backend, "ctrl_transfer", fail)
-        with pytest.raises(DeviceFailed, match=rf"the transfer failed: .*{words}") as failed:
+        with pytest.raises(DeviceFailed, match=words) as failed:
             device.control_in(IN, ECHO, length=4)
         assert failed.value.code == code

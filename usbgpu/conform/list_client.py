@@ -1,7 +1,7 @@
 """Command lists as a host sends them, for the checks.
 
-Lists are packed here, from the declarations in `firmware.protocol.commands` and not by the host's codec:
-what two readers of one specification agree on is what it says.
+Lists are packed here, from the declarations in `firmware.protocol.commands` and not by the host's codec: two
+independent readings of one specification must agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from usbgpu.conform.bench import Bench, equal, fail, require
 PATIENCE = 5.0
 """Seconds that a list's result may take here; the longest list takes much less."""
 LONGEST = 0x10000
-"""Bytes that no result here has."""
+"""More bytes than any result here has."""
 FIRST = 0x0123
 """Sequence number of the first list of a check."""
 
@@ -37,11 +37,11 @@ class Found:
     """A list's result.
 
     Attributes:
-        cause: why it ended, in words.
+        cause: why it ended, as text.
         index: operations that were done.
         opcode: of the one that failed.
         address: of the failure.
-        data: what the operations gave.
+        data: the results of the operations.
     """
 
     cause: str
@@ -108,7 +108,7 @@ def open_lists(bench: Bench, sequence: int = FIRST) -> None:
 
 
 def result(bench: Bench, sequence: int = FIRST) -> Found:
-    """The result of the list that was sent last."""
+    """The result of the last list."""
     raw = bench.device.bulk_in(LONGEST, timeout=PATIENCE)
     require(len(raw) >= RESULT_TRAILER.size, f"the result has {len(raw)} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Checks of command lists that fail, are refused, given up or followed by other requests."""
+"""Checks of command lists that fail, are refused, abandoned or followed by other requests."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _refused(bench: Bench, data: bytes, cause: str) -> None:
     done(run(bench, [op("XDATA_WRITE", WINDOW, 1)]), 1)
 
 
-@FAILURES("refused lists", "contract: nothing of a list runs if a check fails, and the result says which")
+@FAILURES("refused lists", "contract: nothing of a list runs if a check fails, and the result names it")
 def _refusals(bench: Bench) -> None:
     harm = [op("XDATA_WRITE", WINDOW, 0x77)] * 3
     good = packed(harm)
@@ -208,9 +208,7 @@ def _abort(bench: Bench) -> None:
         equal("what the ended list would have written", bench.peek(WINDOW), b"\0")
 
 
-@LEAVING(
-    "opened at any moment", "contract: LIST may come whatever the firmware is doing, and opens list mode"
-)
+@LEAVING("opened at any moment", "contract: LIST may come at any time, and opens list mode")
 def _any_moment(bench: Bench) -> None:
     packet = bench.device.packet_size
     half = packed([op("XDATA_WRITE", WINDOW, 1)] * (packet // OPERATION.size))[:packet]

@@ -55,7 +55,7 @@ def _uptime(bench: Bench) -> None:
             raw = bench.ask(requests.INFO, length=commands.INFO.size)
             times.append(commands.INFO.unpack(raw)["uptime"])
             bench.sleep(0.1)
-    require(90 <= times[1] - times[0] <= 120, f"it went on by {times[1] - times[0]} ms in 100 ms")
+    require(90 <= times[1] - times[0] <= 120, f"it advanced by {times[1] - times[0]} ms in 100 ms")
 
 
 @INFO(
@@ -132,7 +132,7 @@ def _plane(bench: Bench) -> None:
     equal("the byte in the end", bench.peek(address, bank=1)[0], before)
 
 
-@LISTS("CONFIG_READ", "contract: CONFIG_READ gives what F0 gives")
+@LISTS("CONFIG_READ", "contract: CONFIG_READ returns what F0 returns")
 def _config(bench: Bench) -> None:
     expected = pcie.config_read(bench, 0, 0)
     equal("the dword", done(run(bench, [op("CONFIG_READ", 0)]), 1).dwords(), [expected])
@@ -164,7 +164,7 @@ def _memory(bench: Bench) -> None:
     equal("the dwords", done(run(bench, operations), 10).dwords(), expected)
 
 
-@LISTS("blocks", "contract: BLOCK_WRITE takes payload, BLOCK_READ gives it back", Need.ENDPOINT)
+@LISTS("blocks", "contract: BLOCK_WRITE takes payload, BLOCK_READ returns it", Need.ENDPOINT)
 def _blocks(bench: Bench) -> None:
     pcie.set_up(bench)
     packet = bench.device.packet_size
@@ -177,7 +177,7 @@ def _blocks(bench: Bench) -> None:
         same_bytes(f"a block of {size} bytes", done(run(bench, operations, [data]), 2).data, data)
 
 
-@LISTS("padding", "contract: what follows the end of a list or payload in its packet is none", Need.ENDPOINT)
+@LISTS("padding", "contract: bytes behind a list or payload in its packet are ignored", Need.ENDPOINT)
 def _padding(bench: Bench) -> None:
     pcie.set_up(bench)
     operations = [
@@ -240,9 +240,7 @@ def _delays(bench: Bench) -> None:
         require(wanted <= took <= 1.2 * wanted + 500, f"{wanted} us took {took:.0f} us")
 
 
-@LISTS(
-    "loops", "contract: LOOP runs what is before END so many times, each giving its results", Need.ENDPOINT
-)
+@LISTS("loops", "contract: LOOP repeats what is before END, each round with its own results", Need.ENDPOINT)
 def _loops(bench: Bench) -> None:
     pcie.set_up(bench)
     operations = [
@@ -304,7 +302,7 @@ def _slots_in(bench: Bench) -> None:
     open_lists(bench)
     bench.device.bulk_out(packed(operations))
     same_bytes("the slot", bench.device.bulk_in(len(data)), data)
-    equal("what stands behind SYNC, before its packet", bench.peek(WINDOW), b"\0")
+    equal("what follows SYNC, before its packet", bench.peek(WINDOW), b"\0")
     bench.device.bulk_out(sealed(PAYLOAD_HEADER.pack(number=0)))
     equal("the dword", done(result(bench), 7).dwords(), [pcie.ENDPOINT_MAGIC])
 
@@ -355,7 +353,7 @@ def _long_results(bench: Bench) -> None:
     pcie.set_up(bench)
     data = pattern(3 * commands.RESULT_BYTES + 20, 6)
     pcie.stream_write(bench, RAM, data)
-    for pause in (0, 0.02):  # the host reads along, or once all there is room for has been read
+    for pause in (0, 0.02):  # the host reads along, or once the firmware's memory is full
         open_lists(bench)
         bench.device.bulk_out(packed([op("BLOCK_READ", RAM, count=len(data) // 4)]))
         bench.sleep(pause)

@@ -22,22 +22,22 @@ SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2
 SECTOR = 512
 SRAM_PCIE = memory.SRAM.pcie or 0
 TRIGGER = (memory.NVME_CQ.pcie or 0) + COMPLETION_TRIGGER.start
-"""Where a device writes a dword to have an armed slot DMA send."""
+"""Where a device writes a dword to make an armed slot DMA send."""
 
 SUCCESS, UNSUPPORTED, ABORTED = 0, 1, 4
 """Completion status."""
 ALL = 0xF
 LAST_BUS = 4
-"""Of the card: four bridges stand before it, on buses 0 to 3."""
+"""Of the card: four bridges are before it, on buses 0 to 3."""
 MEMORY_AND_MASTER = 0x0006
 
 REGISTERS = 0x1000_0000
-"""Where the test endpoint's registers are put; a window of 1 MiB."""
+"""Where the test endpoint's registers are placed; a window of 1 MiB."""
 RAM = 0x8_0000_0000
-"""Where its memory is put, above 4 GiB."""
+"""Where its memory is placed, above 4 GiB."""
 RAM_SIZE = 0x100_0000
 LOW_RAM = 0x2000_0000
-"""Where its memory is put for requests with 32-bit addresses."""
+"""Where its memory is placed for requests with 32-bit addresses."""
 
 ENDPOINT_ID = 0x70E1_1234
 ENDPOINT_MAGIC = 0x4C57_4F54
@@ -52,7 +52,7 @@ _KINDS = {name: code for code, name in FMT_TYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What TLP_STATUS says of a request.
+    """A request's outcome, as TLP_STATUS reports it.
 
     Attributes:
         data: the dword.
@@ -93,7 +93,7 @@ def status(bench: Bench) -> Completion:
 
 
 def request(bench: Bench, kind: str, address: int, value: int = 0, enables: int = ALL) -> Completion:
-    """A non-posted request and what came of it."""
+    """A non-posted request and its outcome."""
     send(bench, kind, address, value, enables)
     return status(bench)
 
@@ -124,7 +124,7 @@ def read(bench: Bench, address: int) -> int:
 
 
 def write(bench: Bench, address: int, value: int, enables: int = ALL) -> None:
-    """A memory write of a dword; nothing tells whether it arrived."""
+    """A memory write of a dword; whether it arrived is not reported."""
     send(bench, _memory(address, write=True), address, value, enables)
 
 
@@ -147,7 +147,7 @@ def slot_out(bench: Bench, slot: int, data: bytes, slots: int = 0) -> None:
 
 
 def slot_in(bench: Bench, slot: int, size: int, slots: int = 0) -> bytes:
-    """Have whole sectors of SRAM slots sent; the test endpoint gives the sign."""
+    """Receive whole sectors of SRAM slots; the test endpoint gives the signal."""
     to_host = 1 << requests.SRAM_DMA.value[1].bit
     bench.tell(requests.SRAM_DMA, to_host | size // SECTOR, slots << 8 | slot)
     signal(bench, TRIGGER, 0)
@@ -155,7 +155,7 @@ def slot_in(bench: Bench, slot: int, size: int, slots: int = 0) -> bytes:
 
 
 def signal(bench: Bench, address: int, value: int) -> None:
-    """Have the test endpoint write a dword upstream."""
+    """Make the test endpoint write a dword upstream."""
     write(bench, REGISTERS + FENCE, address)
     write(bench, REGISTERS + FENCE_VALUE, value)
     write(bench, REGISTERS + SIGNAL, 1)
@@ -185,7 +185,7 @@ def number_buses(bench: Bench) -> None:
 
 
 def has_endpoint(bench: Bench) -> bool:
-    """Whether the test endpoint is on the last bus; numbers the buses to look for it, once a bench."""
+    """Whether the test endpoint is on the last bus; numbers the buses to find it, once per bench."""
     if bench.endpoint is None:
         bench.endpoint = False
         with contextlib.suppress(DeviceFailed, Failed):

@@ -1,4 +1,4 @@
-"""What a run of the suite found."""
+"""The results of a run of the suite."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A check and what came of it.
+    """A check and its result.
 
     Attributes:
-        section: the heading it stands under.
+        section: the heading it is listed under.
         name: the check's.
         says: the rule, with its source.
-        verdict: what came of it.
-        detail: why it failed or was skipped, or what could not be tried; else empty.
+        verdict: the result.
+        detail: why it failed or was skipped, or what could not be tested; else empty.
     """
 
     section: str
@@ -42,7 +42,7 @@ class Report:
     """A run.
 
     Attributes:
-        target: what was examined, as the caller named it.
+        target: what was tested, as the caller named it.
         identity: what it is.
         rows: the checks in order.
     """

@@ -1,7 +1,7 @@
 """Checks of the standard requests: all that a Linux host sends, and what must be refused.
 
-USB 3.2, 9.4, unless USB 2.0 is named. SET_ADDRESS is the host controller's own; that the device could be
-enumerated, and can be after each bus reset, is its check. An operating system keeps its own idea of the
+USB 3.2, 9.4, unless USB 2.0 is named. SET_ADDRESS belongs to the host controller: that the device could be
+enumerated, and can be after each bus reset, is its check. An operating system keeps its own record of the
 device's configuration, so requests that change it are only sent to an emulated device.
 """
 
@@ -31,7 +31,7 @@ STANDARD = Section("standard requests")
 def _reset(bench: Bench) -> None:
     before = read(bench)
     bench.device.reset()
-    equal("what the device is after the reset", read(bench), before)
+    equal("the descriptors after the reset", read(bench), before)
 
 
 @STANDARD("GET_STATUS of the device", "9.4.5: self-powered as its configuration says, reserved bits clear")
@@ -43,13 +43,13 @@ def _device_status(bench: Bench) -> None:
     equal("reserved bits", status & reserved, 0)
 
 
-@STANDARD("GET_STATUS of an interface", "9.4.5: 0 of an interface without remote wake-up")
+@STANDARD("GET_STATUS of an interface", "9.4.5: 0 for an interface without remote wake-up")
 def _interface_status(bench: Bench) -> None:
     equal("the status", _status(bench, TO_INTERFACE, 0), 0)
     bench.refuses(0x81, GET_STATUS, 0, NO_INTERFACE, 2)
 
 
-@STANDARD("GET_STATUS of endpoints", "9.4.5: 0 of one that is not halted; of no endpoint a request error")
+@STANDARD("GET_STATUS of endpoints", "9.4.5: 0 if it is not halted; without an endpoint a request error")
 def _endpoint_status(bench: Bench) -> None:
     for endpoint in (0x00, *_bulk(bench)):
         equal(f"status of EP {endpoint:#04x}", _status(bench, TO_ENDPOINT, endpoint), 0)
@@ -62,14 +62,14 @@ def _configuration(bench: Bench) -> None:
     equal("the configuration", answer, get(bench, CONFIGURATION)[5:6])
 
 
-@STANDARD("GET_INTERFACE", "9.4.4: the alternate setting; of no interface a request error")
+@STANDARD("GET_INTERFACE", "9.4.4: the alternate setting; without an interface a request error")
 def _interface(bench: Bench) -> None:
     equal("the setting", bench.standard_in(TO_INTERFACE, GET_INTERFACE, length=1), b"\0")
     bench.refuses(0x81, GET_INTERFACE, 0, NO_INTERFACE, 1)
 
 
 @STANDARD(
-    "SET_INTERFACE", "9.4.10: every setting there is can be chosen; others are request errors", Need.SANDBOX
+    "SET_INTERFACE", "9.4.10: every existing setting can be chosen; others are request errors", Need.SANDBOX
 )
 def _set_interface(bench: Bench) -> None:
     settings = [
@@ -94,7 +94,7 @@ def _set_configuration(bench: Bench) -> None:
 
 @STANDARD(
     "unconfigured",
-    "9.4.1 to 9.4.10: without a configuration there are EP0 and the device, and no U1",
+    "9.4.1 to 9.4.10: without a configuration there are only EP0 and the device, and no U1",
     Need.SANDBOX,
 )
 def _address_state(bench: Bench) -> None:
@@ -114,7 +114,7 @@ def _address_state(bench: Bench) -> None:
         bench.standard_out(TO_DEVICE, SET_CONFIGURATION, value)
 
 
-@STANDARD("ENDPOINT_HALT", "9.4.9, 9.4.1: a bulk endpoint is halted, says so, and can be freed")
+@STANDARD("ENDPOINT_HALT", "9.4.9, 9.4.1: a bulk endpoint can be halted, reports that, and can be cleared")
 def _halt(bench: Bench) -> None:
     for endpoint in _bulk(bench):
         bench.standard_out(TO_ENDPOINT, SET_FEATURE, ENDPOINT_HALT, endpoint)
@@ -144,7 +144,7 @@ def _halts_end(bench: Bench) -> None:
             equal(f"status of EP {endpoint:#04x} after {name}", _status(bench, TO_ENDPOINT, endpoint), 0)
 
 
-@STANDARD("clearing no halt", "9.4.1: an endpoint that is not halted can be freed too; hosts do so first")
+@STANDARD("clearing no halt", "9.4.1: an endpoint that is not halted can be cleared too; hosts do so first")
 def _clear(bench: Bench) -> None:
     for endpoint in _bulk(bench):
         bench.device.clear_halt(endpoint)
@@ -152,7 +152,7 @@ def _clear(bench: Bench) -> None:
         equal(f"status of EP {endpoint:#04x}", _status(bench, TO_ENDPOINT, endpoint), 0)
 
 
-@STANDARD("U1 and U2", "9.4.9: can be enabled and disabled, as GET_STATUS then says", Need.SUPER)
+@STANDARD("U1 and U2", "9.4.9: can be enabled and disabled, as GET_STATUS then reports", Need.SUPER)
 def _link_states(bench: Bench) -> None:
     before = _status(bench, TO_DEVICE)  # the system may have enabled them
     for feature, bit in ((U1_ENABLE, U1_STATUS), (U2_ENABLE, U2_STATUS)):
@@ -184,7 +184,7 @@ def _latencies(bench: Bench) -> None:
     bench.standard_out(TO_DEVICE, SET_ISOCH_DELAY, value=40)
 
 
-@STANDARD("SuperSpeed requests at High Speed", "USB 2.0, 9.4: there are none: request errors", Need.HIGH)
+@STANDARD("SuperSpeed requests at High Speed", "USB 2.0, 9.4: they are request errors", Need.HIGH)
 def _high_speed_features(bench: Bench) -> None:
     bench.refuses(0x00, SET_FEATURE, U1_ENABLE, 0, b"")
     bench.refuses(0x00, SET_FEATURE, U2_ENABLE, 0, b"")
@@ -193,7 +193,7 @@ def _high_speed_features(bench: Bench) -> None:
     bench.refuses(0x00, SET_ISOCH_DELAY, 40, 0, b"")
 
 
-@STANDARD("unknown features", "9.4.9: are request errors, set or cleared, of whatever recipient")
+@STANDARD("unknown features", "9.4.9: are request errors, set or cleared, for any recipient")
 def _unknown_features(bench: Bench) -> None:
     endpoint = bench.device.in_endpoint
     for request in (SET_FEATURE, CLEAR_FEATURE):
@@ -205,7 +205,7 @@ def _unknown_features(bench: Bench) -> None:
         bench.refuses(0x02, request, ENDPOINT_HALT, NO_ENDPOINT, b"")
 
 
-@STANDARD("unknown requests", "9.2.7: standard requests that there are not are request errors")
+@STANDARD("unknown requests", "9.2.7: standard requests that do not exist are request errors")
 def _unknown_requests(bench: Bench) -> None:
     for request_type in (0x80, 0x81, 0x82):
         bench.refuses(request_type, 0x5C, 0, 0, 16)
@@ -222,7 +222,7 @@ def _optional(bench: Bench) -> None:
     bench.refuses(0x82, SYNCH_FRAME, 0, bench.device.in_endpoint, 2)
 
 
-@STANDARD("wrong recipients", "9.2.7: a request to a recipient that does not know it is a request error")
+@STANDARD("wrong recipients", "9.2.7: a request to a recipient that does not support it is a request error")
 def _recipients(bench: Bench) -> None:
     bench.refuses(0x82, GET_INTERFACE, 0, bench.device.in_endpoint, 1)
     bench.refuses(0x81, GET_CONFIGURATION, 0, 0, 1)
@@ -243,7 +243,7 @@ def _reserved(bench: Bench) -> None:
     bench.refuses(0x9F, GET_STATUS, 0, 0, 2)
 
 
-@STANDARD("speed", "9.4.3: what the descriptors say of packets agrees with the link")
+@STANDARD("speed", "9.4.3: the packet sizes in the descriptors agree with the link")
 def _speed(bench: Bench) -> None:
     require(
         bench.device.speed in (Speed.HIGH, Speed.SUPER, Speed.SUPER_PLUS), f"the link is {bench.device.speed}"

@@ -65,7 +65,7 @@ def _inquiry(bench: Bench) -> None:
         equal("data and residue together", len(data) + residue, INQUIRY_BYTES)
 
 
-@BULK_ONLY("unknown command", "BOT 1.0, 5.3: status 1, and the device goes on")
+@BULK_ONLY("unknown command", "BOT 1.0, 5.3: status 1, and the device keeps working")
 def _unknown(bench: Bench) -> None:
     equal("the status", command(bench, bytes((NO_COMMAND, 0, 0, 0, 0, 0)))[0], FAILED)
     command(bench, bytes((TEST_UNIT_READY, 0, 0, 0, 0, 0)))
@@ -81,7 +81,7 @@ def _recovery(bench: Bench) -> None:
         _inquiry(bench)
 
 
-@BULK_ONLY("no command wrapper", "BOT 1.0, 6.6.1: what is none is refused until the reset recovery")
+@BULK_ONLY("no command wrapper", "BOT 1.0, 6.6.1: an invalid one is refused until the reset recovery")
 def _no_wrapper(bench: Bench) -> None:
     device = bench.device
     try:

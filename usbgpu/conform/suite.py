@@ -1,6 +1,6 @@
 """The suite: every check in order, and how it is run.
 
-A check starts with a device that answers; one that left it otherwise is followed by a bus reset, and if that
+A check starts with a device that answers. If it no longer does afterwards, a bus reset follows, and if that
 does not help, the rest is skipped.
 """
 
@@ -32,14 +32,14 @@ CHECKS: tuple[Check, ...] = tuple(
 SECTIONS: tuple[str, ...] = tuple(dict.fromkeys(check.section for check in CHECKS))
 
 Progress = Callable[[str, int, int], None]
-"""Called with a section, and how many of how many checks are done."""
+"""Called with a section, the number of checks that are done, and their total."""
 
 
 def device_of(target: str) -> str:
     """The device string that a target stands for: itself, or an image on the emulated bridge.
 
     Raises:
-        UsageError: it begins like a device string, and is none.
+        UsageError: it begins like a device string, and is not one.
     """
     if re.split("[:?]", target, maxsplit=1)[0] in device_string.kinds():
         return DeviceString.parse(target).text
@@ -59,11 +59,11 @@ def run(
         target: a device string, or the name or file of an image for the emulated bridge.
         sections: run these only.
         trace: text stream for a trace of every call.
-        progress: wants to know how far it is.
+        progress: is called with the progress.
 
     Raises:
-        UsageError: there is no such section, or the target names nothing.
-        TowlineError: the device could not be opened, or does not say what it is.
+        UsageError: there is no such section, or the target does not exist.
+        TowlineError: the device could not be opened, or cannot be identified.
     """
     select(sections)  # before a device is touched
     with transport.open(device_of(target)) as device:
@@ -101,7 +101,7 @@ def examine(
 
 
 def select(sections: Sequence[str]) -> tuple[Check, ...]:
-    """The checks of some sections; of none, all.
+    """The checks of some sections; all if none are given.
 
     Raises:
         UsageError: there is no such section.
@@ -123,11 +123,11 @@ def _row(bench: Bench, check: Check) -> Row:
         check.function(bench)
     except (Failed, Malformed, DeviceFailed) as problem:
         return Row(check.section, check.name, check.says, Verdict.FAILED, str(problem))
-    except (IndexError, ValueError) as problem:  # a check took for granted what another one demands
-        why = f"an answer is too short, or makes no sense: {problem}"
+    except (IndexError, ValueError) as problem:  # a check relied on what another one tests
+        why = f"an answer is too short, or malformed: {problem}"
         return Row(check.section, check.name, check.says, Verdict.FAILED, why)
     plural = "" if bench.kept_back == 1 else "s"
-    note = f"{bench.kept_back} request{plural} kept back" if bench.kept_back else ""
+    note = f"{bench.kept_back} request{plural} not sent by the system" if bench.kept_back else ""
     return Row(check.section, check.name, check.says, Verdict.PASSED, note)
 
 
@@ -136,7 +136,7 @@ def _skipped(check: Check, why: str) -> Row:
 
 
 def _revived(bench: Bench) -> bool:
-    """Whether the device answers again, by whatever a host can do about it."""
+    """Whether the device answers again, after all that a host can do."""
     for revive in (bench.device.reset, bench.device.reopen):
         with contextlib.suppress(DeviceFailed):
             revive()

@@ -1,4 +1,4 @@
-"""Traces of the suite, and how they are done again on another device.
+"""Traces of the suite, and their replay on another device.
 
 A trace is `usbgpu.transport.trace`'s, with the names of the checks and the pauses between the calls. A replay
 performs the calls in order and compares outcome and data; where the device may answer differently at another
@@ -40,7 +40,7 @@ class Recorder(trace.Recorder):
         self.note(check=name)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop recording."""
         super().close()
         self._bench.on_sleep.remove(self._slept)
 
@@ -50,13 +50,13 @@ class Recorder(trace.Recorder):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay left the trace.
+    """Where a replay differed from the trace.
 
     Attributes:
         line: of the trace, from 1.
         check: that the call belongs to.
-        call: in words.
-        recorded: outcome and data of the trace, in words.
+        call: as text.
+        recorded: outcome and data of the trace, as text.
         found: of the replay.
     """
 
@@ -74,7 +74,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay.
+    """The result of a replay.
 
     Attributes:
         calls: that were performed.
@@ -88,15 +88,15 @@ class Replayed:
 
 
 def replay(lines: Iterable[str], device: Transport, name: str = "trace") -> Replayed:
-    """Do again what a trace says, up to the first difference.
+    """Repeat the calls of a trace, up to the first difference.
 
     Args:
         lines: of the trace.
-        device: to do it with.
+        device: to call.
         name: of the trace, for errors.
 
     Raises:
-        InvalidInput: it is no trace.
+        InvalidInput: it is not a trace.
     """
     calls = compared = 0
     check = ""
@@ -104,7 +104,7 @@ def replay(lines: Iterable[str], device: Transport, name: str = "trace") -> Repl
         check = entry.members.get("check", check)
         pause = entry.members.get("sleep", 0)
         if not isinstance(pause, int | float):
-            raise InvalidInput(f"line {entry.line} is no line of a trace: {pause!r} is no time", where=name)
+            raise InvalidInput(f"line {entry.line} is not a valid line: {pause!r} is not a time", where=name)
         if pause > 0:
             device.clock.sleep(pause)
         if entry.call is None:
@@ -139,7 +139,7 @@ def _perform(device: Transport, call: Call, name: str, number: int) -> tuple[str
 
 
 def _shown(code: str, data: bytes, other: bytes) -> str:
-    """An outcome for people: of long data the neighbourhood of the first byte that differs."""
+    """An outcome as text: of long data the neighbourhood of the first byte that differs."""
     if not data:
         return code
     place = next(

@@ -29,7 +29,7 @@ WINDOW = memory.SRAM_WINDOW.address
 SLOT = memory.SLOT_SIZE
 LINK_UP = next(value for value, name in link.LTSSM.items() if name == "L0")
 LOW_RAM = 0x2000_0000
-"""Where the test endpoint's memory is put for requests with 32-bit addresses."""
+"""Where the test endpoint's memory is placed for requests with 32-bit addresses."""
 NO_FORMAT = 0xFF
 
 
@@ -61,13 +61,13 @@ def _limit(bench: Bench) -> None:
     equal(f"bytes of {limit + 1}", len(bench.peek(WINDOW, limit + 1)), limit)
 
 
-@XDATA("registers", "contract E4: registers can be read; 9100 gives the speed of the link")
+@XDATA("registers", "contract E4: registers can be read; 9100 holds the speed of the link")
 def _register(bench: Bench) -> None:
     speed = bench.peek(0x9100)[0] & 3
     require(speed == 1 if bench.high else speed in (2, 3), f"9100 gives {speed}")
 
 
-@XDATA("PHY plane", "contract E4, E5: wIndex 15:8 chooses the plane; XDATA is untouched by the other")
+@XDATA("PHY plane", "contract E4, E5: wIndex 15:8 chooses the plane; the other does not change XDATA")
 def _plane(bench: Bench) -> None:
     bench.poke(WINDOW, b"\x11")
     bench.peek(link.PCIE_LINK_RATE.address, 1, bank=1)
@@ -189,7 +189,7 @@ def _sizes(bench: Bench) -> tuple[int, ...]:
     return (4, packet - 4, packet, packet + 4, 3 * packet, 3 * packet + 8)
 
 
-@STREAM("there and back", "contract F0: modes 1 and 2 move as many dwords as are asked for", Need.ENDPOINT)
+@STREAM("there and back", "contract F0: modes 1 and 2 move as many dwords as are requested", Need.ENDPOINT)
 def _stream(bench: Bench) -> None:
     pcie.set_up(bench)
     for seed, size in enumerate(_sizes(bench)):
@@ -220,7 +220,7 @@ def _stream_carries(bench: Bench) -> None:
             expected = int.from_bytes(data[step : step + 4], "little")
             equal(f"the dword at {offset + step:#x}", pcie.read(bench, RAM + offset + step), expected)
         same_bytes(f"the stream from {offset:#x}", pcie.stream_read(bench, RAM + offset, 12), data)
-    # Nothing is there; how far a stream has come stands in the engine, in two big-endian dwords.
+    # Nothing answers there; the engine holds how far a stream has come, in two big-endian dwords.
     for before in (4, 8, 12):
         pcie.stream_write(bench, (2 << 32) - before, bytes(before + 4))
         low = int.from_bytes(bench.peek(tlp.TLP_ADDRESS.address, 4), "big")
@@ -247,13 +247,13 @@ def _stream_parts(bench: Bench) -> None:
     same_bytes("the stream", pcie.stream_read(bench, RAM + 0x4000, len(data)), data)
 
 
-@STREAM("ends", "contract F0: after its last dword a stream takes and gives nothing more", Need.ENDPOINT)
+@STREAM("ends", "contract F0: after its last dword a stream takes and returns nothing more", Need.ENDPOINT)
 def _stream_ends(bench: Bench) -> None:
     pcie.set_up(bench)
     pcie.stream_write(bench, RAM, bytes(8))
     bench.silent(bench.device.out_endpoint, bytes(4))
     bench.device.clear_halt(bench.device.out_endpoint)
-    equal("what a stream gives", pcie.stream_read(bench, RAM, 8), bytes(8))
+    equal("the stream's data", pcie.stream_read(bench, RAM, 8), bytes(8))
     bench.silent(bench.device.in_endpoint, bench.device.packet_size)
     bench.device.clear_halt(bench.device.in_endpoint)
 
@@ -270,7 +270,7 @@ def _slot_zero(bench: Bench) -> None:
     same_bytes("slot 0", seen, data)
 
 
-@SRAM("SRAM to host", "contract F2: sectors come once the device has given its sign", Need.ENDPOINT)
+@SRAM("SRAM to host", "contract F2: sectors come once the device has given its signal", Need.ENDPOINT)
 def _slot_back(bench: Bench) -> None:
     pcie.set_up(bench)
     data = pattern(2 * SECTOR, 2)
@@ -278,7 +278,7 @@ def _slot_back(bench: Bench) -> None:
     same_bytes("slot 1", pcie.slot_in(bench, 1, len(data)), data)
 
 
-@SRAM("waits for the sign", "contract F2: before it, bulk IN gives nothing", Need.ENDPOINT)
+@SRAM("waits for the sign", "contract F2: before it, bulk IN returns nothing", Need.ENDPOINT)
 def _slot_waits(bench: Bench) -> None:
     pcie.set_up(bench)
     data = pattern(SECTOR, 6)
@@ -302,7 +302,7 @@ def _slots(bench: Bench) -> None:
     same_bytes("slot 5 alone", pcie.slot_in(bench, 5, SLOT), data[SLOT : 2 * SLOT])
 
 
-@SRAM("all of it", "contract F2: 512 KiB in one go, both ways", Need.ENDPOINT)
+@SRAM("all of it", "contract F2: 512 KiB at once, both ways", Need.ENDPOINT)
 def _whole(bench: Bench) -> None:
     pcie.set_up(bench)
     data = pattern(memory.SRAM.size, 8)

@@ -1,17 +1,17 @@
 """Writes firmware into a bridge's flash so that no power cut, and no mistake, makes the bridge useless.
 
-What makes it delicate: the only erase unit that is known to work, 64 KiB, holds the two configuration blocks
+The risk: the only erase unit that is known to work, 64 KiB, holds the two configuration blocks
 as well as the image. Between its erase and the end of the write the board has neither.
 
-What makes it safe:
+The safeguards:
 
 * **The mask ROM always works.** With its strap pin held at power-on it enumerates as a mass-storage device
   and takes a new image over USB. Without a valid image it does so by itself (inferred; not relied upon).
-* **The host knows what the flash held.** Before the first change a backup and a journal of the job (both in
+* **The host keeps what the flash held.** Before the first change a backup and a journal of the job (both in
   `state`) are on the host's disk, fsynced and read back. A later run on that host finds the journal, and
   takes the configuration from the backup rather than from a flash that may be half erased. The journal is
-  removed when every byte has been read back and found right.
-* **The order** (`plan`), where firmware of ours or a compatible one lets us drive the SPI controller:
+  removed when every byte has been read back correctly.
+* **The order** (`plan`), where our firmware or a compatible one gives access to the SPI controller:
 
       1. the image's length field is programmed to 0: one operation, and no ROM takes the old image any more;
       2. block 1, if the new image reaches it: erase, program, read back;
@@ -23,13 +23,13 @@ What makes it safe:
   trailer is not where it says, and fails its magic byte and CRC.
 * **The firmware that does the work runs from RAM**, and erasing the flash does not stop it (inferred from its
   registers, which restart it without loading it again).
-* **Every byte is read back.** A block that does not read back right is erased and written again, three times
-  in all. What is read to be written back later is read twice.
+* **Every byte is read back.** A block that does not read back correctly is erased and written again, three
+  times in all. What is read to be written back later is read twice.
 
 In mass-storage mode (the boot loader, or the maker's firmware) the device itself erases and programs. The
 commands are sent in the order that is known to work (configuration, first part, second part), and everything
 is read back through it afterwards. While a part is being written the image fails its CRC.
 
-What is not here, because nobody knows it: a command that starts the image in the flash from firmware of ours.
-A write through E4/E5 therefore ends with taking all power from the board and giving it back.
+Not available, because it is unknown: a command that starts the image in the flash from our own firmware. A
+write through E4/E5 therefore ends with switching all power of the board off and on.
 """

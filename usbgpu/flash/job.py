@@ -1,13 +1,13 @@
-"""A job from the first look at a board to its start with new firmware.
+"""A job: from the first read of a board to its start with new firmware.
 
     prepared = prepare(device, home, image=image)     # reads; changes nothing
     path = secure(prepared, home)                     # backup and journal are on the disk
     written = write(prepared)                         # the flash is changed, and read back
     identity = start(prepared, power_cycle)           # the board runs it
 
-`prepare` decides where the configuration comes from, which is what can go wrong: from the flash, unless the
-flash is what an interrupted job left behind; then from the backup made before that job; or from a file that
-the user names.
+`prepare` decides where the configuration comes from, the critical decision: from the flash, unless the flash
+is what an interrupted job left behind; then from the backup made before that job; or from a file that the
+user names.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _IDS = b"|".join(re.escape(struct.pack("<HH", *ids)) for ids in sorted(OPEN_FIRM
 _DEVICE_DESCRIPTOR = re.compile(rb"\x12\x01.{6}(?:" + _IDS + rb")(..)", re.DOTALL)
 
 PowerCycle = Callable[[Transport], Transport | None]
-"""Has all power taken from the board and given back; the device as it comes back, None if nobody did."""
+"""Switches all power of the board off and on; the device that comes back, None if that was not done."""
 
 
 class FlashInterrupted(DeviceFailed):
-    """The write stopped before its end: the flash may hold neither image, and the backup is needed."""
+    """The write was interrupted: the flash may hold neither image, and the backup is needed."""
 
     code = "flash-interrupted"
 
@@ -53,7 +53,7 @@ class FlashAborted(FlashInterrupted):
 
 
 class NotStarted(CheckFailed):
-    """The flash is as it should be, but what was written does not run."""
+    """The flash is correct, but what was written does not run."""
 
     code = "not-started"
 
@@ -69,12 +69,12 @@ class Prepared:
         device: where.
         identity: what runs there.
         programmer: the way to its flash.
-        serial: its serial number: its own, else that in the backup; None if neither says.
-        contents: what its flash shall hold.
+        serial: its serial number: its own, else that in the backup; None if neither has one.
+        contents: what its flash must hold.
         wanted: the backup that the configuration comes from.
         wanted_path: its file; None if it has none yet, because it is what was read just now.
-        present: what was read just now; None if an interrupted job left it behind.
-        resumes: the interrupted jobs that this one ends; one may stand there twice.
+        present: what was read just now; None if an interrupted job left it.
+        resumes: the interrupted jobs that this one ends; one may be listed twice.
         there: the flash holds it already, every byte.
         warnings: what the user should know before it begins.
     """
@@ -111,16 +111,16 @@ def read_image(path: Path) -> bytes:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
     if len(data) > images.MAX_IMAGE:
         raise InvalidInput(
-            f"has {len(data)} bytes, and the largest image {images.MAX_IMAGE}",
+            f"has {len(data)} bytes; an image has at most {images.MAX_IMAGE}",
             where=str(path),
-            hint="an image as `towline firmware build` makes it is wanted, not a dump of the flash",
+            hint="name an image as `towline firmware build` makes it, not a dump of the flash",
         )
     findings = [str(finding) for finding in images.examine(data)]
     if not findings and images.size(data) != len(data):
         findings = [f"{len(data) - images.size(data)} bytes follow the image"]
     if findings:
         raise InvalidInput(
-            f"is no wrapped image: {'; '.join(findings)}",
+            f"is not a wrapped image: {'; '.join(findings)}",
             where=str(path),
             hint="`towline firmware build` makes one",
         )
@@ -128,7 +128,7 @@ def read_image(path: Path) -> bytes:
 
 
 def releases(image: bytes) -> set[int]:
-    """Every bcdDevice in device descriptors of open firmware that stand in an image; empty for others."""
+    """Every bcdDevice in an image's device descriptors of open firmware; empty for other images."""
     return {int.from_bytes(found, "little") for found in _DEVICE_DESCRIPTOR.findall(image)}
 
 
@@ -141,21 +141,21 @@ def prepare(
     kind: str,
     progress: Progress = lambda stage, done, total: None,
 ) -> Prepared:
-    """Look at a board, and decide what its flash shall hold. Changes nothing.
+    """Read a board, and decide what its flash must hold. Changes nothing.
 
     Args:
         device: the board.
         home: the state directory.
         image: the wrapped image to write; None for that of the backup.
-        restore: a backup to take the configuration from, whatever the flash holds.
+        restore: a backup to take the configuration from, instead of the flash.
         kind: the kind of device string.
-        progress: hears how far it is.
+        progress: is called with the progress.
 
     Raises:
-        Unsupported: the device is none that can be flashed.
+        Unsupported: the device cannot be flashed.
         UsageError: several interrupted jobs could be this board's.
         InvalidInput: a backup or journal is damaged, of another board, or holds no image.
-        DeviceFailed: the device does not answer, or not for its configuration.
+        DeviceFailed: the device does not answer, or does not return its configuration.
     """
     identity = device.identify()
     way = programmer.choose(device, identity)
@@ -209,7 +209,7 @@ def back_up(device: Transport, progress: Progress = lambda stage, done, total: N
 
 
 def secure(prepared: Prepared, home: Path, kind: str) -> tuple[Path, Job]:
-    """Put on the disk all that is needed to get the board back; the backup's path, and the journal.
+    """Write to disk all that is needed to restore the board; the backup's path, and the journal.
 
     Raises:
         OutputFailed: it cannot be written. Nothing has been changed.
@@ -226,7 +226,7 @@ def secure(prepared: Prepared, home: Path, kind: str) -> tuple[Path, Job]:
 def write(
     prepared: Prepared, job: Job, progress: Progress = lambda stage, done, total: None
 ) -> Written | None:
-    """Change the flash, read it back, and forget the journal; None if nothing had to be written.
+    """Change the flash, read it back, and delete the journal; None if nothing had to be written.
 
     Raises:
         FlashInterrupted: it stopped in the middle; the journal stays.
@@ -242,7 +242,7 @@ def write(
         written = None if prepared.there else way.write(prepared.contents, progress)
         way.finish(prepared.wanted.status)
     except KeyboardInterrupt:
-        raise FlashAborted("stopped while writing", where=prepared.device.name, hint=advice) from None
+        raise FlashAborted("interrupted while writing", where=prepared.device.name, hint=advice) from None
     except VerifyFailed as problem:
         hint = f"{problem.hint}; the configuration is safe in {job.backup}"
         raise VerifyFailed(problem.message, where=problem.where, hint=hint) from None
@@ -257,7 +257,7 @@ def write(
 
 
 def start(prepared: Prepared, power_cycle: PowerCycle) -> Identity | None:
-    """Have the new firmware run, and see that it does; what runs now, None if the board was not restarted.
+    """Start the new firmware, and check that it runs; what runs now, None if the board was not restarted.
 
     Raises:
         NotStarted: something else runs than what was written, or nothing.
@@ -275,28 +275,28 @@ def start(prepared: Prepared, power_cycle: PowerCycle) -> Identity | None:
         raise NotStarted(
             f"the new firmware does not answer: {problem.message}",
             where=prepared.device.name,
-            hint="take all power from the board and give it back, without the strap",
+            hint="switch all power of the board off and on, without the strap",
         ) from problem
     expected = releases(prepared.contents.image)
     if identity.running is Running.LOADER:
         raise NotStarted(
             "the boot loader runs",
             where=device.name,
-            hint="remove the strap, take all power from the board and give it back",
+            hint="remove the strap, then switch all power of the board off and on",
         )
     if expected and identity.release not in expected:
         levels = " or ".join(f"{level:#06x}" for level in sorted(expected))
         raise NotStarted(
-            f"what runs is release {identity.release:#06x}, and the image is {levels}",
+            f"release {identity.release:#06x} runs, and the image is {levels}",
             where=device.name,
-            hint="take all power from the board, give it back, and look with `towline devices`",
+            hint="switch all power of the board off and on, then run `towline devices`",
         )
     build = identity.build
     if expected and build is not None and build.to_bytes(4, "little") not in prepared.contents.image:
         raise NotStarted(
-            f"what runs is still build {build:08x}, which is not the image's",
+            f"build {build:08x} still runs, which is not the image's",
             where=device.name,
-            hint="take all power from the board, USB and supply, and give it back",
+            hint="switch all power of the board, USB and supply, off and on",
         )
     return identity
 
@@ -317,7 +317,7 @@ def describe(config: tuple[bytes, bytes]) -> list[str]:
 
 
 def _serial(survey: Survey) -> str | None:
-    """The serial number in the OTP page; None if that was not read, or does not bear its check byte."""
+    """The serial number in the OTP page; None if that was not read, or its check byte is wrong."""
     if survey.otp is None:
         return None
     page = survey.otp[: OTP_SERIAL.size]
@@ -342,7 +342,7 @@ def _present(identity: Identity, survey: Survey, serial: str | None) -> Backup |
 
 def _no_configuration(device: Transport, identity: Identity) -> DeviceFailed:
     return DeviceFailed(
-        f"does not give its configuration blocks, so they cannot be saved: {identity}",
+        f"does not return its configuration blocks, so they cannot be saved: {identity}",
         where=device.name,
         hint="power the board with the boot loader's strap set, or name a backup with --restore",
     )
@@ -351,15 +351,15 @@ def _no_configuration(device: Transport, identity: Identity) -> DeviceFailed:
 def _interrupted(jobs: list[Job], serial: str | None, survey: Survey) -> list[Job]:
     """The interrupted jobs with one and the same backup that left the flash as it is.
 
-    A valid configuration block that is not the backup's was written by someone else. Serial numbers decide
+    A valid configuration block that is not the backup's was written by another program. Serial numbers decide
     the rest where both are known; the boot loader has none. Without them, a whole image that is neither the
-    job's nor its backup's was written by someone else too; and a flash in which nothing is wanting needs no
-    backup and may be another board's, so the journal waits, for longer than it must if it was this board
-    after all. Jobs of boards with the same configuration cannot be told apart, and need not: one is taken,
-    and the others wait for their boards.
+    job's nor its backup's was written by another program too; and a flash that is complete needs no backup
+    and may be another board's, so the journal is kept, longer than needed if it was this board after all.
+    Jobs of boards with the same configuration cannot be distinguished, and need not be: one is taken, and the
+    others are kept for their boards.
 
     Raises:
-        UsageError: jobs of boards with different configurations would do.
+        UsageError: jobs of boards with different configurations match.
         InvalidInput: a backup is damaged.
     """
     image = plan.image_in(survey.memory or b"")
@@ -377,7 +377,7 @@ def _interrupted(jobs: list[Job], serial: str | None, survey: Survey) -> list[Jo
     if len({backup.config for _, backup in fitting}) > 1:
         choices = ", ".join(f"{job.backup} (of {job.began})" for job, _ in fitting)
         raise UsageError(
-            "several writes did not end, and this board could be any of theirs",
+            "several writes were interrupted, and this board could be any of theirs",
             hint=f"name the right backup with --restore: {choices}",
         )
     return [job for job, _ in fitting if job.backup == fitting[-1][0].backup]
@@ -392,14 +392,14 @@ def _foreign(survey: Survey, backup: Backup) -> bool:
 
 
 def _doubts(present: Backup) -> list[str]:
-    """What may be wrong with a flash that is taken as it is."""
+    """What may be wrong with a flash that is used as it is."""
     doubts = [
         f"configuration block {index} is not valid ({words}); it will be kept as it is"
         for index, words in enumerate(describe(present.config))
         if words not in ("valid", "erased")
     ]
     if not present.memory:
-        doubts.append("the device does not give its image: it cannot be saved")
+        doubts.append("the device does not return its image: it cannot be saved")
     elif plan.image_in(present.memory) is None:
         doubts.append(
             "the flash holds no complete image: if a write was interrupted on another computer, run this "
@@ -409,10 +409,10 @@ def _doubts(present: Backup) -> list[str]:
 
 
 def _doubts_of_resumption(job: Job, serial: str | None) -> list[str]:
-    doubts = [f"a write that began {job.began} did not end: its backup {job.backup} is used"]
+    doubts = [f"a write that began {job.began} was interrupted: its backup {job.backup} is used"]
     if serial is None:
         doubts.append(
-            "whether this is the board of that write cannot be seen, for it does not give its serial number; "
+            "whether this is the board of that write is unknown: it does not return its serial number; "
             "if it is another, change nothing, and use --backup FILE, then --restore FILE"
         )
     return doubts
@@ -430,7 +430,7 @@ def _doubts_of_restore(survey: Survey, serial: str | None, wanted: Backup, path:
     elif _foreign(survey, wanted):
         return [
             "the flash holds another valid configuration, which will be replaced; whether the backup is of "
-            "this board cannot be seen, for one of them has no serial number"
+            "this board is unknown: one of them has no serial number"
         ]
     return []
 
@@ -439,6 +439,6 @@ def _holds(survey: Survey, contents: Contents) -> bool:
     """Whether everything is in the flash already."""
     if survey.config != contents.config or survey.memory is None:
         return False
-    # A device may give no more than the largest image's area.
+    # A device may return no more than the largest image's area.
     wanted = contents.memory[: max(len(survey.memory), IMAGE.address + len(contents.image))]
     return survey.memory[: len(wanted)] == wanted

@@ -84,7 +84,7 @@ class MassStorage:
     def _transfer(
         self, cdb: bytes, name: str, data: bytes, wanted: int, seconds: float
     ) -> tuple[bytes, int, int]:
-        """One command: what came, status, and residue."""
+        """One command: data received, status, and residue."""
         device = self._device
         self._tag = self._tag % 0xFFFF_FFFF + 1
         towards_host = CBW.member("flags").field("IN").mask if wanted else 0
@@ -97,7 +97,7 @@ class MassStorage:
         )
         try:
             device.bulk_out(block, timeout=seconds)
-        except Stalled:  # left over from somebody else's command
+        except Stalled:  # left over from an earlier program's command
             self._recover()
             device.bulk_out(block, timeout=seconds)
         answer = b""
@@ -106,7 +106,7 @@ class MassStorage:
                 device.bulk_out(data[start : start + PACKET_BYTES], timeout=seconds)
             if wanted:
                 answer = device.bulk_in(wanted, timeout=seconds)
-        except Stalled:  # the device has no more to say, or wants no more: the status tells
+        except Stalled:  # the device ends the data stage early: the status says why
             device.clear_halt(device.in_endpoint if wanted else device.out_endpoint)
         return answer, *self._status(name, seconds)
 

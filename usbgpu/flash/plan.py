@@ -1,7 +1,7 @@
-"""What shall be in the flash, and in which order it gets there. No device is needed to think about that.
+"""What the flash must hold, and in which order it is written. No device is needed for that.
 
-Facts of the layout are those of `firmware.asm2464pd.flash_layout`; why the order is as it is, the package's
-docstring says.
+Facts of the layout are those of `firmware.asm2464pd.flash_layout`; the reasons for the order are in the
+package's docstring.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from firmware.asm2464pd.flash_layout import BLOCK_SIZE, CONFIG_0, CONFIG_1, IMAG
 
 ERASED = 0xFF
 CHUNK = 0x80
-"""Bytes of one page program. Only so many are known to pass through the buffer reliably; half a page."""
+"""Bytes of one page program. No more are known to pass through the buffer reliably; half a page."""
 AREA = -(-(IMAGE.address + IMAGE.size) // BLOCK_SIZE) * BLOCK_SIZE
 """Bytes from address 0 that a backup holds: all that writing the largest image can change, two blocks."""
 KEPT = ((0, IMAGE.address), (IMAGE.address + IMAGE.size, AREA))
-"""From where to where it holds what is not the image's, and is written back as it was."""
+"""The range that does not belong to the image, and is written back unchanged."""
 LENGTH_FIELD = images.HEADER.size
 INVALID_LENGTH = bytes(LENGTH_FIELD)
-"""A length that no image has, and that any other can be programmed to."""
+"""A length that no image has, and that any other can be programmed to without an erase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Stage:
         address: of the block, which is erased first.
         programs: what is programmed into it, in this order.
         expected: what the block then holds.
-        commit: programmed when that was read back and found right: it makes the image valid.
+        commit: programmed when that was read back correctly: it makes the image valid.
     """
 
     address: int
@@ -61,13 +61,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the flash shall hold.
+    """What the flash must hold.
 
     Attributes:
-        config: the two configuration blocks, whatever is in them.
+        config: the two configuration blocks, valid or not.
         image: the wrapped image.
-        tail: what stands between the largest image's end and the end of its last block, to be kept; b"" if
-            that is not known.
+        tail: the bytes between the largest image's end and the end of its last block, to be kept; b"" if
+            that is unknown.
     """
 
     config: tuple[bytes, bytes]
@@ -76,9 +76,9 @@ class Contents:
 
     def __post_init__(self) -> None:
         if [len(block) for block in self.config] != [CONFIG_0.size, CONFIG_1.size]:
-            raise ValueError("a configuration block of another size")
+            raise ValueError("a configuration block has the wrong size")
         if len(self.image) > IMAGE.size or len(self.tail) not in (0, AREA - IMAGE.address - IMAGE.size):
-            raise ValueError("an image or a tail that does not fit its place")
+            raise ValueError("an image or a tail does not fit its place")
 
     @property
     def memory(self) -> bytes:
@@ -93,7 +93,7 @@ class Contents:
 
 
 INVALIDATE = Program(IMAGE.address, INVALID_LENGTH)
-"""Makes whatever image is there invalid, in one operation that needs no erase."""
+"""Makes any image invalid, in one operation that needs no erase."""
 
 
 def stages(contents: Contents) -> list[Stage]:
@@ -112,7 +112,7 @@ def stages(contents: Contents) -> list[Stage]:
 
 
 def _programs(start: int, block: bytes) -> Iterator[Program]:
-    """Program an erased block, upwards, so the configuration blocks first; what is erased stays so."""
+    """Program an erased block, upwards, so the configuration blocks first; erased bytes are skipped."""
     for place in range(0, len(block), CHUNK):
         chunk = block[place : place + CHUNK]
         used = [index for index, value in enumerate(chunk) if value != ERASED]
@@ -133,5 +133,5 @@ def config_in(memory: bytes) -> tuple[bytes, bytes]:
 
 
 def tail_in(memory: bytes) -> bytes:
-    """What stands behind the largest image, as `Contents.tail`; b"" if the piece of flash ends before."""
+    """The bytes after the largest image, as `Contents.tail`; b"" if the piece of flash ends before."""
     return memory[slice(*KEPT[1])] if len(memory) >= AREA else b""

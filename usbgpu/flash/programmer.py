@@ -1,5 +1,5 @@
-"""Two ways to the flash, with one face: `SpiProgrammer` through a firmware that answers E4 and E5, and
-`StorageProgrammer` through the boot loader or the maker's firmware. `choose` picks the one that fits.
+"""Two ways to the flash, with one interface: `SpiProgrammer` through a firmware that answers E4 and E5, and
+`StorageProgrammer` through the boot loader or the maker's firmware. `choose` selects one.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from usbgpu.flash.spi import SpiFlash
 from usbgpu.transport import Identity, Running, Transport
 
 ATTEMPTS = 3
-"""How often a block is written before it is given up."""
+"""How often a block is written before the job fails."""
 WRITE_SECONDS = 60.0
 """Longest time of a transfer that the device erases and programs in: two blocks and their pages."""
 PARTS = tuple(bot.FLASH_WRITE.cdb.member("part").values)
-"""What names the first and the second part of the image."""
+"""The selectors of the first and the second part of the image."""
 (START_WRITTEN,) = (
     kind for kind, words in bot.RESET.cdb.member("kind").values.items() if words.startswith("start")
 )
 """The kind of RESET that starts the firmware just written."""
 CHIP = b"ASM246"
-"""What INQUIRY's product begins with."""
+"""The beginning of INQUIRY's product."""
 FAMILY = b"ASM2"
 
 Progress = Callable[[str, int, int], None]
-"""Hears of a stage: its name, steps done, steps in all."""
+"""Called with a stage: its name, steps done, steps in all."""
 
 
 class VerifyFailed(CheckFailed):
-    """The flash does not keep what is written into it."""
+    """The flash does not keep what is written to it."""
 
     code = "verify-failed"
 
@@ -58,7 +58,7 @@ class Survey:
     Attributes:
         config: the configuration blocks; None if they cannot be read.
         memory: the flash from address 0, as far as it can be read, at most `plan.AREA` bytes; None if no
-            more than the configuration can.
+            more than the configuration can be.
         otp: the one-time programmable page; None likewise.
         chip: identification of the flash chip; None likewise.
         status: its status register without the transient bits; None likewise.
@@ -73,10 +73,10 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did.
+    """The result of a write.
 
     Attributes:
-        verified: bytes that were read back and are right; 0 if the device cannot be asked.
+        verified: bytes that were read back and are right; 0 if the device cannot read it back.
         repeats: blocks that had to be written again.
     """
 
@@ -88,8 +88,8 @@ class Programmer(Protocol):
     """A way to the flash.
 
     Attributes:
-        name: in words.
-        caution: what of it is not known from a real part; its user is told before the flash is changed.
+        name: as text.
+        caution: what is not verified on a real part; shown to the user before the flash is changed.
     """
 
     name: str
@@ -102,22 +102,22 @@ class Programmer(Protocol):
         """Write, and read back.
 
         Raises:
-            VerifyFailed: after several attempts some byte is still wrong.
+            VerifyFailed: after several attempts a byte is still wrong.
             DeviceFailed: the device stopped answering.
         """
 
     def finish(self, status: int | None) -> None:
-        """Put the protection back that `survey` found."""
+        """Restore the protection that `survey` found."""
 
     def start(self) -> bool:
-        """Have the device leave the bus and start what is in the flash; False if only a power cycle can."""
+        """Make the device leave the bus and start the image in the flash; False if only a power cycle can."""
 
 
 def choose(device: Transport, identity: Identity) -> Programmer:
     """The way to the flash of a device.
 
     Raises:
-        Unsupported: it is not a bridge of this kind, or nothing on it is known to write its flash.
+        Unsupported: it is not a bridge of this kind, or no known way to write its flash runs on it.
         DeviceFailed: it is one, but its flash does not answer.
     """
     match identity.running:
@@ -126,7 +126,7 @@ def choose(device: Transport, identity: Identity) -> Programmer:
         case Running.MAKERS | Running.LOADER:
             return StorageProgrammer(device)
     raise Unsupported(
-        f"is no bridge that can be flashed: {identity}",
+        f"is not a bridge that can be flashed: {identity}",
         where=device.name,
         hint="power the board with the boot loader's strap set; only the ASM2464PD is supported",
     )
@@ -149,7 +149,7 @@ def _give_up(mismatch: Mismatch, attempts: int, otherwise: str) -> VerifyFailed:
     return VerifyFailed(
         f"{mismatch}, after {attempts} attempts",
         where=f"flash address {mismatch.address:#07x}",
-        hint=f"run this again with the power left on; if it is the same address every time, {otherwise}",
+        hint=f"leave the power on and run this again; if it is the same address every time, {otherwise}",
     )
 
 
@@ -160,7 +160,7 @@ class SpiProgrammer:
     """The SPI controller, driven from here.
 
     Args:
-        device: a bridge with firmware of ours or a compatible one.
+        device: a bridge with our firmware or a compatible one.
 
     Raises:
         DeviceFailed: the flash does not answer, or not reliably.
@@ -177,7 +177,7 @@ class SpiProgrammer:
         self._flash = SpiFlash(device)
 
     def survey(self, progress: Progress) -> Survey:
-        """Everything once, and what will be written back as it was twice; an image has a CRC.
+        """Read everything once, and what will be written back unchanged twice; an image has a CRC.
 
         Raises:
             DeviceFailed: two reads differ.
@@ -191,7 +191,7 @@ class SpiProgrammer:
                 compare(start, memory[start:end], flash.read(start, end - start))
         except Mismatch as found:
             raise DeviceFailed(
-                "reads differently every time",
+                "two reads differ",
                 where=f"flash address {found.address:#07x}",
                 hint="nothing was changed; try another cable or port, or the boot loader's strap",
             ) from None
@@ -237,7 +237,7 @@ class SpiProgrammer:
             self._check(stage.commit.address, stage.commit.data)
 
     def _check(self, address: int, expected: bytes) -> None:
-        """Read back; what differs is read again, for a read may fail as well as a write."""
+        """Read back; what differs is read again, because a read may fail as well as a write."""
         self._flash.spoil(expected)
         try:
             compare(address, expected, self._flash.read(address, len(expected)))
@@ -246,12 +246,12 @@ class SpiProgrammer:
             compare(address, expected, self._flash.read(address, len(expected)))
 
     def finish(self, status: int | None) -> None:
-        """Write the status register as it was."""
+        """Restore the status register."""
         if status is not None:
             self._flash.protect(status)
 
     def start(self) -> bool:
-        """Nobody knows how: the restart register starts the code that is in RAM, which is the old one."""
+        """Unknown how: the restart register starts the code that is in RAM, which is the old one."""
         return False
 
 
@@ -288,10 +288,10 @@ class StorageProgrammer:
                 where=device.name,
                 hint="only the ASM2464PD is supported",
             )
-        self.caution = f"the device does not say which chip it is; {self.caution}"
+        self.caution = f"the device does not report which chip it is; {self.caution}"
 
     def survey(self, progress: Progress) -> Survey:
-        """What the device is willing to give."""
+        """Read what the device returns."""
         progress("read", 0, plan.AREA)
         config = self._config()
         memory = b"" if config is None else b"".join(config) + self._image(IMAGE.size, config)
@@ -301,7 +301,7 @@ class StorageProgrammer:
     def write(self, contents: Contents, progress: Progress) -> Written:
         """In the order of the known flash tool; see `Programmer`.
 
-        A configuration block that is erased, and shall be, is not written: the device might refuse it.
+        A configuration block that is erased, and must stay so, is not written: the device might refuse it.
         """
         found = None
         for attempt in range(ATTEMPTS):
@@ -314,15 +314,15 @@ class StorageProgrammer:
         raise _give_up(
             found,
             ATTEMPTS,
-            "the flash chip is worn out, or it is only the guess of how it is read that is wrong: then the "
+            "the flash chip is worn out, or the guess of how it is read is wrong: then the "
             "new firmware starts when the board is powered without the strap",
         )
 
     def finish(self, status: int | None) -> None:
-        """The protection is the device's own business."""
+        """The device handles the protection itself."""
 
     def start(self) -> bool:
-        """Start the firmware just written. The bus shows whether it does: it may leave without a status."""
+        """Start the firmware just written. The bus shows whether it starts: no status may come."""
         with contextlib.suppress(DeviceFailed):
             self._commands.write(bot.RESET, kind=START_WRITTEN)
         return True
@@ -347,7 +347,7 @@ class StorageProgrammer:
         progress("write", len(steps), len(steps))
 
     def _verify(self, contents: Contents) -> int:
-        """Bytes read back and found right; Mismatch if one is not."""
+        """Bytes read back and correct. Raises Mismatch if one is not."""
         config = self._config()
         if config is None:
             return 0
@@ -357,7 +357,7 @@ class StorageProgrammer:
         return IMAGE.address + len(image)
 
     def _config(self) -> tuple[bytes, bytes] | None:
-        """The configuration blocks; None if the device does not give them."""
+        """The configuration blocks; None if the device does not return them."""
         try:
             first, second = (
                 self._commands.read(bot.CONFIG_READ, bot.CONFIG_SIZE, index=index) for index in (0, 1)
@@ -367,9 +367,9 @@ class StorageProgrammer:
         return first, second
 
     def _image(self, size: int, config: tuple[bytes, bytes]) -> bytes:
-        """`size` bytes of flash from the start of the image, or as many as the device gives.
+        """`size` bytes of flash from the start of the image, or as many as the device returns.
 
-        Where the first part begins is a guess. If what comes begins with the configuration blocks, it began
+        Where the first part begins is a guess. If the data begins with the configuration blocks, it began
         at address 0 rather than at the image's place.
         """
         wanted = IMAGE.address + size

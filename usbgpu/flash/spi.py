@@ -1,10 +1,10 @@
 """The SPI flash through a firmware that answers E4 and E5: registers of the flash controller, one by one.
 
 A transaction is a dozen register writes, a start, and a wait. Its data lie in the buffer at 0x7000, which the
-host can fill only with a bulk OUT packet, and read with E4. Three things are said of that buffer that nobody
-has measured: that only its first 128 bytes are reliable, that short reads may leave it unfilled, and that it
-needs a DMA channel to be idle. So nothing is taken on trust: data are read back out of the buffer before they
-are programmed, `SpiFlash` tries at the start which length of read fills the buffer, and what is in the buffer
+host can fill only with a bulk OUT packet, and read with E4. Three properties of that buffer are published but
+not measured: that only its first 128 bytes are reliable, that short reads may leave it unfilled, and that it
+needs a DMA channel to be idle. So nothing is assumed: data are read back from the buffer before they are
+programmed, `SpiFlash` tests at the start which length of read fills the buffer, and what is in the buffer
 before a read that matters is known not to be the answer.
 
 Sources: registers and sequences of `firmware.asm2464pd.registers.flash`, each with its own.
@@ -40,20 +40,20 @@ CONTROLLER_SECONDS = 1.0
 """Longest time of a transaction: 4 KiB take a few milliseconds."""
 ERASE_NAP_SECONDS = 0.05
 WINDOW_NAP_SECONDS = 0.002
-"""Between looks at an erase, and at the transfer of a long window, under way."""
+"""Seconds between polls of an erase, and of the transfer of a long window."""
 WINDOWS = (BULK_OUT_BUFFER.size, CHUNK)
 """Lengths of a read, the fastest first."""
 SAMPLES = 8
 """Places at which a long read is compared with short ones."""
 PROTECTION = 0xFF & ~(SpiStatus.WIP | SpiStatus.WEL)
-"""Bits of the status register that stay without power."""
+"""Bits of the status register that are kept without power."""
 
 
 class Xdata:
     """XDATA of a running firmware, by E4 and E5.
 
     Args:
-        device: a bridge with firmware of ours or a compatible one.
+        device: a bridge with our firmware or a compatible one.
     """
 
     def __init__(self, device: Transport) -> None:
@@ -64,7 +64,7 @@ class Xdata:
         """Bytes from `address` on.
 
         Raises:
-            DeviceFailed: the request failed, or was answered with too little.
+            DeviceFailed: the request failed, or the answer was too short.
         """
         request = requests.XDATA_READ
         data = b""
@@ -99,13 +99,13 @@ class SpiFlash:
     """The flash chip.
 
     Args:
-        device: a bridge with firmware of ours or a compatible one, and nobody else's.
+        device: a bridge with our firmware or a compatible one, in exclusive use.
 
     Attributes:
-        identification: what it says it is: manufacturer, type, capacity.
+        identification: as it reports it: manufacturer, type, capacity.
 
     Raises:
-        DeviceFailed: no flash chip answers, or it can not be read reliably.
+        DeviceFailed: no flash chip answers, or it cannot be read reliably.
     """
 
     def __init__(self, device: Transport) -> None:
@@ -119,12 +119,12 @@ class SpiFlash:
         xdata.set(SYS_AUX, SYS_AUX["ENABLE"])
         xdata.set(regs.FLASH_DIVIDER, DIVIDER)
         self._until(self._idle, CONTROLLER_SECONDS, "the flash controller is busy")
-        self._until(self._ready, ERASE_SECONDS, "the flash chip is busy, or not there", nap=ERASE_NAP_SECONDS)
+        self._until(self._ready, ERASE_SECONDS, "the flash chip is busy, or missing", nap=ERASE_NAP_SECONDS)
         self._transact(SpiCommand.EXSO)  # a run that was killed may have left it in its OTP page
         self.identification = self._ask(SpiCommand.RDID, ID_BYTES)
         if self.identification in (b"\0" * ID_BYTES, b"\xff" * ID_BYTES):
             raise DeviceFailed(
-                f"no flash chip answers: it identifies itself as {self.identification.hex(' ')}",
+                f"no flash chip answers: its identification reads {self.identification.hex(' ')}",
                 where=device.name,
                 hint="power the board with the boot loader's strap set, and run this again",
             )
@@ -133,7 +133,7 @@ class SpiFlash:
     # -- reading ----------------------------------------------------------------------------------------
 
     def read(self, address: int, size: int, done: Callable[[int], None] = lambda count: None) -> bytes:
-        """Memory from `address` on; `done` hears how many bytes there are so far.
+        """Memory from `address` on; `done` is called with the number of bytes so far.
 
         Raises:
             DeviceFailed: the controller does not finish.
@@ -149,7 +149,7 @@ class SpiFlash:
         """The one-time programmable page.
 
         Raises:
-            DeviceFailed: the chip can not be brought out of it again.
+            DeviceFailed: the chip cannot leave it again.
         """
         self._transact(SpiCommand.ENSO)
         try:
@@ -160,7 +160,7 @@ class SpiFlash:
         return page
 
     def refuse_otp(self, page: bytes) -> None:
-        """See that reads and programs mean the memory, and not the OTP page `page`.
+        """Check that reads and programs access the memory, and not the OTP page `page`.
 
         Raises:
             DeviceFailed: they do not.
@@ -170,12 +170,12 @@ class SpiFlash:
             raise DeviceFailed(
                 "the flash chip does not leave its one-time programmable page: nothing can be written safely",
                 where=self._device.name,
-                hint="take all power from the board, give it back, and run this again",
+                hint="switch all power of the board off and on, and run this again",
             )
 
     @property
     def status(self) -> int:
-        """The bits of the status register that stay without power."""
+        """The bits of the status register that are kept without power."""
         return self._ask(SpiCommand.RDSR, 1)[0] & PROTECTION
 
     # -- changing ---------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ class SpiFlash:
         self._until(self._ready, STATUS_SECONDS, "the flash chip is busy")
         if self.status != status:
             raise DeviceFailed(
-                f"the flash chip keeps its protection: status {self.status:#04x}, wanted {status:#04x}",
+                f"the flash chip keeps its protection: status {self.status:#04x}, not {status:#04x}",
                 where=self._device.name,
-                hint="look for a write-protect jumper on the board",
+                hint="check the board for a write-protect jumper",
             )
 
     def unprotect(self) -> None:
@@ -207,11 +207,11 @@ class SpiFlash:
         """Erase the 64 KiB block that starts at `address`.
 
         Raises:
-            DeviceFailed: the chip does not begin, or not finish.
+            DeviceFailed: the chip does not begin, or does not finish.
         """
         self._enable()
         self._transact(SpiCommand.BE, address)
-        self._until(self._ready, ERASE_SECONDS, "an erase does not end", nap=ERASE_NAP_SECONDS)
+        self._until(self._ready, ERASE_SECONDS, "an erase does not finish", nap=ERASE_NAP_SECONDS)
 
     def program(self, step: Program) -> None:
         """Program part of a page, and wait until that is over.
@@ -222,10 +222,10 @@ class SpiFlash:
         self._load(step.data)
         self._enable()
         self._transact(SpiCommand.PP, step.address, length=len(step.data), write=True)
-        self._until(self._ready, PROGRAM_SECONDS, "a page program does not end")
+        self._until(self._ready, PROGRAM_SECONDS, "a page program does not finish")
 
     def spoil(self, expected: bytes) -> None:
-        """Fill the buffer with anything but `expected`, so that a read that does nothing is found out."""
+        """Fill the buffer with anything but `expected`, so that a read that does nothing is detected."""
         self._load(bytes(value ^ 0xFF for value in expected[:CHUNK]))
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class SpiFlash:
         """Find out which length of read fills the buffer with what is in the flash.
 
         A read of the shortest length must not depend on what was in the buffer. A longer one must give the
-        same as those at some places in it, its end among them.
+        same as short reads at some places in it, its end among them.
         """
         short = WINDOWS[-1]
         answers = []
@@ -276,7 +276,7 @@ class SpiFlash:
         return self._xdata.read(BULK_OUT_BUFFER.address, size)
 
     def _load(self, data: bytes) -> None:
-        """Put data into the buffer: one bulk OUT packet, which the firmware takes no notice of."""
+        """Put data into the buffer: one bulk OUT packet, which the firmware ignores."""
         self._xdata.set(BULK_COMMAND, BULK_COMMAND["ARM_OUT"])
         self._device.bulk_out(data)
         arrived = self._xdata.read(BULK_OUT_BUFFER.address, len(data))
@@ -285,7 +285,7 @@ class SpiFlash:
             raise DeviceFailed(
                 f"data for the flash arrived as {arrived[place]:#04x} instead of {data[place]:#04x}",
                 where=f"XDATA {BULK_OUT_BUFFER.address + place:#06x}",
-                hint="nothing wrong was written; run this again, or with the boot loader's strap set",
+                hint="no wrong data was written; run this again, or with the boot loader's strap set",
             )
 
     def _enable(self) -> None:
@@ -321,7 +321,7 @@ class SpiFlash:
         return not self._ask(SpiCommand.RDSR, 1)[0] & SpiStatus.WIP
 
     def _until(self, over: Callable[[], bool], seconds: float, what: str, nap: float = 0.0) -> None:
-        """Wait for something; there is a look after the time is up as well."""
+        """Wait until `over` is true; it is checked once more after the time is up."""
         clock = self._device.clock
         end = clock.now() + seconds
         while True:

@@ -1,4 +1,4 @@
-"""What the host remembers of a board: backups of its flash, and a journal of a job that has not ended.
+"""What the host stores about a board: backups of its flash, and a journal of an unfinished job.
 
 Both are JSON files in the user's state directory (TOWLINE_STATE names another), below `flash/`. A backup is
 never changed and never deleted here. A journal is written before the first change of the flash and removed
@@ -43,7 +43,7 @@ class Backup:
 
     Attributes:
         made: when, in UTC, as ISO 8601.
-        device: what was found: its identity in words.
+        device: the device's identity, as text.
         serial: serial number of the OTP page; None if it could not be read.
         config: the configuration blocks.
         memory: the flash from address 0 on, as far as it could be read; b"" for nothing.
@@ -62,7 +62,7 @@ class Backup:
     status: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON; the digest is over everything else."""
+        """As JSON; the digest covers everything else."""
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "made": self.made,
@@ -81,14 +81,14 @@ class Backup:
         """Read a backup.
 
         Raises:
-            InvalidInput: the file cannot be read, is damaged, or is no backup.
+            InvalidInput: the file cannot be read, is damaged, or is not a backup.
         """
         document = _load(path, "backup")
 
         def take() -> Backup:
             first, second = (bytes.fromhex(block) for block in document["config"])
             if (len(first), len(second)) != (CONFIG_0.size, CONFIG_1.size):
-                raise ValueError("a configuration block of another size")
+                raise ValueError("a configuration block has the wrong size")
             return cls(
                 str(document["made"]),
                 str(document["device"]),
@@ -125,7 +125,7 @@ class Job:
     began: str
 
     def end(self) -> None:
-        """The job is done: forget it."""
+        """The job is done: delete its journal."""
         self.path.unlink(missing_ok=True)
         _sync_directory(self.path.parent)
 
@@ -136,7 +136,7 @@ def digest(image: bytes) -> str:
 
 
 def now() -> str:
-    """The time of day, in UTC."""
+    """The current time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -147,7 +147,7 @@ def keep(backup: Backup, home: Path) -> Path:
         OutputFailed: it cannot be written, or does not read back.
     """
     moment = backup.made.partition("+")[0].replace(":", "").replace("-", "")
-    # With the process's number: of two that flash two boards at once, none writes over the other's.
+    # With the process id, so that two processes that flash two boards do not overwrite each other's.
     path = _free(home / "backups", f"{moment}-{backup.serial or 'unknown'}-{os.getpid()}")
     export(backup, path)
     return path
@@ -185,7 +185,7 @@ def begin(home: Path, backup: Path, kind: str, serial: str | None, image: bytes)
 
 
 def jobs(home: Path, kind: str) -> list[Job]:
-    """The jobs that have not ended, the latest last.
+    """The unfinished jobs, the latest last.
 
     Raises:
         InvalidInput: a journal is damaged.
@@ -198,7 +198,7 @@ def jobs(home: Path, kind: str) -> list[Job]:
 
 _REMEDIES = {
     "backup": "name a backup of this board with --restore",
-    "journal": "move the file away once its board is known to be well",
+    "journal": "move the file away once its board is known to work",
 }
 
 
@@ -219,9 +219,9 @@ def _job(path: Path) -> Job:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON so that it outlives a crash of the host."""
+    """Write JSON so that it survives a crash of the host."""
     hint = (
-        "nothing was changed on the device; make room, or name a directory that you can write "
+        "nothing was changed on the device; free disk space, or name a writable directory "
         f"({settings.STATE.name} for the state directory)"
     )
     missing = [home for home in path.parents if not home.exists()]
@@ -283,7 +283,7 @@ def _checked(path: Path, what: str, take: Callable[[], T]) -> T:
 
 
 def _damaged(path: Path, what: str, why: str) -> InvalidInput:
-    return InvalidInput(f"is damaged, or no {what}: {why}", where=str(path), hint=_REMEDIES[what])
+    return InvalidInput(f"is damaged, or not a {what}: {why}", where=str(path), hint=_REMEDIES[what])
 
 
 def _digest(document: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ properties, preloaded arguments."""
 PROPERTIES = 0x408
 """All that kernels here ask for: the address of the arguments in SGPRs, and waves of 32."""
 ABI_VERSION = 4
-"""Bytes of `__oclc_ABI_version`, which clang may leave beside the descriptors and nothing here reads."""
+"""Bytes of `__oclc_ABI_version`, which clang may leave beside the descriptors and which is not read here."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def build(kernels: Sequence[KernelSource], chip: str) -> Image:
     """Compile what is not in the cache, and lay it out.
 
     Raises:
-        ToolMissing: clang or lld is not there.
-        EnvironmentMissing: pyelftools is not there.
+        ToolMissing: clang or lld is missing.
+        EnvironmentMissing: pyelftools is missing.
         BuildFailed: the compiler refused a kernel.
         OutputFailed: the cache cannot be written.
     """
@@ -141,9 +141,9 @@ def _parse(data: bytes, where: str) -> _Object:
             kernels[name] = place + fields[4] - address, fields
             # What follows the last instruction in the file is filling.
             size = max(size, symbols[name]["st_value"] + symbols[name]["st_size"] - address)
-    except Exception as problem:  # pyelftools lets anything out on a damaged file
+    except Exception as problem:  # pyelftools raises any exception on a damaged file
         raise BuildFailed(
-            f"no code object: {problem or type(problem).__name__}", where=where, hint="empty the cache"
+            f"not a code object: {problem or type(problem).__name__}", where=where, hint="empty the cache"
         ) from None
     if relocated or constants["sh_size"] - DESCRIPTOR.size * len(kernels) not in (0, ABI_VERSION):
         raise InternalError("a kernel refers to data outside of its code", where=where)

@@ -98,7 +98,7 @@ class Picture:
 
     Attributes:
         at: its first byte.
-        height, width: 1 for what is no picture.
+        height, width: 1 for what is not a picture.
         pitch: bytes a pixel.
     """
 
@@ -113,7 +113,7 @@ class Picture:
         return self.height * self.width
 
     def channel(self, first: int) -> At:
-        """Where the pixels are for whoever knows channels from `first` on only."""
+        """Where the pixels are for code that uses channels from `first` on only."""
         return At(self.at.buffer, self.at.delta + first)
 
 

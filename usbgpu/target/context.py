@@ -30,7 +30,7 @@ Places = dict[str, tuple[str, int]]
 
 
 def extent(tensor: Tensor) -> tuple[int, int, int]:
-    """(height, width, channels) of a tensor as a picture; what is none is one pixel."""
+    """(height, width, channels) of a tensor as a picture; one that is not a picture is one pixel."""
     if len(tensor.shape) == 4:
         return tensor.shape[2], tensor.shape[3], tensor.shape[1]
     return 1, 1, tensor.size
@@ -159,7 +159,7 @@ class Context:
         """Its 256 values."""
         data = self.graph.tensor(lookup.inputs[1]).data
         if data is None:
-            raise InternalError("its table is no constant", where=f"node {lookup.name}")
+            raise InternalError("its table is not a constant", where=f"node {lookup.name}")
         return self.constant(data)
 
     def range(self, name: str, clamp: Clamp) -> Words:

@@ -170,7 +170,7 @@ def copy(
     """Kernel, grid and words of a launch of kernels/copy.cl.
 
     A last incomplete unit is written whole. What it writes too much ends with that unit, before anything that
-    starts with one: it is nobody's, or the next operand's of a Concat, whose copy comes later.
+    starts with one: it is unused, or the next operand's of a Concat, whose copy comes later.
 
     Args:
         source: the first byte, and the strides along the axes of `shape`.

@@ -1,7 +1,7 @@
 """The plan that travels in a `.tow`: all that a host must know of a program to run it on a card.
 
-Written by the target, read by the session. Reading trusts nothing: a plan comes from a file. What it checks
-keeps the host from harm and finds what is damaged; what the code in the file does on the card it cannot know.
+Written by the target, read by the session. Reading trusts nothing: a plan comes from a file. The checks keep
+the host safe and find damage; they cannot know what the code in the file does on the card.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFETCH = 512
 LDS_UNIT, LDS_SHIFT, LDS_LIMIT = 512, 15, 64 << 10
 """RSRC2.LDS_SIZE counts units; a workgroup has 64 KiB at most."""
 SCRATCH_LIMIT = 16 << 10
-"""Bytes of a work-item, beyond anything that a kernel of ours spills."""
+"""Bytes of a work-item, more than any of our kernels spills."""
 SPACES = ("arena", "weights")
 
 
@@ -255,7 +255,7 @@ def _check_launch(launch: LaunchPlan, plan: CardPlan) -> None:
     # Each workgroup writes something.
     require(1 <= math.prod(launch.groups) <= memory["arena"], f"{where}: {launch.groups} workgroups")
     require(launch.weights <= memory["weights"], f"{where}: more weights than there are")
-    require(launch.tensor is None or launch.tensor in plan.tensors, f"{where}: {launch.tensor} is nowhere")
+    require(launch.tensor is None or launch.tensor in plan.tensors, f"{where}: {launch.tensor} has no place")
     for offset, space, addend in launch.relocations:
         require(space in SPACES, f"{where}: an address in {space}")
         require(offset % 8 == 0 and offset + 8 <= len(launch.kernarg), f"{where}: an address at {offset}")

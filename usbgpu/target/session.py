@@ -227,7 +227,7 @@ class CardSession:
 
     @contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Something done on the card; broken off, it closes the session: nobody knows what the card holds."""
+        """Work on the card; if it is interrupted, the session is closed: the card's content is unknown."""
         if self._closed:
             raise DeviceFailed("the session is closed", hint="load the network again")
         try:
@@ -271,11 +271,11 @@ class CardSession:
 
 
 def _close_broken(gpu: Gpu) -> None:
-    """Close a GPU while another error is on its way; that is the one to tell."""
+    """Close a GPU while another error is on its way; that is the one to report."""
     try:
         gpu.close()
     except TowlineError as problem:
-        log.warning("the GPU was not closed as it should be: %s", problem)
+        log.warning("the GPU was not closed properly: %s", problem)
 
 
 def _image(plan: CardPlan, code: Mapping[str, bytes]) -> bytes:

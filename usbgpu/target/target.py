@@ -33,7 +33,7 @@ from usbgpu.target.products import groups_apart
 from usbgpu.target.session import CardDevice
 
 SCALE_LIMIT = 2.0**9
-"""No requantisation scale reaches this: no sensible network has one, and every target refuses it."""
+"""No requantisation scale reaches this: no usable network has one, and every target refuses it."""
 
 TENSOR_LIMIT = 1 << 30
 """Bytes of a tensor as it lies in memory: offsets in kernels have 32 bits."""
@@ -110,19 +110,18 @@ class AmdTarget:
 
 
 def connect(chip: str, device: str | None, options: OpenOptions) -> Gpu:
-    """Open the GPU behind a bridge; an emulated bridge has this chip behind it if nothing else is said.
+    """Open the GPU behind a bridge; an emulated bridge has this chip behind it by default.
 
     Raises:
         UsageError: no such device string.
-        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are not there, or do not do
-            what they should.
+        DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
-    from usbgpu import emulation  # pyusb is wanted for running a program, not for compiling one
+    from usbgpu import emulation  # pyusb is needed to run a program, not to compile one
     from usbgpu.amd import gpu
 
     named = options.firmware or settings.FIRMWARE.value()
     opened = gpu.open(emulation.with_card(device, chip), Path(named) if named else None, log.info)
-    return cast(Gpu, opened)  # it takes no buffers but its own, and is given no others
+    return cast(Gpu, opened)  # it takes and gets only its own buffers
 
 
 def _require_room(graph: Graph, lowered: Lowered) -> None:
@@ -186,11 +185,13 @@ def _size_verdict(graph: Graph, node: Node) -> Verdict:
     for tensor in (graph.tensor(name) for name in (*node.inputs[:1], node.output)):
         height, width, channels = extent(tensor)
         if max(tensor.size, height * width * round_up(channels)) >= TENSOR_LIMIT:
-            return Verdict(False, f"{tensor.name} of {list(tensor.shape)} is too large")
+            return Verdict(
+                False, f"{tensor.name} of {list(tensor.shape)} is too large (limit: {TENSOR_LIMIT} bytes)"
+            )
     names = ("pads", "strides", "dilations")
     if max(value for name in names for value in getattr(node, name, (0,))) >= WINDOW_LIMIT:
         values = ", ".join(f"{name} {list(getattr(node, name))}" for name in names if hasattr(node, name))
-        return Verdict(False, f"its window is out of all proportion: {values}")
+        return Verdict(False, f"padding, strides and dilations must be below {WINDOW_LIMIT}: {values}")
     return SUPPORTED
 
 
@@ -203,12 +204,14 @@ def _weights_verdict(graph: Graph, node: Node) -> Verdict:
     outputs, inputs, *window = weight.shape
     together = node.group // groups_apart(graph, node) if isinstance(node, Conv) else 1
     if round_up(outputs) * round_up(inputs * together) * math.prod(window) >= TENSOR_LIMIT:
-        return Verdict(False, f"its weights of {list(weight.shape)} are too large")
+        return Verdict(
+            False, f"its weights of {list(weight.shape)} are too large (limit: {TENSOR_LIMIT} bytes)"
+        )
     return SUPPORTED
 
 
 def _scale_verdict(graph: Graph, node: Node) -> Verdict:
-    """Whether every scale of the node is a number one can calculate with."""
+    """Whether every scale of the node is finite and in range."""
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
     try:
         match node:

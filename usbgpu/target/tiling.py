@@ -1,4 +1,4 @@
-"""How a layer is cut into waves: a small cost formula, and the shape it likes best.
+"""How a layer is cut into waves: a small cost formula, and the shape with the lowest cost.
 
 In shader cycles. A wave waits for what it computes (WAIT an instruction) and for memory (LATENCY a load, with
 a few under way at a time); many waves hide each other's waits, so that the array as a whole is bound by what
@@ -49,7 +49,7 @@ def matrix_tiling(chip: Chip, pixels: int, tiles: int, taps: int, steps: int) ->
 
 
 def candidates(tiles: int, steps: int) -> Iterator[Tiling]:
-    """The cuts there are kernels for; larger ones want more registers than a wave of theirs has."""
+    """The cuts that kernels exist for; larger ones need more registers than their waves have."""
     for t in (1, 2, 4):
         for p in (1, 2, 4):
             for split in (1, 2, 4, 8):
