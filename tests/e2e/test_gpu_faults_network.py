@@ -101,9 +101,9 @@ def test_a_page_fault_in_a_layer(network):
     addresses = bytearray(third.kernarg)
     struct.pack_into("<Q", addresses, 0, NOWHERE)
     session._launches[2] = dataclasses.replace(third, kernarg=bytes(addresses))
-    with pytest.raises(KernelFailed, match=r"page fault: \w+ of the page at 0x12345678") as told:
+    with pytest.raises(KernelFailed, match=r"page fault: \w+ of the page at 0x12345678") as caught:
         session.run(network.inputs[0])
-    assert told.value.kernel == third.name
+    assert caught.value.kernel == third.name
     assert network.is_empty
     network.works()
     assert not network.desk.cold, "its queues have been recovered before it was closed"
@@ -140,9 +140,9 @@ def test_a_network_that_has_no_room(network, parts):
     try:
         device = network.target.open(None)
         desk.calm()
-        with pytest.raises(Unsupported, match=r"VRAM.*, .* free") as told:
+        with pytest.raises(Unsupported, match=r"VRAM.*, .* free") as caught:
             device.load(network.program)
-        assert told.value.hint
+        assert caught.value.hint
         assert desk.transfers <= 2, "it was closed"
         assert network.is_empty
     finally:
@@ -251,9 +251,9 @@ def test_cards_that_cannot_be_used(what, words, lists):
         binary[place : place + 4] = struct.pack("<HBB", HARDWARE_IDS["GC"], 0, 0)
     desk.card.vram.write(desk.card.vram.size - facts.OFFSET_FROM_END, sealed(bytes(binary)))
     for _ in range(2):
-        with pytest.raises(Unsupported, match=words) as told:
+        with pytest.raises(Unsupported, match=words) as caught:
             desk.open()
-        assert "emulated" in str(told.value)
+        assert "emulated" in str(caught.value)
 
 
 @pytest.mark.parametrize("level", [0x0200, pytest.param(0x00FF, marks=SLOW)])
@@ -261,9 +261,9 @@ def test_a_bridge_of_another_api_level(level, monkeypatch):
     """Refused with what to do; without lists it can be driven."""
     desk = Desk()
     monkeypatch.setattr(bridges.opening, "API_LEVEL", level)
-    with pytest.raises(bridges.FirmwareUnsuitable, match=f"{level >> 8}.{level & 0xFF}$") as told:
+    with pytest.raises(bridges.FirmwareUnsuitable, match=f"{level >> 8}.{level & 0xFF}$") as caught:
         desk.open()
-    assert "towline firmware flash" in told.value.hint
+    assert "towline firmware flash" in caught.value.hint
     desk.lists = False
     desk.bridge().close()
 
@@ -277,9 +277,9 @@ def test_a_bridge_of_another_api_level(level, monkeypatch):
     ],
 )
 def test_bridges_with_other_firmware_or_no_gpu(device, error):
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         gpus.open(device)
-    assert told.value.hint
+    assert caught.value.hint
 
 
 # -- two at once -------------------------------------------------------------------------------------------

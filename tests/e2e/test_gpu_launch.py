@@ -187,10 +187,10 @@ def test_profiles_give_the_time_of_each(shared):
     sizes = ((1, 1), (2, 2000), (4, 10))
     launches = [module["alu"].launch(groups, buffer, rounds) for groups, rounds in sizes]
     bridge.host.card.scoreboard.clear()
-    told = gpu.profile(launches)
+    profiles = gpu.profile(launches)
     records = bridge.host.card.scoreboard.records
-    assert [one["waves"] for one in told] == [2, 4, 8]
-    for one, record in zip(told, records, strict=True):
+    assert [one["waves"] for one in profiles] == [2, 4, 8]
+    for one, record in zip(profiles, records, strict=True):
         emulated = (record.end - record.start) / 114.2857
         assert emulated <= one["virtual_us"] <= emulated + 2
     assert gpu.profile([]) == []
@@ -282,9 +282,9 @@ def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     flag = gpu.allocate(4096)
     gpu.upload(flag, bytes(4096))
     start = bridge.clock.now()
-    with pytest.raises(KernelFailed, match=r"spin .* 0\.3 s") as told:
+    with pytest.raises(KernelFailed, match=r"spin .* 0\.3 s") as caught:
         gpu.launch(module["spin"], 1, flag, timeout=0.3)
-    assert told.value.kernel == "spin"
+    assert caught.value.kernel == "spin"
     assert 0.3 <= bridge.clock.now() - start < 0.5
     assert works(gpu)
     store, spin = (module["store"].launch(1, flag.view(1024, 128), 9), module["spin"].launch(1, flag))
@@ -329,9 +329,11 @@ def test_a_page_fault_is_reported_with_address_access_and_kernel(fresh, place):
     gpu.upload(buffer, bytes(4096))
     launches = [integer["alu"].launch(1, buffer, 1)] * 8
     launches[place] = module["store"].launch(1, NOWHERE, 1)
-    with pytest.raises(KernelFailed, match=r"store: page fault: write of the page at 0x123456789000") as told:
+    with pytest.raises(
+        KernelFailed, match=r"store: page fault: write of the page at 0x123456789000"
+    ) as caught:
         gpu.run(launches)
-    assert told.value.kernel == "store"
+    assert caught.value.kernel == "store"
     assert works(gpu), "and no old fault is reported again"
     with pytest.raises(KernelFailed, match=r"scan: page fault: read of the page at 0x123456789000"):
         gpu.launch(integer["scan"], 1, NOWHERE, buffer)

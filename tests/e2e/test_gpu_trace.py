@@ -32,7 +32,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         r"(besides|without) R MP:\w+_SMN_C2PMSG_81",
         "read before anything is done, and when the bootloader and the ring are ready",
     ),
-    (r"besides R MP:\w+_SMN_C2PMSG_64", "when it is ready is when to look at 81: a list can wait for that"),
+    (r"besides R MP:\w+_SMN_C2PMSG_64", "81 is read once it is ready: a list can wait for that"),
     (r"(besides|without) [RW] MMHUB:MMVM_INVALIDATE_ENG17_(SEM|REQ|ACK)", ORDER_OF_TLB),
     (r"(besides|without) [RW] MMHUB:MMVM_L2_BANK_SELECT_RESERVED_CID2", ORDER_OF_TLB),
     (r"besides [RW] GC:GCVM_INVALIDATE_ENG17_(REQ|ACK)", ORDER_OF_TLB),

@@ -372,7 +372,7 @@ class Gpu:
             data = self.download(times, 16 * len(launches))
         finally:
             times.free()
-        told: list[dict[str, int | float]] = [
+        profiled: list[dict[str, int | float]] = [
             {
                 "virtual_us": _between(data, 16 * number) / CLOCK_RATE * 1e6,
                 "waves": _product(launch.groups) * -(-_product(launch.threads) // 32),
@@ -380,9 +380,9 @@ class Gpu:
             for number, launch in enumerate(launches)
         ]
         counted = emulation.wave_instructions(self.card.bridge, len(launches))
-        for each, count in zip(told, counted or (), strict=False):
+        for each, count in zip(profiled, counted or (), strict=False):
             each["wave_instructions"] = count
-        return told
+        return profiled
 
     # -- programs in memory -----------------------------------------------------------------------------
 

@@ -79,8 +79,8 @@ def init(batch: Batch, block: str, vram: Memory) -> None:
     _pair(batch, block, f"{vm}CONTEXT0_PAGE_TABLE_END_ADDR", LAST_PAGE)
     _pair(batch, block, f"{vm}CONTEXT0_PAGE_TABLE_BASE_ADDR", ROOT | pages.VALID)
     enables = [f"{kind}_PROTECTION_FAULT_ENABLE" for kind in FAULTS]
-    told = {f"{name}_{what}": 1 for name in enables for what in ("INTERRUPT", "DEFAULT")}
-    batch.set(block, f"{vm}CONTEXT0_CNTL", ENABLE_CONTEXT=1, PAGE_TABLE_DEPTH=TOP, **told)
+    reports = {f"{name}_{what}": 1 for name in enables for what in ("INTERRUPT", "DEFAULT")}
+    batch.set(block, f"{vm}CONTEXT0_CNTL", ENABLE_CONTEXT=1, PAGE_TABLE_DEPTH=TOP, **reports)
     # Nothing is identity-mapped for other VMIDs: the lowest address is above the highest.
     _pair(batch, block, f"{vm}L2_CONTEXT1_IDENTITY_APERTURE_LOW_ADDR", 0xF_FFFF_FFFF)
     _pair(batch, block, f"{vm}L2_CONTEXT1_IDENTITY_APERTURE_HIGH_ADDR", 0)

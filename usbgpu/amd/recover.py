@@ -84,8 +84,8 @@ class Examination:
         """What went wrong, as text; None if the card reports nothing."""
         if self.faults:
             return str(self.faults[0])
-        told = sorted({each.error for each in self.interrupts if each.error})
-        return f"the card reports {', '.join(told)}" if told else None
+        errors = sorted({each.error for each in self.interrupts if each.error})
+        return f"the card reports {', '.join(errors)}" if errors else None
 
 
 def examine(card: Card) -> Examination:

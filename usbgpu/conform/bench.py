@@ -56,11 +56,11 @@ class Bench:
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def ask(self, request: VendorRequest, value: int = 0, index: int = 0, length: int = 0) -> bytes:
+    def vendor_in(self, request: VendorRequest, value: int = 0, index: int = 0, length: int = 0) -> bytes:
         """A vendor request towards the host."""
         return self.device.control_in(request.request_type, request.code, value, index, length)
 
-    def tell(
+    def vendor_out(
         self,
         request: VendorRequest,
         value: int = 0,
@@ -73,12 +73,12 @@ class Bench:
 
     def peek(self, address: int, length: int = 1, bank: int = 0) -> bytes:
         """XDATA, by E4."""
-        return self.ask(requests.XDATA_READ, address, bank << 8, length)
+        return self.vendor_in(requests.XDATA_READ, address, bank << 8, length)
 
     def poke(self, address: int, data: bytes, bank: int = 0) -> None:
         """XDATA, by E5, byte by byte."""
         for place, byte in enumerate(data, address):
-            self.tell(requests.XDATA_WRITE, place, bank << 8 | byte)
+            self.vendor_out(requests.XDATA_WRITE, place, bank << 8 | byte)
 
     def standard_in(
         self, recipient: int, request: int, value: int = 0, index: int = 0, length: int = 0

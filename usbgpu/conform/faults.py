@@ -103,12 +103,12 @@ def _no_completion(bench: Bench) -> None:
     "requests without power", "contract F0: with the power off a request ends with an error", Need.ENDPOINT
 )
 def _powerless(bench: Bench) -> None:
-    bench.tell(requests.PCIE_POWER, 0, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 0, timeout=10.0)
     try:
         found = pcie.request(bench, "CFGRD1", pcie.LAST_BUS << 24)
         require(found.launch != 0 or found.status != pcie.SUCCESS, "a card without power answers")
     finally:
-        bench.tell(requests.PCIE_POWER, 1, timeout=10.0)
+        bench.vendor_out(requests.PCIE_POWER, 1, timeout=10.0)
 
 
 @VENDOR_FAULTS(
@@ -188,7 +188,7 @@ def _empty(bench: Bench) -> None:
 @VENDOR_FAULTS("abandoned slots", "contract F2: a reset frees an armed engine for another use", Need.SANDBOX)
 def _half_slot(bench: Bench) -> None:
     for sectors in (0, 1):
-        bench.tell(requests.SRAM_DMA, 4, 8)
+        bench.vendor_out(requests.SRAM_DMA, 4, 8)
         if sectors:
             bench.device.bulk_out(bytes(2 * SECTOR))
         bench.device.reset()
@@ -251,11 +251,11 @@ def _status_given_up(bench: Bench) -> None:
     "abandoned power requests", "contract F3: EP0 answers while the slot is being powered", Need.SANDBOX
 )
 def _power_given_up(bench: Bench) -> None:
-    bench.tell(requests.PCIE_POWER, 0, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 0, timeout=10.0)
     with contextlib.suppress(DeviceFailed):
-        bench.tell(requests.PCIE_POWER, 1, timeout=0.01)
+        bench.vendor_out(requests.PCIE_POWER, 1, timeout=0.01)
     bench.alive()
-    bench.tell(requests.PCIE_POWER, 1, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 1, timeout=10.0)
     _whole(bench)
 
 

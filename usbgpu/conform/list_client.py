@@ -104,7 +104,7 @@ def sealed(packet: bytes) -> bytes:
 
 def open_lists(bench: Bench, sequence: int = FIRST) -> None:
     """LIST: open."""
-    bench.tell(requests.LIST, 1, sequence)
+    bench.vendor_out(requests.LIST, 1, sequence)
 
 
 def result(bench: Bench, sequence: int = FIRST) -> Found:

@@ -64,7 +64,7 @@ def _failures(bench: Bench) -> None:
 
 @FAILURES("without power", "contract: requests over a link that is down fail with that cause", Need.ENDPOINT)
 def _powerless(bench: Bench) -> None:
-    bench.tell(requests.PCIE_POWER, 0, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 0, timeout=10.0)
     try:
         for operation in (op("WRITE", RAM), op("READ", RAM), op("FILL", RAM, count=2), op("CONFIG_READ")):
             found = run(bench, [op("DELAY", value=1), operation])
@@ -72,7 +72,7 @@ def _powerless(bench: Bench) -> None:
         found = run(bench, [op("BLOCK_WRITE", RAM, count=1)], [bytes(4)])
         equal("the cause of a block", found.cause, "link down")
     finally:
-        bench.tell(requests.PCIE_POWER, 1, timeout=10.0)
+        bench.vendor_out(requests.PCIE_POWER, 1, timeout=10.0)
 
 
 @FAILURES("bad operations", "contract: unknown opcodes and impossible operands stop the list")
@@ -170,7 +170,7 @@ def _bad_payload(bench: Bench) -> None:
             require(problem.transferred >= packet, "the bad packet is not taken")
         found = result(bench)
         equal("cause, index and packet", (found.cause, found.index, found.address), ("bad payload", 0, 1))
-        bench.tell(requests.LIST, 0)
+        bench.vendor_out(requests.LIST, 0)
         same_bytes("what was written before", pcie.stream_read(bench, RAM, room), data[:room])
 
 
@@ -277,7 +277,7 @@ def _beside(bench: Bench) -> None:
     bench.poke(WINDOW, b"\x2b")
     equal("the byte", bench.peek(WINDOW), b"\x2b")
     with bench.restless():
-        bench.ask(requests.INFO, length=commands.INFO.size)
+        bench.vendor_in(requests.INFO, length=commands.INFO.size)
     done(result(bench), 1)
 
 
@@ -288,7 +288,7 @@ def _ends(bench: Bench) -> None:
         "F0 OUT": lambda: pcie.send(bench, "CFGRD0", 0),
         "F0 IN": lambda: pcie.status(bench),
         "F2": lambda: pcie.slot_out(bench, 0, bytes(pcie.SECTOR)),
-        "LIST": lambda: bench.tell(requests.LIST, 0),
+        "LIST": lambda: bench.vendor_out(requests.LIST, 0),
         "a clear halt": lambda: device.clear_halt(device.in_endpoint),
         "a bus reset": device.reset,
     }
@@ -311,7 +311,7 @@ def _leave(bench: Bench) -> None:
     for close in (True, False):
         done(run(bench, [op("DELAY", value=1)]), 1)
         if close:
-            bench.tell(requests.LIST, 0)
+            bench.vendor_out(requests.LIST, 0)
         pcie.config_read(bench, 0, 0)
         data = pattern(pcie.SECTOR, 5)
         pcie.slot_out(bench, 0, data)

@@ -37,7 +37,7 @@ PHY = phy.PCIE_LANES[0].address
 )
 def _info(bench: Bench) -> None:
     with bench.restless():
-        raw = bench.ask(requests.INFO, length=commands.INFO.size)
+        raw = bench.vendor_in(requests.INFO, length=commands.INFO.size)
     found = commands.INFO.unpack(raw)
     equal("the API level", found["api_level"], bench.identity.release)
     equal("list_bytes", found["list_bytes"], commands.LIST_BYTES)
@@ -52,7 +52,7 @@ def _uptime(bench: Bench) -> None:
     with bench.restless():
         times = []
         for _ in range(2):
-            raw = bench.ask(requests.INFO, length=commands.INFO.size)
+            raw = bench.vendor_in(requests.INFO, length=commands.INFO.size)
             times.append(commands.INFO.unpack(raw)["uptime"])
             bench.sleep(0.1)
     require(90 <= times[1] - times[0] <= 120, f"it advanced by {times[1] - times[0]} ms in 100 ms")
@@ -64,7 +64,7 @@ def _uptime(bench: Bench) -> None:
 def _last_failure(bench: Bench) -> None:
     found = run(bench, [op("DELAY", value=1), op("CONFIG_READ", pcie.LAST_BUS + 3 << 24)])
     with bench.restless():
-        info = commands.INFO.unpack(bench.ask(requests.INFO, length=commands.INFO.size))
+        info = commands.INFO.unpack(bench.vendor_in(requests.INFO, length=commands.INFO.size))
     equal("the cause", CAUSES[info["cause"]], found.cause)
     equal("the index", info["index"], found.index)
     equal("the opcode", info["opcode"], found.opcode)
@@ -276,7 +276,7 @@ def _slots(bench: Bench) -> None:
     bench.device.bulk_out(packed([op("SLOT_OUT", 2, len(data) // pcie.SECTOR, count=2)]))
     bench.device.bulk_out(data)
     done(result(bench), 1)
-    bench.tell(requests.LIST, 0)
+    bench.vendor_out(requests.LIST, 0)
     same_bytes("the slots", pcie.slot_in(bench, 2, len(data), 2), data)
 
 

@@ -74,12 +74,12 @@ def send(
 ) -> None:
     """TLP_START."""
     data = TLP_REQUEST.pack(address_low=address & 0xFFFFFFFF, address_high=address >> 32, value=value)
-    bench.tell(requests.TLP_START, enables << 8 | _KINDS[kind], mode, data)
+    bench.vendor_out(requests.TLP_START, enables << 8 | _KINDS[kind], mode, data)
 
 
 def status(bench: Bench) -> Completion:
     """TLP_STATUS."""
-    answer = bench.ask(requests.TLP_STATUS, length=TLP_RESULT.size)
+    answer = bench.vendor_in(requests.TLP_STATUS, length=TLP_RESULT.size)
     equal("bytes of the TLP's result", len(answer), TLP_RESULT.size)
     found = TLP_RESULT.unpack(answer)
     completion = TLP_RESULT.member("completion")
@@ -142,14 +142,14 @@ def stream_read(bench: Bench, address: int, size: int) -> bytes:
 
 def slot_out(bench: Bench, slot: int, data: bytes, slots: int = 0) -> None:
     """Send whole sectors to SRAM slots."""
-    bench.tell(requests.SRAM_DMA, len(data) // SECTOR, slots << 8 | slot)
+    bench.vendor_out(requests.SRAM_DMA, len(data) // SECTOR, slots << 8 | slot)
     bench.device.bulk_out(data)
 
 
 def slot_in(bench: Bench, slot: int, size: int, slots: int = 0) -> bytes:
     """Receive whole sectors of SRAM slots; the test endpoint gives the signal."""
     to_host = 1 << requests.SRAM_DMA.value[1].bit
-    bench.tell(requests.SRAM_DMA, to_host | size // SECTOR, slots << 8 | slot)
+    bench.vendor_out(requests.SRAM_DMA, to_host | size // SECTOR, slots << 8 | slot)
     signal(bench, TRIGGER, 0)
     return bench.device.bulk_in(size)
 

@@ -283,7 +283,7 @@ def _slot_waits(bench: Bench) -> None:
     pcie.set_up(bench)
     data = pattern(SECTOR, 6)
     pcie.slot_out(bench, 2, data)
-    bench.tell(requests.SRAM_DMA, 0x8000 | 1, 2)
+    bench.vendor_out(requests.SRAM_DMA, 0x8000 | 1, 2)
     bench.silent(bench.device.in_endpoint, bench.device.packet_size)
     pcie.signal(bench, pcie.TRIGGER, 0)
     same_bytes("slot 2", bench.device.bulk_in(SECTOR), data)
@@ -350,11 +350,11 @@ def _link(bench: Bench) -> None:
 
 @POWER("off and on", "contract F3: off takes the link down, on brings it up again within 2.5 s", Need.SANDBOX)
 def _off_and_on(bench: Bench) -> None:
-    bench.tell(requests.PCIE_POWER, 0, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 0, timeout=10.0)
     down = bench.peek(link.PCIE_LTSSM.address)[0]
     off = pcie.request(bench, "CFGRD0", 0) if down == LINK_UP else None
     began = bench.device.clock.now()
-    bench.tell(requests.PCIE_POWER, 1, timeout=10.0)
+    bench.vendor_out(requests.PCIE_POWER, 1, timeout=10.0)
     took = bench.device.clock.now() - began
     require(off is None, "the link is in L0 with the power off")
     require(took <= 2.5, f"on took {took:.2f} s")

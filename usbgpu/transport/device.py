@@ -216,7 +216,7 @@ class Transport(ABC):
             Stalled: the device refused it.
             NotSent: there is no such interface or endpoint.
             TimedOut: it did not end in time.
-            Disconnected: the device has gone.
+            Disconnected: the device is gone.
             Overrun: the device sent too much.
             Abandoned: one before it on its endpoint failed, and that failure has not been reported yet.
             DeviceFailed: another failure of the transfer.

@@ -128,7 +128,7 @@ def translated(problem: Any, where: str, timeout: float | None = None) -> Towlin
             )
         case errno.ENODEV | errno.ESHUTDOWN:
             return Disconnected(
-                "the device has gone", where=where, hint="check the cable and the power, then open it again"
+                "the device is gone", where=where, hint="check the cable and the power, then open it again"
             )
         case errno.EOVERFLOW:
             return Overrun("the device sent more than was asked for", where=where)
