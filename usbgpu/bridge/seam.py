@@ -66,7 +66,7 @@ class Bridge(Protocol):
 
     @property
     def emulation(self) -> Emulation | None:
-        """What is emulated; None for a real bridge, or if its maker does not say."""
+        """What is emulated; None for a real bridge, or if its backend provides none."""
 
     def __enter__(self) -> Self:
         """Nothing is left to do."""

@@ -77,7 +77,7 @@ class Transport(ABC):
 
     @property
     def emulation(self) -> Emulation | None:
-        """What is emulated; None for a real device, a recording, or if its maker does not say."""
+        """What is emulated; None for a real device, a recording, or if its backend provides none."""
         return None
 
     @property

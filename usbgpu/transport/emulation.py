@@ -37,4 +37,4 @@ class EmulatedBackend(Protocol):
 
     @property
     def emulation(self) -> Emulation | None:
-        """What is in the ports; None if its maker does not say."""
+        """What is in the ports; None if its backend provides none."""
