@@ -1,7 +1,7 @@
-"""The bridge's firmware, compiled: `asm2464pd/src` through its Makefile, and wrapped as the flash wants it.
+"""Builds the bridge's firmware: compiles `asm2464pd/src` with its Makefile, and wraps the code for the flash.
 
-A build depends on the sources and the versions of the tools alone; the same ones give the same bytes. What
-has been built is kept in the user's cache, under a name made of all that determines it.
+A build depends only on the sources and the versions of the tools; the same ones give the same bytes. Builds
+are kept in the user's cache, under a digest of everything they depend on.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ SOURCES = Path(__file__).parent / "asm2464pd" / "src"
 INCLUDE = SOURCES.parent / "include"
 
 NAME = "firmware"
-"""Of the files that the Makefile makes."""
+"""Base name of the files that the Makefile makes."""
 CACHE = "firmware"
 """The cache's directory of images."""
 TIMEOUT = 300.0
-"""Wall seconds after which a build that hangs is given up."""
+"""Wall seconds after which a build that hangs is stopped."""
 TOOLS = ("sdcc", "sdas8051")
-"""What the result depends on."""
+"""The tools whose versions the result depends on."""
 
 CODE_AREAS = frozenset(("HOME", "GSINIT", "GSFINAL", "CSEG", "CONST", "XINIT", "CABS"))
-"""The assembler's areas that take room in the image."""
+"""The assembler's areas that take space in the image."""
 XRAM_AREAS = frozenset(("XSEG", "XISEG", "PSEG"))
 IRAM_AREAS = frozenset(("DSEG", "OSEG", "ISEG", "BIT_BANK"))
 _POINTER = re.compile(r"^\t(?:mov\t.*,#\(?|\.byte )_(\w+)", re.MULTILINE)
@@ -48,10 +48,10 @@ class Built:
         bin: the code from address 0 to its last byte.
         map: the linker's map.
         cdb: debug records of functions, variables and lines.
-        rst: the linker's listings of all modules, one behind the other.
-        image: the code wrapped, as it stands in flash.
-        sizes: what `sizes` reads.
-        pointers: what `pointers` reads.
+        rst: the linker's listings of all modules, one after another.
+        image: the code wrapped, as it is in flash.
+        sizes: read by `sizes`.
+        pointers: read by `pointers`.
     """
 
     ihx: Path
@@ -65,13 +65,13 @@ class Built:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All the files."""
         return self.ihx, self.bin, self.map, self.cdb, self.rst, self.image, self.sizes, self.pointers
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a module takes.
+    """The memory that a module takes.
 
     Attributes:
         module: its name; `(library)` for the compiler's start-up code and helpers.
@@ -87,10 +87,10 @@ class Size:
 
 
 def build(extra: Path | None = None) -> Built:
-    """The firmware's files, compiled if the cache does not have them.
+    """The firmware's files, compiled if they are not in the cache.
 
     Args:
-        extra: a C file in the place of `extra.c`, for test images.
+        extra: a C file that replaces `extra.c`, for test images.
 
     Raises:
         ToolMissing: make or sdcc is not there.
@@ -117,7 +117,7 @@ def is_symbols_of(cdb: Path, extra: Path | None = None) -> bool:
 
 
 def compile_into(directory: Path, extra: Path | None = None) -> Built:
-    """Compile the firmware into a directory, with all that comes about on the way.
+    """Compile the firmware into a directory, and keep all intermediate files there.
 
     Raises:
         ToolMissing: make or sdcc is not there.
@@ -144,13 +144,13 @@ def compile_into(directory: Path, extra: Path | None = None) -> Built:
 
 
 def sizes(built: Built) -> list[Size]:
-    """What each module takes, in order of its name, the library last; together, the whole image."""
+    """The size of each module, in order of name, the library last; together they make the whole image."""
     rows = (line.split() for line in built.sizes.read_text().splitlines())
     return [Size(module, int(code), int(xram), int(iram)) for module, code, xram, iram in rows]
 
 
 def pointers(built: Built) -> set[tuple[str, str]]:
-    """What has its address taken, functions and variables: the module that takes it, and its name there."""
+    """Functions and variables whose address is taken: the module that takes it, and the name there."""
     rows = (line.split() for line in built.pointers.read_text().splitlines())
     return {(module, name) for module, name in rows}
 
@@ -167,7 +167,7 @@ def _files(home: Path) -> Built:
 
 
 def _digest(extra: Path | None) -> str:
-    """Names everything that the compiler may see."""
+    """A digest of everything that the compiler may read."""
     places = [SOURCES, INCLUDE] if extra is None else [SOURCES, INCLUDE, extra.parent]
     facts: list[str | bytes] = [toolchain.version(tool) for tool in TOOLS]
     facts.append("" if extra is None else extra.name)
@@ -179,7 +179,7 @@ def _digest(extra: Path | None) -> str:
 
 
 def _modules(directory: Path) -> Iterator[Size]:
-    """What the object files say of themselves."""
+    """The sizes in the object files."""
     for path in sorted(directory.glob("*.rel")):
         totals = {"code": 0, "xram": 0, "iram": 0}
         for area, size in _AREA.findall(path.read_text()):
@@ -190,7 +190,7 @@ def _modules(directory: Path) -> Iterator[Size]:
 
 
 def _pointers(directory: Path) -> list[tuple[str, str]]:
-    """What the compiler's assembly says."""
+    """The pointers in the compiler's assembly."""
     found = {
         (path.stem, name) for path in directory.glob("*.asm") for name in _POINTER.findall(path.read_text())
     }
@@ -198,10 +198,11 @@ def _pointers(directory: Path) -> list[tuple[str, str]]:
 
 
 def _library(rows: list[Size], whole: int) -> Size:
-    """What the image holds beyond the modules."""
+    """The part of the image that belongs to no module."""
     rest = whole - sum(row.code for row in rows)
     if rest < 0:
         raise BuildFailed(
-            f"the image has {whole} bytes, its modules {whole - rest}", where="size of the firmware"
+            f"the modules have {whole - rest} bytes, more than the image's {whole}",
+            where="size of the firmware",
         )
     return Size("(library)", rest, 0, 0)

@@ -1,7 +1,7 @@
-"""What a firmware image is made of, field by field, and whether each field is right: ours or a vendor's.
+"""Checks a firmware image field by field: ours or a vendor's.
 
-A file is a wrapped image, as it stands in flash, or a dump of the whole flash with the configuration blocks
-before it. The layouts are facts of `asm2464pd.image` and `asm2464pd.flash_layout`.
+A file is a wrapped image, as it is in flash, or a dump of the whole flash with the configuration blocks
+before it. The layouts come from `asm2464pd.image` and `asm2464pd.flash_layout`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Field:
     Attributes:
         name: of the structure and of its member.
         offset: of its first byte in the file.
-        expected: what has to be there.
-        found: what is there.
-        good: whether that will do.
+        expected: the valid value or values.
+        found: the value in the file.
+        good: whether the value is valid.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a file is.
+    """The result of a check.
 
     Attributes:
         kind: "wrapped image" or "flash dump".
-        fields: every field that has a right value.
-        body: bytes of the image's body; 0 if that cannot be told.
-        trailing: bytes behind the image that belong to nothing.
+        fields: every field that was checked.
+        body: bytes of the image's body; 0 if that is unknown.
+        trailing: bytes after the image, which belong to nothing.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Report:
 
 
 def check(data: bytes) -> Report:
-    """Look at a file's fields. What is neither image nor dump is reported as a bad image."""
+    """Check the fields of a file. What is neither image nor dump is reported as a bad image."""
     start = flash_layout.IMAGE.address
     blocks: tuple[Field, ...] = ()
     if _misfit(data) is None or _misfit(data[start:]) is not None:
@@ -75,7 +75,7 @@ def check(data: bytes) -> Report:
 
 
 def _misfit(data: bytes) -> Finding | None:
-    """What is wrong with an image's length, without which nothing else can be looked at."""
+    """What is wrong with an image's length, without which nothing else can be checked."""
     wrong = (finding for finding in image.examine(data) if finding.what in ("length", "body_length"))
     return next(wrong, None)
 
@@ -90,7 +90,7 @@ def _blocks(data: bytes) -> Iterator[Field]:
 
 
 def _image(data: bytes, start: int) -> Iterator[Field]:
-    """Length, magic, checksum and CRC; only the length, if that is wrong."""
+    """Length, magic, checksum and CRC; only the length if that is wrong."""
     if (misfit := _misfit(data)) is not None:
         yield Field(f"image {misfit.what}", start + misfit.offset, misfit.expected, misfit.found, False)
         return

@@ -1,7 +1,7 @@
 """Vendor commands of mass-storage mode: the boot loader in mask ROM, and firmware of the chip's maker.
 
-They travel bulk-only: a CBW with one of these CDBs on EP 0x02, data, a CSW on EP 0x81. Flash is read and
-written in two parts; the first has at most 0xFF00 bytes.
+They use bulk-only transport: a CBW with one of these CDBs on EP 0x02, data, a CSW on EP 0x81. Flash is read
+and written in two parts; the first has at most 0xFF00 bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PART_SIZE = 0xFF00
 CONFIG_SIZE = 128
 """Bytes of a configuration block."""
 XDATA_BASE = 0x50_0000
-"""Set in the address of an XDATA access; the 17 bits below are the address, bit 16 chooses the PHY plane."""
+"""Set in the address of an XDATA access; the 17 bits below are the address, bit 16 selects the PHY plane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ FLASH_READ = Command(
     _cdb(
         "BOT_FLASH_READ",
         0xE2,
-        "Reads flash, in the two parts of BOT_FLASH_WRITE. That they lie at the same addresses is a guess, "
-        "for the border's sake; the notes, written of a sibling chip, have one part that begins at 0.",
+        "Reads flash, in the two parts of BOT_FLASH_WRITE. That they are at the same addresses is a guess, "
+        "made because the parts meet there; the notes, on a sibling chip, have one part that begins at 0.",
         Evidence.GUESS,
         f"{_NOTES}; {_TOOL}",
         _PART,

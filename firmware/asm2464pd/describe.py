@@ -1,7 +1,7 @@
-"""How the chip's registers and memories are addressed, and what is checked of them.
+"""How the chip's registers and memories are declared and addressed.
 
 A wrong declaration fails at import, with the name of the register: fields that overlap or do not fit,
-a reset value wider than the register, two registers on one address.
+a reset value wider than the register, two registers at one address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sdk.facts.registers import MACRO, Access, Evidence, FactError, Register, ch
 
 
 class Space(Enum):
-    """Where an address is meant."""
+    """An address space."""
 
     SFR = "sfr"
     """The 8051's special function registers, 0x80 to 0xFF."""
@@ -35,20 +35,20 @@ SPACE_SIZE: Mapping[Space, int] = MappingProxyType(
 
 @dataclass(frozen=True)
 class ByteRegister(Register):
-    """A register that the 8051 reaches byte by byte.
+    """A register that the 8051 accesses byte by byte.
 
     Attributes:
         name: a C identifier in capitals, unique in the chip.
         space: address space.
         address: of its first byte.
-        evidence: how well it is known that it is there and does this.
+        evidence: how well its address and behaviour are known.
         doc: what it does, in a sentence or two.
         access: as the CPU sees it.
         reset: value after a cold reset.
-        size: in bytes. A register of several bytes stands most significant byte first, unless `little`.
+        size: in bytes. A register of several bytes has the most significant byte first, unless `little`.
         little: least significant byte first.
         fields: named bits.
-        source: where the fact comes from, in words a reader can follow.
+        source: where the fact comes from, so that a reader can look it up.
     """
 
     space: Space
@@ -62,7 +62,7 @@ class ByteRegister(Register):
 
     def __post_init__(self) -> None:
         if not MACRO.fullmatch(self.name):
-            raise FactError(f"{self.name}: a register is named like a C macro")
+            raise FactError(f"{self.name}: a register must be named like a C macro")
         if self.size < 1 or not 0 <= self.address <= SPACE_SIZE[self.space] - self.size:
             raise FactError(f"{self.name}: {self.address:#x}+{self.size} is outside {self.space.value}")
         bits = 8 * self.size
@@ -76,14 +76,14 @@ class ByteRegister(Register):
         return range(self.address, self.address + self.size)
 
     def shift(self, address: int) -> int:
-        """How far the byte at `address` is shifted in the register's value."""
+        """The lowest bit, in the register's value, of the byte at `address`."""
         index = address - self.address
         return 8 * (index if self.little else self.size - 1 - index)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A stretch of memory as the CPU sees it, or that only the PCIe side sees.
+    """A range of memory that the CPU sees, or only the PCIe side.
 
     Attributes:
         name: a C identifier in capitals.
@@ -92,9 +92,9 @@ class Memory:
         size: in bytes.
         evidence: how well it is known.
         doc: what it is for.
-        pcie: address under which a device behind the PCIe root reaches it, if it can.
-        sram: offset into the SRAM this is a window on, if it is one.
-        mirror: address in the same space this repeats, if it is a mirror.
+        pcie: address at which a device behind the PCIe root reaches it, if it can.
+        sram: offset into the SRAM, if this is a window on it.
+        mirror: address in the same space that this repeats, if it is a mirror.
         writable: whether a CPU write has an effect.
     """
 
@@ -112,7 +112,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         if not MACRO.fullmatch(self.name):
-            raise FactError(f"{self.name}: a memory is named like a C macro")
+            raise FactError(f"{self.name}: a memory must be named like a C macro")
         if self.size < 1 or not 0 <= self.address <= SPACE_SIZE[self.space] - self.size:
             raise FactError(f"{self.name}: {self.address:#x}+{self.size:#x} is outside {self.space.value}")
 
@@ -125,7 +125,7 @@ class Map:
     """All registers and memories of the chip, by name and by address.
 
     Raises:
-        FactError: two entries claim one name or one address.
+        FactError: two entries have the same name or address.
     """
 
     def __init__(self, registers: Iterable[ByteRegister], memories: Iterable[Memory]) -> None:
@@ -138,7 +138,7 @@ class Map:
             if entry.name in self._names:
                 raise FactError(f"{entry.name}: declared twice")
             self._names[entry.name] = entry
-        # By ranges: byte by byte, the megabyte of memory would cost every command a third of a second.
+        # By ranges: byte by byte, the megabyte of memory would cost each run a third of a second.
         for one, other in pairwise(sorted(entries, key=lambda entry: (entry.space.value, entry.address))):
             if one.space is other.space and other.address in one.addresses:
                 first, second = sorted((one, other), key=entries.index)

@@ -1,8 +1,8 @@
-"""Where things are in the SPI flash, and in its one-time programmable page.
+"""The layout of the SPI flash, and of its one-time programmable page.
 
-Two configuration blocks of 128 bytes, then the wrapped image. A block ends with a magic byte and a checksum;
-its first four bytes are not covered. The layout was checked on the blocks that the open firmware's flash tool
-writes; what most settings mean is not known.
+Two configuration blocks of 128 bytes, then the wrapped image. A block ends with a magic byte and a checksum,
+which does not cover its first four bytes. The layout was checked on the blocks that the open firmware's flash
+tool writes; the meaning of most settings is not known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK_SIZE = 0x10000
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of flash.
+    """A region of the flash.
 
     Attributes:
         name: a C identifier in capitals.
@@ -76,7 +76,7 @@ CONFIG_BLOCKS = (
 
 CONFIG_0 = Region("FLASH_CONFIG_0", 0x000, 0x80, "configuration block 0")
 CONFIG_1 = Region("FLASH_CONFIG_1", 0x080, 0x80, "configuration block 1")
-IMAGE = Region("FLASH_IMAGE", 0x100, 0x17EE0, "the wrapped image, at most so long")
+IMAGE = Region("FLASH_IMAGE", 0x100, 0x17EE0, "the wrapped image; this is its largest size")
 REGIONS: tuple[Region, ...] = (CONFIG_0, CONFIG_1, IMAGE)
 
 OTP_SERIAL = Struct(
@@ -97,10 +97,10 @@ _CHECKED = slice(4, 0x7F)
 
 
 def seal(index: int, block: bytes) -> bytes:
-    """A configuration block with its magic byte and checksum put right.
+    """A configuration block with its magic byte and checksum set.
 
     Raises:
-        Malformed: it has not 128 bytes.
+        Malformed: it does not have 128 bytes.
     """
     layout = CONFIG_BLOCKS[index]
     if len(block) != layout.size:
@@ -128,7 +128,7 @@ def otp(serial: bytes) -> bytes:
 
 
 def serial_number(page: bytes) -> str:
-    """The serial number that firmware makes of an OTP page: eight hexadecimal digits."""
+    """The serial number that firmware reads from an OTP page: eight hexadecimal digits."""
     serial = OTP_SERIAL.part(page, "serial")
     return serial.hex() if page[: OTP_SERIAL.size] == otp(serial) else "ffffffff"
 

@@ -1,8 +1,8 @@
-"""The firmware image: what wraps it in flash, and where its bytes go in CODE space.
+"""The firmware image: how it is wrapped in flash, and where its bytes go in CODE space.
 
 The layout is that of the vendor's images (cyrozap/usb-to-pcie-re's description, checked on two of them):
 a length, the body, a magic byte, a sum and a CRC. The body is cut into a common half of CODE space and two
-banks of the other half, which SFR 0x96 chooses between.
+banks of the other half. SFR 0x96 selects the bank.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from sdk.facts.registers import Evidence, FactError
 from sdk.facts.structures import Finding, Malformed, Member, Struct
 
 CODE_SIZE = 0x10000
-"""CODE space as the CPU sees it with either bank chosen."""
+"""Bytes of CODE space as the CPU sees it with one bank selected."""
 ERASED = 0xFF
-"""What a CODE byte reads that no image filled. Inferred: erased flash."""
+"""The value of a CODE byte that no image filled. Inferred: erased flash."""
 
 _SOURCE = "cyrozap/usb-to-pcie-re description of the image, checked on vendor images"
 
@@ -24,7 +24,7 @@ HEADER = Struct(
     "IMAGE_HEADER",
     4,
     (Member("body_length", 4, "bytes of the body"),),
-    "What stands before the body.",
+    "Precedes the body.",
     Evidence.HARDWARE,
     _SOURCE,
 )
@@ -36,7 +36,7 @@ TRAILER = Struct(
         Member("checksum", 1, "sum of the body's bytes, modulo 256"),
         Member("crc", 4, "CRC-32 of the body (zlib's, that of IEEE 802.3)"),
     ),
-    "What stands behind the body.",
+    "Follows the body.",
     Evidence.HARDWARE,
     _SOURCE,
 )
@@ -46,11 +46,11 @@ OVERHEAD = HEADER.size + TRAILER.size
 
 @dataclass(frozen=True, slots=True)
 class CodeArea:
-    """A stretch of the body and its place in CODE space.
+    """A part of the body and its place in CODE space.
 
     Attributes:
         name: a C identifier in capitals.
-        banks: CODE banks (SFR 0x96) in which it is seen.
+        banks: CODE banks (SFR 0x96) in which it is visible.
         address: its first CODE address.
         body: its offsets in the body.
     """
@@ -78,7 +78,7 @@ MAX_IMAGE = MAX_BODY + OVERHEAD
 
 
 def wrap(body: bytes) -> bytes:
-    """The image as it stands in flash.
+    """The image as it is in flash.
 
     Raises:
         Malformed: the body is empty or too large.
@@ -92,7 +92,7 @@ def wrap(body: bytes) -> bytes:
 
 
 def examine(image: bytes) -> list[Finding]:
-    """What is wrong with a wrapped image, field by field; what follows the image is not looked at."""
+    """What is wrong with a wrapped image, field by field; bytes after the image are ignored."""
     if len(image) < OVERHEAD + 1:
         return [Finding("length", 0, f"{OVERHEAD + 1} bytes or more", f"{len(image)} bytes")]
     length = HEADER.unpack(image[: HEADER.size])["body_length"]
@@ -101,9 +101,7 @@ def examine(image: bytes) -> list[Finding]:
     end = HEADER.size + length
     if len(image) < end + TRAILER.size:
         room = len(image) - OVERHEAD
-        return [
-            Finding("body_length", 0, f"at most {room}, which is what the file has room for", str(length))
-        ]
+        return [Finding("body_length", 0, f"at most {room}, the bytes that the file has for it", str(length))]
     body, trailer = image[HEADER.size : end], image[end : end + TRAILER.size]
     expected = {"magic": 0xA5, "checksum": sum(body) & 0xFF, "crc": zlib.crc32(body)}
     return [
@@ -114,7 +112,7 @@ def examine(image: bytes) -> list[Finding]:
 
 
 def unwrap(image: bytes) -> bytes:
-    """The body of a wrapped image; bytes behind it are ignored.
+    """The body of a wrapped image; bytes after the image are ignored.
 
     Raises:
         Malformed: with every field that is wrong.
@@ -131,10 +129,10 @@ def size(image: bytes) -> int:
 
 
 def code(body: bytes, bank: int) -> tuple[bytes, range | None]:
-    """CODE space with a bank chosen, as a body fills it.
+    """CODE space with a bank selected, filled from a body.
 
     Returns:
-        64 KiB, and the addresses in 0x8000 to 0xFFFF that come from the body (None if it has none there).
+        64 KiB, and the addresses in 0x8000 to 0xFFFF that come from the body (None if there are none).
     """
     space = bytearray([ERASED]) * CODE_SIZE
     high = None
@@ -148,14 +146,14 @@ def code(body: bytes, bank: int) -> tuple[bytes, range | None]:
 
 
 def body(banks: tuple[bytes, bytes], loaded: tuple[bytes, bytes]) -> bytes:
-    """The body that fills CODE space like this; the inverse of `code`.
+    """The body that fills CODE space in this way; the inverse of `code`.
 
     Args:
-        banks: CODE space with bank 0 and with bank 1 chosen.
-        loaded: for each, 64 KiB of nonzero where there is code.
+        banks: CODE space with bank 0 and with bank 1 selected.
+        loaded: for each, 64 KiB that are nonzero where there is code.
 
     Raises:
-        Malformed: there is code where a body cannot put any.
+        Malformed: there is code at an address that a body cannot fill.
     """
     result = bytearray([ERASED]) * MAX_BODY
     end = 0
@@ -168,7 +166,7 @@ def body(banks: tuple[bytes, bytes], loaded: tuple[bytes, bytes]) -> bytes:
             part = slice(area.address, area.address + len(area.body))
             last = loaded[bank][part].rfind(1)
             if bank and area.banks == (1,) and banks[0][part] == banks[1][part]:
-                continue  # an image without banks looks the same in both
+                continue  # an image without banks is the same in both
             if last >= 0:
                 result[area.body.start : area.body.stop] = banks[bank][part]
                 end = max(end, area.body.start + last + 1)

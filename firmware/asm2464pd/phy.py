@@ -1,10 +1,10 @@
 """The PHY set-up: 42 updates of each USB SerDes lane, and 341 writes to the PCIe PHY and switch (DPX = 1).
 
-What the values mean is not known; they come from the open firmware, which is said to have them from traces of
-the vendor's. Without the lanes' set-up the chip on a board reports no link event at all; without the last
-write, to `0x6025`, no TLP leaves it. The order is kept: 341 writes go to 244 addresses, and where
-an address is written several times a later value replaces an earlier one on purpose (a bit is pulsed, or a
-first guess corrected once its neighbours are set).
+The meaning of the values is not known. They come from the open firmware, which is said to have them from
+traces of the vendor's firmware. Without the set-up of the lanes the chip on a board reports no link event at
+all; without the last write, to `0x6025`, no TLP leaves it. The order is kept: 341 writes go to 244 addresses.
+Where an address is written several times, the later value replaces the earlier one on purpose (a bit is
+pulsed, or a first value corrected once its neighbours are set).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Update:
 
     Attributes:
         offset: from the first byte of a lane.
-        keep: bits that stay.
+        keep: bits that are kept.
         put: bits that are set.
     """
 
@@ -47,7 +47,7 @@ class Write:
 
 
 USB_LANES = (0xC280, 0xC300)
-"""First XDATA address of each USB SerDes lane; both get the same set-up."""
+"""First XDATA address of each USB SerDes lane; both have the same set-up."""
 USB_LANE_SIZE = 0x80
 
 # fmt: off
@@ -64,12 +64,12 @@ USB_LANE_SETUP = tuple(Update(*update) for update in (
 ))
 """The updates of a USB lane, in order."""
 
-# The PCIe side has four lanes, each with two blocks of registers that are called A and B here; every list
-# below is (offset, value) in one of them.
+# The PCIe side has four lanes, each with two blocks of registers, called A and B here; every list below has
+# (offset, value) pairs in one of them.
 PCIE_LANES = ((0x6000, 0x7800), (0x6400, 0x7900), (0x6800, 0x7A00), (0x6C00, 0x7B00))
 """First addresses of blocks A and B of each PCIe lane, DPX = 1."""
 PCIE_ROUTING = Write(0x6025, 0x80)
-"""The last write: lets downstream TLPs through."""
+"""The last write: enables downstream TLPs."""
 
 _B_FIRST = ((0x9B, 0x10), (0x9B, 0x90))
 _A_FIRST = (
@@ -96,7 +96,7 @@ _A_FIFTH = ((0x26, 0xD1),)
 _B_FIFTH_LAST = ((0x2A, 0x46), (0x0D, 0x5A), (0x1D, 0x50), (0x2D, 0x50), (0x3D, 0x5A))
 # fmt: on
 _B_FIFTH_0B = (0x56, 0x5C)
-"""The one value that differs between lanes: offset 0x0B of block B, in the first two and in the last two."""
+"""The only value that differs between lanes: offset 0x0B of block B, in the first two and in the last two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class LaneWrite:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A series of writes that lanes get, one lane after another.
+    """A series of writes, made to one lane after another.
 
     Attributes:
         lanes: the indices of `PCIE_LANES`.
@@ -158,7 +158,7 @@ def _pcie_writes() -> Iterator[Write]:
 PCIE_SETUP: tuple[Write, ...] = tuple(_pcie_writes())
 """The 341 writes, in order."""
 PCIE_FINAL: dict[int, int] = {write.address: write.value for write in PCIE_SETUP}
-"""What each of the 244 addresses holds after them."""
+"""The final value at each of the 244 addresses."""
 
 if any(update.offset >= USB_LANE_SIZE or max(update.keep, update.put) > 0xFF for update in USB_LANE_SETUP):
     raise FactError("USB_LANE_SETUP: an update does not fit its lane or a byte")

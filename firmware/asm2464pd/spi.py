@@ -1,8 +1,7 @@
-"""What is said to the SPI flash: its command bytes, its status register, the times it may take.
+"""The SPI flash: its command bytes, its status register, its time limits.
 
-The chip beside the controller may differ from board to board; these are the commands that every serial flash
-of the usual kind has, and the two of the one-time programmable page, which are Macronix's. The open firmware
-and its flash script use them.
+The flash chip may differ from board to board. These are the commands that every common serial flash has, and
+the two of Macronix's one-time programmable page. The open firmware and its flash script use them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class SpiCommand(IntEnum):
     RDID = 0x9F
     """Read identification: manufacturer, type, capacity."""
     ENSO = 0xB1
-    """Enter secured OTP: READ and PP mean the one-time programmable page until EXSO, or until power goes."""
+    """Enter secured OTP: READ and PP access the one-time programmable page until EXSO or power-off."""
     EXSO = 0xC1
     """Exit secured OTP."""
     BE = 0xD8
@@ -41,16 +40,16 @@ class SpiStatus(IntEnum):
     WEL = 0x02
     """The write enable latch is set."""
     BP = 0x1C
-    """Block protect: part of the memory can not be changed."""
+    """Block protect: part of the memory cannot be changed."""
 
 
 ADDRESS_BYTES = 3
 ID_BYTES = 3
 OTP_BYTES = 64
-"""Of the one-time programmable page; a read wraps around in it. Macronix MX25L8006E."""
+"""Bytes of the one-time programmable page; a read wraps around in it. Macronix MX25L8006E."""
 
 PROGRAM_SECONDS = 0.1
 ERASE_SECONDS = 10.0
 STATUS_SECONDS = 1.0
-"""Longest times of a page program, a block erase and a status write. Data sheets of 1 MiB parts say 5 ms, 2 s
-and 100 ms; a worn chip gets the benefit of the doubt."""
+"""Longest times of a page program, a block erase and a status write. Data sheets of 1 MiB parts give 5 ms,
+2 s and 100 ms; the margin is for worn chips."""

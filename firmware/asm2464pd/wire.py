@@ -28,7 +28,7 @@ SETUP_PACKET = Struct(
         Member("index", 2, "wIndex"),
         Member("length", 2, "wLength"),
     ),
-    "The eight bytes of a SETUP transaction, as they stand in the EP0 request registers.",
+    "The eight bytes of a SETUP transaction, as they are in the EP0 request registers.",
     Evidence.HARDWARE,
     "USB 2.0 specification, 9.3",
 )
@@ -38,14 +38,14 @@ CBW = Struct(
     31,
     (
         Member("signature", 4, "dCBWSignature: 'USBC'", fixed=0x4342_5355),
-        Member("tag", 4, "dCBWTag: comes back in the CSW"),
+        Member("tag", 4, "dCBWTag: repeated in the CSW"),
         Member("data_transfer_length", 4, "dCBWDataTransferLength: bytes of the data stage"),
         Member("flags", 1, "bmCBWFlags", fields=(Field("IN", 7, doc="the data stage goes to the host"),)),
         Member("lun", 1, "bCBWLUN", fields=(Field("LUN", 0, 4),)),
         Member("cb_length", 1, "bCBWCBLength: bytes of the CDB in use", fields=(Field("LENGTH", 0, 5),)),
         Member("cdb", 16, "CBWCB: the command, padded with zeros", raw=True),
     ),
-    "Command block wrapper: what a host sends on EP 0x02 to begin a command.",
+    "Command block wrapper: the host sends it on EP 0x02 to begin a command.",
     Evidence.HARDWARE,
     "USB mass storage bulk-only transport 1.0, 5.1",
 )
@@ -56,10 +56,10 @@ CSW = Struct(
     (
         Member("signature", 4, "dCSWSignature: 'USBS'", fixed=0x5342_5355),
         Member("tag", 4, "dCSWTag: that of the CBW"),
-        Member("data_residue", 4, "dCSWDataResidue: bytes wanted but not transferred"),
+        Member("data_residue", 4, "dCSWDataResidue: bytes requested but not transferred"),
         Member("status", 1, "bCSWStatus", values={0: "passed", 1: "failed", 2: "phase error"}),
     ),
-    "Command status wrapper: what the device sends on EP 0x81 when a command is over.",
+    "Command status wrapper: the device sends it on EP 0x81 at the end of a command.",
     Evidence.HARDWARE,
     "USB mass storage bulk-only transport 1.0, 5.2",
 )
@@ -87,7 +87,7 @@ COMPLETION_HEADER = Struct(
         Member("tag", 1),
         Member("lower_address", 1, fields=(Field("LOWER_ADDRESS", 0, 7),)),
     ),
-    "Header of the last completion, as it stands in the TLP registers.",
+    "Header of the last completion, as it is in the TLP registers.",
     Evidence.TRACE,
     "PCIe base specification, 2.2.9; cyrozap/usb-to-pcie-re tool",
 )
@@ -100,16 +100,16 @@ COMPLETION_QUEUE_ENTRY = Struct(
         Member("reserved", 4),
         Member("sq_head", 2),
         Member("sq_id", 2),
-        Member("command_id", 2, "where the part that starts the engine begins"),
+        Member("command_id", 2, "first member of the dword that starts the engine"),
         Member("status", 2, fields=(Field("PHASE", 0), Field("CODE", 1, 15))),
     ),
-    "What a device writes into NVME_CQ. With a slot DMA towards the host armed, any write that touches the "
-    "last dword starts it, whatever the phase bit: hosts are seen to write that dword alone, as zero.",
+    "A device writes it into NVME_CQ. If a slot DMA towards the host is armed, any write that touches the "
+    "last dword starts it, with any phase bit: known hosts write only that dword, as zero.",
     Evidence.INFERRED,
     "NVMe base specification, 4.6; open host driver, usb.py; open firmware, SRAM test",
 )
 COMPLETION_TRIGGER = range(12, 16)
-"""Offsets in the first entry of NVME_CQ whose write starts an armed slot DMA towards the host."""
+"""Offsets in the first entry of NVME_CQ; a write there starts an armed slot DMA towards the host."""
 
 USB_STRUCTS: tuple[Struct, ...] = (SETUP_PACKET, CBW, CSW)
 PCIE_STRUCTS: tuple[Struct, ...] = (COMPLETION_HEADER, COMPLETION_QUEUE_ENTRY)

@@ -1,6 +1,6 @@
-"""`python -m firmware.generate [--check]`: writes what is generated from the facts.
+"""`python -m firmware.generate [--check]`: writes the files that are generated from the facts.
 
-The results are checked in; with `--check` nothing is written, and the exit status is 1 if a file differs.
+The files are checked in. With `--check` nothing is written, and the exit status is 1 if a file differs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROTOCOL = _DOCS / "protocol.md"
 
 
 def outputs() -> Mapping[Path, str]:
-    """What every generated file has to hold."""
+    """The right content of every generated file."""
     return {
         HEADER: c_header(),
         INCLUDE / "lane_table.h": lane_table(),
@@ -38,7 +38,7 @@ def outputs() -> Mapping[Path, str]:
 
 
 def differences() -> str:
-    """A unified diff from the files checked in to what they have to hold; empty if there is none."""
+    """A unified diff from the files checked in to their right content; empty if they are up to date."""
     return "".join(
         line
         for path, wanted in outputs().items()
@@ -52,7 +52,7 @@ def differences() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check; the exit status."""
+    """Write or check the files. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m firmware.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     if parser.parse_args(argv).check:

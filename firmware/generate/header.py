@@ -1,9 +1,9 @@
 """The chip's facts as a C header for sdcc.
 
 Every access is volatile: sdcc merges two reads of a plain pointer, and a FIFO then loses bytes. Names are
-those of the facts: a register of one byte is an lvalue under its name, one of two bytes has `_LOW` and
-`_HIGH`, a longer one `_0` (least significant) upwards, and beyond eight bytes it is an array. A field is its
-mask, `_SHIFT` says where it begins, and a named value stands at its place.
+those of the facts. A register of one byte is an lvalue under its name, one of two bytes has `_LOW` and
+`_HIGH`, a longer one `_0` (least significant) and up; beyond eight bytes it is an array. The name of a field
+is its mask, `_SHIFT` its lowest bit, and a named value is shifted to its place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENING = f"""\
  *
  * NAME                a register of one byte; NAME_LOW, NAME_HIGH of two; NAME_0 (least significant) up
  * NAME_FIELD          its mask; NAME_FIELD_SHIFT its lowest bit; NAME_FIELD_VALUE a value in place
- * NAME_ADDRESS        of a register in the PHY plane: to be reached with CPU_DPX = 1
+ * NAME_ADDRESS        of a register in the PHY plane, which MOVX reaches with CPU_DPX = 1
  * NAME_BIT            a bit of an SFR
  */
 #ifndef ASM2464PD_H
@@ -50,7 +50,7 @@ STRUCTS: tuple[Struct, ...] = (
 
 
 class _Names:
-    """The names in use, so that no two facts make one macro."""
+    """The names in use, so that no two facts define the same macro."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -59,7 +59,7 @@ class _Names:
         if not MACRO.fullmatch(name):
             raise FactError(f"{name}: not named like a C macro")
         if name in self._taken:
-            raise FactError(f"{name}: two facts make this C name")
+            raise FactError(f"{name}: two facts define this C name")
         self._taken.add(name)
         return name
 
@@ -68,7 +68,7 @@ def c_header() -> str:
     """The header's text.
 
     Raises:
-        FactError: two facts make one C name.
+        FactError: two facts define the same C name.
     """
     names = _Names()
     sections: list[tuple[str, Iterable[str]]] = [
@@ -94,7 +94,7 @@ def _define(names: _Names, name: str, value: str) -> str:
 
 
 def _number(value: int, size: int) -> str:
-    """A constant of `size` bytes as C has it."""
+    """A C constant of `size` bytes."""
     return f"0x{value:0{2 * size}X}" + ("u" if size == 2 else "ul" if size > 2 else "")
 
 
@@ -117,7 +117,7 @@ def _registers(names: _Names, registers: Iterable[ByteRegister]) -> Iterator[str
 
 
 def _bits(names: _Names, register: ByteRegister) -> Iterator[str]:
-    """Bits of an SFR whose address ends in 0 or 8 can be named one by one."""
+    """The bits of an SFR whose address ends in 0 or 8, which have addresses of their own."""
     if register.address % 8 == 0:
         for field in register.fields:
             if field.width == 1:

@@ -1,4 +1,4 @@
-"""Facts as pieces of Markdown, of which the reference and the protocol's page are made."""
+"""Facts as pieces of Markdown, for the register reference and the protocol page."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sdk.facts.structures import Member, Struct
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table, ended by a newline; vertical bars in cells are written as entities."""
+    """A table that ends with a newline; vertical bars in cells are written as entities."""
     heads = tuple(heads)
     lines = [heads, ("---",) * len(heads), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
 def bits(field: Field, owner: ByteRegister | None = None) -> str:
-    """A field in a line: bits, name, meaning, values, and where it differs from its register."""
+    """A field on one line: bits, name, meaning, values, and where it differs from its register."""
     place = f"{field.bit + field.width - 1}:{field.bit}" if field.width > 1 else str(field.bit)
     notes = []
     if field.access is not None:
@@ -34,17 +34,17 @@ def bits(field: Field, owner: ByteRegister | None = None) -> str:
 
 
 def labels(values: Iterable[tuple[int, str]]) -> str:
-    """Values and what they mean."""
+    """Values and their meanings."""
     return ", ".join(f"{value:#x} {label}" for value, label in values)
 
 
 def fields(parts: Iterable[Field]) -> str:
-    """The fields of a setup packet's word, for a cell; 0 if it has none."""
+    """The fields of a word of the SETUP packet, for a cell; 0 if it has none."""
     return "<br>".join(map(bits, parts)) or "0"
 
 
 def data_stage(request: VendorRequest) -> str:
-    """What the data stage of a request holds, for a cell."""
+    """The content of a request's data stage, for a cell."""
     if request.data is not None:
         return f"`{request.data.name}`"
     lengths = request.lengths

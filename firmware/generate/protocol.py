@@ -1,7 +1,7 @@
-"""The protocol's page: the prose of `firmware/protocol/protocol.md`, with what the code says in its place.
+"""The protocol page: the prose of `firmware/protocol/protocol.md`, with tables and numbers from the code.
 
-A line or word `@name@` of the template stands for a piece made here. So numbers, layouts and codes are in one
-place, and a template that asks for a piece that there is not, or leaves one out, is an error.
+A line or word `@name@` of the template is replaced by a piece made here, so numbers, layouts and codes are in
+one place. A template that names an unknown piece, or leaves one out, is an error.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ LIMITS = (
 
 MEANINGS: Mapping[str, str] = {
     "done": "every operation has run",
-    "unsupported request": "PCIe completion status UR: nobody is at that address, or its BAR is off",
+    "unsupported request": "PCIe completion status UR: no device is at that address, or its BAR is off",
     "completer abort": "PCIe completion status CA, or one that is reserved",
-    "configuration retry": "PCIe completion status CRS: the device is not ready yet; ask again",
+    "configuration retry": "PCIe completion status CRS: the device is not ready yet; repeat the request",
     "completion timeout": "the TLP engine's own time-out, with the link up",
     "no completion": "neither completion nor time-out came within the firmware's own bound, or the list was "
-    "given up",
+    "abandoned",
     "condition timeout": "POLL or FENCE: the time is up",
     "link down": "the PCIe link is not up",
-    "bad opcode": "there is no such operation, or the list ends within it",
-    "bad operand": "address, enables, count, value or time that the operation cannot have; LOOP without END, "
-    "END without LOOP, a LOOP in a LOOP",
-    "bad header": "refused: magic, length, or a packet of the list that is not full",
+    "bad opcode": "the operation does not exist, or the list ends within it",
+    "bad operand": "address, enables, count, value or time that the operation does not allow; LOOP without "
+    "END, END without LOOP, a LOOP in a LOOP",
+    "bad header": "refused: wrong magic or length, or a packet of the list that is not full",
     "bad sequence": "refused: not the number that was expected",
-    "bad checksum": "refused",
+    "bad checksum": "refused: the sums are not 0",
     "bad payload": "a packet of payload has a wrong number (it was not written) or checksum (it was)",
 }
-"""Causes, by their words in RESULT_TRAILER."""
+"""Meanings of the causes, by their names in RESULT_TRAILER."""
 
 _PIECE = re.compile(r"@(\w+)@")
 
@@ -67,27 +67,27 @@ def markdown() -> str:
     """The page's text.
 
     Raises:
-        FactError: template, causes and pieces do not go together.
+        FactError: template, causes and pieces do not match.
     """
     return filled(TEMPLATE.read_text(encoding="utf-8"), _pieces())
 
 
 def filled(template: str, pieces: Mapping[str, str]) -> str:
-    """A template with its pieces put in.
+    """A template with its pieces inserted.
 
     Raises:
-        FactError: it asks for a piece that there is not, or does not use one.
+        FactError: it names an unknown piece, or does not use one.
     """
     wanted = set(_PIECE.findall(template))
     if wanted != pieces.keys():
         unknown, unused = sorted(wanted - pieces.keys()), sorted(pieces.keys() - wanted)
-        raise FactError(f"{TEMPLATE.name}: no such pieces: {unknown}; not used: {unused}")
+        raise FactError(f"{TEMPLATE.name}: unknown pieces: {unknown}; pieces not used: {unused}")
     return _PIECE.sub(lambda match: pieces[match[1]].rstrip("\n"), template)
 
 
 def grade(evidence: Evidence, source: str) -> str:
-    """How well a fact is known, and from whom; what this project lays down needs no evidence."""
-    return "laid down here" if source == commands.OURS else f"{evidence.value}; {source}"
+    """The grade of a fact, and its source; what this project defines needs no evidence."""
+    return "defined here" if source == commands.OURS else f"{evidence.value}; {source}"
 
 
 def _pieces() -> dict[str, str]:
@@ -176,7 +176,7 @@ def _windows(memories: Iterable[Memory]) -> str:
 
 def _operations(opcodes: Iterable[Opcode]) -> str:
     return table(
-        ("opcode", "name", "bytes", "gives", "payload", "what"),
+        ("opcode", "name", "bytes", "result bytes", "payload", "what"),
         (
             (
                 f"0x{opcode.code:02X}",
@@ -196,7 +196,7 @@ def _given(opcode: Opcode) -> str:
         return ""
     if opcode.single:
         return str(opcode.result)
-    return "`count`, up to a multiple of 4" if opcode.result == 1 else f"{opcode.result} * `count`"
+    return "`count`, rounded up to a multiple of 4" if opcode.result == 1 else f"{opcode.result} * `count`"
 
 
 def _causes() -> str:
@@ -208,7 +208,7 @@ def _causes() -> str:
 
 
 def _example_list() -> str:
-    """A list in bytes: what the codec makes of it."""
+    """A list in bytes, as the codec packs it."""
     built = CommandList()
     built.config_read(0)
     built.xdata_read(0xB450, 1)
@@ -250,7 +250,7 @@ def _boot_commands() -> str:
 
 
 def _cdb_bytes(cdb: Struct) -> Iterable[str]:
-    """The bytes of a CDB that say something, but for the first."""
+    """The members of a CDB, except the opcode and padding."""
     for member in cdb.members[1:]:
         if member.name == "padding":
             continue

@@ -1,4 +1,4 @@
-"""The PHY set-up as C tables for sdcc: what firmware works through at start."""
+"""The PHY set-up as C tables for sdcc, which firmware applies at start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lane_table() -> str:
         f"{_OPENING}"
         f"{bases}"
         f"#define LANE_UPDATES {len(USB_LANE_SETUP)}\n"
-        "/* Offset in the lane, bits that stay, bits that are set. */\n"
+        "/* Offset in the lane, bits that are kept, bits that are set. */\n"
         f"static const __code unsigned char lane_updates[] = {{\n{rows}}};\n"
     )
 
@@ -35,7 +35,7 @@ def phy_table() -> str:
         f"{_OPENING}"
         f"/* High address bytes of block A of each lane, then of block B. */\n"
         f"static const __code unsigned char phy_pages[] = {{{pages}}};\n"
-        "/* Passes, up to a 0: how many steps, first lane, lane behind the last; then the steps, which each\n"
-        " * lane gets, one lane after another: where the block's pages begin, offset, value. */\n"
+        "/* Passes, up to a 0: number of steps, first lane, lane after the last; then the steps, applied to\n"
+        " * one lane after another: where the block's pages begin, offset, value. */\n"
         f"static const __code unsigned char phy_passes[] = {{\n{passes}    0,\n}};\n"
     )

@@ -7,11 +7,11 @@
         commands.read(0xF000_0008)
     out, payload = commands.pack(sequence=7, packet=1024)   # both may go in one transfer on EP 0x02
     ...
-    result = commands.parse(answer, sequence=7)              # what one transfer on EP 0x81 brought
+    result = commands.parse(answer, sequence=7)              # the data of one transfer on EP 0x81
     result.values                                            # of POLL and the three READs
 
-The wire format, and what the firmware makes of it, is specified in `commands`; its limits are in `operands`,
-so that a list that is packed is one that the firmware does not refuse.
+`commands` specifies the wire format and how the firmware executes it. The limits are in `operands`, so the
+firmware does not refuse a list that was packed here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from firmware.protocol.payload import payload_packets, seal
 from sdk.facts.structures import Malformed
 
 _PHY = 1 << 16
-"""Bit of an XDATA address that chooses the PHY plane."""
+"""Bit of an XDATA address that selects the PHY plane."""
 
 
 class CommandList:
@@ -60,14 +60,14 @@ class CommandList:
     bytes, dwords are unsigned integers of 32 bits.
 
     Attributes:
-        operations: so far.
+        operations: those added so far.
     """
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self._rounds = 1
         self._in_loop = False
-        self._unread = False  # sectors that the host has still to say it has read
+        self._unread = False  # sectors that the host has not yet reported as read
 
     @property
     def size(self) -> int:
@@ -81,7 +81,7 @@ class CommandList:
 
     @property
     def waits_for_host(self) -> bool:
-        """Whether the host has to read the result while it still sends payload."""
+        """Whether the host must read the result while it still sends payload."""
         return self.result_size > commands.RESULT_BYTES
 
     # -- memory and configuration -----------------------------------------------------------------------
@@ -91,7 +91,7 @@ class CommandList:
         self._add("WRITE", byte_enables(enables), address=dword_address(address), value=dword(value))
 
     def read(self, address: int, enables: int = ALL_BYTES) -> None:
-        """Read a dword; gives it."""
+        """Read a dword; returns it in the result."""
         self._add("READ", byte_enables(enables), address=dword_address(address))
 
     def modify(self, address: int, value: int, mask: int, enables: int = ALL_BYTES) -> None:
@@ -105,7 +105,7 @@ class CommandList:
         )
 
     def poll(self, address: int, value: int, mask: int = 0xFFFFFFFF, *, microseconds: int) -> None:
-        """Read a dword until it equals `value` in the bits of `mask`; gives the last one read."""
+        """Read a dword until it equals `value` in the bits of `mask`; returns the last one read."""
         self._add(
             "POLL",
             ALL_BYTES,
@@ -120,7 +120,7 @@ class CommandList:
         self._add("CONFIG_WRITE", byte_enables(enables), address=config_dword(address), value=dword(value))
 
     def config_read(self, address: int, enables: int = ALL_BYTES) -> None:
-        """Read configuration space; gives the dword."""
+        """Read configuration space; returns the dword."""
         self._add("CONFIG_READ", byte_enables(enables), address=config_dword(address))
 
     # -- blocks -----------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class CommandList:
         self._add("FIFO_WRITE", ALL_BYTES, self._count(data, DWORD), dword_address(address), payload=data)
 
     def block_read(self, address: int, dwords: int) -> None:
-        """Read dwords from ascending addresses; gives their bytes."""
+        """Read dwords from ascending addresses; returns their bytes."""
         self._add("BLOCK_READ", ALL_BYTES, word(dwords), dwords_from(address, dwords))
 
     def fifo_read(self, address: int, dwords: int) -> None:
-        """Read dwords from one address; gives their bytes."""
+        """Read dwords from one address; returns their bytes."""
         self._add("FIFO_READ", ALL_BYTES, word(dwords), dword_address(address))
 
     def fill(self, address: int, value: int, dwords: int) -> None:
@@ -149,37 +149,39 @@ class CommandList:
     # -- the bridge -------------------------------------------------------------------------------------
 
     def delay(self, microseconds: int) -> None:
-        """Wait at least so long."""
+        """Wait at least this long."""
         self._add("DELAY", value=duration(microseconds))
 
     def xdata_write(self, address: int, value: int, *, phy: bool = False) -> None:
         """Write a byte of the bridge's XDATA, or of its PHY plane."""
         if not 0 <= value <= 0xFF:
-            raise ListError(f"a byte cannot be {value:#x}")
+            raise ListError(f"the byte {value:#x} is not in the range 0 to 0xff")
         self._add("XDATA_WRITE", address=word(address) | phy * _PHY, value=value)
 
     def xdata_read(self, address: int, count: int, *, phy: bool = False) -> None:
-        """Read bytes of the bridge's XDATA, or of its PHY plane; gives them."""
+        """Read bytes of the bridge's XDATA, or of its PHY plane; returns them."""
         if not 0 < count <= 0x10000 - address:
-            raise ListError(f"{count} bytes of XDATA from {address:#06x}")
+            raise ListError(
+                f"{count} bytes of XDATA from {address:#06x}: a read has at least 1 and does not pass 0xffff"
+            )
         self._add("XDATA_READ", count=word(count), address=word(address) | phy * _PHY)
 
     def slot_out(self, slot: int, slots: int, data: bytes | Parts) -> None:
-        """Have the next payload go to SRAM slots, past the CPU. In a loop, `data` is that of all rounds."""
+        """Send the payload to SRAM slots, bypassing the CPU. In a loop, `data` is that of all rounds."""
         sectors = self._count(data, SECTOR)
         self._add("SLOT_OUT", count=slots, address=slot, value=sectors_in(slot, slots, sectors), payload=data)
 
     def slot_in(self, slot: int, slots: int, sectors: int) -> None:
-        """Have the host read SRAM slots from EP 0x81, once a device has written the completion entry.
+        """Send SRAM slots to the host on EP 0x81, once a device has written the completion entry.
 
-        The next `slot_in`, and after the last one `sync`, waits until the host has sent SYNC_PACKET; it must
-        not do so before it has read the sectors.
+        The next `slot_in`, or the `sync` after the last one, waits for SYNC_PACKET. The host sends it after
+        it has read the sectors, not before.
         """
         self._add("SLOT_IN", count=slots, address=slot, value=sectors_in(slot, slots, sectors))
         self._unread = True
 
     def sync(self) -> None:
-        """Wait until the host says that it has read what the last `slot_in` gave: by SYNC_PACKET."""
+        """Wait for SYNC_PACKET, by which the host reports that it has read the last `slot_in`."""
         self._add("SYNC")
         self._unread = False
 
@@ -190,21 +192,23 @@ class CommandList:
             offset: in bytes, a multiple of 4.
             value: compared as a counter modulo 2^32.
             step: in a loop, added to the value after each round.
-            microseconds: how long at most.
+            microseconds: the longest wait.
         """
         if offset % DWORD or not 0 <= offset < SRAM_WINDOW.size:
-            raise ListError(f"a fence at offset {offset:#x}: it must be a dword below {SRAM_WINDOW.size:#x}")
+            raise ListError(
+                f"a fence at offset {offset:#x}: it must be a multiple of 4 below {SRAM_WINDOW.size:#x}"
+            )
         self._add(
             "FENCE", address=offset, value=dword(value), mask=dword(step), timeout=duration(microseconds)
         )
 
     @contextmanager
     def loop(self, rounds: int) -> Iterator[None]:
-        """Have the operations that are added meanwhile run that many times."""
+        """Run the operations added in the context that many times."""
         if self._in_loop:
             raise ListError("loops do not nest")
         if not word(rounds):
-            raise ListError("a loop has at least one round")
+            raise ListError("a loop of 0 rounds: it must have at least one round")
         self._add("LOOP", count=rounds)
         self._in_loop, self._rounds = True, rounds
         yield
@@ -212,7 +216,7 @@ class CommandList:
         self._add("END")
 
     def steps(self) -> Iterator[tuple[Operation, int, int]]:
-        """Each operation as it will run, in a loop again and again; with its round and how many there are."""
+        """Each operation in the order of running, in a loop once a round; with its round and their number."""
         operations = iter(self.operations)
         for operation in operations:
             if operation.opcode.name != "LOOP":
@@ -231,23 +235,24 @@ class CommandList:
     def head(self, sequence: int, packet: int) -> bytes:
         """The list, for the bulk OUT endpoint.
 
-        One that has payload is padded to whole packets, so that both can be one transfer.
+        A list with payload is padded to whole packets, so that both can be one transfer.
 
         Args:
             sequence: its sequence number.
-            packet: bytes of the endpoint's largest packet, one of `commands.PACKETS`.
+            packet: the endpoint's largest packet in bytes, one of `commands.PACKETS`.
 
         Raises:
-            ListError: it is too long, or not complete.
+            ListError: it is too long, or incomplete.
         """
         if packet not in commands.PACKETS:
-            raise ListError(f"packets of {packet} bytes; they have {commands.PACKETS}")
+            sizes = " or ".join(map(str, commands.PACKETS))
+            raise ListError(f"packets of {packet} bytes: lists need {sizes}")
         if self._in_loop:
             raise ListError("the loop has not ended yet")
         if self._unread:
-            raise ListError("a slot transfer towards the host wants a sync after it")
+            raise ListError("a slot_in needs a sync after it")
         if self.size > commands.LIST_BYTES:
-            raise ListError(f"{self.size} bytes; a list has at most {commands.LIST_BYTES}")
+            raise ListError(f"a list of {self.size} bytes: it may have at most {commands.LIST_BYTES}")
         data = bytearray(LIST_HEADER.pack(sequence=word(sequence), length=self.size))
         for operation in self.operations:
             data += operation.pack()
@@ -264,10 +269,10 @@ class CommandList:
             packet: as in `pack`.
 
         Raises:
-            ListError: it does not fit packets of that size, or comes too late.
+            ListError: it does not fit packets of that size, or follows a `slot_in`.
         """
         size = 0
-        bare = synced = False  # the payload so far ends with that of a slot transfer; a sync has come
+        bare = synced = False  # the payload so far ends with sectors; a SLOT_IN or SYNC came before
         for operation, number, rounds in self.steps():
             synced |= operation.opcode.name in ("SLOT_IN", "SYNC")
             if not len(operation.payload):
@@ -276,7 +281,7 @@ class CommandList:
                 raise ListError("payload after a SLOT_IN: put it into another list")
             if bare and size % packet:
                 raise ListError(
-                    f"payload of a slot transfer, before other, must be whole packets of {packet} bytes"
+                    f"sectors before other payload must fill whole packets of {packet} bytes: they are {size}"
                 )
             if padding := -size % packet:
                 yield bytes(padding)
@@ -288,19 +293,19 @@ class CommandList:
                 size += len(part)
 
     def parse(self, data: bytes, sequence: int) -> Result:
-        """What a transfer on EP 0x81 says of this list.
+        """The result of this list, from the data of a transfer on EP 0x81.
 
         Raises:
-            ListError: it is no result, or another list's.
+            ListError: the data is not a result, or is another list's.
         """
         given, trailer = data[: -RESULT_TRAILER.size], data[-RESULT_TRAILER.size :]
         try:
             fields = RESULT_TRAILER.unpack(trailer)
         except Malformed as problem:
-            raise ListError(f"{len(data)} bytes that are no result: {problem}") from problem
+            raise ListError(f"{len(data)} bytes that are not a result: {problem}") from problem
         refused = fields["cause"] >= REFUSED and not fields["opcode"]
         if fields["sequence"] != sequence and not refused:
-            raise ListError(f"the result of list {fields['sequence']}, not of list {sequence}")
+            raise ListError(f"this is the result of list {fields['sequence']}, not of list {sequence}")
         values: list[int | bytes] = []
         place = 0
         for operation, _, _ in self.steps():
@@ -313,7 +318,7 @@ class CommandList:
         partial = bytes(given[place:])
         if not fields["cause"]:
             if len(data) != self.result_size:
-                raise ListError(f"a result of {len(data)} bytes; the list's has {self.result_size}")
+                raise ListError(f"a result of {len(data)} bytes: that of this list has {self.result_size}")
             return Result(tuple(values), None)
         address = fields["address"]
         if fields["opcode"] == BY_NAME["BLOCK_READ"].code:

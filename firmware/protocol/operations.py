@@ -1,4 +1,4 @@
-"""The operations of a command list as Python has them, and what running them gave."""
+"""The operations of a command list as Python objects, and the results of running them."""
 
 from __future__ import annotations
 
@@ -27,33 +27,34 @@ SLOTS = SRAM.size // SLOT_SIZE
 ALL_BYTES = 0x0F
 """Byte enables of a whole dword."""
 CAUSES = RESULT_TRAILER.member("cause").values
-"""Why a list ended, in words."""
+"""Why a list ended, as text."""
 REFUSED = 0x20
 """Causes from here on, without an opcode, are of a list that was refused."""
 
 Data = bytes | bytearray | memoryview
-"""Bytes in somebody's memory; a memoryview is one of single bytes."""
+"""Bytes in the caller's memory; a memoryview is one of single bytes."""
 
 BY_NAME = {opcode.name: opcode for opcode in commands.OPCODES}
 _BY_CODE = {opcode.code: opcode for opcode in commands.OPCODES}
 
 
 class ListError(ValueError):
-    """A list that cannot be, or a result that is none."""
+    """A list that the protocol does not allow, or data that is not a result."""
 
 
 class Parts:
-    """Payload in pieces of somebody's memory, which must not change until the list has run.
+    """Payload in pieces of the caller's memory, which must not change until the list has run.
 
     Args:
-        rounds: of each round of the loop, or of the only one, its pieces in order; all rounds have one size.
+        rounds: the pieces of each round of the loop (or of the only round), in order; all rounds have the
+            same size.
     """
 
     def __init__(self, rounds: Sequence[Sequence[Data]]) -> None:
         self.rounds = rounds
         sizes = {sum(map(len, pieces)) for pieces in rounds}
         if len(sizes) != 1:
-            raise ListError(f"payload of {len(sizes)} different sizes in the rounds of a loop")
+            raise ListError(f"{len(sizes)} different sizes of payload in the rounds of a loop: one is needed")
         self._size = sizes.pop() * len(rounds)
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class Operation:
     """One operation, as OPERATION and EXTENSION in `commands`.
 
     Attributes:
-        payload: its payload; in a loop that of all rounds, one after the other.
+        payload: its payload; in a loop that of all rounds, one after another.
     """
 
     opcode: Opcode
@@ -92,7 +93,7 @@ class Operation:
 
     @property
     def result_size(self) -> int:
-        """Bytes that it gives each time."""
+        """Bytes of its result each time it runs."""
         size = self.opcode.result * (1 if self.opcode.single else self.count)
         return -(-size // DWORD) * DWORD
 
@@ -117,9 +118,9 @@ class Failure:
     Attributes:
         cause: a code of CAUSES.
         index: of the operation in the list, from 0.
-        opcode: its code, 0 of a refused list.
-        address: where it failed: the operation's, of a block read that of the dword; of bad payload, the
-            packet's number.
+        opcode: its code; 0 for a refused list.
+        address: where it failed: the operation's address, for a block read that of the dword, for bad payload
+            the packet's number.
     """
 
     cause: int
@@ -137,12 +138,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a list gave.
+    """The result of a list.
 
     Attributes:
-        values: of each operation that gives something, once a round: a dword, or the bytes of a block.
-        failure: why it ended early, if it did; `values` has what was complete before.
-        partial: what the failed operation had given.
+        values: the result of each operation that has one, once a round: a dword, or the bytes of a block.
+        failure: why the list ended early, if it did; `values` has the results that were complete before.
+        partial: the incomplete result of the failed operation.
     """
 
     values: tuple[int | bytes, ...]
@@ -154,16 +155,19 @@ def unpack(data: bytes) -> tuple[int, tuple[Operation, ...]]:
     """Sequence number and operations, without payload, of a packed list.
 
     Raises:
-        ListError: it is none that a firmware would run.
+        ListError: a firmware would not run it.
     """
     try:
         fields = LIST_HEADER.unpack(data[: LIST_HEADER.size])
     except Malformed as problem:
-        raise ListError(f"no list: {problem}") from problem
+        raise ListError(f"not a list: {problem}") from problem
     length = fields["length"]
     longest = min(len(data), commands.LIST_BYTES)
     if length % 8 or not LIST_HEADER.size + LIST_TRAILER.size <= length <= longest:
-        raise ListError(f"a list of {length} bytes, of which {len(data)} are there")
+        raise ListError(
+            f"a list of {length} bytes in data of {len(data)}: its length must be a multiple of 8 from "
+            f"{LIST_HEADER.size + LIST_TRAILER.size} to {longest}"
+        )
     if sums(np.frombuffer(data, np.uint8, length)[None, :]).any():
         raise ListError("the checksum is wrong")
     operations = []
@@ -171,7 +175,7 @@ def unpack(data: bytes) -> tuple[int, tuple[Operation, ...]]:
     while place < end:
         opcode = _BY_CODE.get(data[place])
         if opcode is None or place + OPERATION.size + opcode.extended * EXTENSION.size > end:
-            raise ListError(f"no operation at offset {place:#x}")
+            raise ListError(f"no complete operation with a known opcode at offset {place:#x}")
         base = OPERATION.unpack(data[place : place + OPERATION.size])
         place += OPERATION.size
         extension = {"mask": 0, "timeout": 0}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from firmware.protocol.commands import PAYLOAD_HEADER
 
 SYNC_PACKET = bytes(PAYLOAD_HEADER.size)
-"""What SYNC waits for: a packet of payload with number 0 and no dwords; its checksum is 0 too."""
+"""The packet that SYNC waits for: payload with number 0 and no dwords; its checksum is 0 too."""
 
 
 def payload_packets(data: bytes, packet: int) -> bytes:
@@ -27,7 +27,7 @@ def payload_packets(data: bytes, packet: int) -> bytes:
 
 
 def sums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Fletcher's two sums of each row: a byte counts in the second as often as there are bytes from it on."""
+    """Fletcher's two sums of each row. The second weights each byte by the number of bytes from it on."""
     weights = np.arange(rows.shape[1], 0, -1)
     first = rows.sum(axis=1, dtype=np.int64)
     second = rows @ weights
@@ -35,7 +35,7 @@ def sums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _seal_all(rows: npt.NDArray[np.uint8], place: int) -> None:
-    """Put the check bytes of each row at `place`, where it has zeros; see `commands.check_bytes`."""
+    """Write the check bytes of each row at `place`, where it has zeros; see `commands.check_bytes`."""
     first, second = sums(rows).astype(np.int64).T
     weight = rows.shape[1] - place
     rows[:, place] = (-second + (weight - 1) * first) & 0xFF
@@ -43,5 +43,5 @@ def _seal_all(rows: npt.NDArray[np.uint8], place: int) -> None:
 
 
 def seal(data: bytearray, place: int) -> None:
-    """Put the check bytes of `data` at `place`, where it has zeros; see `commands.check_bytes`."""
+    """Write the check bytes of `data` at `place`, where it has zeros; see `commands.check_bytes`."""
     _seal_all(np.frombuffer(data, np.uint8)[None, :], place)

@@ -1,8 +1,8 @@
 """Vendor requests on EP0: those of existing hosts, as the open firmware answers them, and our own.
 
-The chip knows nothing of them: a firmware implements them. They stand here because the host's driver, our
-firmware, the trace decoder and the documentation must agree on every bit. LIST and INFO are ours, and tell
-our firmware from others: a firmware that does not know them stalls them.
+A firmware implements them, not the chip. They are declared here because the host's driver, our firmware, the
+trace decoder and the documentation must agree on every bit. LIST and INFO are ours. A host sends them only to
+firmware that identifies itself as ours: others need not stall them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class VendorRequest:
         value: fields of wValue.
         index: fields of wIndex.
         data: its data stage, if that has a structure.
-        lengths: values of wLength that make sense, at High Speed and at SuperSpeed; (0,) without data stage.
+        lengths: valid values of wLength, at High Speed and at SuperSpeed; (0,) without data stage.
     """
 
     name: str
@@ -101,7 +101,7 @@ TLP_RESULT = Struct(
             },
         ),
     ),
-    "Data stage of the TLP request towards the host: what the last single TLP came to.",
+    "Data stage of the TLP request towards the host: the outcome of the last single TLP.",
     Evidence.TRACE,
     "open firmware, main.c; open host driver, usb.py",
 )
@@ -115,7 +115,7 @@ XDATA_READ = VendorRequest(
     "XDATA_READ",
     VENDOR_IN,
     0xE4,
-    "Reads wLength bytes from successive addresses. A register that a read changes is changed. The open "
+    "Reads wLength bytes from successive addresses. Reads have the side effects of CPU reads. The open "
     "firmware answers at most 512 bytes at SuperSpeed and 64 at High Speed.",
     Evidence.TRACE,
     _SOURCE,
@@ -152,7 +152,7 @@ TLP_STATUS = VendorRequest(
     "TLP_STATUS",
     VENDOR_IN,
     0xF0,
-    "What the last single TLP came to.",
+    "Returns the outcome of the last single TLP.",
     Evidence.TRACE,
     _SOURCE,
     data=TLP_RESULT,
@@ -162,7 +162,7 @@ SRAM_DMA = VendorRequest(
     "SRAM_DMA",
     VENDOR_OUT,
     0xF2,
-    "Arms the slot DMA: the next bulk data goes between the host and SRAM slots, past the CPU.",
+    "Arms the slot DMA: the next bulk data goes between the host and SRAM slots, bypassing the CPU.",
     Evidence.TRACE,
     _SOURCE,
     value=(
@@ -185,7 +185,7 @@ LIST = VendorRequest(
     "LIST",
     VENDOR_OUT,
     0xF8,
-    "Opens or closes list mode (commands.py). Either ends what the bulk endpoints were used for, a running "
+    "Opens or closes list mode (commands.py). Either ends the current use of the bulk endpoints, a running "
     "list included, and empties both. Any of TLP_START, TLP_STATUS, SRAM_DMA and PCIE_POWER closes it too.",
     Evidence.HARDWARE,
     commands.OURS,
@@ -196,8 +196,8 @@ INFO = VendorRequest(
     "INFO",
     VENDOR_IN,
     0xF9,
-    "What the firmware is, how the PCIe link is, and what went wrong last. Later levels of the API may have "
-    "more to say; a host that asks for less gets the beginning.",
+    "Returns the identity of the firmware, the state of the PCIe link, and the last failure. Later levels of "
+    "the API may add members at the end; a host that asks for less gets the beginning.",
     Evidence.HARDWARE,
     commands.OURS,
     data=commands.INFO,

@@ -1,7 +1,7 @@
 """A host that knows the protocol from docs/protocol.md alone, on our firmware.
 
-Every number of the protocol is read from the tables of the page. It uses pyusb, struct, and of the emulator
-the port and the test endpoint.
+It reads every number of the protocol from the tables of the page. It uses pyusb, struct, and the emulator's
+port and test endpoint.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ OUT, IN = 0x02, 0x81
 TIMEOUT = 10_000
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2
 REGISTERS, RAM, RAM_SIZE = 0x1000_0000, 0x8_0000_0000, 0x100_0000
-"""Where the endpoint's BARs are put; bus 4 is behind four bridges."""
+"""Addresses for the endpoint's BARs; bus 4 is behind four bridges."""
 MAGIC, SCRATCH, FENCE, FENCE_VALUE, SIGNAL = 0x4C57_4F54, 0x04, 0x2C, 0x30, 0x34
-"""Of the test endpoint, emulator/pcie/endpoint.py: what its first register reads, and others."""
+"""Of the test endpoint, emulator/pcie/endpoint.py: the value of its first register, and other registers."""
 TRIGGER = 12
 """Offset of the last dword of a completion queue entry."""
 
@@ -120,7 +120,7 @@ class Host:
         assert self.device.write(OUT, data, TIMEOUT) == len(data)
 
     def result(self) -> tuple[bytes, dict[str, int]]:
-        """What a list gave, and its trailer."""
+        """The results of a list, and its trailer."""
         size = self.page.layout("RESULT_TRAILER").size
         raw = bytes(self.device.read(IN, 16 * self.packet, TIMEOUT))
         trailer = self.page.layout("RESULT_TRAILER").unpack(raw[-size:])
@@ -130,7 +130,7 @@ class Host:
         return raw[:-size], trailer
 
     def run(self, operations: Sequence[bytes], payload: bytes = b"") -> bytes:
-        """A list that must succeed, with its payload in one transfer; what it gave."""
+        """Run a list that must succeed, with its payload in one transfer; returns its results."""
         head = self.list(operations)
         self.write(self.padded(head) + payload if payload else head)
         data, trailer = self.result()
@@ -221,7 +221,7 @@ def test_standard_requests(host: Host):
             low = values.get(value) or first_number(value)
             where = {"endpoint": IN, "low byte 0": 0, "any": 0}.get(index)
             where = int(index.split(",")[0], 0) if where is None else where
-            size = 18 if length == "1 on" else int(length)
+            size = 18 if length == "1 or more" else int(length)
             type_ = int(kind, 16)
             data = size if type_ & 0x80 else bytes(size)
             if what.startswith("at SuperSpeed") and not fast:
@@ -353,8 +353,8 @@ def test_lists_that_fail_and_are_refused(host: Host):
         nowhere,
     )
     info = host.page.layout("INFO")
-    told = info.unpack(host.get("INFO", info.size))
-    assert {name: told[name] for name in ("cause", "opcode", "index", "address")} == {
+    reported = info.unpack(host.get("INFO", info.size))
+    assert {name: reported[name] for name in ("cause", "opcode", "index", "address")} == {
         name: trailer[name] for name in ("cause", "opcode", "index", "address")
     }
     good = host.list([op("XDATA_WRITE", 0xF000, 0x99)])
@@ -367,7 +367,7 @@ def test_lists_that_fail_and_are_refused(host: Host):
     host.write(good)
     assert causes[host.result()[1]["cause"]] == "done"
     assert host.get("XDATA_READ", 1, 0xF000) == b"\x99"
-    host.device.clear_halt(OUT)  # list mode is closed: nobody takes a packet
+    host.device.clear_halt(OUT)  # list mode is closed: no packet is accepted
     with pytest.raises(usb.core.USBTimeoutError):
         host.device.write(OUT, good, 20)
     host.device.clear_halt(OUT)

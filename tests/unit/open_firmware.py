@@ -1,9 +1,10 @@
 """A stand-in for the open firmware for this chip: its register accesses, in its order, and nothing else.
 
-What runs here is no 8051 but Python; what it reads and writes, and when, is what that firmware does on
-silicon (main.c, usb.h, flash.h and pcie_pio.h of tinygrad/asm2464pd-firmware). Addresses and bits are literal
-numbers on purpose: they check the chip's facts instead of repeating them. One source of USB_EVENTS is served
-an entry, the first of the firmware's order, so that the interrupt has to stay pending for the others.
+It is Python and does not run on an 8051; its reads and writes, and their timing, are those of that firmware
+on silicon (main.c, usb.h, flash.h and pcie_pio.h of tinygrad/asm2464pd-firmware). Addresses and bits are
+literal numbers on purpose: they check the chip's facts instead of repeating them. Each entry of the interrupt
+handler serves one source of USB_EVENTS, the first in the firmware's order, so the interrupt has to stay
+pending for the others.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ BOS = bytes.fromhex("050f160002 07100200000000 0a1003000e0003000000")
 
 
 class Restarted(Exception):
-    """The write just made restarts the CPU."""
+    """The last write restarts the CPU."""
 
 
 class OpenFirmware:
-    """A chip with this firmware, a flash chip and a test endpoint, in the port of a host; a `World`.
+    """A chip with this firmware, a flash chip and a test endpoint, at the port of a host; a `World`.
 
     Attributes:
         uart: what the firmware has printed.
@@ -377,7 +378,7 @@ class OpenFirmware:
         self.write(0xB254, 0x0F)
 
     def _next_address(self) -> None:
-        """Add 4, byte by byte, through what the address registers read."""
+        """Add 4, byte by byte, to the values read from the address registers."""
         for place in (0xB21B, 0xB21A, 0xB219, 0xB218, 0xB21F):
             value = self.read(place) + (4 if place == 0xB21B else 1)
             self.write(place, value & 0xFF)

@@ -1,4 +1,4 @@
-"""The codec of command lists: what it packs it unpacks, what is damaged it refuses, limits are errors."""
+"""The codec of command lists: it unpacks what it packs, refuses damaged lists, and checks the limits."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_changed_bit_of_a_list_is_noticed():
 
 @given(st.binary(min_size=2, max_size=400), st.data())
 def test_neighbours_that_change_places_are_noticed(data, draw):
-    """Any two different bytes, in fact, unless distance times difference is a multiple of 256."""
+    """In fact any two different bytes, unless distance times difference is a multiple of 256."""
     packed = bytearray(payload_packets(data + bytes(-len(data) % 4), 512))
     place = draw.draw(st.integers(4, len(packed) - 2))
     if packed[place] == packed[place + 1]:
@@ -92,7 +92,7 @@ def test_a_damaged_list_does_not_unpack():
     out, _ = some_list().pack(9, 1024)
     for damaged, message in (
         (b"\0" + out[1:], "magic"),
-        (out[:-8], "of which"),
+        (out[:-8], f"a list of {len(out)} bytes"),
         (out[:20] + b"\xff" + out[21:], "checksum"),
         (out[:4], "length"),
     ):
@@ -127,7 +127,7 @@ def test_list_and_payload_begin_at_packets():
     assert payload[2048:] == payload_packets(b"\3" * 4, 1024)
 
 
-def test_payload_of_a_loop_goes_round_by_round():
+def test_payload_of_a_loop_is_sent_round_by_round():
     built = CommandList()
     with built.loop(2):
         built.slot_out(1, 1, b"a" * 512 + b"b" * 512)
@@ -149,7 +149,7 @@ def test_values_of_a_result():
     assert found.failure is None
 
 
-def test_a_failure_keeps_what_came_before():
+def test_a_failure_keeps_the_results_before_it():
     built = CommandList()
     built.read(0)
     built.block_read(0x1000, 8)
@@ -169,13 +169,13 @@ def test_a_refusal_says_so():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no result"),
-        (bytes(16), "no result"),
+        (b"", "not a result"),
+        (bytes(16), "not a result"),
         (result(CommandList(), b"", sequence=4), "of list 4, not of list 0"),
         (result(CommandList(), bytes(4)), "20 bytes"),
     ],
 )
-def test_what_is_no_result(data, message):
+def test_data_that_is_not_a_result_of_the_list(data, message):
     with pytest.raises(ListError, match=message):
         CommandList().parse(data, 0)
 
@@ -186,7 +186,7 @@ def test_what_is_no_result(data, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda built: built.write(2, 0), "no multiple of 4"),
+        (lambda built: built.write(2, 0), "multiple of 4"),
         (lambda built: built.write(1 << 64, 0), "address"),
         (lambda built: built.write(0, 1 << 32), "dword"),
         (lambda built: built.write(0, 0, enables=16), "enables"),
@@ -204,12 +204,12 @@ def test_what_is_no_result(data, message):
         (lambda built: config_address(0, 32, 0, 0), "configuration space"),
     ],
 )
-def test_operands_that_cannot_be(call, message):
+def test_operands_that_are_not_allowed(call, message):
     with pytest.raises(ListError, match=message):
         call(CommandList())
 
 
-def test_lists_that_cannot_be():
+def test_lists_that_are_not_allowed():
     built = CommandList()
     for _ in range(1024):
         built.write(0, 0)
@@ -225,7 +225,7 @@ def test_lists_that_cannot_be():
     built.pack(0, 512)
     built = CommandList()
     built.slot_in(1, 1, 1)
-    with pytest.raises(ListError, match="wants a sync"):
+    with pytest.raises(ListError, match="needs a sync"):
         built.pack(0, 1024)
     built.sync()
     built.block_write(0, bytes(4))
@@ -236,7 +236,7 @@ def test_lists_that_cannot_be():
         pass
 
 
-def test_payload_may_come_in_pieces_of_somebodys_memory():
+def test_payload_may_come_in_pieces_of_the_callers_memory():
     data = bytes(range(256)) * 8
     view = memoryview(data)
     whole, pieces = CommandList(), CommandList()

@@ -1,4 +1,4 @@
-"""The chip's facts: what a declaration must be, and what was declared."""
+"""The chip's facts: the rules for declarations, and the declared facts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_wrong_declaration_is_refused_by_name(declaration, complaint):
         declaration()
 
 
-def test_a_register_of_several_bytes_stands_most_significant_first_unless_little():
+def test_a_register_of_several_bytes_is_most_significant_byte_first_unless_little():
     big = register(size=2)
     assert [big.shift(address) for address in big.addresses] == [8, 0]
     assert [replace(big, little=True).shift(address) for address in big.addresses] == [0, 8]
@@ -122,7 +122,7 @@ def test_what_the_open_firmware_relies_on(space, address, name, access, reset):
     assert found.evidence is not Evidence.GUESS
 
 
-def test_the_sram_is_one_store_behind_its_window():
+def test_the_window_is_the_start_of_the_sram():
     window, sram = ASM2464PD.memory("SRAM_WINDOW"), ASM2464PD.memory("SRAM")
     assert window.sram == 0
     assert window.pcie == sram.pcie == 0x0020_0000
@@ -158,7 +158,7 @@ def test_an_update_keeps_and_puts():
     assert phy.Update(0x02, keep=0x1F, put=0xA0).apply(0xFF) == 0xBF
 
 
-def test_the_requests_of_hosts():
+def test_the_codes_of_requests_and_boot_loader_commands():
     assert {(request.code, request.request_type) for request in REQUESTS} == {
         (0xE4, 0xC0),
         (0xE5, 0x40),
@@ -206,7 +206,7 @@ def test_a_tlp_result_has_its_fields_where_hosts_look():
         (lambda: wire.CBW.pack(cdb=b"short"), "cdb at offset 0xf is 5 bytes, expected 16 bytes"),
     ],
 )
-def test_bytes_that_do_not_fit_are_refused_member_by_member(attempt, complaint):
+def test_bytes_that_do_not_fit_are_refused_by_member(attempt, complaint):
     with pytest.raises(Malformed, match=complaint):
         attempt()
 

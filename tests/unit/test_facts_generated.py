@@ -1,4 +1,4 @@
-"""What is generated from the facts: up to date, and fit for its compiler."""
+"""The files generated from the facts: up to date, and accepted by the compiler."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ void main(void)
 """
 
 
-def test_the_files_checked_in_are_what_the_facts_give():
+def test_the_files_checked_in_are_up_to_date():
     assert generate.differences() == "", f"run {header.REGENERATE}"
 
 
-def test_check_tells_a_stale_file_by_its_exit_status(monkeypatch, tmp_path, capsys):
+def test_check_reports_a_stale_file_by_its_exit_status(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(generate, "outputs", lambda: {tmp_path / "made.h": "new\n"})
     assert generate.main(["--check"]) == 1
     assert "+new" in capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_two_facts_with_one_c_name_are_refused(monkeypatch):
     clash = next(register for register in ASM2464PD if register.name == "EP0_PHASE")
     field = ByteRegister("EP0", clash.space, 0x9200, clash.evidence, "", fields=(Field("PHASE", 0),))
     monkeypatch.setattr(header, "BLOCKS", {"cpu": (), "usb": (clash, field)})
-    with pytest.raises(FactError, match="EP0_PHASE: two facts make this C name"):
+    with pytest.raises(FactError, match="EP0_PHASE: two facts"):
         header.c_header()
 
 

@@ -28,7 +28,7 @@ def test_a_build_is_kept_and_wrapped(built):
     code = built.bin.read_bytes()
     assert image.unwrap(built.image.read_bytes()) == code
     assert len(code) <= LIMIT
-    assert built.ihx == images.build("firmware").ihx, "the emulator runs the same"
+    assert built.ihx == images.build("firmware").ihx, "the emulator runs the same build"
 
 
 def test_sizes_add_up(built):
@@ -40,7 +40,7 @@ def test_sizes_add_up(built):
     assert sum(row.iram for row in rows.values()) < 0x80
 
 
-def test_what_is_generated_is_up_to_date():
+def test_generated_files_are_up_to_date():
     assert differences() == ""
 
 
@@ -61,7 +61,7 @@ def test_two_builds_in_two_places_are_the_same(tmp_path, monkeypatch, built):
 
 
 @pytest.mark.slow
-def test_a_refused_source_is_reported_in_the_compilers_words(tmp_path, monkeypatch):
+def test_a_source_that_does_not_compile_is_reported_with_the_compilers_message(tmp_path, monkeypatch):
     broken = tmp_path / "broken.c"
     broken.write_text("void broken(void) { return undeclared; }\n")
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "cache"))
@@ -100,7 +100,7 @@ def test_a_flash_dump_has_its_configuration_checked():
 
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\xff" * 0x300, image.wrap(BODY)[:-1]])
-def test_what_is_no_image(data):
+def test_data_that_is_not_an_image(data):
     report = check(data)
     assert report.body == 0
     assert [field.good for field in report.fields] == [False]

@@ -1,4 +1,4 @@
-"""The bound of the firmware's stack: on assembled programs whose depth is known, and on the product."""
+"""The bound of the firmware's stack: for assembled programs whose depth is known, and for the product."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from firmware import build as product
 from sdk.errors import CheckFailed
 
 SPARE = 32
-"""Bytes that the product's stack must leave; an interrupt of our own would take some of them."""
+"""Bytes that the product's stack must leave free; another interrupt handler would take some of them."""
 
 
 def program(**parts: str) -> tuple[flow.Graph, dict[str, Place]]:
-    """A program of functions in hexadecimal: at 0x40, 0x80 and so on, but `reset` and `int0` at theirs."""
+    """A program of functions in hexadecimal: at 0x40, 0x80 and so on; `reset` and `int0` at their vectors."""
     code, loaded = bytearray(0x10000), bytearray(0x10000)
     places = {"reset": 0x00, "int0": 0x03}
     for name, text in parts.items():
@@ -82,15 +82,15 @@ LARGE = "C0E0 C0E0 C0E0 D0E0 D0E0 D0E0 22"
     ("main", "setter", "deepest"),
     [
         (HOLDS_SMALL + TO_POINTER, "22", "small"),
-        (HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "small"),  # stores an argument that nobody gives
-        ("90 0140 12 0100" + HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "large"),  # gives large
+        (HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "small"),  # stores an argument; is never called
+        ("90 0140 12 0100" + HOLDS_SMALL + TO_POINTER, "85 82 21 85 83 22 22", "large"),  # is passed large
         (HOLDS_SMALL + "7E 40 7F 01 8E 21 8F 22" + TO_POINTER, "22", "large"),  # by R6 and R7
         (HOLDS_SMALL + "05 21" + TO_POINTER, "22", "large"),  # INC: could be anything
         (HOLDS_SMALL + "90 0140 12 00C0", "22", "large"),  # a constant in DPTR
         (HOLDS_SMALL + "12 00C0", "22", "large"),  # DPTR from anywhere
     ],
 )
-def test_a_call_through_a_variable_is_to_what_is_stored_in_it(main, setter, deepest):
+def test_a_call_through_a_variable_is_to_the_functions_stored_in_it(main, setter, deepest):
     graph, places = program(
         reset=START, main=main + "80 FE", pointer=POINTER, setter=setter, large=LARGE, small="22"
     )
@@ -100,8 +100,8 @@ def test_a_call_through_a_variable_is_to_what_is_stored_in_it(main, setter, deep
     assert "pointer" not in found.unreached
 
 
-def test_a_function_may_call_a_pointer_to_its_caller_s_sibling():
-    """Only if the pointer is known: else the two would call each other."""
+def test_a_function_may_call_a_pointer_to_a_sibling_of_its_caller():
+    """Only if the pointer is known: else the caller and the function would seem to call each other."""
     calls = "12 00C0"
     knows, guesses = (
         program(reset=START, main=HOLDS_SMALL + "12 0140 80 FE", pointer=POINTER, stop=stop + "22",
@@ -126,7 +126,7 @@ def test_a_function_may_call_a_pointer_to_its_caller_s_sibling():
         ("C0E0 22", "main pushes and pops unevenly"),
     ],
 )
-def test_what_has_no_bound_is_refused(main, message):
+def test_a_program_without_a_bound_is_refused(main, message):
     graph, _ = program(reset=START, main=main, loop="12 00C0 22")
     with pytest.raises(CheckFailed, match=message):
         stack(graph, [])
@@ -142,6 +142,6 @@ def test_the_product():
     assert found.spare >= SPARE
     # sdcc 4.5 links its atomics with every interrupt handler.
     unused = [name for name in found.unreached if not name.startswith("sdcc_atomic_")]
-    assert unused == [], "nothing is there that is not used"
+    assert unused == [], "functions that nothing calls"
     assert {"list_run", "execute"} <= set(found.main.path)
     assert "usb_interrupt" in found.interrupt.path

@@ -1,4 +1,4 @@
-"""Firmware images: the wrapped layout, the flash around it, and reading every form of file."""
+"""Firmware images: the wrapped layout, the flash around it, and reading every file format."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def flash_dump(wrapped: bytes, size: int = 0x20000) -> bytes:
 
 
 @given(st.binary(min_size=1, max_size=600), st.binary(max_size=20))
-def test_wrapping_and_unwrapping_are_inverse_whatever_follows(body, rest):
+def test_unwrapping_is_the_inverse_of_wrapping_and_ignores_what_follows(body, rest):
     assert image.unwrap(image.wrap(body) + rest) == body
 
 
 @given(st.integers(min_value=4), st.integers(1, 255))
-def test_any_changed_byte_behind_the_length_is_found(position, flip):
+def test_any_changed_byte_after_the_length_is_found(position, flip):
     damaged = bytearray(image.wrap(BODY))
     damaged[4 + (position - 4) % (len(damaged) - 4)] ^= flip
     assert image.examine(bytes(damaged))
@@ -46,12 +46,12 @@ def test_the_fields_of_a_wrapped_image():
 
 
 @pytest.mark.parametrize("size", [0, image.MAX_BODY + 1])
-def test_a_body_that_no_bank_holds_is_refused(size):
+def test_an_empty_or_too_large_body_is_refused(size):
     with pytest.raises(Malformed, match=f"expected 1 to {image.MAX_BODY} bytes"):
         image.wrap(bytes(size))
 
 
-def test_the_largest_body_is_that_of_the_vendors_images():
+def test_the_largest_body_is_as_large_as_the_vendors():
     assert image.MAX_BODY == 98006
     assert image.MAX_IMAGE == 98016
     assert flash_layout.IMAGE.size == image.MAX_IMAGE
@@ -100,7 +100,7 @@ def test_a_serial_number_survives_only_with_its_check_byte():
         (Kind.HEX, hex_file(*((0, at, BODY[at : at + 200]) for at in range(0, len(BODY), 200))).encode()),
     ],
 )
-def test_every_form_gives_the_same_code(tmp_path, kind, content):
+def test_every_format_gives_the_same_code(tmp_path, kind, content):
     path = tmp_path / "any.name"
     path.write_bytes(content)
     read = load(path)
@@ -109,7 +109,7 @@ def test_every_form_gives_the_same_code(tmp_path, kind, content):
     assert read.loaded[0] == (b"\x01" * len(BODY)).ljust(0x10000, b"\0")
 
 
-def test_a_jump_that_reads_as_a_length_is_no_wrapped_image(tmp_path):
+def test_a_binary_whose_first_jump_reads_as_a_length_is_not_a_wrapped_image(tmp_path):
     path = tmp_path / "plain.bin"
     path.write_bytes(b"\x02\x01\x00\x00" + bytes(0x102) + b"\xa5" + bytes(20))
     assert load(path).kind is Kind.BINARY
@@ -189,7 +189,7 @@ def test_a_damaged_file_says_what_is_wrong_with_it(tmp_path, content, complaint)
     assert caught.value.where == str(path)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_does_not_exist(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
         load(tmp_path / "missing.ihx")
 
@@ -213,7 +213,7 @@ def test_two_files_of_intel_hex_in_one_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["void main(void)\n{\n}\n", "\u00fcberhaupt kein Programm"])
-def test_text_is_no_firmware(tmp_path, text):
+def test_text_is_not_firmware(tmp_path, text):
     path = tmp_path / "main.c"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInput, match="is text"):
@@ -223,7 +223,7 @@ def test_text_is_no_firmware(tmp_path, text):
         load(path)
 
 
-def test_a_file_without_end_is_not_read_to_its_end():
+def test_an_endless_file_is_refused():
     with pytest.raises(InvalidInput, match="has more than"):
         load("/dev/zero")
 

@@ -1,4 +1,4 @@
-"""Which C line an instruction is of, from the linker's listings."""
+"""The C line of each instruction, from the linker's listings."""
 
 import os
 
@@ -24,10 +24,10 @@ LISTING = """\
       000200 41 42            [12]  356 \t.ascii "AB"
 """
 CDB = {(0x100, "a.c", 1): 0, (0x103, "a.c", 3): 0, (0x102, "a.c", 4): 0, (0x105, "a.c", 5): 0}
-"""What a .cdb has of it."""
+"""The records that a .cdb has of it."""
 
 
-def test_a_line_has_every_place_that_its_code_begins_at():
+def test_a_line_has_every_place_where_its_code_begins():
     found = line_records.read(LISTING, CDB)
     assert sorted(found, key=lambda record: (record[0], found[record])) == [
         (0x100, "a.c", 1), (0x100, "a.c", 5), (0x100, "a.c", 3), (0x102, "a.c", 4), (0x103, "a.c", 3),
@@ -43,12 +43,12 @@ def test_a_listing_of_another_build_adds_nothing():
 
 
 def test_a_second_listing_with_the_same_header():
-    header = {(0x305, "a.c", 3): 0}  # the .cdb has that of the last module only
+    header = {(0x305, "a.c", 3): 0}  # the .cdb has only that of the last module
     assert line_records.read(LISTING, CDB | header).keys() > CDB.keys() | header.keys()
 
 
-def test_what_ends_an_area_begins_no_code(tmp_path):
-    end = {(0x106, "a.c", 6): 0}  # and is where the next module begins
+def test_the_record_that_ends_an_area_begins_no_code(tmp_path):
+    end = {(0x106, "a.c", 6): 0}  # the next module begins there
     assert (0x100, "a.c", 3) in line_records.read(LISTING, CDB | end)
     assert not any(line == 6 for _, _, line in line_records.read(LISTING, CDB))
 
@@ -62,7 +62,7 @@ def records(tmp_path, listing="main"):
     return tmp_path / "both.ihx"
 
 
-def test_the_code_is_of_the_last_line_that_begins_there(tmp_path):
+def test_code_belongs_to_the_last_line_that_begins_there(tmp_path):
     table = symbols.beside(records(tmp_path))
     assert [table.line_at(0, place).line for place in range(0x100, 0x106)] == [3, 3, 4, 3, 3, 5]
     assert table.addresses("a.c", 3) == ((0, 0x100), (0, 0x103))
@@ -70,7 +70,7 @@ def test_the_code_is_of_the_last_line_that_begins_there(tmp_path):
     assert table.addresses("a.c", 1) == ((0, 0x100),)
 
 
-def test_listings_are_named_as_the_image_or_its_modules(tmp_path):
+def test_a_listing_has_the_name_of_the_image_or_of_a_module(tmp_path):
     image = records(tmp_path, listing="unrelated")
     assert symbols.beside(image).line_at(0, 0x100).line == 1
     os.rename(tmp_path / "unrelated.rst", tmp_path / "both.rst")

@@ -1,4 +1,4 @@
-"""docs/protocol.md is made from the facts, and consistent; tests/e2e/test_protocol_page.py plays it."""
+"""docs/protocol.md is made from the facts, and consistent; tests/e2e has a host made from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it_is_what_the_facts_make_of_the_template():
 
 @pytest.mark.parametrize(
     ("template", "complaint"),
-    [("@limits@ @nonsense@", "no such pieces: ['nonsense']"), ("nothing", "not used: ['limits']")],
+    [("@limits@ @nonsense@", "unknown pieces: ['nonsense']"), ("nothing", "not used: ['limits']")],
 )
 def test_a_template_and_its_pieces_must_agree(template, complaint):
     with pytest.raises(FactError, match=re.escape(complaint)):
@@ -34,7 +34,7 @@ def test_a_template_and_its_pieces_must_agree(template, complaint):
 
 
 def test_a_cause_without_a_meaning_is_refused(monkeypatch):
-    monkeypatch.setattr(protocol, "MEANINGS", {**protocol.MEANINGS, "bad luck": "there is none"})
+    monkeypatch.setattr(protocol, "MEANINGS", {**protocol.MEANINGS, "bad luck": "not a cause"})
     with pytest.raises(FactError, match="bad luck"):
         protocol.markdown()
 

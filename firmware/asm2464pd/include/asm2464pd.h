@@ -2,7 +2,7 @@
  *
  * NAME                a register of one byte; NAME_LOW, NAME_HIGH of two; NAME_0 (least significant) up
  * NAME_FIELD          its mask; NAME_FIELD_SHIFT its lowest bit; NAME_FIELD_VALUE a value in place
- * NAME_ADDRESS        of a register in the PHY plane: to be reached with CPU_DPX = 1
+ * NAME_ADDRESS        of a register in the PHY plane, which MOVX reaches with CPU_DPX = 1
  * NAME_BIT            a bit of an SFR
  */
 #ifndef ASM2464PD_H

@@ -2,7 +2,7 @@
 #define USB_LANE_0 0xc280u
 #define USB_LANE_1 0xc300u
 #define LANE_UPDATES 42
-/* Offset in the lane, bits that stay, bits that are set. */
+/* Offset in the lane, bits that are kept, bits that are set. */
 static const __code unsigned char lane_updates[] = {
     0x02, 0x1f, 0xa0,
     0x03, 0xf3, 0x00,

@@ -1,8 +1,8 @@
 /* Generated, do not edit: python -m firmware.generate. Include once. */
 /* High address bytes of block A of each lane, then of block B. */
 static const __code unsigned char phy_pages[] = {0x60, 0x64, 0x68, 0x6c, 0x78, 0x79, 0x7a, 0x7b};
-/* Passes, up to a 0: how many steps, first lane, lane behind the last; then the steps, which each
- * lane gets, one lane after another: where the block's pages begin, offset, value. */
+/* Passes, up to a 0: number of steps, first lane, lane after the last; then the steps, applied to
+ * one lane after another: where the block's pages begin, offset, value. */
 static const __code unsigned char phy_passes[] = {
     /* a pass */ 11, 0, 4,
     4, 0x9b, 0x10,

@@ -1,7 +1,7 @@
 """The 8051's special function registers: the classic ones, and the two that bank memory.
 
-The ASM2464PD's core is an MCS-51 with timer 2's registers where an 8052 has them. What open firmware for
-the chip uses is graded "trace"; the rest is the MCS-51's, and nothing contradicts that this core has it.
+The ASM2464PD's core is an MCS-51 with timer 2's registers where an 8052 has them. What open firmware for the
+chip uses is graded "trace"; the rest is standard MCS-51, and no source contradicts that this core has it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ CPU_DPX = ByteRegister(
     source="open firmware, PHY access",
 )  # fmt: skip
 CPU_CODE_BANK = ByteRegister(
-    "CPU_CODE_BANK", Space.SFR, 0x96, Evidence.TRACE, "Which code stands at 0x8000 to 0xFFFF.",
+    "CPU_CODE_BANK", Space.SFR, 0x96, Evidence.TRACE, "Which code is at 0x8000 to 0xFFFF.",
     fields=(Field("BANK", 0),),
     source="open firmware, start-up code and image splitter; the vendor firmware's bank trampolines",
 )  # fmt: skip
@@ -95,12 +95,13 @@ CPU_SCON = ByteRegister(
     source=_MANUAL,
 )  # fmt: skip
 CPU_SBUF = ByteRegister(
-    "CPU_SBUF", Space.SFR, 0x99, Evidence.INFERRED, "Serial data: a read gives what arrived, a write sends.",
+    "CPU_SBUF", Space.SFR, 0x99, Evidence.INFERRED,
+    "Serial data: a read returns the byte received, a write sends one.",
     access=Access.FIFO, source=_MANUAL,
 )  # fmt: skip
 CPU_P2 = ByteRegister(
     "CPU_P2", Space.SFR, 0xA0, Evidence.GUESS,
-    "Port 2. That it is bits 15:8 of the address of MOVX by R0 or R1, as on any MCS-51, is not known here.",
+    "Port 2. Whether it is bits 15:8 of the address of MOVX by R0 or R1, as on any MCS-51, is not known.",
     reset=0xFF, source=_MANUAL,
 )  # fmt: skip
 CPU_IE = ByteRegister(
@@ -112,7 +113,7 @@ CPU_IE = ByteRegister(
         Field("ET1", 3),
         Field("ES", 4),
         Field("ET2", 5),
-        Field("EA", 7, doc="Any interrupt at all."),
+        Field("EA", 7, doc="Enables interrupts; 0 disables all of them."),
     ),
     source=_FIRMWARE,
 )  # fmt: skip
@@ -156,7 +157,7 @@ CPU_TH2 = ByteRegister("CPU_TH2", Space.SFR, 0xCD, Evidence.INFERRED, "Timer 2, 
 CPU_PSW = ByteRegister(
     "CPU_PSW", Space.SFR, 0xD0, Evidence.TRACE, "Program status.",
     fields=(
-        Field("P", 0, doc="Odd number of ones in ACC; a write does not reach it.", access=Access.RO),
+        Field("P", 0, doc="Odd number of ones in ACC; a write has no effect.", access=Access.RO),
         Field("F1", 1),
         Field("OV", 2, doc="Overflow."),
         Field("RS", 3, 2, "Bank of R0 to R7."),

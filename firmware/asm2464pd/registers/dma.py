@@ -1,9 +1,9 @@
 """Registers of the DMA engines between the USB endpoints and the SRAM.
 
 The slot DMA moves whole slots of the SRAM to and from the bulk endpoints without the CPU. Its write order is
-the open firmware's, which streams with it on silicon; the names of its bits are ours. A second engine shares
-some of the registers, and the mass-storage firmware of the vendor has a third: both only as far as their
-registers are known to be there.
+that of the open firmware, which streams with it on silicon; the names of its bits are ours. A second engine
+shares some of the registers, and the vendor's mass-storage firmware uses a third. Of these two, only the
+registers that are known to exist are listed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ DMA_CONTROL = ByteRegister(
     Space.XDATA,
     0xC412,
     Evidence.TRACE,
-    "Direction of the slot DMA, and that a write of DMA_ARM shall start it. Keeps its value over transfers: "
-    "a transfer is armed again without writing it.",
+    "Direction of the slot DMA, and whether a write of DMA_ARM starts it. Keeps its value over transfers: "
+    "another transfer can be armed without writing it.",
     fields=(
         Field("TO_SRAM", 0, doc="bulk OUT to SRAM; else SRAM to bulk IN"),
-        Field("START", 1, doc="set by every start that is known"),
+        Field("START", 1, doc="set in every known transfer"),
     ),
     source=_OPEN,
 )
@@ -36,7 +36,7 @@ DMA_SLOT_FIRST = ByteRegister(
     "First slot of the transfer.",
     fields=(
         Field("SLOT", 0, 6, "number of the slot, 0 to 31; a slot is 16 KiB of SRAM"),
-        Field("VALID", 7, doc="set in every transfer that is known", evidence=Evidence.INFERRED),
+        Field("VALID", 7, doc="set in every known transfer", evidence=Evidence.INFERRED),
     ),
     source=_OPEN,
 )
@@ -66,7 +66,7 @@ DMA_ARM = ByteRegister(
     Space.XDATA,
     0xC429,
     Evidence.INFERRED,
-    "The first slot once more. Writing it, last, arms the transfer.",
+    "The first slot again. Writing it, last, arms the transfer.",
     source=f"{_OPEN}; a script that arms again without writing DMA_CONTROL",
 )
 DMA_RELEASE = ByteRegister(
@@ -74,7 +74,7 @@ DMA_RELEASE = ByteRegister(
     Space.XDATA,
     0xC42A,
     Evidence.TRACE,
-    "Written 0 before a slot transfer; 1 gives the bulk OUT buffer back after a copy of the second engine.",
+    "Written 0 before a slot transfer; 1 releases the bulk OUT buffer after a copy by the second engine.",
     fields=(Field("RELEASE", 0, doc="the bulk OUT buffer reads as itself again"),),
     source=f"{_OPEN}; {_EXPLORE}",
 )

@@ -71,7 +71,7 @@ FLASH_MODE = ByteRegister(
     "Direction of the data, and the width of the bus.",
     fields=(
         Field("WRITE", 0, doc="the buffer is sent to the flash; else it is filled from the flash"),
-        Field("WIDTH", 4, 4, "cleared bit by bit after a transaction: single data line"),
+        Field("WIDTH", 4, 4, "cleared bit by bit after a transaction: 0 is one data line"),
     ),
     source=f"{_OPEN}; {_SCRIPT}",
 )
@@ -80,7 +80,7 @@ FLASH_BUFFER_OFFSET = ByteRegister(
     Space.XDATA,
     0xC8AE,
     Evidence.TRACE,
-    "Where in the bulk OUT buffer the data lies; 0 in every known transaction.",
+    "Offset of the data in the bulk OUT buffer; 0 in every known transaction.",
     size=2,
     source=_OPEN,
 )
@@ -89,13 +89,13 @@ FLASH_GATE = ByteRegister(
     Space.XDATA,
     0xCA81,
     Evidence.TRACE,
-    "Clock or reset gate that the flash controller hangs on.",
+    "Clock or reset gate of the flash controller.",
     fields=(
         Field(
             "FLASH",
             0,
-            doc="without it no flash transaction runs, says the script; later revisions of the open firmware "
-            "leave it alone, because setting it kept a graphics card from enumerating, and read the flash",
+            doc="according to the script no flash transaction runs without it; later revisions of the open "
+            "firmware read the flash and do not set it, because it kept a graphics card from enumerating",
             evidence=Evidence.GUESS,
         ),
     ),

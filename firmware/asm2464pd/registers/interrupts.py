@@ -1,8 +1,8 @@
 """Interrupt registers: what raises the 8051's INT0 line, and why.
 
-The summaries are status, not latched events: each bit follows the register it stands for, and goes away when
-firmware acknowledges there. INT0 has to be level-triggered (TCON.IT0 = 0): the open firmware serves one
-cause an entry and relies on being entered again.
+The summaries are status, not latched events: each bit follows the register that it represents, and clears
+when firmware acknowledges there. INT0 has to be level-triggered (TCON.IT0 = 0): the open firmware serves one
+cause each time its handler is entered, and relies on being entered again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ USB_EVENTS = ByteRegister(
     Space.XDATA,
     0x9101,
     Evidence.TRACE,
-    "What the USB controller wants; each bit is set while the register it names is not 0.",
+    "Pending events of the USB controller; each bit is set while the register it names is not 0.",
     access=Access.RO,
     fields=(
         Field("LINK_TRAINING", 0, doc="USB_LINK_EVENTS (0x91D1): SuperSpeed link events and bus reset"),
@@ -37,7 +37,7 @@ INT_CONTROL = ByteRegister(
     Space.XDATA,
     0xC800,
     Evidence.HARDWARE,
-    "Lets interrupts through to the CPU.",
+    "Enables interrupts to the CPU.",
     fields=(Field("GLOBAL", 0, doc="without it the CPU gets no interrupt"), Field("PCIE", 2)),
     source=f"{OPEN}, on silicon; {HEADER}",
 )

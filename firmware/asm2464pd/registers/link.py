@@ -1,9 +1,9 @@
 """Power, reset and link of the PCIe port.
 
-The order that works on silicon, from the open firmware's main.c: PERST# asserted, the slot's supplies and the
-port's own switched on, PERST# released, the LTSSM awaited in L0. The tunnel registers are written on the way;
-what they do beyond holding the value is not known. Names of the tunnel registers are those of the open
-firmware's registers.h.
+The order that works on silicon, from the open firmware's main.c: assert PERST#, switch on the supplies of the
+slot and of the port, release PERST#, wait for the LTSSM to reach L0. The tunnel registers are written in
+between; what they do beyond holding the value is not known. Their names are those of the open firmware's
+registers.h.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LTSSM = {0x00: "DETECT_QUIET", 0x01: "DETECT_ACTIVE", 0x10: "POLLING", 0x48: "L0
 """States of the link training machine that have been seen."""
 
 PORT_ON = 0x1C
-"""What PCIE_PORT_POWER holds while the port is on."""
+"""The value of PCIE_PORT_POWER while the port is on."""
 
 PCIE_TUNNEL_CONFIG = ByteRegister(
     "PCIE_TUNNEL_CONFIG",
@@ -60,7 +60,7 @@ PCIE_LTSSM = ByteRegister(
     Evidence.HARDWARE,
     "State of the link training and status state machine.",
     access=Access.RO,
-    fields=(Field("STATE", 0, 8, "Anything other than 0x78 is not up.", values=LTSSM),),
+    fields=(Field("STATE", 0, 8, "The link is up only at 0x78.", values=LTSSM),),
     source=f"{_MAIN}; {_REGISTERS}; host scripts wait for 0x78",
 )
 PCIE_PERST = ByteRegister(
@@ -68,8 +68,8 @@ PCIE_PERST = ByteRegister(
     Space.XDATA,
     0xB480,
     Evidence.TRACE,
-    "Fundamental reset of what is in the slot. That it is asserted after power-on is inferred: the link does "
-    "not come up before firmware clears it.",
+    "Fundamental reset of the card in the slot. That it is asserted after power-on is inferred: the link "
+    "does not come up before firmware clears it.",
     reset=0x01,
     fields=(Field("ASSERT", 0, 1, "1 holds the slot in reset.", evidence=Evidence.HARDWARE),),
     source=f"{_MAIN}; {_REGISTERS}",
@@ -88,8 +88,8 @@ PCIE_SLOT_12V = ByteRegister(
     Space.XDATA,
     0xC659,
     Evidence.HARDWARE,
-    "Output pins; the slot's 12 V supply is one of them. Set right after PCIE_PORT_POWER: set much later, "
-    "training ends in Configuration; set before it, some cards are not found.",
+    "Output pins; the slot's 12 V supply is one of them. Set it right after PCIE_PORT_POWER: if it is set "
+    "much later, training ends in Configuration; if before, some cards are not found.",
     fields=(Field("ENABLE", 0, 1, "12 V on."),),
     source=f"{_MAIN}; its pull requests 68 and 81",
 )
@@ -98,8 +98,8 @@ PCIE_PORT_POWER = ByteRegister(
     Space.XDATA,
     0xE764,
     Evidence.TRACE,
-    "Switches the port, and begins training: 0x1C on, 0x00 off. What is in the slot answers 20 to 50 ms "
-    "after its supply is there; with all three bits set training is tried until then.",
+    "Switches the port, and begins training: 0x1C on, 0x00 off. The card in the slot answers 20 to 50 ms "
+    "after its supply is on; with all three bits set, training is repeated until then.",
     fields=(Field("ENABLE", 2, 3, "All three bits are set to switch it on."),),
     source=f"{_MAIN}; its pull request 81",
 )
@@ -118,7 +118,7 @@ PCIE_LINK_RATE = ByteRegister(
     Space.PHY,
     0x4092,
     Evidence.TRACE,
-    "What the link was trained to.",
+    "Rate and width of the trained link.",
     access=Access.RO,
     fields=(
         Field("GENERATION", 0, 4, "PCIe generation, 1 to 4."),
@@ -131,7 +131,7 @@ PCIE_ROUTING = ByteRegister(
     Space.PHY,
     0x6025,
     Evidence.HARDWARE,
-    "Holds a tuning value of the first lane until the last write of the set-up, 0x80, lets TLPs through.",
+    "Holds a tuning value of the first lane until the last write of the set-up, 0x80, enables TLPs.",
     fields=(Field("ENABLE", 7, 1, "TLPs are routed downstream; without it none arrives."),),
     source=f"{_MAIN}; {_REGISTERS}",
 )

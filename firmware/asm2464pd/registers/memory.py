@@ -1,8 +1,8 @@
 """The memory map: RAM, buffers and windows as MOVX sees them with DPX = 0, and where PCIe sees them.
 
-One 512 KiB SRAM stands behind three doors: the window at 0xF000 (its first 4 KiB), the slot DMA, and PCIe
-from 0x00200000 on. Registers lie between these stretches, in the files beside this one; addresses that
-neither has are unmodelled.
+One 512 KiB SRAM is reached in three ways: the window at 0xF000 (its first 4 KiB), the slot DMA, and PCIe from
+0x00200000 on. Registers lie between these ranges, in the other files of this folder. Addresses that belong to
+neither are not modelled.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ BULK_OUT_BUFFER = Memory(
     0x7000,
     0x1000,
     Evidence.HARDWARE,
-    "Where bulk OUT packets land; also the data buffer of the SPI flash controller, both ways. The two share "
-    "it without arbitration. CPU writes are ignored.",
+    "Receives bulk OUT packets; also the data buffer of the SPI flash controller, in both directions. The "
+    "two share it without arbitration. CPU writes are ignored.",
     writable=False,
     source=f"{_NOTES}; open firmware, flash.h",
 )
@@ -44,8 +44,8 @@ BULK_IN_BUFFER = Memory(
     0x8000,
     0x1000,
     Evidence.TRACE,
-    "Where bulk IN packets are taken from. Not another view of the SRAM window; which PCIe address it has, "
-    "if any, is not known.",
+    "Bulk IN packets are sent from here. It is not another view of the SRAM window; its PCIe address, if it "
+    "has one, is not known.",
     source=_OPEN,
 )
 EP0_BUFFER = Memory(
@@ -54,7 +54,7 @@ EP0_BUFFER = Memory(
     0x9E00,
     0x200,
     Evidence.TRACE,
-    "Data of control transfers, both ways. OUT data stays until the status stage is over.",
+    "Data of control transfers, in both directions. OUT data stays until the status stage is over.",
     source=f"{_OPEN}; {_NOTES}",
 )
 NVME_SQ = Memory(
@@ -84,7 +84,7 @@ NVME_CQ = Memory(
     0x800,
     Evidence.HARDWARE,
     "NVMe completion queue, which a device writes over PCIe; an entry starts an armed slot DMA towards the "
-    "host. Hosts take it for 4 KiB long; 2 KiB are there.",
+    "host. Hosts assume 4 KiB; 2 KiB exist.",
     pcie=0x0082_2000,
     source=f"{_NOTES}; open firmware, SRAM test",
 )
@@ -151,7 +151,7 @@ SRAM = Memory(
     0x00000,
     0x80000,
     Evidence.HARDWARE,
-    "The data buffer: 32 slots of 16 KiB. 512 KiB are verified; several MiB are only claimed.",
+    "The data buffer: 32 slots of 16 KiB. 512 KiB are verified; several MiB are claimed but not verified.",
     pcie=0x0020_0000,
     source="open firmware, SRAM test",
 )
@@ -174,4 +174,4 @@ MEMORIES: tuple[Memory, ...] = (
     SRAM_WINDOW,
     SRAM,
 )
-"""Every stretch of memory, by address."""
+"""Every range of memory, by address."""

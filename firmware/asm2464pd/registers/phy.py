@@ -1,10 +1,10 @@
-"""The physical layer: tuning registers of the USB and PCIe lanes, plain storage as far as anyone knows.
+"""The physical layer: tuning registers of the USB and PCIe lanes, which are modelled as plain storage.
 
-What is known is which registers the set-up writes, and with what (`firmware.asm2464pd.phy`); what their bits
-do is not. They are named by lane and offset. The two USB lanes lie in XDATA, 0x80 apart. Each of the four
-PCIe lanes has two blocks in the second MOVX plane, 0x400 and 0x100 apart; which is the analogue half and
-which the logical one is not known, so they are called A and B. From the open firmware (usb.h,
-pcie_tuning.h), whose values come from traces of the vendor's.
+It is known which registers the set-up writes, and with what values (`firmware.asm2464pd.phy`); what their
+bits do is not known. They are named by lane and offset. The two USB lanes are in XDATA, 0x80 apart. Each of
+the four PCIe lanes has two blocks in the second MOVX plane, 0x400 and 0x100 apart; which of them is analogue
+and which logical is not known, so they are called A and B. The source is the open firmware (usb.h,
+pcie_tuning.h), whose values come from traces of the vendor's firmware.
 """
 
 from __future__ import annotations

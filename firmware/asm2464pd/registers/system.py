@@ -1,6 +1,6 @@
 """Registers of the UART, the timers and the system controls.
 
-The UART is the one of ASMedia's USB host controllers, whose register list is published; the timers' use is
+The UART is that of ASMedia's USB host controllers, whose register list is published. The use of the timers is
 known from the open firmware, which sleeps with timers 0 and 1.
 """
 
@@ -28,7 +28,7 @@ UART_THR = ByteRegister(
     Space.XDATA,
     0xC001,
     Evidence.TRACE,
-    "Transmit holding register: a write queues a byte. The open firmware never asks for room.",
+    "Transmit holding register: a write queues a byte. The open firmware does not check for space.",
     access=Access.WO,
     source=_OPEN,
 )
@@ -52,7 +52,7 @@ UART_TX_FREE = ByteRegister(
     Space.XDATA,
     0xC006,
     Evidence.INFERRED,
-    "Bytes that the transmit FIFO has room for. Its depth is not known; the model shows 16 and never drops.",
+    "Free bytes in the transmit FIFO. Its depth is not known; the model reports 16 and never drops a byte.",
     access=Access.RO,
     reset=16,
     source=_UART_SOURCE,
@@ -65,7 +65,7 @@ UART_LCR = ByteRegister(
     "Line control; the reset value is 8 data bits, odd parity, 1 stop bit.",
     reset=0x0B,
     fields=(
-        Field("DATA_BITS", 0, 2, "data bits less 5", evidence=Evidence.INFERRED),
+        Field("DATA_BITS", 0, 2, "number of data bits - 5", evidence=Evidence.INFERRED),
         Field("STOP_BITS", 2, doc="two stop bits", evidence=Evidence.INFERRED),
         Field("PARITY", 3, 3, "the lowest bit enables it", values={0: "NONE", 1: "ODD", 3: "EVEN"}),
     ),
@@ -95,7 +95,7 @@ def _mode(timer: int, address: int, evidence: Evidence) -> ByteRegister:
         evidence,
         f"Timer {timer}: length of a tick.",
         fields=(
-            Field("PRESCALER", 0, 3, "4 is 0.5 ms; the others are a guess", values={4: "HALF_MILLISECOND"}),
+            Field("PRESCALER", 0, 3, "4 is 0.5 ms; other values are a guess", values={4: "HALF_MILLISECOND"}),
             Field("UPPER", 3, 5, "kept by the firmware"),
         ),
         source=_OPEN,
@@ -113,7 +113,7 @@ def _csr(timer: int, address: int, evidence: Evidence) -> ByteRegister:
         fields=(
             Field("ENABLE", 0, doc="write 1 to count; reads 1 until the threshold is reached"),
             Field("EXPIRED", 1, doc="the threshold has been reached; write 1 to clear"),
-            Field("CLEAR", 2, doc="write 1 to stop, and to begin at 0 again"),
+            Field("CLEAR", 2, doc="write 1 to stop, and to count from 0 again"),
         ),
         source=_OPEN,
     )

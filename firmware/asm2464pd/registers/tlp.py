@@ -1,9 +1,9 @@
 """The PCIe TLP engine: one request header, one dword of data, one completion.
 
 The CPU writes the fields of a transaction layer packet's header (PCIe base specification, 2.2), launches it,
-and for a non-posted request finds the completion's header and data here. From the open firmware (pcie_pio.h,
-registers.h), which drives silicon this way, and from cyrozap/usb-to-pcie-re, whose tool writes the header
-dwords whole: B210 to B213 and B214 to B217 are the first two dwords of the packet as it goes out.
+and for a non-posted request reads the completion's header and data here. The sources are the open firmware
+(pcie_pio.h, registers.h), which drives silicon this way, and cyrozap/usb-to-pcie-re, whose tool writes whole
+header dwords: B210 to B213 and B214 to B217 are the first two dwords of the packet on the link.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ TLP_BYTE_ENABLES = ByteRegister(
     Space.XDATA,
     0xB217,
     Evidence.TRACE,
-    "Which bytes of the dword the request concerns.",
+    "Byte enables of the request.",
     fields=(
         Field("FIRST", 0, 4, "First dword; bit 0 is the byte at the lowest address."),
         Field("LAST", 4, 4, "Last dword; 0 for a request of one dword.", evidence=Evidence.INFERRED),
@@ -114,7 +114,7 @@ TLP_DATA = ByteRegister(
     Space.XDATA,
     0xB220,
     Evidence.TRACE,
-    "The dword to write, or the dword a completion brought; the byte at the lowest address is 0xB223.",
+    "The dword to write, or the data of a completion; the byte at the lowest address is 0xB223.",
     size=4,
     source=_PIO,
 )
@@ -137,7 +137,7 @@ TLP_COMPLETER = ByteRegister(
     Space.XDATA,
     0xB228,
     Evidence.INFERRED,
-    "Who completed: bus << 8 | device << 3 | function.",
+    "Completer ID: bus << 8 | device << 3 | function.",
     access=Access.RO,
     size=2,
     source=_TOOL,
@@ -158,7 +158,7 @@ TLP_COMPLETION_STATUS = ByteRegister(
             "Completion status.",
             values={0: "SC", 1: "UR", 2: "CRS", 4: "CA"},
         ),
-        Field("BYTE_COUNT", 0, 12, "Bytes asked for: 4 for configuration, as enabled for memory."),
+        Field("BYTE_COUNT", 0, 12, "Bytes requested: 4 for configuration, the enabled ones for memory."),
     ),
     source=f"{_REGISTERS}; host scripts check it",
 )
@@ -209,7 +209,7 @@ TLP_COMPLETION_KIND = ByteRegister(
     Space.XDATA,
     0xB284,
     Evidence.TRACE,
-    "Whether the last completion brought data.",
+    "Whether the last completion carried data.",
     access=Access.RO,
     fields=(Field("HAS_DATA", 0, 1, "1 for reads, 0 for configuration writes."),),
     source=f"{_REGISTERS}; {_TOOL}",
@@ -219,13 +219,13 @@ TLP_STATUS = ByteRegister(
     Space.XDATA,
     0xB296,
     Evidence.INFERRED,
-    "What became of the request. The open firmware and the tool clear and poll it in different orders; this "
-    "reading of the bits fits both.",
+    "State of the request. The open firmware and the tool clear and poll it in different orders; this "
+    "meaning of the bits fits both.",
     access=Access.W1C,
     fields=(
         Field("ERROR", 0, 1, "No completion came: time-out, or no link."),
-        Field("COMPLETE", 1, 1, "The completion has arrived; data and header stand in their registers."),
-        Field("SENT", 2, 1, "The request has left; the next may be launched."),
+        Field("COMPLETE", 1, 1, "The completion has arrived; its data and header are in their registers."),
+        Field("SENT", 2, 1, "The request has been sent; the next may be launched."),
     ),
     source=f"{_PIO}; {_TOOL}",
 )

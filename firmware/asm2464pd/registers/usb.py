@@ -1,7 +1,7 @@
 """Registers of the USB device controller: link, EP0, bulk endpoints and the mass-storage engine.
 
-The buffers that belong to them (EP0 at 0x9E00, bulk OUT at 0x7000, bulk IN at 0x8000, mass storage at 0xD800)
-are in memory.py, the summary of events in interrupts.py, the SerDes lanes in phy.py.
+Their buffers (EP0 at 0x9E00, bulk OUT at 0x7000, bulk IN at 0x8000, mass storage at 0xD800) are in memory.py,
+the summary of events in interrupts.py, the SerDes lanes in phy.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ USB_CONFIG = ByteRegister(
     Space.XDATA,
     0x9002,
     Evidence.HARDWARE,
-    "Written 0xE0 at set-up, else there are no USB interrupts on silicon; reads back 0x20.",
+    "Written 0xE0 at set-up, without which silicon has no USB interrupts; reads back 0x20.",
     access=Access.WO,
     reset=0x20,
     source=f"{OPEN}; {HEADER}",
@@ -30,7 +30,7 @@ USB_BULK_EVENT_ENABLE = ByteRegister(
     Space.XDATA,
     0x9005,
     Evidence.TRACE,
-    "Written 0xF0 at set-up: lets bulk events through.",
+    "Written 0xF0 at set-up: enables bulk events.",
     source=OPEN,
 )
 
@@ -39,7 +39,7 @@ USB_EP_EVENT_ENABLE = ByteRegister(
     Space.XDATA,
     0x9010,
     Evidence.TRACE,
-    "Written 0x00 at set-up: lets EP_COMPLETE events through.",
+    "Written 0x00 at set-up: enables EP_COMPLETE events.",
     source=OPEN,
 )
 
@@ -107,7 +107,7 @@ USB_LINK_EVENTS = ByteRegister(
     Space.XDATA,
     0x91D1,
     Evidence.TRACE,
-    "Link events; firmware writes back what it has read.",
+    "Link events; firmware writes back the value it reads.",
     access=Access.W1C,
     fields=(
         Field("TRAINING", 0, doc="link training or recovery, link loss"),
@@ -125,7 +125,7 @@ USB_POWER_ENABLE = ByteRegister(
     Evidence.INFERRED,
     "Power domains of the controller.",
     reset=0x80,
-    fields=(Field("ENABLE", 0), Field("MAIN", 7, doc="main power; set from reset on")),
+    fields=(Field("ENABLE", 0), Field("MAIN", 7, doc="main power; set after reset")),
     source="open firmware, test.py reads bit 7 as 1 though nothing writes it",
 )
 
@@ -170,7 +170,7 @@ USB_LINK_ALTERNATE = ByteRegister(
 )
 
 USB_LINK_CONFIG = ByteRegister(
-    "USB_LINK_CONFIG", Space.XDATA, 0x9303, Evidence.TRACE, "Written 0x33 at set-up; retains it.", source=OPEN
+    "USB_LINK_CONFIG", Space.XDATA, 0x9303, Evidence.TRACE, "Written 0x33 at set-up; keeps it.", source=OPEN
 )
 
 USB_MODE = ByteRegister(
@@ -191,14 +191,14 @@ EP0_PHASE = ByteRegister(
     Space.XDATA,
     0x9091,
     Evidence.TRACE,
-    "What EP0 has come to; firmware acknowledges each bit.",
+    "Phase of the control transfer on EP0; firmware acknowledges each bit.",
     access=Access.W1C,
     fields=(
         Field("SETUP", 0, doc="a SETUP packet is in EP0_REQUEST_TYPE to EP0_REQUEST_LENGTH"),
-        Field("STATUS_OUT", 1, doc="the host wants to end an IN transfer"),
+        Field("STATUS_OUT", 1, doc="the host has begun the status stage of an IN transfer"),
         Field("DATA_OUT", 2, doc="data of an OUT transfer is at 0x9E00"),
-        Field("STATUS_IN_HS", 3, doc="High Speed: the host wants to end an OUT or no-data transfer"),
-        Field("STATUS_IN_SS", 4, doc="SuperSpeed: the host wants to end an OUT or no-data transfer"),
+        Field("STATUS_IN_HS", 3, doc="High Speed: the host has begun the status stage, OUT or no data"),
+        Field("STATUS_IN_SS", 4, doc="SuperSpeed: the host has begun the status stage, OUT or no data"),
     ),
     source=OPEN,
 )
@@ -212,9 +212,9 @@ EP0_COMMAND = ByteRegister(
     access=Access.SELF_CLEARING,
     fields=(
         Field("STALL", 0, doc="STALL the transfer"),
-        Field("ACCEPT_STATUS", 1, doc="let the status stage of an IN transfer end"),
+        Field("ACCEPT_STATUS", 1, doc="complete the status stage of an IN transfer"),
         Field("SEND", 2, doc="send EP0_IN_LENGTH bytes from 0x9E00, 0: an empty packet"),
-        Field("FINISH_STATUS", 3, doc="SuperSpeed: let the status stage of an OUT or no-data transfer end"),
+        Field("FINISH_STATUS", 3, doc="SuperSpeed: complete the status stage of an OUT or no-data transfer"),
     ),
     source=f"{OPEN}; {HEADER}",
 )
@@ -295,9 +295,9 @@ EP_COMPLETE = ByteRegister(
     Space.XDATA,
     0x9096,
     Evidence.INFERRED,
-    "Packets of the mass-storage engine that the host has taken; firmware writes back what it has read.",
+    "Packets of the mass-storage engine that the host has read; firmware writes back the value it reads.",
     access=Access.W1C,
-    fields=(Field("IN", 0, doc="the engine's IN packet was taken"),),
+    fields=(Field("IN", 0, doc="the host has read the engine's IN packet"),),
     source=f"{OPEN}; {HEADER}",
 )
 
@@ -324,7 +324,7 @@ BULK_EVENTS = ByteRegister(
             doc="never set here: the open firmware would not clear it",
             evidence=Evidence.INFERRED,
         ),
-        Field("IN_DONE", 3, doc="the host has taken the packet"),
+        Field("IN_DONE", 3, doc="the host has read the packet"),
     ),
     source=OPEN,
 )
@@ -384,7 +384,7 @@ MSC_CONFIG = ByteRegister(
     Space.XDATA,
     0x900B,
     Evidence.TRACE,
-    "Paths of the mass-storage engine; 0 takes it out of the way of the bulk endpoints.",
+    "Paths of the mass-storage engine; 0 disconnects it from the bulk endpoints.",
     fields=(
         Field("ENABLE", 0),
         Field("BULK_PATH", 1),
@@ -519,7 +519,7 @@ MSC_CBW_CB_LENGTH = ByteRegister(
     Space.XDATA,
     0x9129,
     Evidence.HARDWARE,
-    "bCBWCBLength: bytes of the command block that count.",
+    "bCBWCBLength: valid bytes of the command block.",
     access=Access.RO,
     source=HEADER,
 )

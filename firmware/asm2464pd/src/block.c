@@ -8,7 +8,7 @@ u8 block_step;
 u8 block_first, block_second;
 u8 block_misfit;
 
-/* Registers as the assembler takes them. */
+/* Registers by address, for the assembler. */
 static volatile __xdata __at ((u16)&TLP_FMT_TYPE) u8 format;
 static volatile __xdata __at ((u16)&TLP_BYTE_ENABLES) u8 enables;
 static volatile __xdata __at ((u16)&TLP_ADDRESS_1) u8 address_1;
@@ -26,9 +26,9 @@ static volatile __xdata __at ((u16)BULK_OUT_BUFFER) u8 packet;
 #define COMPLETE_BIT acc.1 /* TLP_STATUS_COMPLETE, when A holds TLP_STATUS */
 #define FAILED 0xE0 /* TLP_COMPLETION_STATUS_STATUS in its upper byte */
 _Static_assert(FAILED == HIGH(TLP_COMPLETION_STATUS_STATUS), "a fact has changed");
-#define LOOKS 0 /* at the status, before tlp_wait takes over: 256, of 14 clocks each: 31 us */
+#define LOOKS 0 /* polls of the status before tlp_wait takes over: 0 is 256, of 14 clocks each: 31 us */
 
-/* Of whichever function runs; the second line is block_load's, which block_writes calls. */
+/* Used by the function that runs; the second line is block_load's, which block_writes calls. */
 static u8 left, delta, from, to;
 static u8 byte_enables, value_0, value_1, value_2;
 
@@ -250,7 +250,7 @@ u8 block_writes(u8 limit) __naked
     __endasm;
 }
 
-/* The lowest address byte has become 0: carry into the others. Changes A, R7, DPTR. */
+/* The lowest address byte has wrapped to 0: carry into the others. Changes A, R7, DPTR. */
 static void carry(void) __naked
 {
     __asm
@@ -272,7 +272,7 @@ static void carry(void) __naked
     __endasm;
 }
 
-/* The header of a packet of payload: DPTR behind it, its sums in R4 and R5. */
+/* Read the header of a packet of payload: leaves DPTR behind it, its sums in R4 and R5. */
 static void begin_packet(void) __naked
 {
     __asm
@@ -293,11 +293,11 @@ static void begin_packet(void) __naked
     __endasm;
 }
 
-/* In the loop R3:R6 is the place in the packet. The lowest bytes of place and address go up together, by a
- * constant difference, and a turn of the outer loop ends where one of them becomes 0 or the packet ends; so
+/* In the loop R3:R6 is the place in the packet. The lowest bytes of place and address rise together, with a
+ * constant difference, and a pass of the outer loop ends where one of them becomes 0 or the packet ends; so
  * the inner loop, of R7 dwords, needs no carry.
  *
- * 113 clocks a dword: 55 of MOVX, 16 of sums; and about 60 a turn of the outer loop. */
+ * 113 clocks a dword: 55 of MOVX, 16 of sums; and about 60 for each pass of the outer loop. */
 u8 block_write(u8 dwords) __naked
 {
     (void)dwords;
@@ -451,7 +451,7 @@ static void write_fifo(void) __naked
     __endasm;
 }
 
-/* R5 to R2 at block_place, and place on: 38 clocks. */
+/* Store R5 to R2 at block_place, and advance it: 38 clocks. */
 static void store(void) __naked
 {
     __asm
@@ -497,9 +497,9 @@ void block_store(void) __naked
     __endasm;
 }
 
-/* From one launch to the next: the round trip, up to 24 clocks until it is seen, and 64 from then on. What
- * else there is to do, storing the last dword and going to the next address (75 clocks), is done while the
- * request is on its way. The completion's data is taken before the next launch, never after. */
+/* From one launch to the next: the round trip, up to 24 clocks until it is seen, and 64 from then on. The
+ * other work, storing the last dword and advancing the address (75 clocks), is done while the request is in
+ * flight. The completion's data is read before the next launch, never after. */
 u8 block_read(u8 more) __naked
 {
     (void)more;

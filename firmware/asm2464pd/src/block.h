@@ -1,7 +1,7 @@
 /* The loops that decide how fast lists are, in assembly. Main's, all of it.
  *
- * Clocks stand beside the instructions: of a 1T core whose MOVX takes 5 (the register contract, section 0).
- * Each loop sums up what it costs. TLPs are launched as tlp.h says: TLP_CLEAR, then TLP_SEND. The address
+ * Clocks are noted beside the instructions: for a 1T core whose MOVX takes 5 (docs/emulator.md). The comment
+ * of each loop gives its cost. TLPs are launched as tlp.h describes: TLP_CLEAR, then TLP_SEND. The address
  * registers may be changed once a request is launched: the open firmware's stream writes do so.
  */
 #ifndef BLOCK_H
@@ -9,30 +9,30 @@
 
 #include "chip.h"
 
-/* The operation that is next. */
+/* The next operation. */
 extern volatile __xdata u8 *block_operation;
 /* From a dword of a block to the next: 4, or 0 for a FIFO. */
 extern u8 block_step;
-/* Where the next dword that is read is put. */
+/* Destination of the next dword that is read. */
 extern volatile __xdata u8 *block_place;
-/* The sums of all that block_copy has copied since they were 0. */
+/* The checksums of all that block_copy has copied since they were 0. */
 extern u8 block_first, block_second;
 
 /* Copy 4 * quads bytes (0: 256 quads) from a page of XDATA to another one, upwards. */
 void block_copy(u8 from_page, u8 to_page, u8 quads);
 
-/* Load the TLP engine with byte enables, address and value of block_operation, which becomes what follows it.
+/* Load the TLP engine with byte enables, address and value of block_operation, and advance it behind them.
  * Returns the bit of TLP_FMT_TYPE for a 64-bit address, if it is one. block_misfit is not 0 if it cannot be a
- * request for a dword: bytes beyond its four are enabled, or the address is not a multiple of 4. */
+ * request for a dword: byte enables above 15, or an address that is not a multiple of 4. */
 u8 block_load(void);
 extern u8 block_misfit;
 
-/* Do up to `limit` operations from block_operation on, as long as they are WRITEs and well-formed; how many
- * were done. */
+/* Do up to `limit` operations from block_operation on, as long as they are well-formed WRITEs. Returns how
+ * many were done. */
 u8 block_writes(u8 limit);
 
 /* Write 1 to 255 dwords of the packet of payload in BULK_OUT_BUFFER, from the address in the engine on, with
- * TLP_FMT_TYPE as it stands there; the address goes on by block_step. Returns whether a sum of the packet was
+ * TLP_FMT_TYPE as set there; the address advances by block_step. Returns whether a sum of the packet was
  * wrong. */
 u8 block_write(u8 dwords);
 
@@ -40,8 +40,8 @@ u8 block_write(u8 dwords);
 void block_store(void);
 
 /* A read has been launched: wait for it, store it, launch the next one, and so on `more` times, which leaves
- * the last one on its way. Ends early at a completion that is late or not plainly good: tlp_wait shall deal
- * with it. Returns how many were not launched. The address in the engine is that of the request on its way if
+ * the last one in flight. Ends early at a completion that is late or not clearly good, which is left to
+ * tlp_wait. Returns how many were not launched. The address in the engine is that of the request in flight if
  * all were, or else is already a step further. */
 u8 block_read(u8 more);
 

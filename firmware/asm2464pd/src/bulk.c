@@ -9,7 +9,7 @@ static void ignore(void)
 {
 }
 
-/* The user's. The endpoints are stopped before they have had one. */
+/* The user's callback. The endpoints are stopped once before they have a user. */
 static void (*out_handler)(void);
 static void (*in_handler)(void);
 static void (*stop_handler)(void) = ignore;

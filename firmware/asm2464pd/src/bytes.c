@@ -51,7 +51,7 @@ u32 load32(volatile __xdata u8 *at) __naked
     __endasm;
 }
 
-/* R0 walks over the registers R4 to R7 of bank 0, twice to be loaded and added to, once to be stored. */
+/* R0 points to the registers R4 to R7 of bank 0 in turn: twice to load and to add, once to store. */
 void add32(volatile __xdata u8 *at) __naked
 {
     (void)at;

@@ -1,4 +1,4 @@
-/* Numbers of several bytes in XDATA, least significant byte first: sdcc makes much more code of them. */
+/* Numbers of several bytes in XDATA, least significant byte first: sdcc needs much more code for them. */
 #ifndef BYTES_H
 #define BYTES_H
 
@@ -6,9 +6,9 @@
 
 u16 load16(volatile __xdata u8 *at);
 u32 load32(volatile __xdata u8 *at);
-/* Of a register whose most significant byte comes first. */
+/* For a register whose most significant byte comes first. */
 u16 load16_reversed(volatile __xdata u8 *at);
-/* The dword there += the one behind it. */
+/* Add the following dword to the one at that address. */
 void add32(volatile __xdata u8 *at);
 void copy_bytes(volatile __xdata u8 *to, volatile __xdata u8 *from, u8 count);
 

@@ -1,9 +1,9 @@
 /* Types, and MOVX memory by number; registers, fields and requests come from the generated header.
  *
- * There are two threads of execution. The interrupt handler (usb.h) does what is done in a few microseconds,
- * and never waits; main (main.c) does what waits. No function is reentrant (sdcc keeps locals at fixed
- * addresses), so that each belongs to one of them: its header says to which. HOLD keeps the handler away, and
- * lets main call what is the handler's; holds are short, and do not nest.
+ * There are two threads of execution. The interrupt handler (usb.h) does what takes a few microseconds, and
+ * never waits; main (main.c) does what waits. No function is reentrant (sdcc keeps locals at fixed addresses),
+ * so each belongs to one of them: its header says to which. HOLD blocks the handler, so that main may call the
+ * handler's functions; holds are short, and do not nest.
  */
 #ifndef CHIP_H
 #define CHIP_H

@@ -9,7 +9,7 @@
 struct setup setup;
 
 static void (*data_handler)(void);
-/* The transfer waits for main; and so does the host, in the status stage. */
+/* The transfer waits for main; and the host waits in the status stage. */
 static __bit open, host_waits;
 
 static void send(u16 length)
@@ -20,7 +20,7 @@ static void send(u16 length)
     EP0_PHASE = EP0_PHASE_STATUS_IN_HS;
 }
 
-/* Whole packets that are fewer than the host wants do not tell it that they are all: an empty one does. */
+/* If the answer is full packets, and shorter than the host asks for, an empty packet marks its end. */
 void control_send(u16 length)
 {
     u8 tries = 255;
@@ -95,7 +95,7 @@ static u8 dispatch(const __code struct request *request)
     return 0;
 }
 
-/* struct setup is laid out as the registers are, which is as the packet is. */
+/* struct setup has the layout of the registers, which is that of the packet. */
 static void begin(void)
 {
     u8 i;
@@ -108,8 +108,8 @@ static void begin(void)
         control_stall();
 }
 
-/* At SuperSpeed the status stage waits for a command of its own; at High Speed for a packet of no bytes,
- * which a transfer without data has prepared already. */
+/* At SuperSpeed the status stage waits for a command of its own; at High Speed for an empty packet, which a
+ * transfer without data has already prepared. */
 static void finish(u8 phase)
 {
     void (*handler)(void) = data_handler;

@@ -1,9 +1,9 @@
 /* EP0: a control transfer from SETUP to status, in the phases that the controller reports. The handler's.
  *
  * A request is found by its type, number and length in a table of struct request. Its handler answers with
- * exactly one of control_send, control_accept, control_receive, control_stall and control_leave_open; what no
- * table has is stalled. A transfer that is left open waits (NAK) until main ends it, in a HOLD, with
- * control_send or control_finish; by then it may be gone: a new SETUP ends whatever the last one began.
+ * exactly one of control_send, control_accept, control_receive, control_stall and control_leave_open; a request
+ * in no table is stalled. A transfer that is left open waits (NAK) until main ends it, in a HOLD, with
+ * control_send or control_finish; it may be gone by then: a new SETUP ends the transfer before it.
  */
 #ifndef CONTROL_H
 #define CONTROL_H
@@ -36,10 +36,10 @@ struct request {
 /* The request being handled; stays until the next SETUP. */
 extern struct setup setup;
 
-/* As after a bus reset: no transfer is under way. */
+/* State after a bus reset: no transfer is under way. */
 void control_reset(void);
 
-/* IN: send that many bytes of EP0_BUFFER, or as many as the host wants. */
+/* IN: send that many bytes of EP0_BUFFER, or fewer if the host asks for fewer. */
 void control_send(u16 length);
 /* No data stage: done. */
 void control_accept(void);
@@ -49,9 +49,9 @@ void control_stall(void);
 /* Main will answer, with control_send or control_finish. May be called by `arrived` as well. */
 void control_leave_open(void);
 
-/* Main's, in a HOLD: whether the transfer that its job was to end still waits for it. */
+/* Main's, in a HOLD: whether the transfer that its job has to end is still open. */
 u8 control_is_open(void);
-/* Main's, in a HOLD: let the host's OUT transfer, or one without data, complete. */
+/* Main's, in a HOLD: complete the host's OUT transfer, or one without data. */
 void control_finish(void);
 
 void control_event(void);

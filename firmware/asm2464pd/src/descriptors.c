@@ -27,7 +27,7 @@ enum {
 enum { CAPABILITY_USB2_EXTENSION = 2, CAPABILITY_SUPERSPEED = 3, CAPABILITY_SUPERSPEED_PLUS = 10 };
 enum { MANUFACTURER = 1, PRODUCT = 2, SERIAL_NUMBER = 3 };
 
-/* Links on which a descriptor is to be had. */
+/* Links on which a descriptor exists. */
 enum { SUPER = 1, HIGH_SPEED = 2, FULL = 4, USB2 = HIGH_SPEED | FULL, ALWAYS = SUPER | USB2 };
 
 /* Vendor-specific class, one configuration. The size of EP0 at SuperSpeed is an exponent of 2. */
@@ -47,12 +47,12 @@ enum { SUPER = 1, HIGH_SPEED = 2, FULL = 4, USB2 = HIGH_SPEED | FULL, ALWAYS = S
 #define USB2_SIZE 32
 #define USB2_CONFIGURATION(packet) \
     CONFIGURATION((u16)USB2_SIZE), INTERFACE_OF_TWO, BULK(0x81, packet), BULK(0x02, packet)
-/* At high speed and at full speed we are the same, but for the packets of the bulk endpoints. */
+/* High speed and full speed differ only in the packet size of the bulk endpoints. */
 #define QUALIFIER_SIZE 10
 #define QUALIFIER QUALIFIER_SIZE, TYPE_QUALIFIER, LE16(0x0210u), 0, 0, 0, 64, 1, 0
 
 #define USB2_EXTENSION 7, TYPE_CAPABILITY, CAPABILITY_USB2_EXTENSION, LE32(0x00000002ul) /* LPM */
-/* Full speed, high speed, 5 Gb/s; all of the function from full speed on; U1 in 10 us, U2 in 2047. */
+/* Full speed, high speed, 5 Gb/s; fully functional from full speed on; U1 in 10 us, U2 in 2047 us. */
 #define SUPERSPEED 10, TYPE_CAPABILITY, CAPABILITY_SUPERSPEED, 0, LE16(0x000Eu), 1, 10, LE16(2047u)
 /* One sublink speed, 0: symmetric, SuperSpeedPlus, 10 Gb/s; first to receive, then to transmit. One lane. */
 #define SUPERSPEED_PLUS                                                                               \
@@ -85,7 +85,7 @@ static const __code u8 descriptors[] = {
     0,
 };
 
-/* Where the next byte goes in EP0_BUFFER. */
+/* Offset of the next byte in EP0_BUFFER. */
 static u8 place;
 
 #pragma callee_saves put
@@ -94,7 +94,7 @@ static void put(u8 byte)
     EP0_BUFFER[place++] = byte;
 }
 
-/* A hexadecimal digit of a string: the lower half of a byte. */
+/* Put the lower half of a byte as a hexadecimal digit of a string. */
 static void put_digit(u8 byte)
 {
     byte &= 0x0F;
@@ -132,7 +132,7 @@ static void put_entry(u8 type, u8 index, u8 link)
     }
 }
 
-/* A configuration of a USB 2.0 link also stands for that of the other speed, under the other type. */
+/* The entry of a USB 2.0 configuration also serves as that of the other speed, under the other type. */
 u8 descriptor_copy(u8 type, u8 index)
 {
     u8 link = !usb_high_speed ? SUPER : usb_is_full_speed() ? FULL : HIGH_SPEED;

@@ -7,7 +7,7 @@
 
 #include "chip.h"
 
-/* Copies a descriptor to EP0_BUFFER. Its length, 0 if there is none. */
+/* Copies a descriptor to EP0_BUFFER. Returns its length, 0 if it does not exist. */
 u8 descriptor_copy(u8 type, u8 index);
 
 #endif

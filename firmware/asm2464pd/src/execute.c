@@ -31,13 +31,13 @@ u16 execute_index;
 static volatile __xdata u8 *operation;
 static u8 wide;                 /* the bit of TLP_FMT_TYPE for a 64-bit address */
 static u16 left;                /* of the operation's count */
-static u16 number;              /* of the packet of payload that is next */
+static u16 number;              /* of the next packet of payload */
 static __xdata u8 packet[8];    /* the same as an address; its upper bytes are never written */
 
 static u16 end;                 /* where the list's trailer is */
 static volatile __xdata u8 *loop_operation;
 static u16 loop_rounds, loop_index;
-static __bit unread;            /* the sectors of a SLOT_IN, as far as the host has said */
+static __bit unread;            /* the host has not yet reported the sectors of a SLOT_IN as read */
 
 #define VALUE (operation + OPERATION_VALUE_OFFSET)
 #define MASK (OPERATION_SIZE + EXTENSION_MASK_OFFSET - OPERATION_VALUE_OFFSET) /* from VALUE */
@@ -82,7 +82,7 @@ static u8 give(u8 cause)
     return cause;
 }
 
-/* block_writes does those that can be done. */
+/* block_writes does the well-formed ones. */
 static u8 write(void)
 {
     return LINK_DOWN;
@@ -93,7 +93,7 @@ static u8 read(void)
     return give(read_dword());
 }
 
-/* TLP_DATA's bytes stand in descending order. */
+/* TLP_DATA has its bytes in descending order. */
 static u8 modify(void)
 {
     volatile __xdata u8 *data = &TLP_DATA_0;
@@ -127,13 +127,13 @@ static u8 data_matches(void)
 
 static u8 poll_cause;
 
-/* A device may write the dword of a fence while its bytes are read: it counts if it is reached twice. */
+/* A device may write the dword of a fence while its bytes are read: so it must be reached twice. */
 static u8 reached(void)
 {
     return !((load32(SRAM_WINDOW + address()) - load32(VALUE)) & SIGN);
 }
 
-/* Whether what the operation waits for is there, or will not come. */
+/* Whether the condition of the operation is met, or cannot be met any more. */
 static u8 look(void)
 {
     if (*operation == OPCODE_FENCE)
@@ -142,7 +142,7 @@ static u8 look(void)
     return poll_cause != DONE || data_matches();
 }
 
-/* Look until it is there, or until the time is up, and then once more. */
+/* Check until it is met or the time is up, and then once more. */
 static u8 poll(void)
 {
     u8 over;
@@ -160,7 +160,7 @@ static u8 poll(void)
     return CONDITION_TIMEOUT;
 }
 
-/* The dword that was read last is given even if it is not the right one. */
+/* The dword that was read last is in the result even if it is not the right one. */
 static u8 poll_dword(void)
 {
     u8 cause;
@@ -172,7 +172,7 @@ static u8 poll_dword(void)
     return cause;
 }
 
-/* Bus 0 is our own root port's: what is behind it takes requests of type 1. */
+/* Bus 0 is that of our root port: devices behind it need requests of type 1. */
 static u8 config(u8 format)
 {
     return request(TLP_ADDRESS_3 ? format + (TLP_FMT_TYPE_KIND_CFGRD1 - TLP_FMT_TYPE_KIND_CFGRD0) : format);
@@ -190,7 +190,7 @@ static u8 config_read(void)
 
 /* -- blocks --------------------------------------------------------------------------------------------- */
 
-/* As many dwords of a packet as it has and are wanted. */
+/* Dwords to take from a packet: those it has, up to the number still needed. */
 static u8 write_payload(u8 step)
 {
     u8 dwords;
@@ -224,7 +224,7 @@ static u8 fifo_out(void)
     return write_payload(0);
 }
 
-/* A packet of payload with number 0, no dwords, and so with a checksum of 0. */
+/* The packet of payload with number 0 and no dwords, so its checksum is 0. */
 static u8 sync(void)
 {
     unread = 0;
@@ -264,7 +264,7 @@ static u8 fifo_in(void)
     return read_block(0);
 }
 
-/* The value is put into the engine each time: a completion that comes late may have taken its place. */
+/* The value is written to the engine each time: a late completion may have replaced it. */
 static u8 fill(void)
 {
     volatile __xdata u8 *data, *value;
@@ -295,7 +295,7 @@ static u8 delay(void)
     return DONE;
 }
 
-/* With the other plane selected every MOVX goes there: the byte travels in a register. */
+/* With the other plane selected every MOVX goes there: the byte is kept in a register. */
 static u8 xdata_write(void)
 {
     volatile __xdata u8 *at = XDATA(address());
@@ -331,7 +331,7 @@ static u8 xdata_read(void)
     return DONE;
 }
 
-/* slots_arm takes the lowest byte of slot and count, and of the sectors 15 bits. */
+/* slots_arm takes the lowest byte of slot and count, and 15 bits of the number of sectors. */
 static u8 is_beyond_slots(void)
 {
     u8 beyond = HIGH(left);
@@ -360,9 +360,9 @@ static u8 slot_out(void)
     return is_beyond_slots() ? BAD_OPERAND : arm_slots(TLP_ADDRESS_0, load16(VALUE));
 }
 
-/* The link is idle from when the host has read the sectors of the SLOT_IN before until the device hears that
- * this one is armed. So a WRITE behind it, which says so, is made ready first, unless a completion that comes
- * late may take the place of its value. */
+/* The link is idle from when the host has read the sectors of the SLOT_IN before until the device learns that
+ * this one is armed. So a WRITE behind it, which notifies the device, is prepared first, unless a late
+ * completion may replace its value. */
 static u8 slot_in(void)
 {
     volatile __xdata u8 *next = block_operation;
@@ -391,7 +391,7 @@ static u8 slot_in(void)
     return cause;
 }
 
-/* In a loop, the value is higher the next time: the mask stands behind it. */
+/* In a loop, the value rises by the mask, which follows it, for the next round. */
 static u8 fence(void)
 {
     u8 cause;
@@ -427,8 +427,8 @@ static u8 end_loop(void)
 
 /* -- the list ------------------------------------------------------------------------------------------- */
 
-/* A function an opcode. It finds address and value of the operation in the TLP engine, where they can be read
- * as well, and the count in `left`; `operation` is at it, block_operation behind it and its extension.
+/* A function for each opcode. It finds address and value of the operation in the TLP engine, whose registers
+ * can be read back, and the count in `left`; `operation` points to it, block_operation behind its extension.
  * Returns a cause. */
 static u8 (*const __code runs[])(void) = {
     [OPCODE_WRITE] = write,
@@ -453,7 +453,7 @@ static u8 (*const __code runs[])(void) = {
     [OPCODE_SYNC] = sync,
 };
 
-/* Bytes of the operation with its extension; and TLP, if address and enables must be those of a request. */
+/* Bytes of the operation with its extension; and the flag TLP, if address and enables must fit a request. */
 enum { PLAIN = OPERATION_SIZE, EXTENDED = OPERATION_SIZE + EXTENSION_SIZE, TLP = 1 };
 static const __code u8 sizes[] = {
     [OPCODE_WRITE] = PLAIN | TLP,
@@ -478,7 +478,7 @@ static const __code u8 sizes[] = {
     [OPCODE_SYNC] = PLAIN,
 };
 
-/* What is no request's has an address of 16 bits and the plane, or less. */
+/* An operation that is not a request has an address of 16 bits and the plane, or less. */
 static u8 is_beyond_planes(void)
 {
     return wide | TLP_ADDRESS_3 | TLP_ADDRESS_2 & (u8)~CPU_DPX_PLANE;

@@ -1,4 +1,4 @@
-/* A seam for requests that the product does not have: a test image links its own in the place of extra.c. */
+/* A hook for requests that the product does not have: a test image links its own file instead of extra.c. */
 #ifndef EXTRA_H
 #define EXTRA_H
 

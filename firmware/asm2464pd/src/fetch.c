@@ -5,8 +5,8 @@
 
 u8 fetch_cause;
 
-/* block_read ends with a request on its way. It has advanced the address too, unless it has done all it was
- * asked for; while a completion may be a doubtful one it is asked for nothing. */
+/* block_read ends with a request in flight. It has advanced the address too, unless it has read all it should.
+ * While a completion may be that of an older request, block_read is not used. */
 u16 fetch(u16 dwords)
 {
     u8 rest, advanced;

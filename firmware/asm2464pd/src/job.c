@@ -26,7 +26,7 @@ void job_begin(void)
     job_generation = abort_generation;
 }
 
-/* A stream's packet that has arrived was sent before the request: it comes first. */
+/* A packet of a stream that has arrived was sent before the request, so it is handled first. */
 void job_run(void)
 {
     void (*job)(void) = 0;

@@ -8,7 +8,7 @@
 #include "result.h"
 #include "timer.h"
 
-/* A list is put behind the linker's XRAM (Makefile), at a page's start: block_copy wants that. */
+/* A list is stored behind the linker's XRAM (Makefile), at the start of a page: block_copy needs that. */
 #define LIST XDATA(0x1000)
 
 __xdata struct list_failure list_failure;
@@ -19,11 +19,11 @@ static volatile __bit arrived;          /* a packet waits in the bulk buffer */
 static volatile u8 generation;          /* of list mode; changes when it is opened */
 static volatile __xdata u16 first_sequence;
 
-static u8 begun;                        /* the generation that main is at */
+static u8 begun;                        /* the generation that main works on */
 static __bit dropping;                  /* packets, until one begins the expected list */
 static u16 expected;                    /* the next sequence number */
-static u16 rest;                        /* bytes of the list that is coming in; 0: none is */
-static u8 page;                         /* where they go */
+static u16 rest;                        /* bytes still to come of the list; 0: no list is being received */
+static u8 page;                         /* their destination */
 
 /* -- the handler ---------------------------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ void list_close(void)
 
 /* -- main ----------------------------------------------------------------------------------------------- */
 
-/* Take the packet that has arrived: nobody else's, and no later one's. */
+/* Take the packet that has arrived, unless list mode was left or opened again since. */
 static u8 take(void)
 {
     u8 taken = 0;
@@ -98,7 +98,7 @@ static void put(u16 word)
     *block_place++ = HIGH(word);
 }
 
-/* `done` is how many operations were, unless the list failed: list_failure has the rest then. */
+/* `done` is the number of operations done; if the list failed, list_failure has the rest. */
 static void answer(u8 cause, u16 sequence, u16 done)
 {
     u8 i;
@@ -165,7 +165,7 @@ static void run(void)
         answer(cause, list_sequence, execute_index);
 }
 
-/* A packet of a list; its first one, if none is coming in. */
+/* Receive a packet of a list: its first one, if no list is being received. */
 static void receive(void)
 {
     u16 part = bulk_received();
@@ -194,7 +194,7 @@ static void receive(void)
         run();
 }
 
-/* Not if this has been given up: a LIST that came since would be taken for begun, and nobody would arm. */
+/* Not if this has been given up: a LIST that came since would count as begun, and the endpoint stay unarmed. */
 static void begin(void)
 {
     HOLD;
@@ -209,8 +209,8 @@ static void begin(void)
     bulk_continue_out();
 }
 
-/* Between lists a packet waits until the last result has gone, unless it is to be dropped. An empty one ends
- * a transfer that ends with a full one: it means nothing. */
+/* Between lists a packet waits until the last result has been sent, unless it is to be dropped. An empty one
+ * only ends a transfer of full packets: it is ignored. */
 void list_run(void)
 {
     if (!is_open || GIVEN_UP)

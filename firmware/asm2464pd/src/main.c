@@ -1,8 +1,8 @@
 /* Firmware for the ASM2464PD: PCIe for a USB host, by single requests, streams, slot DMA and command lists.
  *
- * The interrupt handler (usb.h) answers EP0 and hands packets over; it never waits. What waits for PCIe is
- * done here, by turns: the packets of streams (pio.h), the job of a request (job.h), command lists (list.h).
- * A reader begins with chip.h, which says who may call what.
+ * The interrupt handler (usb.h) answers EP0 and passes packets on; it never waits. Work that waits for PCIe is
+ * done here, in turn: the packets of streams (pio.h), the job of a request (job.h), command lists (list.h).
+ * Read chip.h first: it says which functions main and the handler may call.
  */
 #include "chip.h"
 #include "job.h"

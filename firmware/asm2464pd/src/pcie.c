@@ -6,7 +6,7 @@
 #include "timer.h"
 #include "tlp.h"
 
-/* A card answers 20 to 50 ms after its supply is there (hardware: the open firmware's pull request 81). */
+/* A card answers 20 to 50 ms after its supply is on (hardware: the open firmware's pull request 81). */
 #define SETTLE_US 50000ul
 enum { LINK_UP_SAMPLES = 3, SAMPLES = 200, SAMPLE_US = 10000 };
 
@@ -14,7 +14,7 @@ __idata u16 links_lost;
 
 static __bit should_be_up;
 
-/* With DPX set every MOVX goes to the other plane: the byte travels in a register. */
+/* With DPX set every MOVX goes to the other plane: the byte is kept in a register. */
 static void phy_store(u16 address, u8 value)
 {
     CPU_DPX = CPU_DPX_PLANE_PHY_AND_PCIE_SWITCH_REGISTERS;
@@ -57,7 +57,7 @@ u8 pcie_power_on(void)
     PCIE_TUNNEL_LINK_STATUS = 0x0C;
     PCIE_SLOT_3V3 |= PCIE_SLOT_3V3_ENABLE;
     wait_us(SETTLE_US);
-    /* In this order, at once: else training ends in Configuration (hardware, as above). */
+    /* In this order, without a pause: else training ends in Configuration (hardware, as above). */
     PCIE_PORT_POWER = PCIE_PORT_POWER_ENABLE;
     PCIE_SLOT_12V |= PCIE_SLOT_12V_ENABLE;
     PCIE_TUNNEL_CONFIG = PCIE_TUNNEL_CONFIG_TUNNEL;

@@ -19,11 +19,11 @@ enum { WIDE = 0x20, DATA_OR_WIDE = 0x60, DATA_OR_TYPE1 = 0x41 };
 
 volatile __bit pio_waiting;
 
-/* The stream: main's. */
+/* State of the stream: main's. */
 static u8 stream;
 static u32 dwords_left;
 
-/* Address and data registers lie side by side, each dword most significant byte first. */
+/* Address and data registers are adjacent, each dword most significant byte first. */
 #define ENGINE (&TLP_ADDRESS_3)
 #define ENGINE_DATA (&TLP_DATA_3)
 enum { SWAP = 3, ADDRESS_BYTES = 8, DATA_BYTES = 4 };
@@ -62,7 +62,7 @@ static void begin_stream(void)
     }
 }
 
-/* The job of a request. Its transfer is open, so that what it asks for still stands in EP0_BUFFER. */
+/* The job of a request. Its transfer is open, so its data stage is still in EP0_BUFFER. */
 static void start(void)
 {
     HOLD;
@@ -149,7 +149,7 @@ void pio_status(void)
     control_leave_open();
 }
 
-/* How many of so many dwords are left; they are not left any more. */
+/* Take up to this many dwords from those that are left. Returns how many were taken. */
 static u16 take(u16 dwords)
 {
     if (dwords > dwords_left)
@@ -158,7 +158,7 @@ static u16 take(u16 dwords)
     return dwords;
 }
 
-/* block_write begins behind the header that a packet of payload has: here that place holds a dword too. */
+/* block_write begins behind the header of a packet of payload: in a stream a dword is in its place. */
 static void write_packet(void)
 {
     u16 length = bulk_received();

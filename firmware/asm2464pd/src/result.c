@@ -5,7 +5,7 @@
 #include "job.h"
 #include "timer.h"
 
-/* Dwords that are read at a time, but for the first, while a packet waits to be taken: it mostly is, then. */
+/* Dwords that are read at a time, except the first, while a packet waits: by then the host has mostly read it. */
 enum { FEW = 3 };
 enum { LIMIT = RESULT_BYTES - RESULT_TRAILER_SIZE - 4 * FEW, COPY = 1024 };
 
@@ -30,7 +30,7 @@ static void send(u16 length)
     bulk_continue_in(length);
 }
 
-/* What stands behind the packet that was taken goes to the buffer's start. */
+/* The data behind the packet that the host has read moves to the buffer's start. */
 static void move_down(void)
 {
     u8 to = HIGH((u16)BULK_IN_BUFFER);

@@ -1,8 +1,8 @@
 #include "serial.h"
 
-/* What is sent of the address; the mode is 1 in every known use. */
+/* Bytes of address that are sent; the mode is 1 in every known use. */
 enum { NO_ADDRESS = 1 << FLASH_ADDRESS_LENGTH_MODE_SHIFT, ADDRESS = NO_ADDRESS | SPI_ADDRESS_BYTES };
-/* The least that flash tools read at once; the page has 64. */
+/* The smallest read of known flash tools; the page has 64 bytes. */
 enum { READ_BYTES = 128 };
 enum { DIVIDER = 4 };
 #define POLLS 65535u
@@ -38,7 +38,7 @@ static void flash_read(u8 command, u8 address_length, u8 length)
         ;
 }
 
-/* A transaction that does not end shows at the last one, which then does not either. */
+/* It is enough to check the last transaction: if an earlier one does not end, the last does not either. */
 void serial_read(void)
 {
     u8 check = 0;

@@ -2,12 +2,12 @@
 
 enum { SECTOR = 512, SECTORS_OF_A_SLOT = 32, SLOTS = 32 };
 
-/* A bus reset disarms the engine, and may not have been handled yet: what is armed after it would take the
- * packets of whatever the host does next. */
+/* A bus reset disarms the engine, and may not have been handled yet: an engine armed after it would take the
+ * packets of the host's next transfers. */
 #define RESET_PENDS (USB_LINK_EVENTS & USB_LINK_EVENTS_RESET)
 
 /* The registers in the order that is known to work; the last write arms. A reset that comes within the few
- * clocks before it leaves the engine armed: that arming it for no sectors helps is a guess. */
+ * clocks before it leaves the engine armed: that arming it again for 0 sectors helps is a guess. */
 u8 slots_arm(u8 first, u8 slots, u16 sectors)
 {
     u8 control = DMA_CONTROL_START | DMA_CONTROL_TO_SRAM;

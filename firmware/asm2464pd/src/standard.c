@@ -21,7 +21,7 @@ static void configure(u8 value)
     bulk_stop();
 }
 
-/* The controller has put the address back to 0, but set_address may have been at work just then. */
+/* The controller has reset the address to 0, but set_address may have been running at that moment. */
 void standard_reset(void)
 {
     USB_ADDRESS &= USB_ADDRESS_ENABLE;
@@ -153,7 +153,7 @@ static void endpoint_feature(void)
     control_accept();
 }
 
-/* Power management of a SuperSpeed link; the controller does it, we agree and remember. */
+/* Power management of a SuperSpeed link: the controller does it; we accept the request and store it. */
 static void device_feature(void)
 {
     u8 bit = is_feature(U1_ENABLE) ? U1_ENABLED : is_feature(U2_ENABLE) ? U2_ENABLED : 0;

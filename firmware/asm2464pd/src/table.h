@@ -1,10 +1,10 @@
-/* Reading a table of bytes in CODE, one by one. Main's until the handler runs, then the handler's. */
+/* Reads a table in CODE byte by byte. Main's until the handler runs, then the handler's. */
 #ifndef TABLE_H
 #define TABLE_H
 
 #include "chip.h"
 
-/* The byte that is next. */
+/* The next byte. */
 extern const __code u8 *table;
 
 /* Keeps its caller's registers, which makes the callers' loops small. */

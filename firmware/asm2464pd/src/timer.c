@@ -41,7 +41,7 @@ void timer_poll(void)
     RELEASE;
 }
 
-/* A tick more than there is to wait for: one is running already. The last stride has one for the rest. */
+/* One tick more than the time to wait: one is already running. The last stride has one for the remainder. */
 static void start_stride(void)
 {
     u16 stride = left < STRIDE_US ? (u16)left : STRIDE_US;
@@ -75,7 +75,7 @@ u8 deadline_over(void)
     return 0;
 }
 
-/* A turn takes 114 clocks: 25 of 4, and the rest. */
+/* A pass takes 114 clocks: 25 turns of 4, and the rest. */
 static void wait_short(u16 microseconds)
 {
     u8 turns;

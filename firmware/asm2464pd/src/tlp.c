@@ -4,7 +4,7 @@
 #include "timer.h"
 
 enum { FIRST_TAG = 0x20, TAGS = 0x1F };
-/* 500 thousand polls of 30 clocks and more each: longer than the hardware is thought to wait, 50 ms. */
+/* 500 thousand polls of 30 clocks or more each: longer than the assumed time-out of the hardware, 50 ms. */
 enum { ROUNDS = 1954 };
 
 __bit tlp_guarded;
@@ -20,8 +20,8 @@ void tlp_start(void)
     tlp_guarded = outstanding = 0;
 }
 
-/* Its completion may come yet. If the last one that came carried the tag of its request, a new tag will tell
- * the next one from it. */
+/* Its completion may still come. If the last one that came carried the tag of its request, a new tag will
+ * distinguish the next one from it. */
 static void give_up(void)
 {
     outstanding = 0;
@@ -40,8 +40,8 @@ void tlp_launch(void)
     TLP_SEND;
 }
 
-/* What COMPLETE says; a completion of an older request is put aside. Looked at twice, as the right one may
- * come in between. */
+/* Evaluate COMPLETE; a completion of an older request is discarded. Checked twice, as the right one may come
+ * in between. */
 static u8 is_genuine(void)
 {
     if (!tlp_guarded || TAG_MATCHES)
@@ -91,7 +91,7 @@ u8 tlp_wait(void)
     return RESULT_TRAILER_CAUSE_NO_COMPLETION;
 }
 
-/* The bytes of a dword of the address stand most significant first. */
+/* The bytes of a dword of the address are most significant first. */
 void tlp_next_dword(void)
 {
     volatile __xdata u8 *address = &TLP_ADDRESS_3;

@@ -1,18 +1,18 @@
 /* The PCIe TLP engine: one request of one dword at a time. Main's, all of it.
  *
- * A posted request is launched and forgotten. Any other ends in a completion, in the hardware's time-out, or
- * (on a dead link, or for addresses that swallow requests) not at all, so that waiting is counted.
+ * A posted request is launched and has no answer. Any other ends with a completion, with the hardware's
+ * time-out, or (on a dead link, or at addresses that never answer) not at all, so waits have a bound.
  *
- * A request that is given up may be completed later, when the next one waits: so the next one gets another
- * tag, and from then on, until the link goes down, tlp_guarded says that a completion is genuine only if it
- * carries the tag of the request; blocks are read at half the speed. That the completion's tag can be trusted
- * is itself checked, against the last one that came in time. A late completion that arrives in the few clocks
- * between the right one and our look at it takes its place: that read ends as not completed, never with the
- * wrong data.
+ * A request that is given up may be completed later, while the next one waits. So the next one gets another
+ * tag, and from then on, until the link goes down, tlp_guarded is set: a completion is genuine only if it
+ * carries the tag of the request, and blocks are read at half the speed. Whether the tag of completions can be
+ * trusted is itself checked, on the last one that came in time. A late completion that arrives in the few
+ * clocks between the right one and our reading of it replaces it: that read ends as not completed, never with
+ * the wrong data.
  *
- * Loops that launch by themselves do it like tlp_launch: TLP_CLEAR, then TLP_SEND. When TLP_STATUS shows
- * TLP_STATUS_COMPLETE, tlp_guarded is 0 and TLP_IS_GOOD, data is there. In every other case they call
- * tlp_wait, which may be called at any time after the launch, and leave the rest to it.
+ * Loops that launch by themselves do it like tlp_launch: TLP_CLEAR, then TLP_SEND. The data has arrived when
+ * TLP_STATUS shows TLP_STATUS_COMPLETE, tlp_guarded is 0 and TLP_IS_GOOD. In every other case they call
+ * tlp_wait, which may be called at any time after the launch, and which does the rest.
  */
 #ifndef TLP_H
 #define TLP_H
@@ -29,11 +29,11 @@
 /* A request has been given up since tlp_start. */
 extern __bit tlp_guarded;
 
-/* To begin with, and when the link has been down: no completion comes from before that. */
+/* Called at start, and when the link has been down: completions of older requests cannot come any more. */
 void tlp_start(void);
-/* Launch what the registers hold; a request that is still out is given up. */
+/* Launch the request in the registers; one that is still outstanding is given up. */
 void tlp_launch(void);
-/* Wait for the completion of what was launched last: one of RESULT_TRAILER_CAUSE_DONE,
+/* Wait for the completion of the last request. Returns one of RESULT_TRAILER_CAUSE_DONE,
  * _UNSUPPORTED_REQUEST, _COMPLETER_ABORT, _CONFIGURATION_RETRY (completed, with data or without),
  * _COMPLETION_TIMEOUT, _LINK_DOWN and _NO_COMPLETION (not completed: too late, or GIVEN_UP). */
 u8 tlp_wait(void);

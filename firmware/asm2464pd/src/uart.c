@@ -7,7 +7,7 @@ void uart_start(void)
     UART_LCR &= ~UART_LCR_PARITY;
 }
 
-/* The transmitter's FIFO takes a line of text at once. */
+/* The transmitter's FIFO has room for a line of text. */
 void uart_print(const __code char *text)
 {
     while (*text)

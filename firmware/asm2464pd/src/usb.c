@@ -63,9 +63,9 @@ static void link_event(void)
     }
 }
 
-/* Level-triggered: what is left over, or comes in meanwhile, brings us back. So every source is
+/* Level-triggered: an event that is left, or comes meanwhile, calls the handler again. So every source is
  * acknowledged, the mass-storage engine's too: a host can switch that on with E5. Packets come before
- * requests, as a request that is pending with a packet was sent after it. Main may be at the PHY plane. */
+ * requests, as a request that is pending with a packet was sent after it. Main may have selected the PHY plane. */
 void usb_interrupt(void) __interrupt(0)
 {
     u8 plane = CPU_DPX;

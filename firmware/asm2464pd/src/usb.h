@@ -1,10 +1,10 @@
 /* The USB controller: bring-up, link events, and the interrupt handler.
  *
- * SuperSpeed is tried first. The controller reports its failure as an event; only that event tells that the
+ * SuperSpeed is tried first. The controller reports its failure as an event; only that event shows that the
  * link is a USB 2.0 one from then on.
  *
- * Every part of the handler is a short step: nothing waits there but for the controller's own registers, and
- * that is counted.
+ * Every part of the handler is a short step: it waits only for the controller's own registers, and those
+ * waits have a bound.
  */
 #ifndef USB_H
 #define USB_H
@@ -15,7 +15,7 @@
 extern __bit usb_high_speed;
 
 void usb_start(void);
-/* Of a USB 2.0 link: the port does full speed only. Anybody's. */
+/* For a USB 2.0 link: the port has full speed only. For main and the handler. */
 u8 usb_is_full_speed(void);
 void usb_interrupt(void) __interrupt(0);
 

@@ -23,7 +23,7 @@ static u16 value(void)
     return setup.value_low | (u16)setup.value_high << 8;
 }
 
-/* With DPX set every MOVX goes to the other plane: a byte of it travels in a register. */
+/* With DPX set every MOVX goes to the other plane: its byte is kept in a register. */
 static void read_memory(void)
 {
     u16 limit = usb_high_speed ? ANSWER_HIGH_SPEED : ANSWER_SUPER_SPEED;
@@ -102,7 +102,7 @@ static void list(void)
 
 #define LE16(word) LOW(word), HIGH(word)
 
-/* INFO as it is before anything has happened. */
+/* INFO at start. */
 static const __code u8 fresh_info[INFO_SIZE] = {
     [INFO_API_LEVEL_OFFSET] = LE16(API_LEVEL),
     [INFO_LIST_BYTES_OFFSET] = LE16(LIST_BYTES),
@@ -120,7 +120,7 @@ static u8 link_rate(void)
     return rate;
 }
 
-/* Numbers stand in memory as they do in INFO, and struct list_failure as at its end. */
+/* Numbers in memory have the layout of INFO, and struct list_failure that of its end. */
 static void info(void)
 {
     u8 i;

@@ -9,7 +9,7 @@
  *  F8 OUT  value 1 open, 0 close; index sequence number: list mode (list.h)
  *  F9 IN   32 bytes: INFO
  *
- * Hosts of the open firmware use E4 to F3, F8 and F9 are ours.
+ * Hosts of the open firmware use E4 to F3; F8 and F9 are ours.
  */
 #ifndef VENDOR_H
 #define VENDOR_H
