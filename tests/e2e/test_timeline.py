@@ -12,6 +12,7 @@ from emulator import board
 from emulator.core.clock import HZ
 from sdk import artifact
 from sdk.flow_chart import Kind
+from sdk.target import OpenOptions
 from tests.chrome_reader import read
 from towline.cli import main, run_trace
 
@@ -194,7 +195,7 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     trace.unlink()
 
     def interrupted():
-        with run_trace.opened(str(trace), artifact.load(path), None) as session:
+        with run_trace.opened(str(trace), artifact.load(path), None, OpenOptions()) as session:
             session.run(session.prepare(picture))
             raise KeyboardInterrupt
 
