@@ -1,5 +1,6 @@
 """The digits model, and ImageNet's MobileNetV2, on the Adreno target; its device is OpenCL on this CPU."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from sdk.zoo import digits
 from tests.e2e.test_cli import call
 from tests.external_data import DATA
 from tests.opencl_substitute import require_opencl
-from towline.cli import demo, main
+from towline.cli import demo, demo_gpus, main
 
 require_opencl()
 
@@ -116,21 +117,17 @@ def test_all_held_out_digits_are_as_the_reference_has_them(capsys):
 
 
 def test_a_demo_leaves_out_what_has_no_platform_and_says_how_to_get_one(monkeypatch, capsys, tmp_path):
-    class Console:
-        def note(self, _): ...
-
-        def warn(self, message):
-            print(message)
-
     def missing(*_):
         raise EnvironmentMissing("there is no OpenCL platform", hint="install one")
 
-    monkeypatch.setattr(demo, "compile", missing)
-    found, failure = demo._gpus(tmp_path, np.zeros((1, 1)), np.zeros(1, np.int64), demo.Stages(Console()))
-    rows = dict(map(demo._gpu_row, found))
-    assert failure is None
-    assert rows[f"{TARGET}: left out"] == "there is no OpenCL platform; install one"
-    assert f"{TARGET} is left out: there is no OpenCL platform; install one" in capsys.readouterr().out
+    np.save(tmp_path / "pictures.npy", np.zeros((1, 1)))
+    monkeypatch.setattr(demo_gpus, "compile", missing)
+    assert demo_gpus.main(["q.onnx", TARGET, str(tmp_path / "pictures.npy"), "outputs.npy"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert demo._gpu_row({"target": TARGET, **found}) == (
+        f"{TARGET}: left out",
+        "there is no OpenCL platform; install one",
+    )
 
 
 @pytest.mark.slow

@@ -1,16 +1,17 @@
 """`towline demo`: the whole way with the digits model, from float ONNX to a measured, checked DSP program.
 
 Accuracy is that of the held-out split, which neither training nor calibration has seen, and all of it runs.
-The device's outputs are compared with the reference on every picture, its layers on the first few. Beside the
-DSP, the same quantised model is compiled for the phone's GPU and for those that one plugs in over USB, all
-emulated; they get the first pictures of the split.
+The device's outputs are compared with the reference on every picture, its layers on the first few. At the same
+time, the quantised model is compiled for the phone's GPU and for those that one plugs in over USB, all emulated;
+they get the first pictures of the split (`demo_gpus`).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,26 +22,22 @@ from numpy.typing import NDArray
 
 from sdk import artifact, files, ort, reference, settings
 from sdk.artifact import Artifact
-from sdk.check import Check, check, combine
 from sdk.compiler import DEFAULT_TARGET, compile
-from sdk.errors import CheckFailed, EnvironmentMissing, OutputFailed, UsageError
+from sdk.errors import CheckFailed, OutputFailed, UsageError
 from sdk.importers import read_onnx
 from sdk.quantization import quantize
-from sdk.report import Console, Result, seconds, size, table
+from sdk.report import Console, Result, size, table
 from sdk.session import Session
-from sdk.target import target_names
+from sdk.target import Arithmetic
 from sdk.zoo import digits
+from towline.cli import demo_gpus
 from towline.cli.bench import summary
+from towline.cli.demo_gpus import EMULATED, Gpu
 
 EXAMPLE = "towline demo"
 
 LAYER_CHECKS = 16
 """Pictures whose every layer is compared; the outputs are compared on all."""
-GPUS = ("adreno-", "amd-")
-"""How the names of targets begin that run beside the DSP."""
-EMULATED = "emulated"
-GPU_PICTURES, GPU_LAYER_CHECKS = 90, 4
-"""The same of those."""
 FILES_PICTURES = 100
 """Pictures that `--files` leaves: enough to calibrate with."""
 
@@ -53,6 +50,7 @@ class Stages:
 
     console: Console
     seconds: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -129,18 +127,23 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
             preprocessing=model.preprocessing,
             progress=console.progress,
         )
-    with stages.stage(f"compile for {target}"):
-        network = compile(quantized, target, compiled)
-    with stages.stage("float, onnxruntime"):
-        float_classes = _float(model.model, inputs)
-    with stages.stage(f"int8 reference, {network.arithmetic}"):
-        expected = _reference(network, inputs, console)
-    with Session(artifact.load(compiled), args.device) as session:
-        with stages.stage(f"run on {session.device}"):
-            actual = _device(session, inputs, console)
-        with stages.stage(f"check every layer of {LAYER_CHECKS} pictures"):
-            layers = _layers(network, session, inputs[:LAYER_CHECKS])
-        profile = summary(session.profile())
+    with contextlib.ExitStack() as stack:
+        beside: list[Gpu] = []
+        if args.target is None and args.device is None:
+            beside = stack.enter_context(demo_gpus.started(quantized, inputs[: demo_gpus.PICTURES]))
+        with stages.stage(f"compile for {target}"):
+            network = compile(quantized, target, compiled)
+        with stages.stage("float, onnxruntime"):
+            float_classes = _float(model.model, inputs)
+        with stages.stage(f"int8 reference, {network.arithmetic}"):
+            expected = _reference(network, inputs, console, network.arithmetic)
+        with Session(artifact.load(compiled), args.device) as session:
+            with stages.stage(f"run on {session.device}"):
+                actual = demo_gpus.run(session, inputs, console)
+            with stages.stage(f"check every layer of {LAYER_CHECKS} pictures"):
+                layers = demo_gpus.layers(network, session, inputs[:LAYER_CHECKS])
+            profile = summary(session.profile())
+        gpus, failed = _gpus(beside, network, inputs, labels, stages)
     wrong = int(np.count_nonzero(actual != expected))
     document = {
         "pictures": len(labels),
@@ -157,39 +160,37 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
         "memory": profile["memory"],
         "seconds": stages.seconds,
     }
-    failure = _failure(wrong, layers)
-    if args.target is None and args.device is None:
-        document["gpus"], failed = _gpus(quantized, inputs[:GPU_PICTURES], labels[:GPU_PICTURES], stages)
-        failure = failure or failed
-    return Result(document, _text(document), failure)
+    if beside:
+        document["gpus"] = gpus
+    took = time.perf_counter() - stages.began
+    differs = layers.first_mismatch
+    failure = _failure(wrong, layers.mismatches, None if differs is None else differs.node)
+    return Result(document, _text(document, took), failure or failed)
 
 
 def _gpus(
-    quantized: Path, inputs: Inputs, labels: NDArray[np.int64], stages: Stages
+    gpus: Sequence[Gpu], network: Artifact, inputs: Inputs, labels: NDArray[np.int64], stages: Stages
 ) -> tuple[list[dict[str, Any]], CheckFailed | None]:
-    """The quantised model on the emulated device of each GPU target; and what is wrong, if anything is."""
+    """What the GPUs have found meanwhile, their outputs compared with the reference's; and what is wrong."""
+    inputs, labels = inputs[: demo_gpus.PICTURES], labels[: demo_gpus.PICTURES]
     expected: dict[str, NDArray[np.float32]] = {}
     found: list[dict[str, Any]] = []
     failure = None
-    for name in (name for name in target_names() if name.startswith(GPUS)):
-        try:
-            with stages.stage(f"compile for {name}"):
-                network = compile(quantized, name)
-            arithmetic = network.arithmetic
-            if arithmetic not in expected:
-                with stages.stage(f"int8 reference, {arithmetic}, {len(inputs)} pictures"):
-                    expected[arithmetic] = _reference(network, inputs, stages.console)
-            with stages.stage(f"run and check {name}"), Session(network, EMULATED) as session:
-                actual = _device(session, inputs, stages.console)
-                layers = _layers(network, session, inputs[:GPU_LAYER_CHECKS])
-                profile = session.profile()
-        except EnvironmentMissing as problem:
-            skipped = f"{problem}; {problem.hint}" if problem.hint else str(problem)
-            stages.console.warn(f"{name} is left out: {skipped}")
-            found.append({"target": name, "skipped": skipped})
+    for gpu in gpus:
+        name = gpu.target
+        stages.console.note(f"{name}, which has run beside the DSP")
+        measured, actual = gpu.result()
+        if actual is None:
+            stages.console.warn(f"{name} is left out: {measured['skipped']}")
+            found.append({"target": name, **measured})
             continue
-        wrong = int(np.count_nonzero(actual != expected[arithmetic]))
-        failure = failure or _failure(wrong, layers)
+        stages.seconds.update(measured["seconds"])
+        arithmetic = measured["arithmetic"]
+        if arithmetic not in expected:
+            with stages.stage(f"int8 reference, {arithmetic}, {len(inputs)} pictures"):
+                expected[arithmetic] = _reference(network, inputs, stages.console, arithmetic)
+        wrong, layers = int(np.count_nonzero(actual != expected[arithmetic])), measured["check"]
+        failure = failure or _failure(wrong, layers["mismatches"], measured["differs"])
         found.append(
             {
                 "target": name,
@@ -200,9 +201,7 @@ def _gpus(
                     "device": _accuracy(actual.argmax(axis=1), labels),
                 },
                 "outputs": {"elements": actual.size, "mismatches": wrong},
-                "check": layers.to_json(),
-                "total": dict(profile.total),
-                "memory": dict(profile.memory),
+                **{key: measured[key] for key in ("check", "total", "memory")},
             }
         )
     return found, failure
@@ -215,46 +214,34 @@ def _float(model: Path, inputs: Inputs) -> NDArray[np.int64]:
     return np.array([session.run(None, {name: one[np.newaxis]})[0].argmax() for one in inputs])
 
 
-def _reference(network: Artifact, inputs: Inputs, console: Console) -> NDArray[np.float32]:
-    """What the numpy reference gives in the target's arithmetic: [N, classes]."""
+def _reference(
+    network: Artifact, inputs: Inputs, console: Console, arithmetic: Arithmetic
+) -> NDArray[np.float32]:
+    """What the numpy reference gives in an arithmetic: [N, classes]."""
     (name,), (output,) = network.graph.inputs, network.graph.outputs
     rows = []
     for done, one in enumerate(inputs, 1):
         console.progress("reference", done, len(inputs))
-        rows.append(reference.run(network.graph, {name: one[np.newaxis]}, network.arithmetic)[output])
+        rows.append(reference.run(network.graph, {name: one[np.newaxis]}, arithmetic)[output])
     return np.concatenate(rows)
-
-
-def _device(session: Session, inputs: Inputs, console: Console) -> NDArray[np.float32]:
-    (name,), (output,) = session.inputs, session.outputs
-    rows = []
-    for done, one in enumerate(inputs, 1):
-        console.progress("device", done, len(inputs))
-        rows.append(session.run({name: one[np.newaxis]})[output])
-    return np.concatenate(rows)
-
-
-def _layers(network: Artifact, session: Session, inputs: Inputs) -> Check:
-    (name,) = session.inputs
-    return combine(check(network, session, {name: one[np.newaxis]}) for one in inputs)
 
 
 def _accuracy(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     return float(np.mean(classes == labels))
 
 
-def _failure(wrong: int, layers: Check) -> CheckFailed | None:
-    if wrong == 0 and layers.mismatches == 0:
+def _failure(wrong: int, mismatches: int, differs: str | None) -> CheckFailed | None:
+    """Of elements of the outputs and of the layers; the first layer that differs is node `differs`."""
+    if wrong == 0 and mismatches == 0:
         return None
-    first = layers.first_mismatch
     return CheckFailed(
-        f"{wrong} elements of the outputs and {layers.mismatches} of the layers differ from the reference",
-        where=None if first is None else f"node {first.node}",
+        f"{wrong} elements of the outputs and {mismatches} of the layers differ from the reference",
+        where=None if differs is None else f"node {differs}",
         hint="this is a bug in the target: please report it, with what `towline doctor` prints",
     )
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(document: dict[str, Any], took: float) -> str:
     accuracy, outputs, layers = document["accuracy"], document["outputs"], document["check"]
     total, memory = document["total"], document["memory"]
     pictures = document["pictures"]
@@ -282,7 +269,8 @@ def _text(document: dict[str, Any]) -> str:
         ]
     rows += [(f"memory, {name.replace('_', ' ')}", size(count)) for name, count in memory.items()]
     rows += [_gpu_row(found) for found in document.get("gpus", ())]
-    return table(("handwritten digits, held-out split", ""), rows) + "\n\n" + seconds(document["seconds"])
+    stages = table(("stage", "seconds"), [*document["seconds"].items(), ("all, some side by side", took)])
+    return table(("handwritten digits, held-out split", ""), rows) + "\n\n" + stages
 
 
 def _gpu_row(found: dict[str, Any]) -> tuple[str, str]:
@@ -292,6 +280,6 @@ def _gpu_row(found: dict[str, Any]) -> tuple[str, str]:
     right = round(found["accuracy"]["device"] * pictures)
     return (
         f"{found['target']} on {found['device']}",
-        f"{right} of {pictures} right; mismatches: {outputs['mismatches']} of {outputs['elements']:,} in "
-        f"outputs, {layers['mismatches']} of {layers['elements']:,} in every layer ({GPU_LAYER_CHECKS})",
+        f"{right} of {pictures} right; mismatches: {outputs['mismatches']} of {outputs['elements']:,} in outputs, "
+        f"{layers['mismatches']} of {layers['elements']:,} in every layer ({demo_gpus.LAYER_CHECKS})",
     )
