@@ -1,9 +1,9 @@
 """`towline demo`: the whole way with the digits model, from float ONNX to a measured, checked DSP program.
 
 Accuracy is that of the held-out split, which neither training nor calibration has seen, and all of it runs.
-The device's outputs are compared with the reference on every picture, its layers on the first few. At the same
-time, the quantised model is compiled for the phone's GPU and for those that one plugs in over USB, all emulated;
-they get the first pictures of the split (`demo_gpus`).
+The device's outputs are compared with the reference on every picture, its layers on the first few. At the
+same time the quantised model is compiled for the phone's GPU and for those that one plugs in over USB, all
+emulated; they get the first pictures of the split (`demo_gpus`).
 """
 
 from __future__ import annotations
@@ -280,6 +280,7 @@ def _gpu_row(found: dict[str, Any]) -> tuple[str, str]:
     right = round(found["accuracy"]["device"] * pictures)
     return (
         f"{found['target']} on {found['device']}",
-        f"{right} of {pictures} right; mismatches: {outputs['mismatches']} of {outputs['elements']:,} in outputs, "
+        f"{right} of {pictures} right; "
+        f"mismatches: {outputs['mismatches']} of {outputs['elements']:,} in outputs, "
         f"{layers['mismatches']} of {layers['elements']:,} in every layer ({demo_gpus.LAYER_CHECKS})",
     )
