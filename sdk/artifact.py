@@ -44,7 +44,7 @@ SCHEMA = 1
 """Raised when a reader of the old schema would misread the new one."""
 
 LIMIT = 2**31 - 1
-"""Bytes of a whole artefact: what a zip holds without its 64-bit extensions, and then some."""
+"""Bytes of a whole artefact: below what a zip holds without its 64-bit extensions."""
 
 JSON_LIMIT = 32 * 2**20
 MEMBER_LIMIT = 1024
@@ -82,7 +82,7 @@ class Artifact:
         program: the integer body, compiled.
         graph: the whole network: head, body and tail.
         arithmetic: of `sdk.reference`, in which the program is bit-identical to it.
-        preprocessing: `Preprocessing.to_json()`, or None if pictures cannot be given.
+        preprocessing: `Preprocessing.to_json()`, or None if the network takes no pictures.
         input_statistics: `InputStatistics.to_json()`, or None.
         labels: names of the classes in order, or None.
         source: the model file, None for a graph built in memory.
@@ -172,14 +172,14 @@ def load(path: str | os.PathLike[str]) -> Artifact:
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
-        InvalidArtifact: it is cut short, altered, of a newer schema, or not one of ours.
+        InvalidArtifact: it is cut short, altered, of a newer schema, or not a .tow at all.
     """
     where = os.fspath(path)
     try:
-        if not Path(path).is_file():  # a pipe would be waited for
+        if not Path(path).is_file():  # reading a pipe may never end
             missing = not Path(path).exists()
-            what = "there is no such file" if missing else "it is not a regular file"
-            raise UsageError(f"it cannot be read: {what}", where=where)
+            what = "no such file" if missing else "not a regular file"
+            raise UsageError(f"cannot be read: {what}", where=where)
         with Path(path).open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size > LIMIT:
@@ -187,7 +187,7 @@ def load(path: str | os.PathLike[str]) -> Artifact:
             data = stream.read(LIMIT)
         return from_bytes(data)
     except OSError as error:
-        raise UsageError(f"it cannot be read: {error.strerror or error}", where=where) from None
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from None
     except InvalidArtifact as error:
         raise InvalidArtifact(error.message, where=error.where or where, hint=error.hint) from error.__cause__
 
@@ -227,15 +227,17 @@ def from_bytes(data: bytes) -> Artifact:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The archive's directory, once nothing in it can surprise: names, kinds, sizes."""
+    """The archive's directory, its names, kinds and sizes checked."""
     members: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
     if len(infos) > MEMBER_LIMIT:
         raise InvalidArtifact(f"holds {len(infos)} members")
     for info in infos:
-        name = info.orig_filename  # `filename` has been made harmless already
+        name = info.orig_filename  # zipfile has sanitised `filename` already
         if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name or "\0" in name:
-            raise InvalidArtifact(f"the member {name!r} points outside", hint="do not trust this file")
+            raise InvalidArtifact(
+                f"the member {name!r} points outside the file", hint="do not trust this file"
+            )
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise InvalidArtifact(f"the member {name!r} is not a plain file", hint="do not trust this file")
         if name in members:
@@ -256,7 +258,7 @@ def _read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], name
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
         raise InvalidArtifact(
             f"the member {name!r} is compressed or misstates its size",
-            hint="a .tow is not to be packed again: use the file as the compiler wrote it",
+            hint="do not pack a .tow again: use the file as the compiler wrote it",
         )
     if name.endswith(".json") and "/" not in name and info.file_size > JSON_LIMIT:
         raise InvalidArtifact(f"the member {name!r} has {info.file_size} bytes")
@@ -291,12 +293,12 @@ def _contents(
     for name in listed:
         if name not in REQUIRED and not CODE.fullmatch(name):
             raise InvalidArtifact(
-                f"the member {name!r} has no place in a .tow", hint="do not trust this file"
+                f"the member {name!r} does not belong in a .tow", hint="do not trust this file"
             )
         contents[name] = _read(archive, members, name)
         if _fingerprint(contents[name]) != listed[name]:
             raise InvalidArtifact(
-                f"the member {name!r} has another hash than the manifest says",
+                f"the member {name!r} does not match its hash in the manifest",
                 hint="the file was damaged or altered: compile or copy it again",
             )
     return contents
@@ -321,8 +323,8 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
         network, body = (graph_from_json(graphs.get(key), contents[CONSTANTS]) for key in ("network", "body"))
         verify(network)
         verify(body)
-    except (TowlineError, MemoryError) as error:  # absurd windows ask for absurd memory
-        raise InvalidArtifact(f"its graph makes no sense: {error}", hint="compile it again") from error
+    except (TowlineError, MemoryError) as error:  # a damaged window size may need any amount of memory
+        raise InvalidArtifact(f"its graph is invalid: {error}", hint="compile it again") from error
     arithmetic = manifest.get("arithmetic")
     if arithmetic not in get_args(Arithmetic):
         raise InvalidArtifact(f"its arithmetic is {arithmetic!r}", hint="compile it again")
@@ -335,7 +337,7 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
             check_labels(labels, network)
         _check_pictures(network, preprocessing, statistics)
     except InvalidInput as error:
-        raise InvalidArtifact(f"its manifest makes no sense: {error}", hint="compile it again") from error
+        raise InvalidArtifact(f"its manifest is invalid: {error}", hint="compile it again") from error
     program = Program(
         target=_typed(manifest.get("target"), str, "target"),
         graph=body,
@@ -361,12 +363,12 @@ def check_labels(labels: Sequence[str], graph: Graph) -> None:
     """Refuse names that do not go with the network's classes.
 
     Raises:
-        InvalidInput: one is no text, the network has several outputs, or another number of classes.
+        InvalidInput: one is not text, the network has several outputs, or another number of classes.
     """
     for label in labels:
         # Half a surrogate pair is a str, but could not be written to the manifest.
         if not isinstance(label, str) or label.encode("utf-8", "replace").decode() != label:
-            raise InvalidInput(f"the label {label!r} is no text", where=graph.name)
+            raise InvalidInput(f"the label {label!r} is not text", where=graph.name)
     sizes = [graph.tensor(name).size for name in graph.outputs]
     if sizes != [len(labels)]:
         raise InvalidInput(

@@ -51,7 +51,7 @@ class Calibration:
         available: pictures, or samples in the arrays, from which these were taken.
         other_files: files in the directory that are not pictures by suffix.
         skipped: pictures that could not be read.
-        preprocessing: what the pictures went through; for arrays, what the caller says they did.
+        preprocessing: what the pictures went through; for arrays, what the caller states.
     """
 
     samples: Sequence[Feeds]
@@ -73,10 +73,12 @@ def load(
 
     Raises:
         InvalidInput: nothing usable, or not the network's names, shapes or dtypes.
-        UsageError: a limit that is no whole number of at least 1; no such file or directory.
+        UsageError: a limit that is not a whole number of 1 or more; no such file or directory.
     """
     if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
-        raise UsageError(f"a limit of {limit!r} calibration samples makes no sense")
+        raise UsageError(
+            f"the limit of calibration samples must be a whole number of 1 or more, not {limit!r}"
+        )
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.exists():
@@ -164,7 +166,7 @@ def _read_arrays(path: Path) -> Mapping[str, NDArray[Any]] | NDArray[Any]:
     except Exception as problem:  # a damaged file can raise nearly anything out of numpy and zipfile
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise InvalidInput(
-            f"not calibration data that can be read: {reason}",
+            f"cannot be read as calibration data: {reason}",
             where=str(path),
             hint="give a directory of pictures, or an .npz or .npy file of float arrays",
         ) from problem

@@ -1,4 +1,4 @@
-"""Is the device's inference the reference's, bit for bit? Compared on every layer the device materialises."""
+"""Compares the device with the reference, bit for bit, on every layer that the device materialises."""
 
 from __future__ import annotations
 

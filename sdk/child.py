@@ -1,6 +1,6 @@
-"""A program in a process of its own, asked over its standard streams: the device of an emulated session.
+"""A program in a process of its own, driven over its standard streams: the device of an emulated session.
 
-What is wrong in it is an error here and no crash. `sdk.toolchain` starts it: it dies with us, however we end.
+A crash in it is an error here. `sdk.toolchain` starts it: it ends with this process in every case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Child:
     def exchange(self, command: bytes) -> Iterator[None]:
         """Send a command; the block receives all of its answer.
 
-        A child whose exchange was broken off is closed: what is left in the pipe would be taken for the next
+        A child whose exchange was interrupted is closed: what is left in the pipe would be taken for the next
         answer.
 
         Raises:
@@ -65,7 +65,7 @@ class Child:
         """The next bytes of an answer.
 
         Raises:
-            DeviceFailed: it stopped before it gave as many.
+            DeviceFailed: it stopped before it sent that many.
         """
         data = self._stdout.read(size)
         if len(data) != size:
@@ -76,10 +76,10 @@ class Child:
         try:
             return self._died(str(self.process.wait(timeout=5)))
         except subprocess.TimeoutExpired:
-            return self._died("none: it still runs")
+            return self._died("none: it is still running")
 
     def close(self) -> None:
-        """Kill it; what is closed stays closed."""
+        """Kill it; closing twice does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -87,5 +87,5 @@ class Child:
             for stream in (self._stdin, self._stdout):
                 with contextlib.suppress(OSError):
                     stream.close()
-            self.process.kill()  # it has nothing to put in order
+            self.process.kill()  # it has nothing to clean up
             self.process.wait()

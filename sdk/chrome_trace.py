@@ -8,8 +8,8 @@
 The file is one JSON object; its `traceEvents` are written as they come, one a line: `B` and `E` (a slice
 begins, ends), `i` (an instant) and `M` (names of processes and threads). Source: "Trace Event Format" of
 Google. Within a thread slices nest and times never go back. A slice has no duration of its own (`X`): times
-are decimals of microseconds, and a reader who rounds start and duration could have it overlap what follows.
-An end repeats the name of its slice: the format does not ask for it, but speedscope pairs the two by name.
+are decimals of microseconds, and a reader that rounds start and duration could make it overlap what follows.
+An end repeats the name of its slice: the format does not require it, but speedscope pairs the two by name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChromeTrace:
         stream.write(f'{head[:-1]}, "traceEvents": [\n'.encode())
 
     def track(self, process: str, name: str) -> Track:
-        """The track of that name, a thread of that process; made when it is first asked for."""
+        """The track of that name, a thread of that process; made on first use."""
         found = self._tracks.get((process, name))
         if found is None:
             pid = self._processes.get(process)
@@ -125,7 +125,7 @@ class Track:
 
 
 class Lanes:
-    """Slices that may overlap and are known when they have ended: each goes to the first track with room."""
+    """Slices that may overlap, added once they have ended: each goes to the first track with room."""
 
     def __init__(self, trace: ChromeTrace, process: str, name: str) -> None:
         self._trace = trace

@@ -48,9 +48,9 @@ def compile(
         UsageError: no such target or model file, or `input_shapes` contradicts the model.
         InvalidInput: not as many labels as classes.
         InvalidModel: the file is damaged, or contradicts itself.
-        Unsupported: the model is float, or holds something that Towline or the target does not do.
+        Unsupported: the model is float, or holds something that Towline or the target does not support.
         ToolMissing, EnvironmentMissing: a compiler, or the extra `compile`, is not installed.
-        BuildFailed: a compiler refused what it was given.
+        BuildFailed: a compiler rejected its input.
         OutputFailed: the artefact could not be written.
     """
     chosen = get_target(target)
@@ -99,8 +99,8 @@ def compile(
 
 def _source(path: Path) -> Source:
     try:
-        # A name that is no text (bytes of another encoding) could not be written to the manifest.
+        # A name that is not text (bytes of another encoding) could not be written to the manifest.
         name = path.name.encode("utf-8", "replace").decode()
         return Source(name, hashlib.sha256(path.read_bytes()).hexdigest())
     except OSError as error:
-        raise UsageError(f"it cannot be read: {error.strerror}", where=str(path)) from None
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None

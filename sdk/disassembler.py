@@ -18,7 +18,7 @@ class Disassembler:
     Args:
         target: LLVM's target, such as AMDGPU or Hexagon.
         triple: such as amdgcn-amd-amdhsa.
-        cpu: as LLVM calls it: gfx1100, hexagonv65, ...
+        cpu: LLVM's name of it: gfx1100, hexagonv65, ...
         features: as clang's -mattr.
 
     Raises:
@@ -38,7 +38,7 @@ class Disassembler:
         self._text = ctypes.create_string_buffer(2048)
 
     def disassemble(self, data: bytes, address: int = 0) -> tuple[int, str]:
-        """Size and text of what comes first: an instruction, or a packet of them. Size 0 if it is none."""
+        """Size and text of the first instruction, or packet of them. Size 0 if the bytes are neither."""
         size = self._llvm.LLVMDisasmInstruction(
             self._handle, data, len(data), address, self._text, len(self._text)
         )
@@ -83,5 +83,5 @@ def _candidates() -> Iterator[str]:
     )
     yield from (str(prefix / "lib" / name) for name in names if (prefix / "lib" / name).exists())
     yield from names[:3]
-    if found := ctypes.util.find_library(f"LLVM-{major}"):  # asks a compiler: slow
+    if found := ctypes.util.find_library(f"LLVM-{major}"):  # runs a compiler: slow
         yield found

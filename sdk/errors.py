@@ -33,14 +33,14 @@ class TowlineError(Exception):
 
 
 class UsageError(TowlineError):
-    """The command line or an argument of a public function makes no sense."""
+    """The command line, or an argument of a public function, is invalid."""
 
     code = "usage"
     exit_code = 2
 
 
 class EnvironmentMissing(TowlineError):
-    """A tool, a library, a device or a package extra is not there; the hint is the install command."""
+    """A tool, a library, a device or a package extra is missing; the hint is the install command."""
 
     code = "environment"
     exit_code = 3
@@ -65,7 +65,7 @@ class InvalidModel(TowlineError):
 
 
 class Unsupported(TowlineError):
-    """The model is sound, but holds something that the importer or the target does not do."""
+    """The model is sound, but holds something that the importer or the target does not support."""
 
     code = "unsupported"
 
@@ -77,25 +77,25 @@ class InvalidInput(TowlineError):
 
 
 class InvalidArtifact(TowlineError):
-    """A `.tow` that is cut short, altered, of another schema, or not one of ours."""
+    """A `.tow` that is cut short, altered, of another schema, or not a .tow at all."""
 
     code = "invalid-artifact"
 
 
 class BuildFailed(TowlineError):
-    """A compiler or linker refused what we gave it."""
+    """A compiler or linker rejected its input."""
 
     code = "build-failed"
 
 
 class DeviceFailed(TowlineError):
-    """The device stopped answering, or answered something impossible."""
+    """The device stopped answering, or gave an invalid answer."""
 
     code = "device-failed"
 
 
 class CheckFailed(TowlineError):
-    """A comparison with the reference or with a baseline came out worse than it may."""
+    """A comparison with the reference or with a baseline failed."""
 
     code = "check-failed"
 
@@ -107,6 +107,6 @@ class OutputFailed(TowlineError):
 
 
 class InternalError(TowlineError):
-    """An invariant of Towline itself does not hold: please report it."""
+    """An invariant of Towline itself is violated: please report it."""
 
     code = "internal"

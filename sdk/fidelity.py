@@ -86,7 +86,7 @@ def run_float(prepared: Any, data: Calibration, progress: Progress, where: str) 
         progress("run the float model", done, len(data.samples))
         with onnxruntime_errors("run the model", where):
             values = runner.run(probes + outputs, feeds)
-        for name, value in zip(tensors + outputs, values, strict=True):  # the first culprit comes first
+        for name, value in zip(tensors + outputs, values, strict=True):  # the first bad tensor is named
             if not np.isfinite(value).all():
                 raise InvalidModel(
                     f"the float model computes NaN or infinity for {data.names[done]}",
@@ -152,7 +152,7 @@ def tensor_errors(prepared: Any, quantized: Any, samples: Sequence[Feeds]) -> tu
         result = session(with_outputs(quantized, dequantized), optimize=False)
     for feeds in samples:
         with onnxruntime_errors("compare activations", "quantised model"):
-            float_values = reference.run(computed, feeds) if computed else []  # [] would ask for all outputs
+            float_values = reference.run(computed, feeds) if computed else []  # [] would mean all outputs
             values = result.run(dequantized, feeds) if dequantized else []
         expected = dict(zip(computed, float_values, strict=True)) | feeds
         for name, value in zip(names, values, strict=True):

@@ -22,7 +22,7 @@ os.umask(_UMASK)
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A directory for intermediate files, gone when the block ends.
+    """A directory for intermediate files, removed when the block ends.
 
     Raises:
         OutputFailed: it cannot be created.
@@ -40,7 +40,7 @@ def no_room(problem: OSError) -> OutputFailed:
     return OutputFailed(
         f"intermediate files cannot be written: {problem.strerror or problem}",
         where=tempfile.tempdir,  # None if there is no directory for them at all
-        hint="make room there, or set TMPDIR to another directory",
+        hint="free some space there, or set TMPDIR to another directory",
     )
 
 
@@ -49,7 +49,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file, open for writing, that becomes `path` when the block ends without an exception.
 
     Raises:
-        OutputFailed: the directory is not there or not writable, or the disk is full.
+        OutputFailed: the directory is missing or not writable, or the disk is full.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -77,7 +77,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """As `replacing`, of an ASCII text file; each line is with the system as soon as it is written.
+    """As `replacing`, of an ASCII text file; each line reaches the system as soon as it is written.
 
     Raises:
         OutputFailed: as `replacing`.

@@ -1,7 +1,7 @@
 """Control flow as a picture: blocks of code and arrows between them, drawn as SVG by Graphviz's dot.
 
 One drawing for all processors. dot was chosen for its layered layout, which routes arrows around blocks.
-Where dot is missing, the picture can be had as its text (`as_dot`).
+Without dot, the picture is available as text (`as_dot`).
 
 A legend under the title says what the arrows of the picture mean. An SVG is light, and dark where its reader
 prefers that: dot writes the light colours, and a style sheet in the file replaces each one.
@@ -37,7 +37,7 @@ _DARK = {
     "#1a7f37": "#4cbf66",
     "#0969da": "#6cb0ff",
 }
-"""Each colour of a picture, and what takes its place on a dark page."""
+"""Each colour of a picture, and its replacement on a dark page."""
 _LOOK = """  graph [fontname="Helvetica,sans-serif", fontsize=13, fontcolor="#1f2328", bgcolor="#ffffff", \
 labelloc=t, labeljust=l, ranksep=0.35, nodesep=0.3]
   node [shape=box, fontname="Courier,monospace", fontsize=10, fontcolor="#1f2328", color="#57606a", \
@@ -107,9 +107,9 @@ class Chart:
     Attributes:
         title: shown at its top.
         boxes: names are unique.
-        arrows: those to a box that is not there are left out.
+        arrows: those to an unknown box are left out.
         sideways: left to right: for a graph of calls, which is wide.
-        shaded: what is said of the boxes that are entries.
+        shaded: the legend's words for boxes that are entries.
     """
 
     title: str
@@ -126,7 +126,7 @@ def arrows(source: str, place: int, ways: Sequence[tuple[str, int]], following: 
         source: the block.
         place: its address.
         ways: name and address of each block that may come after it.
-        following: the address behind the block, if it runs on there.
+        following: the address behind the block, if execution continues there.
     """
     found = []
     for name, address in ways:
@@ -157,8 +157,8 @@ def as_svg(chart: Chart) -> bytes:
     """As a picture that browsers show, on a light page or a dark one.
 
     Raises:
-        ToolMissing: Graphviz is not there.
-        BuildFailed: it did not come to an end.
+        ToolMissing: Graphviz is not installed.
+        BuildFailed: dot failed, or exceeded its time limit.
     """
     try:
         drawn = toolchain.run("dot", ["-Tsvg"], input=as_dot(chart).encode(), timeout=TIMEOUT).stdout
@@ -175,14 +175,14 @@ def as_svg(chart: Chart) -> bytes:
 def check(path: str) -> None:
     """Refuse a name that `write` cannot write to. Raises UsageError."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        raise UsageError("a graph is an .svg or a .dot", where=path)
+        raise UsageError("the name of a graph file must end in .svg or .dot", where=path)
 
 
 def write(path: str | os.PathLike[str], chart: Chart) -> None:
     """Write it to a file, by its suffix.
 
     Raises:
-        UsageError: the suffix is another.
+        UsageError: another suffix.
         ToolMissing, BuildFailed: as `as_svg`.
         OutputFailed: it cannot be written.
     """

@@ -192,7 +192,7 @@ class Lookup(Node):
 
 @dataclass(frozen=True)
 class AveragePool(Node):
-    """Mean over windows; without `count_include_pad` border windows divide by what they really cover."""
+    """Mean over windows; without `count_include_pad` border windows divide by the elements they cover."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
@@ -252,7 +252,7 @@ class Pad(Node):
 
 @dataclass(frozen=True)
 class Reshape(Node):
-    """Flatten, Reshape, Squeeze: the output tensor's shape says it all; elements keep their order."""
+    """Flatten, Reshape, Squeeze: the output tensor has the shape; elements keep their order."""
 
 
 @dataclass(frozen=True)

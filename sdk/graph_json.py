@@ -40,7 +40,7 @@ class Constants:
         self._offsets: dict[bytes, int] = {}
 
     def add(self, array: Array) -> int:
-        """Offset at which the array's bytes stand."""
+        """Offset of the array's bytes."""
         raw = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False).tobytes()
         if raw not in self._offsets:
             self._data.extend(bytes(-len(self._data) % ALIGNMENT))
@@ -65,7 +65,7 @@ def graph_to_json(graph: Graph, constants: Constants) -> dict[str, Any]:
 
 
 def graph_from_json(document: Any, constants: bytes) -> Graph:
-    """Rebuild a graph; `sdk.passes.verify` has yet to find sense in it.
+    """Rebuild a graph; `sdk.passes.verify` still has to check it.
 
     Raises:
         InvalidModel: a field is missing, surplus or ill-typed, or data lies outside the blob.
@@ -111,7 +111,7 @@ def _tensor_from_json(document: Any, constants: bytes) -> Tensor:
     shape = tuple(_list(fields["shape"], name))
     whole = len(shape) <= 32 and all(_is_int(extent) and extent > 0 for extent in shape)
     if not whole or math.prod(shape) > LARGEST_TENSOR:
-        raise InvalidModel("its shape makes no sense", where=f"tensor {name}")
+        raise InvalidModel(f"its shape is {list(shape[:32])}", where=f"tensor {name}")
     dtype = _string(fields["dtype"], name)
     if dtype not in DTYPES:
         raise InvalidModel(f"its dtype is {dtype!r}", where=f"tensor {name}")

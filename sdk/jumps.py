@@ -25,7 +25,7 @@ def beside(lines: Iterable[str], jumps: Iterable[tuple[int, int]], columns: int 
         columns: that arrows may take.
 
     Returns:
-        The lines, moved to the right alike; as they are if there is nothing to draw.
+        The lines, moved to the right alike; unchanged if there is nothing to draw.
     """
     listed = list(lines)
     drawn = _placed(jumps, columns)

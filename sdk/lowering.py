@@ -31,7 +31,7 @@ def channel_scales(graph: Graph, node: Node) -> NDArray[np.float32]:
 def centred_weights(weight: Tensor) -> NDArray[np.int16]:
     """The weights of a Conv or Gemm less their zero-points: int16 of their shape."""
     if weight.data is None:
-        raise InternalError(f"weight {weight.name} is no constant")
+        raise InternalError(f"weight {weight.name} is not a constant")
     zero_point = weight_quantization(weight).zero_point.reshape(-1, *(1,) * (len(weight.shape) - 1))
     return np.asarray(weight.data.astype(np.int16) - zero_point.astype(np.int16))
 

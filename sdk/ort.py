@@ -1,4 +1,4 @@
-"""onnxruntime and its quantiser kept in check: sessions, no noise on our streams, errors of our tree."""
+"""onnxruntime and its quantiser: sessions, nothing printed on our streams, errors of our tree."""
 
 from __future__ import annotations
 

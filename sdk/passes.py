@@ -58,7 +58,7 @@ OPERANDS: Mapping[type[Node], Container[int]] = {
     Lookup: (2,),
     Concat: range(2, 1 << 16),
 }
-"""How many inputs an operator may have, where it is not one."""
+"""How many inputs an operator may have, where that is not one."""
 
 
 def verify(graph: Graph) -> None:
@@ -105,7 +105,7 @@ def _verify_tensor(tensor: Tensor) -> None:
     if any(extent < 1 for extent in tensor.shape):
         raise InvalidModel(f"its shape is {list(tensor.shape)}", where=where)
     if math.prod(tensor.shape) > LARGEST_TENSOR:
-        raise Unsupported(f"its shape {list(tensor.shape)} is out of all proportion", where=where)
+        raise Unsupported(f"its shape {list(tensor.shape)} exceeds {LARGEST_TENSOR:,} elements", where=where)
     if tensor.data is not None and (
         tensor.data.dtype != np.dtype(tensor.dtype) or tensor.data.shape != tensor.shape
     ):
@@ -132,7 +132,7 @@ def check_quantization(quantization: Quantization, dtype: str, shape: tuple[int,
     if scale.shape != expected or zero_point.shape != expected:
         raise InvalidModel(
             f"scale of shape {list(scale.shape)} and zero-point of shape {list(zero_point.shape)}, "
-            f"but its {'channels' if expected else 'quantisation per tensor'} want {list(expected)}",
+            f"but its {'channels' if expected else 'quantisation per tensor'} need {list(expected)}",
             where=where,
         )
     if not (np.isfinite(scale) & (scale > 0)).all():
@@ -365,7 +365,7 @@ def fold_pads(graph: Graph) -> Graph:
     """Make a Pad the padding of the window behind it, where that has the same meaning.
 
     A Conv pads with real zeros as Pad does, and so does an AveragePool that counts its padding; a MaxPool
-    does as good as that where no value is below zero.
+    pads with the same effect where no value is below zero.
     """
     nodes: dict[str, Node] = {}  # by output
     for node in graph.nodes:

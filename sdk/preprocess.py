@@ -5,9 +5,9 @@ resized with Pillow's antialiased bilinear filter, and the centre is cropped; wi
 whole picture is stretched to the size. Pixels are 8-bit; then, in float32 and per channel,
 ``(pixel * scale - mean) / std``.
 
-Pictures come as the world has them. EXIF orientation is obeyed; palettes, CMYK and 1-bit pictures are
-converted; 16-bit greyscale is reduced to 8 bits; transparent parts are laid on white, as viewers and
-browsers show them; of an animation the first frame counts.
+Pictures come in many forms. EXIF orientation is applied; palettes, CMYK and 1-bit pictures are
+converted; 16-bit greyscale is reduced to 8 bits; transparent parts become white, as viewers and
+browsers show them; of an animation the first frame is used.
 
 Only `Preprocessing.apply` and `from_pixels` need Pillow; the rest is numpy, because sessions without it check
 arrays too.
@@ -115,7 +115,7 @@ class Preprocessing:
                 raise InvalidInput("too many pixels", where=path, hint="scale the picture down") from problem
             except Exception as problem:  # a damaged file can raise nearly anything out of Pillow
                 raise InvalidInput(
-                    f"not a picture that can be read: {_reason(problem, path)}",
+                    f"cannot be read as a picture: {_reason(problem, path)}",
                     where=path,
                     hint="the file may be cut short, damaged, or not a picture",
                 ) from problem
@@ -151,7 +151,7 @@ class Preprocessing:
         """Rebuild a recipe from `to_json`'s values.
 
         Raises:
-            InvalidInput: a field is missing, unknown, of the wrong type, or makes no sense.
+            InvalidInput: a field is missing, unknown, of the wrong type, or out of range.
         """
         if not isinstance(document, Mapping):
             raise _invalid("must be a JSON object")
@@ -179,14 +179,14 @@ def from_pixels(array: NDArray[Any], channels: Channels) -> Image.Image:
     """
     if array.dtype != np.uint8:
         raise InvalidInput(
-            f"an array of {array.dtype} is no picture: pixels are uint8, 0 to 255",
+            f"an array of {array.dtype} is not a picture: pixels are uint8, 0 to 255",
             where="picture",
             hint="pixels of 0 to 1: (255 * array).round().astype('uint8'); preprocessed inputs go to run",
         )
     pixels = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or 0 in pixels.shape:
         raise InvalidInput(
-            f"an array of shape {list(array.shape)} is no picture of shape [H, W, 3] or [H, W]",
+            f"an array of shape {list(array.shape)} is not a picture: expected [H, W, 3] or [H, W]",
             where="picture",
             hint="one picture at a time, channels last, without alpha",
         )
@@ -223,7 +223,7 @@ def parse(text: str, shape: Sequence[int]) -> Preprocessing:
         shape: the network's input.
 
     Raises:
-        UsageError: a name that is not known and not a file.
+        UsageError: neither a known name nor a file.
         InvalidInput: the file is not such JSON, or does not give an input of `shape`.
     """
     default = default_for(shape)
@@ -323,21 +323,21 @@ class InputStatistics:
 
         The rule: a value outside the calibrated range by more than half that range; or a channel's mean
         outside the means of single calibration inputs by more than 0.5 + 4 / count standard deviations
-        of the most varied channel (few inputs know little about how much pictures differ); or a contrast
+        of the most varied channel (few inputs say little about how much pictures differ); or a contrast
         below a quarter of the least, or above four times the greatest. Calibration inputs never warn.
 
         Args:
-            array: float32, the input's shape; each of a batch is looked at.
+            array: float32, the input's shape; each of a batch is checked.
 
         Raises:
-            InvalidInput: not numbers, none at all, or fewer axes than the input has.
+            InvalidInput: not numbers, empty, or fewer axes than the input has.
         """
         try:
             values = np.asarray(array, np.float64)
         except (TypeError, ValueError) as problem:
             raise InvalidInput(f"is not an array of numbers: {problem}", where="input") from problem
         if values.size == 0 or values.ndim <= (self.channel_axis or 0):
-            raise InvalidInput(f"an array of shape {list(values.shape)} is no input", where="input")
+            raise InvalidInput(f"an array of shape {list(values.shape)} is not an input", where="input")
         for row in _summary(values, self.channel_axis):
             if (found := self._unlike(row)) is not None:
                 return found
@@ -470,13 +470,13 @@ def _crop_box(
     return (
         left * across,
         top * down,
-        min(float(width), (left + crop[1]) * across),  # not beyond, for a rounding error's sake
+        min(float(width), (left + crop[1]) * across),  # a rounding error must not go beyond
         min(float(height), (top + crop[0]) * down),
     )
 
 
 def _check(recipe: Preprocessing) -> None:
-    """Refuse values of the wrong type or out of range, whoever gives them (a file, a manifest, a caller)."""
+    """Refuse values of the wrong type or out of range, from any source (a file, a manifest, a caller)."""
     size, channels = recipe.size, 1 if recipe.colour == "GRAY" else 3
     if not (isinstance(size, tuple) and len(size) == 2 and all(_whole(s, 1, LARGEST_SIDE) for s in size)):
         raise _invalid(f"size must be height and width, from 1 to {LARGEST_SIDE}: {size!r}")

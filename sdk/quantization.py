@@ -49,7 +49,7 @@ PREPROCESSING_KEY = "towline.preprocessing"
 STATISTICS_KEY = "towline.input_statistics"
 
 LIMIT = 512
-"""Calibration samples taken unless told: ranges settle long before, and all are held in memory."""
+"""Calibration samples taken by default: ranges settle long before, and all are held in memory."""
 
 OPSET = 13
 IR_VERSION = 8
@@ -140,9 +140,9 @@ def quantize(
         model: the float model.
         calibrate: a directory of typical pictures (or one picture), an .npz or .npy file, arrays by
             input name, or one array; arrays are float, [N, ...] after preprocessing.
-        output: where the QDQ model goes; replaced only when everything went well.
+        output: where the QDQ model goes; replaced only on success.
         preprocessing: how pictures become inputs, by default `preprocess.default_for` the input; with
-            arrays, how they were made, if pictures shall be given to the compiled network.
+            arrays, how they were made, if the compiled network is to take pictures.
         method: how ranges are found; see Method.
         per_channel: weights with a scale per output channel.
         activation: the activations' type.
@@ -152,10 +152,10 @@ def quantize(
         progress: called with (stage, steps done, steps).
 
     Raises:
-        UsageError: an argument that makes no sense, or a file that is not there.
+        UsageError: an invalid argument, or a missing file.
         InvalidModel: the file is damaged, or computes NaN or infinity.
         Unsupported: already quantised, or nothing to quantise; an operator or a dynamic shape that Towline
-            does not do.
+            does not support.
         InvalidInput: calibration data that cannot be used.
         OutputFailed: the result could not be written.
         EnvironmentMissing: the extra `compile` is not installed.
@@ -183,7 +183,7 @@ def quantize(
     watch = _Stopwatch()
     source = _read_float(where, input_shapes)
     float_bytes = Path(where).stat().st_size
-    if not Path(target).absolute().parent.is_dir():  # now rather than after minutes of calibration
+    if not Path(target).absolute().parent.is_dir():  # before minutes of calibration
         raise OutputFailed("its directory does not exist", where=target)
     inputs = _inputs(source, where)
     watch.lap("read")
@@ -261,7 +261,7 @@ def read_metadata(model: Any) -> tuple[Preprocessing | None, InputStatistics | N
 
 
 def _path(path: Any, role: str) -> str:
-    """The path as text; UsageError if it can be none."""
+    """The path as text; UsageError if it cannot be one."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or "\0" in text:
         raise UsageError(f"the {role} is not a path: {path!r}")
@@ -297,7 +297,7 @@ def _read_float(where: str, input_shapes: Mapping[str, Shape] | None) -> Any:
         try:
             require("onnx.version_converter")
             model = onnx.version_converter.convert_version(model, OPSET)
-        except Exception as problem:  # whatever its C++ raises
+        except Exception as problem:  # its C++ raises anything
             raise Unsupported(
                 f"opset {opset} cannot be converted to {OPSET}: {first_line(problem)}",
                 where=where,
@@ -307,7 +307,7 @@ def _read_float(where: str, input_shapes: Mapping[str, Shape] | None) -> Any:
 
 
 def _set_shapes(model: Any, shapes: Mapping[str, Shape]) -> None:
-    """Write the static input shapes into the model, and let inference find the rest anew."""
+    """Write the static input shapes into the model, and let inference find the rest again."""
     given = {value.name: value for value in model.graph.input}
     for name, shape in shapes.items():
         if name not in given:
@@ -411,7 +411,7 @@ class _Reader:
         self._position, self._end = 0, len(data.samples)
 
     def __len__(self) -> int:
-        """Rounded up to whole strides, which onnxruntime insists on; `set_range` cuts the last one."""
+        """Rounded up to whole strides, which onnxruntime requires; `set_range` cuts the last one."""
         return -(-len(self._samples) // HISTOGRAM_STRIDE) * HISTOGRAM_STRIDE
 
     def set_range(self, start_index: int, end_index: int) -> None:
@@ -443,7 +443,7 @@ def _quantize_static(
         options["CalibStridedMinMax"] = HISTOGRAM_STRIDE
     if per_channel:
         options["TensorQuantOverrides"] = _small_channels(prepared)
-    if weight == "uint8":  # one zero-point, 128, for all channels, which onnxruntime's kernels demand
+    if weight == "uint8":  # one zero-point, 128, for all channels, which onnxruntime's kernels require
         options["WeightSymmetric"] = True
     with onnxruntime_errors("quantise the model", where):
         tool.quantize_static(

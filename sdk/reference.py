@@ -1,4 +1,4 @@
-"""The definition of every operator, in numpy, in both arithmetics. Targets are held against it bit for bit.
+"""The definition of every operator, in numpy, in both arithmetics. Targets are compared with it bit for bit.
 
 An accumulator is an exact int32: the sum of products of zero-point-free integers, plus the int32 bias.
 What follows is a requantisation by a positive real scale, in one of two arithmetics:

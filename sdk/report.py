@@ -5,7 +5,7 @@ A command returns a `Result`; the `Console` prints it, as text or, with `--json`
     {"schema": 1, "ok": true, "result": {...}}
     {"schema": 1, "ok": false, "error": {"code", "message", "hint"}}
 
-A comparison that came out badly has both: `ok` is false, and `result` says what was measured. Progress bars
+A failed comparison has both: `ok` is false, and `result` says what was measured. Progress bars
 appear only where stderr is a terminal and rich is installed.
 """
 
@@ -35,12 +35,12 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 @dataclass(frozen=True)
 class Result:
-    """What a command found out.
+    """What a command found.
 
     Attributes:
         document: the `result` of the JSON document: plain values, numpy scalars and arrays, paths.
-        text: the same for people.
-        failure: set if the command did its work, and the outcome is bad: it decides the exit code.
+        text: the same as text.
+        failure: set if the command did its work and the outcome is a failure: it decides the exit code.
     """
 
     document: Mapping[str, Any]
@@ -54,7 +54,7 @@ def seconds(stages: Mapping[str, float]) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people: "1.4 MB"."""
+    """A number of bytes as text: "1.4 MB"."""
     if count < 1000:
         return f"{count} bytes"
     unit = min(int(math.log10(count)) // 3, 3)
@@ -77,7 +77,7 @@ def failure(error: TowlineError, result: Mapping[str, Any] | None = None) -> dic
 
 
 class Console:
-    """Stdout for the result, stderr for the rest; a context manager that takes its bars away.
+    """Stdout for the result, stderr for the rest; a context manager that removes its bars.
 
     Args:
         json: print documents instead of text.
@@ -111,7 +111,7 @@ class Console:
             self.note(text)
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` steps of a stage are through; on a terminal only."""
+        """Show that `done` of `total` steps of a stage are done; on a terminal only."""
         if stage not in self._tasks:
             self.detail(stage)
             if self._bars is None and sys.stderr is not None and sys.stderr.isatty():
@@ -169,7 +169,7 @@ class Console:
         try:
             write_stdout(text + "\n")
         except OutputFailed:
-            self.json = False  # whatever is still to be said goes to stderr
+            self.json = False  # further output goes to stderr
             raise
 
 
@@ -181,12 +181,12 @@ def tolerate_any_text() -> None:
 
 
 def write_stdout(text: str) -> None:
-    """Write to stdout, flushed; a reader that has gone away (`| head`) is no error.
+    """Write to stdout, flushed; a reader that has gone away (`| head`) is not an error.
 
     Raises:
         OutputFailed: the disk behind stdout is full.
     """
-    if sys.stdout is None:  # closed before we began
+    if sys.stdout is None:  # closed before we started
         return
     try:
         sys.stdout.write(text)

@@ -65,8 +65,8 @@ class Session:
 
     Raises:
         InvalidArtifact: the file is damaged, or its parts do not fit each other.
-        UsageError: the artefact's target is not installed, or knows no such device.
-        DeviceMissing, ToolMissing: the device, or a tool it needs, is not there.
+        UsageError: the artefact's target is not installed, or has no such device.
+        DeviceMissing, ToolMissing: the device, or a tool it needs, is missing.
         DeviceFailed: the device died while loading.
     """
 
@@ -142,7 +142,7 @@ class Session:
 
         Raises:
             InvalidInput: a name missing or unknown, a wrong shape or dtype, a value out of range, or a NaN.
-            DeviceFailed: the device died or answered nonsense.
+            DeviceFailed: the device died or gave an invalid answer.
             UsageError: the session is closed.
         """
         values = self._head(inputs)
@@ -189,13 +189,13 @@ class Session:
             channels: the order of an array's channels. OpenCV's frames are "bgr".
 
         Raises:
-            InvalidInput: not a picture; or the artefact does not know how pictures become its input.
-            UsageError: `channels` names no order, or is given for something that has one of its own.
+            InvalidInput: not a picture; or the artefact does not say how pictures become its input.
+            UsageError: an unknown `channels`, or one given for something that has an order of its own.
             EnvironmentMissing: Pillow is not installed.
         """
         if channels not in get_args(Channels):
             raise UsageError(
-                f"there is no order of channels {channels!r}", hint=f"one of {', '.join(get_args(Channels))}"
+                f"unknown order of channels {channels!r}", hint=f"one of {', '.join(get_args(Channels))}"
             )
         if isinstance(picture, np.ndarray):
             picture = from_pixels(picture, channels)
@@ -206,7 +206,7 @@ class Session:
         # By its attribute: a PIL.Image is known without importing Pillow.
         elif not isinstance(picture, str | os.PathLike) and not hasattr(picture, "getexif"):
             raise InvalidInput(
-                f"a {type(picture).__name__} is no picture",
+                f"a {type(picture).__name__} is not a picture",
                 hint="give a path, a PIL.Image or an array of pixels; what run returned goes to rank",
             )
         if self._preprocessing is None or len(self._graph.inputs) != 1:
@@ -226,7 +226,8 @@ class Session:
         return self._statistics.unlike_calibration(array) if array.dtype == np.float32 else None
 
     def classify(self, picture: Any, top: int = 5, *, channels: Channels = "rgb") -> list[Prediction]:
-        """The likeliest classes of a picture, best first; an odd picture is warned about in the log.
+        """The likeliest classes of a picture, best first; a picture unlike the calibration's gets a warning
+        in the log.
 
         Args:
             picture: as for `prepare`: a file, a PIL.Image, or an array of pixels.
@@ -248,12 +249,12 @@ class Session:
         """The likeliest classes in what `run` returned, best first; of equals, the first.
 
         Raises:
-            InvalidInput: `outputs` is not what `run` returns, or the network is no classifier: it has not
-                one output with one long axis.
-            UsageError: `top` is no whole number from 1 on.
+            InvalidInput: `outputs` is not what `run` returns, or the network is not a classifier, which
+                has one output with one axis longer than 1.
+            UsageError: `top` is not a whole number of 1 or more.
         """
         if not isinstance(top, int | np.integer) or top < 1:
-            raise UsageError(f"the top {top} classes make no sense", hint="ask for 1 or more")
+            raise UsageError(f"top must be a whole number of 1 or more, not {top!r}")
         for name, tensor in self.outputs.items():
             array = outputs.get(name) if isinstance(outputs, Mapping) else None
             if array is None:
@@ -269,7 +270,7 @@ class Session:
         if scores is None:
             shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in self.outputs.values())
             raise InvalidInput(
-                f"it is no classifier: its outputs are {shapes}", where=self._graph.name, hint="use run"
+                f"it is not a classifier: its outputs are {shapes}", where=self._graph.name, hint="use run"
             )
         labels = self.artifact.labels or []
         return [
@@ -323,7 +324,7 @@ class Session:
 
 
 def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:
-    """A classifier's output as probabilities, float64 [classes]; None if the network is no classifier.
+    """A classifier's output as probabilities, float64 [classes]; None if the network is not a classifier.
 
     A classifier has one output, with one axis longer than 1. Where the network does not end in a Softmax,
     the probabilities are the softmax of its output.
@@ -351,11 +352,13 @@ def _ends_in_softmax(graph: Graph, name: str) -> bool:
 
 
 def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """The device's answer, once it is known to be what the graph says."""
+    """The device's answer, checked against the graph."""
     for name in names:
         tensor = graph.tensors.get(name)
         if tensor is None or tensor.data is not None:
-            raise DeviceFailed(f"the device answered with {name!r}, which is no activation of the program")
+            raise DeviceFailed(
+                f"the device answered with {name!r}, which is not an activation of the program"
+            )
         array = results.get(name)
         if array is None:
             raise DeviceFailed("the device did not answer with it", where=f"tensor {name}")

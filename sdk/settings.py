@@ -1,7 +1,7 @@
 """The environment variables that Towline reads: the one table of them.
 
-`towline --help` and docs/compile.md show it; whatever reads a variable takes its name from here. An option of
-a command or an argument of a function goes before its variable.
+`towline --help` and docs/compile.md show it; code that reads a variable takes its name from here. An option
+of a command or an argument of a function takes precedence over its variable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Setting:
     Attributes:
         name: of the variable.
         meaning: what it sets, in words.
-        default: what counts without it, in words.
+        default: what applies without it, in words.
         readers: the modules that read it.
     """
 
@@ -27,7 +27,7 @@ class Setting:
     readers: tuple[str, ...]
 
     def value(self) -> str | None:
-        """What the environment says now; None where it says nothing, or the empty string."""
+        """Its value in the environment now; None if it is unset or empty."""
         return os.environ.get(self.name) or None
 
 

@@ -1,6 +1,6 @@
 """Shapes of the operators: what ONNX's specification says an output's shape is, and what a window covers.
 
-Importers derive shapes with it, the verifier holds graphs against it, the reference takes the divisors of
+Importers derive shapes with it, the verifier checks graphs with it, the reference takes the divisors of
 average pools from it.
 """
 
@@ -149,7 +149,7 @@ def _windows(x: Shape, kernel: Shape, strides: Shape, pads: Shape, dilations: Sh
         raise fail("kernel, strides and dilations must be positive, pads not negative")
     spatial = window_positions(x[2:], kernel, strides, pads, dilations)
     if math.prod(spatial) >= 2**31:
-        raise fail(f"an output of {spatial[0]} x {spatial[1]} is out of all proportion")
+        raise fail(f"an output of {spatial[0]} x {spatial[1]} exceeds 2^31 - 1 positions")
     if min(spatial) < 1:
         raise fail(f"a window of {list(kernel)} does not fit into an input {list(x)}")
     return spatial

@@ -1,4 +1,4 @@
-"""What a misspelt word was probably meant to be."""
+"""The word that a misspelt one was probably meant to be."""
 
 from __future__ import annotations
 

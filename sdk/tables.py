@@ -1,4 +1,4 @@
-"""Tables as text, no wider than the terminal. What is not a terminal (a pipe, a file) gets them whole."""
+"""Tables as text, no wider than the terminal. A pipe or a file gets them whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(
         rows: cells; None is an empty one.
         least: headings of the columns to leave out first, in this order; after them, from the right. The
             first column stays.
-        width: columns of characters there are; by default the terminal's, if stdout is one, else any number.
+        width: in characters; by default the terminal's, if stdout is one, else unlimited.
     """
     cells = [tuple(row) for row in rows]
     columns = [
@@ -53,7 +53,7 @@ def table(
 
 
 def stdout_width() -> int:
-    """Characters in a line of stdout: the terminal's, or no end of them where it is none."""
+    """Characters in a line of stdout: the terminal's; unlimited where it is not a terminal."""
     return _width(sys.stdout)
 
 
@@ -91,7 +91,7 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """The width below which a word would be broken, or a text become a ribbon of words."""
+        """The width below which a word would be broken, or a text would get too narrow."""
         words = [word for cell in self.lines for line in cell for word in line.split()]
         return min(self.width, max(len(self.header), RIBBON, *map(len, words), 0))
 

@@ -26,7 +26,7 @@ Arithmetic = Literal["f32", "q31"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a target takes a node; a refusal carries the reason and, where there is one, the remedy."""
+    """Whether a target takes a node; a refusal has the reason and, where there is one, the remedy."""
 
     supported: bool
     reason: str = ""
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What a user may choose when a device is opened; a target ignores what it has no use for.
+    """What a user may choose when a device is opened; a target ignores what it does not use.
 
     Attributes:
         firmware: directory of an AMD card's firmware files; None for the one that TOWLINE_FIRMWARE names,
@@ -109,10 +109,10 @@ class Profile:
 
     Attributes:
         layers: in execution order.
-        total: counters of one whole inference; the layers' sum but for what lies between layers and what
+        total: counters of one whole inference; the layers' sum, except what lies between layers and what
             reading the counters costs.
         memory: bytes by kind: weights, arena, live_peak (the largest sum of tensor bytes alive at once),
-            and whatever else the target tells.
+            and what else the target reports.
     """
 
     layers: Sequence[LayerProfile]
@@ -133,7 +133,7 @@ class DeviceSession(Protocol):
 
         Raises:
             InvalidInput: a name, shape or dtype that is not the program's.
-            DeviceFailed: the device died or answered nonsense.
+            DeviceFailed: the device died or gave an invalid answer.
         """
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -175,8 +175,8 @@ class Target(Protocol):
         """Open a device; None or "emulated" is the embedded default.
 
         Raises:
-            UsageError: the target knows no such device string.
-            DeviceMissing, ToolMissing: it is known but not there.
+            UsageError: the target has no such device string.
+            DeviceMissing, ToolMissing: it is known but missing.
         """
 
     def devices(self) -> Sequence[tuple[str, str]]:
@@ -205,7 +205,7 @@ class Candidate:
 
 @runtime_checkable
 class Tunable(Protocol):
-    """What a target offers beside `Target` if only measuring tells which of its kernels' variants is best."""
+    """What a target offers beside `Target` if only measuring shows which of its kernels' variants is best."""
 
     counter: str
     """What `measure` counts: "packets"."""
@@ -224,7 +224,7 @@ class Tunable(Protocol):
         """
 
 
-# -- what every target and its sessions owe -------------------------------------------------------------
+# -- checks shared by targets and sessions --------------------------------------------------------------
 
 
 def batch_verdict(graph: Graph, node: Node) -> Verdict:
@@ -240,7 +240,7 @@ def batch_verdict(graph: Graph, node: Node) -> Verdict:
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs by name, in the graph's order, once they are known to be what the graph takes.
+    """The inputs by name, in the graph's order, checked to be what the graph takes.
 
     Args:
         graph: whose inputs they are.
@@ -346,7 +346,7 @@ def get_target(name: str) -> Target:
     for other in map(get_target, names):
         if name in other.later_parts:
             raise UsageError(
-                f"there is no target {name!r}: such parts run the code of {other.name}",
+                f"no target named {name!r}: these parts run the code of {other.name}",
                 hint=f"use --target {other.name}",
             )
     known = f"known targets: {', '.join(names) or 'none installed'}"
@@ -356,7 +356,7 @@ def get_target(name: str) -> Target:
 
 
 def open_device(name: str, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-    """Open a device of a target; as `Target.open`, but it is said whose a device of another target is.
+    """Open a device of a target; as `Target.open`, but the error names the targets that have such a device.
 
     Raises:
         UsageError: no installed package registers the target, or it has no such device.
@@ -367,11 +367,11 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
     if kind in kinds or kind == EMULATED:
         return target.open(device, options)
     others = [other for other in target_names() if kind in get_target(other).device_kinds]
-    message = f"{device!r} is no device of {name}, which the network is compiled for"
+    message = f"{device!r} is not a device of {name}, which the network is compiled for"
     if others:
         message += f": {kind} belongs to {', '.join(others)}"
     raise UsageError(
-        message, hint=f"devices of {name}: {', '.join(kinds)}; `towline devices` lists those there are"
+        message, hint=f"devices of {name}: {', '.join(kinds)}; `towline devices` lists those available"
     )
 
 

@@ -1,8 +1,8 @@
-"""External programs: what Towline calls, where it is found, which version it must have.
+"""External programs: which ones Towline calls, where they are found, which versions it needs.
 
 The one place that looks for tools. Each is a row of `TOOLS`: an environment variable overrides the search
 of PATH, versioned names are tried before plain ones, and the version is read from the program itself.
-Children die with us, SIGKILL included: util-linux's setpriv asks the kernel for that (prctl(2),
+Children die with this process, SIGKILL included: util-linux's setpriv asks the kernel for that (prctl(2),
 PR_SET_PDEATHSIG) and then becomes the tool. Tools start no children of their own that last: clang runs its
 cc1 in process, we call its linker directly, and sdcc's preprocessor, assembler and linker take milliseconds.
 """
@@ -45,12 +45,12 @@ class Tool:
         name: what the rest of Towline calls it.
         variable: environment variable that overrides the search: a path, or a name on PATH.
         candidates: executable names in order of preference.
-        minimum: oldest version that will do, as (major, minor).
-        pattern: finds the version in what it says of itself.
+        minimum: oldest version that is accepted, as (major, minor).
+        pattern: finds the version in what it prints.
         package: Debian and Ubuntu package.
         purpose: what it is for, shown by doctor.
-        optional: nothing of today's default journey needs it.
-        ask: the option that has it say its version.
+        optional: the default journeys do not need it.
+        ask: the option that prints its version.
     """
 
     name: str
@@ -175,7 +175,7 @@ def find(name: str) -> Path:
     """Path of a tool of `TOOLS`, its version checked; cached for the process.
 
     Raises:
-        ToolMissing: nowhere to be found, or too old; the hint is the install command.
+        ToolMissing: not found, or too old; the hint is the install command.
     """
     return _locate(name)[0]
 
@@ -206,7 +206,8 @@ def dying_with_us(argv: Sequence[str | os.PathLike[str]]) -> list[str]:
 def start(name: str, args: Sequence[str | os.PathLike[str]], **streams: Any) -> subprocess.Popen[bytes]:
     """Start a tool that may live as long as this process, and no longer, SIGKILL included.
 
-    The kernel ties a child to the thread that starts it, so a thread that lives as long as we do starts it.
+    The kernel ties a child to the thread that starts it, so a thread that lives as long as this process
+    starts it.
 
     Args:
         name: a tool of `TOOLS`.
@@ -242,7 +243,7 @@ _Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen
 def _starter(pid: int) -> SimpleQueue[_Order]:
     """Orders to the thread that starts children; after a fork the new process needs one of its own.
 
-    A daemon: an executor's thread that Ctrl-C catches at its very start is waited for in vain at exit.
+    A daemon: at exit, an executor waits without end for a thread that Ctrl-C interrupted at its very start.
     """
     orders: SimpleQueue[_Order] = SimpleQueue()
     threading.Thread(target=_serve, args=(orders,), name=f"towline-start-{pid}", daemon=True).start()
@@ -279,7 +280,7 @@ def run(
 
     Raises:
         ToolMissing: as `find`.
-        BuildFailed: it exited with a status other than 0 (with `check`), or ran into the time-out.
+        BuildFailed: it exited with a status other than 0 (with `check`), or exceeded the time-out.
     """
     argv = command(name, args)
     try:
@@ -302,7 +303,7 @@ def failure(name: str, status: int, stderr: bytes) -> BuildFailed:
     dropped = len(lines) - STDERR_LINES
     if dropped > 0:
         lines = [*lines[:STDERR_LINES], f"... and {dropped} lines more"]
-    said = "\n".join(lines) or "it said nothing"
+    said = "\n".join(lines) or "it printed nothing"
     how = f"exit status {status}"
     if status < 0:
         how = f"signal {-status}"
@@ -318,9 +319,9 @@ class ToolStatus:
     Attributes:
         name: the tool, or "opencl".
         purpose: what it is for.
-        optional: whether today's default journey does without.
+        optional: whether the default journeys work without it.
         path: where it was found, None if it was not.
-        version: what it says of itself, None if it was not found.
+        version: as it states it, None if it was not found.
         problem: why it cannot be used; None if it can.
         hint: what to do about the problem.
         variable: the environment variable that overrides the search, if there is one.
@@ -368,7 +369,7 @@ def _search(tool: Tool, override: str | None, path: str | None) -> tuple[Path, s
             continue
         found = _read_version(tool, executable)
         if found is None:
-            rejected.append(f"{executable} does not say that it is {tool.name}")
+            rejected.append(f"{executable} does not identify itself as {tool.name}")
         elif tuple(map(int, found.split("."))) < tool.minimum:
             rejected.append(f"{executable} is {found}")
         else:
@@ -430,7 +431,7 @@ def _opencl_status() -> ToolStatus:
 
 
 def opencl_platforms() -> tuple[str, int]:
-    """(path of pyopencl, number of platforms that it finds): its wheels bring a loader of their own.
+    """(path of pyopencl, number of platforms that it finds): its wheels contain a loader of their own.
 
     Raises:
         EnvironmentMissing: no pyopencl, no loader, or a loader without a platform (ICD) behind it.
@@ -477,5 +478,5 @@ def tinymesa() -> tuple[str, str]:
     package = importlib.util.find_spec("tinymesa")
     library = Path(package.origin).with_name("libtinymesa.so") if package and package.origin else None
     if library is None or not library.is_file():
-        raise EnvironmentMissing(f"tinymesa {found} is without its libtinymesa.so", hint=hint)
+        raise EnvironmentMissing(f"tinymesa {found} lacks its libtinymesa.so", hint=hint)
     return found, str(library)

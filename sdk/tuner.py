@@ -1,8 +1,8 @@
-"""Measuring a target's candidates: on this machine's cores, or on all that a Dask scheduler has.
+"""Measuring a target's candidates: on this machine's cores, or on the workers of a Dask scheduler.
 
-Counts are exact, so that it does not matter who measures, in which order, or when: each is kept in the cache
-as soon as it is known, under a name made of all that determines it, and a run that was interrupted, or one
-for another network with the same layers, begins with what is known.
+Counts are exact, so that it does not matter where, in which order or when they are measured: each is kept in
+the cache as soon as it is known, under a name made of all that determines it, and a run that was interrupted,
+or one for another network with the same layers, begins with what is known.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def tune(name: str, body: Graph, pool: Executor, progress: Callable[[int, int], 
         name: a target's registry name.
         body: as `Target.compile` takes it.
         pool: where to measure; of `local` or `dask`.
-        progress: called with (known, all) whenever there is one more.
+        progress: called with (known, all) after each count.
 
     Raises:
         UsageError: the target has nothing to tune.
@@ -127,7 +127,7 @@ def measured(name: str, made_by: str, candidate: Candidate) -> int:
     """What a worker does: the candidate's count.
 
     Raises:
-        EnvironmentMissing: this is another Towline than the one that asks, or it has other kernels.
+        EnvironmentMissing: this Towline, or its kernels, differ from those of the tuning process.
     """
     here = socket.gethostname()
     if made_by != _version():
@@ -147,7 +147,7 @@ def measured(name: str, made_by: str, candidate: Candidate) -> int:
 
 
 def merged(old: Tuning | None, outcome: Outcome) -> Tuning:
-    """`old` with what a run found: its signatures replaced, or gone where nothing is to be gained."""
+    """`old` with what a run found: its signatures replaced, or removed where nothing is gained."""
     seen = {layer.signature for layer in outcome.layers}
     kept = {} if old is None else {s: entry for s, entry in old.entries.items() if s not in seen}
     return Tuning(outcome.tuning.target, outcome.tuning.counter, {**kept, **outcome.tuning.entries})
@@ -204,7 +204,7 @@ def _version() -> str:
 def local(jobs: int | None = None) -> Executor:
     """`jobs` candidates at a time (default: one a core), each in processes of its own; a context manager.
 
-    Threads will do: they only wait for a compiler, a linker and an emulator.
+    Threads suffice: they only wait for a compiler, a linker and an emulator.
     """
     return ThreadPoolExecutor(max_workers=jobs or os.cpu_count())
 
@@ -219,7 +219,7 @@ def dask(address: str) -> Iterator[Executor]:
         DeviceFailed: the scheduler went away, or workers keep dying.
     """
     distributed = extras.require("distributed", extra="tune")
-    # What its client logs, tracebacks among it, is raised as well.
+    # What its client logs, tracebacks included, is raised as well.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -255,7 +255,7 @@ def dask(address: str) -> Iterator[Executor]:
             raise DeviceFailed(
                 "the scheduler or its workers were lost",
                 where=address,
-                hint="run the command again: what was measured is known",
+                hint="run the command again: what was measured is kept",
             ) from problem
         finally:
             pool.shutdown(wait=False)

@@ -1,7 +1,7 @@
 """Which variant of a kernel costs least, as measured: choices that a target looks up when it compiles.
 
 A file belongs to one target and says, for layers of one signature, which choice to take. It never decides
-what is computed, only how: results are the same bits whatever it says. An entry counts for exactly the
+what is computed, only how: results are the same bits in any case. An entry counts for exactly the
 kernels and the compiler it was measured with; with any other, a target takes what it would without the file.
 """
 
@@ -19,7 +19,7 @@ from sdk.errors import InvalidInput, UsageError
 
 SCHEMA = 1
 LIMIT = 2**24
-"""Bytes; a file of more is none of ours."""
+"""Bytes; no tuning file is larger."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def read(path: str | os.PathLike[str], target: str) -> Tuning:
     """Read a tuning file.
 
     Raises:
-        UsageError: there is no such file, it is none, or it cannot be read.
-        InvalidInput: it is no tuning file, or one of another target or schema.
+        UsageError: there is no such file, it is not a regular one, or it cannot be read.
+        InvalidInput: it is not a tuning file, or one of another target or schema.
     """
     where = os.fspath(path)
     try:
@@ -90,7 +90,7 @@ def read(path: str | os.PathLike[str], target: str) -> Tuning:
         with Path(path).open("rb") as stream:
             data = stream.read(LIMIT + 1)
     except OSError as problem:
-        raise UsageError(f"it cannot be read: {problem.strerror}", where=where) from None
+        raise UsageError(f"cannot be read: {problem.strerror}", where=where) from None
     try:
         if len(data) > LIMIT:
             raise ValueError("it is too large")
@@ -123,8 +123,8 @@ def _parse(document: Any) -> Tuning:
     for signature, entry in entries.items():
         texts, counts = (entry.kernels, entry.choice), (entry.count, entry.untuned)
         if not all(type(text) is str for text in texts) or not all(type(n) is int and n >= 0 for n in counts):
-            raise ValueError(f"the entry {signature!r} makes no sense")
+            raise ValueError(f"the entry {signature!r} has a field of the wrong type, or a negative count")
     target, counter = document["target"], document["counter"]
     if type(target) is not str or type(counter) is not str:
-        raise ValueError("target or counter is no text")
+        raise ValueError("target or counter is not text")
     return Tuning(target, counter, entries)

@@ -1,4 +1,4 @@
-"""A strict reader of Chrome traces, as far as ours go: what Perfetto would import without a complaint."""
+"""A strict reader of Chrome traces, for the events that ours have: what Perfetto imports without an error."""
 
 import json
 from dataclasses import dataclass, field

@@ -141,7 +141,7 @@ class GraphBuilder:
         return self._append(Lookup(name, (x, f"{name}.t"), name), output)
 
     def concat(self, *parts, axis=1):
-        """The parts share their quantisation; `alike` sees to that."""
+        """The parts must share their quantisation; `alike` gives them the same."""
         name = f"concat{len(self.nodes)}"
         return self._moved(Concat(name, parts, name, axis))
 

@@ -1,6 +1,6 @@
 """Tiny ONNX models for tests, and onnxruntime as the oracle over them.
 
-The oracle is the CPU provider with all optimisations. With uint8 activations it is asked for exact sums,
+The oracle is the CPU provider with all optimisations. With uint8 activations it is set to exact sums,
 which it otherwise saturates on x86 without VNNI. With int8 activations that option leads it to kernels it
 does not have; `session.qdqisint8allowed` keeps it from rewriting them to uint8 and losing the fusion, and
 tests use weights of 7 bits (`SAFE_WEIGHTS`), whose sums no kernel saturates.

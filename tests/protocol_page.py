@@ -1,6 +1,6 @@
 """What docs/protocol.md says, read from its tables; nothing of ours is imported.
 
-A host that is written with this knows the protocol from the page alone.
+A host that is written with this depends on the page alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Layout:
     fixed: dict[str, int] = field(default_factory=dict)
 
     def pack(self, **values: int) -> bytes:
-        """Its bytes, little-endian; zeros where nothing is said."""
+        """Its bytes, little-endian; zeros by default."""
         data = bytearray(self.size)
         for name, value in (self.fixed | values).items():
             offset, size = self.places[name]
@@ -61,7 +61,7 @@ class Page:
     """The page.
 
     Attributes:
-        text: as it stands there.
+        text: of the file.
     """
 
     def __init__(self, path: Path = PAGE) -> None:

@@ -1,7 +1,7 @@
 """A host for the compatible requests, written from the published description of them alone.
 
-It knows bRequest numbers and layouts as existing host software has them, and nothing of our facts: what it
-agrees on with the firmware, a program that has never heard of us agrees on too.
+It knows bRequest numbers and layouts as existing host software has them, and none of our facts: what it
+agrees on with the firmware, programs written without ours agree on too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Host:
         self.board.usb.control(Setup(0x40, request, value, index, len(data)), data, timeout=timeout)
 
     def bulk(self, endpoint: int, what: bytes | int, timeout: float = 1.0) -> bytes:
-        """A bulk transfer that succeeds; what came."""
+        """A bulk transfer that succeeds; the data received."""
         transfer = self.board.usb.submit(endpoint, what)
         self.board.usb.wait(transfer, timeout=timeout)
         assert transfer.outcome is Outcome.DONE

@@ -1,4 +1,4 @@
-"""A target whose silicon is the reference itself: what the host's side of the SDK is tested on."""
+"""A target whose silicon is the reference itself: it tests the host's side of the SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRY_POINTS = f"[towline.targets]\n{NAME} = tests.reference_target:ReferenceTar
 
 
 def install(directory):
-    """Make the target known to whoever has `directory` on its path: an entry point, as of any package."""
+    """Make the target known to processes with `directory` on their path: an entry point of a package."""
     info = directory / "towline_test_target-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: towline-test-target\nVersion: 1.0\n")

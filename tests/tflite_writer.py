@@ -152,7 +152,7 @@ VERSIONS = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), 3),
     "FULLY_CONNECTED": 4,
 }
-"""The first versions of the schema's operators that take int8, which interpreters ask for."""
+"""The first versions of the schema's operators that take int8, which interpreters require."""
 
 
 def _table(builder, name, **fields):
@@ -180,7 +180,7 @@ def _offsets(builder, values):
 
 
 class GraphWriter:
-    """One integer graph as TFLite, activations int8 (or, `legacy`, uint8 as TFLite had it first)."""
+    """One integer graph as TFLite, activations int8 (or, `legacy`, uint8, TFLite's first type)."""
 
     def __init__(self, graph: g.Graph, *, boundary: str = "int8", legacy: bool = False) -> None:
         self.graph = graph
@@ -300,7 +300,7 @@ class GraphWriter:
         return self.writer.constant(name, bias.data, scale=bias.quantization.scale)
 
     def _padded(self, node, x, kernel):
-        """The input's number and the schema's Padding, behind a PAD where neither SAME nor VALID will do."""
+        """The input's number and the schema's Padding, behind a PAD where neither SAME nor VALID fits."""
         number = self._number(x.name)
         dilations = getattr(node, "dilations", (1, 1))
         rows = window_positions(x.shape[2:], kernel, node.strides, node.pads, dilations)

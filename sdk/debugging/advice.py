@@ -12,12 +12,12 @@ FEW = 6
 """Channels, rows or columns that a sentence names one by one."""
 
 LOSSY_DB = 10.0
-"""Below this a layer loses more than a network forgives: the noise is a third of the signal's amplitude."""
+"""Below this a layer loses more than networks tolerate: the noise is a third of the signal's amplitude."""
 
 WEIGHTED = {"Conv", "Gemm"}
 
 CLIPPED = 0.01
-"""Share of elements beyond the quantised range that is worth a word."""
+"""Share of elements beyond the quantised range from which it is reported."""
 
 NARROW = 0.25
 """Share of the range below which levels are wasted."""
@@ -31,7 +31,7 @@ def verdict(report: Report) -> str:
         return f"{report.target} equals its reference in every layer: {compared} compared, no mismatch"
     first = layer.target.first
     return (
-        f"{report.target} leaves its reference first in {layer.node} ({layer.op}), at element "
+        f"{report.target} first differs from its reference in {layer.node} ({layer.op}), at element "
         f"{list(first.index)}: {first.actual} instead of {first.expected}; "
         f"{layer.target.mismatches:,} of the layer's {layer.target.elements:,} elements differ, by up to "
         f"{layer.target.max_abs_diff}"
@@ -48,7 +48,7 @@ def pattern(divergence: Divergence, operators: Collection[str]) -> str:
 
     Args:
         divergence: where.
-        operators: what the target did since the result that it kept before.
+        operators: what the target computed since the last result that it kept.
     """
     peak = divergence.peak
     channels, (height, width) = len(divergence.channels), peak.shape
@@ -67,7 +67,9 @@ def pattern(divergence: Divergence, operators: Collection[str]) -> str:
         return f"{text}: look at its table"
     if len(hit) < channels and (2 * len(hit) < channels or (len(rows), len(columns)) == (height, width)):
         if len(hit) > 1 and hit == list(range(hit[0], channels)):
-            return f"{text}: look at how the last channels, those that fill no whole vector, are done"
+            return (
+                f"{text}: look at how the last channels, those that do not fill a whole vector, are computed"
+            )
         if WEIGHTED.intersection(operators):
             return f"{text}: look at the weights, biases and scales of these channels"
         return f"{text}: look at what these channels are read from"
@@ -95,8 +97,8 @@ def _target(report: Report) -> list[str]:
     follow = sum(other.differs for other in report.layers) - len(report.broken)
     if report.misread:
         result.append(
-            f"{_list([other.node for other in report.misread])}: right, so it read something else than the "
-            "target shows: look at how results are read back, and at buffers that are written to too early"
+            f"{_list([other.node for other in report.misread])}: correct, so it read something other than "
+            "the target shows: look at how results are read back, and at buffers written to too early"
         )
     if others:
         result.append(f"also wrong from their own inputs: {_list(others)}")
@@ -113,16 +115,18 @@ def _onnxruntime(report: Report) -> list[str]:
     wrong = [layer for layer in report.layers if layer.onnxruntime_own > 1]
     if wrong:
         return [
-            f"{layer.node} ({layer.op}): onnxruntime's result for the same inputs is another, by up to "
+            f"{layer.node} ({layer.op}): onnxruntime's result for the same inputs differs by up to "
             f"{layer.onnxruntime_own}, more than rounding explains: look at how it was imported"
             for layer in wrong[:FEW]
         ]
     why = (
-        "q31 rounds otherwise than onnxruntime's floats" if report.arithmetic == "q31" else "rounding of ties"
+        "q31 rounds differently from onnxruntime's floats"
+        if report.arithmetic == "q31"
+        else "rounding of ties"
     )
     return [
-        f"the reference leaves onnxruntime first in {first.node} ({first.op}), in {found.mismatches:,} of "
-        f"{found.elements:,} elements, and most in {worst.node}, by up to {most.max_abs_diff}: {why}, "
+        f"the reference first differs from onnxruntime in {first.node} ({first.op}), in {found.mismatches:,} "
+        f"of {found.elements:,} elements, and most in {worst.node}, by up to {most.max_abs_diff}: {why}, "
         "never by more than 1 in a layer; it adds up with depth"
     ]
 
@@ -135,7 +139,7 @@ def _float(report: Report) -> list[str]:
         db, worst, error = min(owned, key=lambda found: found[0])
         result.append(
             f"quantisation: {worst.node} ({worst.op}) loses most by itself, {db:.1f} dB"
-            + (f"; {error.sqnr_db:.1f} dB with what came before" if error.sqnr_db < db else "")
+            + (f"; {error.sqnr_db:.1f} dB including the layers before it" if error.sqnr_db < db else "")
             + (_remedy(worst) if error.sqnr_db < LOSSY_DB else "")
         )
     clipped = [(layer, error) for layer, error in layers if error.clipped > CLIPPED * layer.elements]
@@ -143,7 +147,7 @@ def _float(report: Report) -> list[str]:
         layer, error = clipped[0]
         result.append(
             f"{layer.node}: {error.clipped / layer.elements:.1%} of the float values lie beyond its range"
-            f"{_others(clipped)}: this input is not like the calibration's, or the method (entropy, "
+            f"{_others(clipped)}: this input is unlike the calibration's, or the method (entropy, "
             "percentile) cuts too much"
         )
     narrow = [
@@ -165,7 +169,7 @@ def _remedy(layer: Layer) -> str:
 
 
 def _others(found: Sized) -> str:
-    return f", and so it is in {len(found) - 1} more layers" if len(found) > 1 else ""
+    return f", and so in {len(found) - 1} more layers" if len(found) > 1 else ""
 
 
 def _some(what: str, hit: list[int], count: int) -> str:

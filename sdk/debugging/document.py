@@ -86,7 +86,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
 
 
 def columns(layers: Sequence[Layer]) -> dict[str, list[Cell]]:
-    """The table of layers by its headings; without what there is nothing to say of."""
+    """The table of layers by its headings; without those that would be empty."""
     result: dict[str, list[Cell]] = {
         "#": list(range(len(layers))),
         "layer": [layer.node for layer in layers],

@@ -1,4 +1,4 @@
-"""What is known of each layer once `debug` is through: plain figures, summed over the samples."""
+"""What `debug` measures of each layer: plain figures, summed over the samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mismatch:
 
 @dataclass
 class Difference:
-    """A tensor against what it should be, summed over the samples.
+    """A tensor against its expected values, summed over the samples.
 
     Attributes:
         elements: compared.
@@ -104,16 +104,16 @@ class FloatError:
 
 @dataclass
 class Layer:
-    """One operator, and what became of its output.
+    """One operator, and the figures of its output.
 
     Attributes:
-        node, op: the operator; the head's Quantize come first, which the host does.
+        node, op: the operator; the head's Quantize come first, which the host runs.
         tensor: its output.
         clamp: the bounds of its output, in quantised units.
         counts: elements of the reference's output by level, int64 [256], level 0 being the dtype's least.
-        target: target against reference; None where `target_in` says it all.
-        target_in: the operator in whose result the target keeps this one, "" if it does not say.
-        own_mismatches: elements that are not what follows from the target's own inputs.
+        target: target against reference; None where `target_in` names an operator.
+        target_in: the operator in whose result the target keeps this one, "" if that is unknown.
+        own_mismatches: elements that do not follow from the target's own inputs.
         onnxruntime: the quantised model against the reference; None without one, or where the model has no
             such tensor: then `model_in` is the operator that it was fused with.
         onnxruntime_own: the greatest difference of this layer alone: onnxruntime against the f32 reference on
@@ -196,9 +196,9 @@ class Report:
         layers: the head's Quantize, then the integer body in execution order.
         samples: names of the inputs.
         target, arithmetic, device: what was compared.
-        answers: for each sample, who (float, onnxruntime, reference, target) said which class; empty where
-            the network is no classifier.
-        divergence: the first layer at which the target leaves the reference.
+        answers: for each sample, the class by evaluation (float, onnxruntime, reference, target); empty where
+            the network is not a classifier.
+        divergence: the first layer at which the target differs from the reference.
     """
 
     layers: list[Layer]

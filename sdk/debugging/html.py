@@ -28,7 +28,7 @@ WIDEST = 160
 """Rows and columns of the map of differences, beyond which neighbours are drawn as one."""
 
 SHORT = ("onnxruntime differs", "target differs")
-"""Columns of words that are numbers most of the time."""
+"""Columns of text that mostly hold numbers."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -97,8 +97,8 @@ level (square roots of shares)</span>{_float_legend(report)}</div>
 <footer class="soft">
 <p>A layer's <em>float dB</em> is its signal to quantisation noise against the float model, all layers before
 it included; <em>alone</em> is the layer's own share, from the float model's inputs quantised. <em>Own</em>
-are elements that the target computes wrong from its own inputs: the others only follow. <em>Saturated</em>
-are elements at a bound of the clamp, but for a rectifier's zeros.</p>
+are elements that the target computes wrongly from its own inputs: the others only follow. <em>Saturated</em>
+are elements at a bound of the clamp, except a rectifier's zeros.</p>
 </footer>
 </main>
 <div id="tip" hidden></div>
@@ -133,19 +133,21 @@ def _facts(report: Report, labels: Sequence[str] | None) -> str:
 
 
 def _answers(answers: Sequence[dict[str, int]], labels: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Who says which class, those who say the same together; over several inputs, how often they agree."""
+    """Which evaluation gives which class; over several inputs, how often each agrees with the target."""
     if len(answers) == 1:
-        sayers: dict[int, list[str]] = {}
+        by_class: dict[int, list[str]] = {}
         for who, index in answers[0].items():
-            sayers.setdefault(index, []).append(who)
+            by_class.setdefault(index, []).append(who)
         names = labels or ()
         return [
             (names[index] if index < len(names) else str(index), f"best class: {', '.join(who)}")
-            for index, who in sayers.items()
+            for index, who in by_class.items()
         ]
     others = [who for who in (answers[0] if answers else ()) if who != "target"]
     same = {who: sum(answer[who] == answer["target"] for answer in answers) for who in others}
-    return [(f"{n} of {len(answers)}", f"best classes: {who} as the target") for who, n in same.items()]
+    return [
+        (f"{n} of {len(answers)}", f"best classes: {who} agrees with the target") for who, n in same.items()
+    ]
 
 
 def _legend(report: Report) -> str:
@@ -160,7 +162,7 @@ def _legend(report: Report) -> str:
         ]
     entries += [
         ("box", "good", "equal"),
-        ("dot", "none", "not kept apart"),
+        ("dot", "none", "not kept separately"),
         ("stroke", "alone", "zero-point"),
     ]
     return "".join(
@@ -246,7 +248,7 @@ def _binned(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _shrunk(peak: Array) -> Array:
-    """The map at no more than WIDEST by WIDEST, each cell the greatest of those it stands for."""
+    """The map at no more than WIDEST by WIDEST, each cell the greatest of those it covers."""
     for axis in (0, 1):
         block = -(-peak.shape[axis] // WIDEST)
         starts = np.arange(0, peak.shape[axis], block)

@@ -5,7 +5,7 @@ it; a layer's own share is found by giving the reference the very inputs that th
 or the float model's once quantised. A layer that is broken differs in its own share; one that only follows
 a broken layer does not.
 
-Layers are measured in execution order, and their tensors let go of with their last reader.
+Layers are measured in execution order, and their tensors released after their last reader.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def debug(
         samples: at least one.
         quantized: `quantized_oracle` of the model it was compiled from.
         real: `float_oracle` of the float model that was quantised.
-        progress: told of every layer done (stage, done, total).
+        progress: called after every layer with (stage, done, total).
 
     Raises:
         InvalidInput: as `Session.trace`; or an input holds infinity, and there is a float model to take it.
@@ -76,7 +76,7 @@ class _Run:
         for oracle in (quantized, real):
             if oracle is not None and not oracle.names.keys() & self.graph.tensors.keys():
                 raise UsageError(
-                    "none of its tensors has the name of one of the network's",
+                    "none of its tensors has the name of a tensor of the network",
                     where=oracle.where,
                     hint="give the models that the network was made from",
                 )
@@ -92,7 +92,7 @@ class _Run:
             answers.append(self._sample(name, feeds))
             names.append(name)
         if not names:
-            raise UsageError("there is no input to debug with")
+            raise UsageError("debug needs at least one input")
         traced = {layer.tensor.name for layer in self.layers if layer.target is not None}
         known = {layer.tensor.name for layer in self.layers if layer.onnxruntime is not None}
         for node, layer in zip(self.nodes, self.layers, strict=True):
@@ -111,7 +111,7 @@ class _Run:
         )
 
     def _sample(self, sample: str, feeds: Mapping[str, Array]) -> dict[str, int]:
-        """Measure one sample; who answered which class."""
+        """Measure one sample; the class by evaluation."""
         body = self.session.quantize(feeds)
         model_values: dict[str, Array] = {}
         real_values: dict[str, Array] = {}
@@ -166,7 +166,7 @@ class _Run:
         return {name: values[name] for name in self.artifact.graph.outputs}
 
     def _target(self, sample: str, index: int, traced: Array | None, own: Array, expected: Array) -> Array:
-        """Compare what the target has; where it keeps nothing, what follows from its inputs stands in."""
+        """Compare what the target has; where it keeps nothing, use what follows from its inputs."""
         layer = self.layers[index]
         if traced is None:
             return own
@@ -245,7 +245,7 @@ def _fitting(values: dict[str, Array], tensor: Tensor) -> Array | None:
 
 
 def _held_in(graph: Graph, node: Node, known: Container[str]) -> str:
-    """The operator whose result stands for this one's, where this one's is nowhere to be seen."""
+    """The operator whose result stands for this one's, where this one's is not kept."""
     if isinstance(node, Reshape) and node.inputs[0] in known:  # the same bytes
         before = graph.producer(node.inputs[0])
         return "" if before is None else before.name
@@ -273,7 +273,7 @@ def _real(tensor: Tensor, value: Array) -> NDArray[np.float32]:
 
 
 def _quantize(tensor: Tensor, value: Array) -> tuple[Array, int]:
-    """Real values quantised, and how many of them the dtype's range does not reach."""
+    """Real values quantised, and how many of them lie beyond the dtype's range."""
     low, high = INTEGER_RANGE[tensor.dtype]
     with np.errstate(over="ignore"):  # infinity is clipped like the rest
         levels = np.rint(value / np.float32(tensor.scale)) + np.float32(tensor.zero_point)

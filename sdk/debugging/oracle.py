@@ -89,7 +89,7 @@ def quantized_oracle(path: str | os.PathLike[str], graph: Graph) -> Oracle:
     where = os.fspath(path)
     model = read_onnx(path)
     if not is_quantized(model):
-        raise UsageError("is a float model", where=where, hint="float models go to --float")
+        raise UsageError("is a float model", where=where, hint="pass float models with --float")
     produced = {name for node in model.graph.node for name in node.output}
     names = {tensor.name: tensor.name for tensor in graph.activations() if tensor.name in produced}
     return Oracle(model, names, where, exact=True)
@@ -103,7 +103,7 @@ def float_oracle(
     Args:
         path: the float .onnx.
         graph: the network's integer body.
-        quantized: the quantised .onnx, which knows what each of its tensors was made from; without it, names
+        quantized: the quantised .onnx, which shows what each of its tensors was made from; without it, names
             are compared, less what quantisers append to them.
 
     Raises:
@@ -114,7 +114,7 @@ def float_oracle(
     where = os.fspath(path)
     model = read_onnx(path)
     if is_quantized(model):
-        raise UsageError("is a quantised model", where=where, hint="quantised models go to --model")
+        raise UsageError("is a quantised model", where=where, hint="pass quantised models with --model")
     known = {name for node in model.graph.node for name in node.output}
     known |= {value.name for value in model.graph.input}
     made_from = {} if quantized is None else _made_from(read_onnx(quantized))
@@ -132,8 +132,8 @@ def float_oracle(
 def _behind_activations(model: Any, names: Mapping[str, str], guessed: Set[str]) -> dict[str, str]:
     """The same, where a Relu or Clip that no other tensor stands for is part of the tensor before it.
 
-    QOperator models call a Conv's result by the Conv's name, its activation included. So may tensors be whose
-    counterpart is `guessed` by its name; what a QuantizeLinear reads is known.
+    QOperator models call a Conv's result by the Conv's name, its activation included. The same may hold for
+    tensors whose counterpart is `guessed` by its name; what a QuantizeLinear reads is known.
     """
     readers = Counter(name for node in model.graph.node for name in node.input)
     readers.update(value.name for value in model.graph.output)

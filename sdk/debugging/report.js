@@ -1,5 +1,5 @@
 "use strict";
-// Draws the report's plots from the JSON beside it. The text, the table included, stands without any of this.
+// Draws the report's plots from the JSON beside it. The text, the table included, works without any of this.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const layers = data.layers;
@@ -139,7 +139,7 @@ function drawDecibels(svg, top, width, errors, broken) {
   points.forEach((p) => p && element(svg, "circle", { cx: p[0], cy: p[1], r: 2.5, fill: "var(--bad)" }));
   if (first !== null) {
     const x = centre(first), right = x > width / 2, name = layers[first].node;
-    const letters = Math.floor((right ? x - LEFT : width - RIGHT - x) / 8) - 7; // that there is room for
+    const letters = Math.floor((right ? x - LEFT : width - RIGHT - x) / 8) - 7; // that fit
     element(svg, "line", { x1: x, x2: x, y1: top, y2: y(low), stroke: "var(--bad)", "stroke-width": 1.5 });
     element(svg, "text", { x: x + (right ? -7 : 7), y: y(low) - 8, "text-anchor": right ? "end" : "start", style: "fill: var(--bad); font-weight: 600" }, `first: ${name.length > letters ? "…" + name.slice(-letters) : name}`);
   }

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 MACRO = re.compile(r"[A-Z][A-Z0-9_]*")
-"""What a register and a field are named like: a C macro."""
+"""The form of register and field names: a C macro's."""
 
 
 def macro(text: str) -> str:
@@ -24,7 +24,7 @@ class Evidence(Enum):
     """How well a fact is known, best first."""
 
     HARDWARE = "hardware"
-    """Said of silicon by people who had it in hand."""
+    """Reported of silicon by people who had it in hand."""
     TRACE = "trace"
     """What software known to work on silicon does and depends on."""
     INFERRED = "inferred"

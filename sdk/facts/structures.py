@@ -1,7 +1,7 @@
 """Structures of bytes on a wire, in memory or in flash: packed and unpacked from the declaration alone.
 
 A declaration that does not add up fails at import; bytes that do not fit a declaration are `Malformed`, with
-every finding: which member, where, what was expected and what stood there.
+every finding: which member, where, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Finding:
     Attributes:
         what: the member or property.
         offset: of its first byte, from the start of the bytes examined.
-        expected: in words or as a number in words.
+        expected: in words, or a number as text.
         found: likewise.
     """
 
@@ -66,7 +66,7 @@ class Member(Fielded):
         fixed: the only value it may have.
         fields: named bits of an integer.
         values: named values of an integer.
-        count: of the integers of an array; 0 for one that stands alone.
+        count: of the integers of an array; 0 for a single integer.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Member(Fielded):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise FactError(f"{self.name}: a member is named like a C variable")
+            raise FactError(f"{self.name}: the name of a member must be a C identifier")
         if self.size < 1:
             raise FactError(f"{self.name}: a member has at least one byte")
         if self.raw and (self.fixed is not None or self.fields or self.values or self.big or self.count):
@@ -101,7 +101,7 @@ class Member(Fielded):
         return self.size // (self.count or 1)
 
     def decode(self, data: bytes) -> int:
-        """The integer that an element's bytes stand for."""
+        """The integer that an element's bytes encode."""
         return int.from_bytes(data, "big" if self.big else "little")
 
     def encode(self, value: Value) -> bytes:
@@ -141,7 +141,7 @@ class Struct:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise FactError(f"{self.name}: a structure is named like a C type or macro")
+            raise FactError(f"{self.name}: the name of a structure must be a C identifier")
         offsets: dict[str, int] = {}
         end = 0
         for member in self.members:
@@ -194,7 +194,7 @@ class Struct:
         return bytes(packed)
 
     def examine(self, data: bytes) -> list[Finding]:
-        """What keeps these bytes from being this structure; empty if nothing does."""
+        """Why these bytes are not this structure; empty if they are."""
         if len(data) != self.size:
             return [Finding("length", 0, f"{self.size} bytes", f"{len(data)} bytes")]
         return [
@@ -219,7 +219,7 @@ class Struct:
         }
 
     def unpack_from(self, data: bytes, offset: int = 0) -> dict[str, int]:
-        """`unpack`, of the structure that stands at an offset in longer bytes."""
+        """`unpack`, of the structure at an offset in longer bytes."""
         return self.unpack(data[offset : offset + self.size])
 
     def get(self, data: bytes, name: str, index: int = 0) -> int:
@@ -244,7 +244,7 @@ def c_struct(
 ) -> Struct:
     """A structure as C lays it out: little-endian members, each at a multiple of its integers' size.
 
-    What the compiler leaves free is raw members, `gap_` and their offset.
+    What the compiler leaves free becomes raw members, named `gap_` and their offset.
 
     Args:
         name: as in the C header.
@@ -256,7 +256,7 @@ def c_struct(
         packed: one member right behind the other, as by the compilers' attribute.
 
     Raises:
-        FactError: a member cannot be read, or has a name twice.
+        FactError: a member cannot be read, or two have one name.
     """
     made: list[Member] = []
     end = widest = 0
@@ -270,7 +270,7 @@ def c_struct(
     for declaration in members.split(","):
         found = _DECLARATION.fullmatch(declaration.strip())
         if found is None:
-            raise FactError(f"{name}: {declaration.strip()!r} is no member")
+            raise FactError(f"{name}: {declaration.strip()!r} is not a member declaration")
         element, count = int(found[1]) // 8, int(found[3] or 0)
         align(element)
         widest = max(widest, element)

@@ -46,7 +46,7 @@ def arithmetic(walk: Walk, node: OnnxNode) -> None:
     """A function of one tensor, with scalar constants: Lookup, joined with what is beside it."""
     if not _function(walk, node):
         raise node.unsupported(
-            f"{node.op_type} of two activations", "only Add and Mul are done; write it with them"
+            f"{node.op_type} of two activations", "only Add and Mul are supported; express it with them"
         )
 
 
@@ -68,7 +68,7 @@ def _sum(walk: Walk, node: OnnxNode, a: str, b: str) -> Real:
     shapes = [list(walk.builder.tensors[name].shape) for name in (a, b)]
     if shapes[0] != shapes[1]:
         raise node.unsupported(
-            f"Add of {shapes[0]} and {shapes[1]}: broadcasting is not done",
+            f"Add of {shapes[0]} and {shapes[1]}: broadcasting is not supported",
             "give both the same shape; only Mul broadcasts",
         )
     return walk.define_operation(node, Add(node.name, (a, b), "", clamp=UNSET))
@@ -134,7 +134,7 @@ def _function(walk: Walk, node: OnnxNode) -> bool:
     """Define the output as a function of one integer tensor's elements, if it is one.
 
     Raises:
-        Unsupported: a constant that is no scalar.
+        Unsupported: a constant that is not a scalar.
     """
     inputs = range(len(node.inputs))
     variable = [i for i in inputs if not isinstance(walk.value(node, i), Constant | QuantizedConstant)]
@@ -148,14 +148,14 @@ def _function(walk: Walk, node: OnnxNode) -> bool:
     for index in scalars:
         _check_rank(walk, node, index, len(x.shape))
     operands = [scalars[i] if i in scalars else views[i].values for i in inputs]
-    with np.errstate(all="ignore"):  # infinities saturate, what is not a number is refused
+    with np.errstate(all="ignore"):  # infinities saturate, NaN is refused
         values = functools.reduce(ARITHMETIC[node.op_type], operands)  # type: ignore[arg-type]
     _define(walk, node, x, np.asarray(values, np.float32))
     return True
 
 
 def _plain(walk: Walk, node: OnnxNode, index: int) -> bool:
-    """Whether an input is no function of anything, nor bounded."""
+    """Whether an input is neither a function of a tensor nor bounded."""
     value = walk.value(node, index)
     return not isinstance(value, Real) or value.changed_by == ""
 
@@ -167,7 +167,7 @@ def _scalar(walk: Walk, node: OnnxNode, index: int) -> NDArray[np.float32]:
     if value.array.size != 1:
         raise node.unsupported(
             f"{node.op_type} with the constant {node.inputs[index]!r} of shape {list(value.array.shape)}: "
-            "only scalars are done",
+            "only scalars are supported",
             "fold what is per channel into the Conv before it",
         )
     return walk.float_constant(node, index).reshape(())

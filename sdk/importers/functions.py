@@ -63,7 +63,7 @@ def _rounded(function: Callable[[OnnxNode, NDArray[np.float64]], NDArray[np.floa
     """A function computed in float64 and rounded to float32."""
 
     def apply(node: OnnxNode, x: Float32) -> Float32:
-        with np.errstate(all="ignore"):  # infinities saturate, what is not a number is refused
+        with np.errstate(all="ignore"):  # infinities saturate, NaN is refused
             return np.asarray(function(node, x.astype(np.float64)), np.float32)
 
     return apply

@@ -117,7 +117,7 @@ def permuted(constant: QuantizedConstant, order: tuple[int, ...]) -> QuantizedCo
 
 
 def concat(walk: Walk, node: OnnxNode) -> None:
-    """Concat; what has another scale than the result gets a Requantize."""
+    """Concat; inputs of another scale than the result get a Requantize."""
     values = [walk.value(node, index) for index in range(len(node.inputs))]
     if all(isinstance(value, Quantized) for value in values):
         names = [walk.activation(node, index) for index in range(len(values))]
@@ -141,7 +141,7 @@ def concat(walk: Walk, node: OnnxNode) -> None:
 
 
 def qlinear_concat(walk: Walk, node: OnnxNode) -> None:
-    """Concat; what has another scale than the result gets a Requantize."""
+    """Concat; inputs of another scale than the result get a Requantize."""
     if len(node.inputs) < 5 or len(node.inputs) % 3 != 2:
         raise node.invalid(f"QLinearConcat with {len(node.inputs)} inputs")
     dtype, quantization = activation_quantization(walk, node, 0)
@@ -188,7 +188,7 @@ def pad(walk: Walk, node: OnnxNode) -> None:
     if any(others):
         raise node.unsupported(f"Pad by {list(pads)} of {list(shape)}: only H and W of [N,C,H,W] are padded")
     if min(pads) < 0:
-        raise node.unsupported(f"negative pads {list(pads)}", "cropping is not done")
+        raise node.unsupported(f"negative pads {list(pads)}", "cropping is not supported")
     if not any(pads):
         walk.alias(node)
         return

@@ -41,7 +41,7 @@ NEVER_FOLDED = {
     *("Bernoulli", "Multinomial"),
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
 }
-"""Operators that are no constants even where all their inputs are, or need no evaluation."""
+"""Operators that are not constants even where all their inputs are, or need no evaluation."""
 
 
 def load_onnx(
@@ -59,7 +59,8 @@ def load_onnx(
     Raises:
         UsageError: no such file, or `input_shapes` contradicts the model.
         InvalidModel: the file is damaged, or the model contradicts itself.
-        Unsupported: a float model, a dynamic shape, or an operator that Towline does not do, by node name.
+        Unsupported: a float model, a dynamic shape, or an operator that Towline does not support, by node
+            name.
         EnvironmentMissing: the onnx package is not installed.
     """
     model = read_onnx(path)
@@ -86,7 +87,7 @@ def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int,
     Raises:
         UsageError: `input_shapes` contradicts the model.
         InvalidModel: NaN or infinite weights, or a model that contradicts itself.
-        Unsupported: the model is quantised; a dynamic shape, or an operator that Towline does not do.
+        Unsupported: the model is quantised; a dynamic shape, or an operator that Towline does not support.
     """
     if is_quantized(model):
         raise Unsupported(
@@ -131,7 +132,7 @@ def import_onnx(
 
 
 def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: str) -> None:
-    """Operators that onnx does not know, by node name; then whatever its own checker finds."""
+    """Operators that onnx does not know, by node name; then what its own checker finds."""
     onnx = require("onnx")
     for node in nodes:
         if (node.domain, node.op_type) not in OPERATORS and not onnx.defs.has(node.op_type, node.domain):
@@ -141,7 +142,7 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
     checked = onnx.ModelProto()
     checked.CopyFrom(model)
     for value in [*checked.graph.input, *checked.graph.output]:
-        # The checker wants a shape on each; onnxruntime does not, and a missing one is judged below.
+        # The checker requires a shape on each; onnxruntime does not, and a missing one is reported below.
         value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(checked)
@@ -174,7 +175,7 @@ def _add_inputs(
         shape = input_shape(value, shapes.get(value.name))
         quantization = None
         if dtype != "float32":
-            for node in walk.nodes:  # a reader that is not done at all is the better reason
+            for node in walk.nodes:  # an unsupported reader is the better reason
                 if value.name in node.inputs and (node.domain, node.op_type) not in OPERATORS:
                     refuse(node)
             quantization = input_quantization(walk, value.name, dtype, shape)
@@ -192,7 +193,7 @@ def _fold(walk: Walk, node: OnnxNode, proto: onnx.NodeProto, model: onnx.ModelPr
     if node.op_type in NEVER_FOLDED:
         return False
     if any(attribute.HasField("g") for attribute in proto.attribute):
-        return False  # a Loop of constants need not end
+        return False  # a Loop of constants may never end
     arrays: dict[str, Array] = {}
     for name in filter(None, node.inputs):
         value = walk.values.get(name)
@@ -240,5 +241,5 @@ def _evaluate(
     try:
         evaluator = require("onnx.reference").ReferenceEvaluator(single)
         return [np.asarray(result) for result in evaluator.run(None, dict(arrays))]
-    except Exception as problem:  # whatever numpy or onnx raises on a node that contradicts itself
+    except Exception as problem:  # numpy and onnx raise anything on a node that contradicts itself
         raise node.unsupported(f"{node.op_type} of constants cannot be folded: {problem}") from problem

@@ -38,14 +38,14 @@ def read_onnx(path: str | os.PathLike[str]) -> onnx.ModelProto:
     where, file = os.fspath(path), Path(path)
     try:
         if not file.exists():
-            raise UsageError("there is no such file", where=where)
+            raise UsageError("no such file", where=where)
         if file.is_dir():
-            raise UsageError("it is a directory, not an ONNX file", where=where)
+            raise UsageError("is a directory, not an ONNX file", where=where)
         if not file.is_file():  # reading a pipe may never end
-            raise UsageError("it is not a regular file", where=where)
+            raise UsageError("is not a regular file", where=where)
         content = file.read_bytes()
     except OSError as problem:
-        raise UsageError(f"it cannot be read: {problem.strerror}", where=where) from problem
+        raise UsageError(f"cannot be read: {problem.strerror}", where=where) from problem
     if not content:
         raise InvalidModel("the file is empty", where=where)
     try:
@@ -197,7 +197,7 @@ def input_shape(value: onnx.ValueInfoProto, override: tuple[int, ...] | None) ->
 
     Raises:
         Unsupported: it is dynamic and `override` does not resolve it.
-        UsageError: `override` is no shape, or contradicts it.
+        UsageError: `override` is not a shape, or contradicts it.
     """
     where = f"input {value.name}"
     if override is not None and (

@@ -77,7 +77,7 @@ def refuse(node: OnnxNode) -> NoReturn:
     """Raise Unsupported for an operator that the table lacks."""
     shown = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     known = ", ".join(sorted(name for domain, name in OPERATORS if not domain))
-    hint = HINTS.get(node.op_type, f"the operators known are: {known}")
+    hint = HINTS.get(node.op_type, f"the supported operators are: {known}")
     raise node.unsupported(f"operator {shown} is not supported", hint)
 
 
@@ -101,7 +101,7 @@ def _convolution(walk: Walk, node: OnnxNode, x: str, weight: QuantizedConstant, 
     size = walk.builder.tensors[x].shape
     if len(size) != 4 or weight.array.ndim != 4:
         raise node.unsupported(
-            f"input {list(size)}, weight {list(weight.array.shape)}: only two-dimensional convolution is done"
+            f"input {list(size)}, weight {list(weight.array.shape)}: only two dimensions are supported"
         )
     _check_axis(node, weight, 0)
     windows = convolution_windows(node, size, weight.array.shape)
@@ -128,13 +128,13 @@ def _check_axis(node: OnnxNode, weight: QuantizedConstant, outputs: int) -> None
 
 
 def _gemm(walk: Walk, node: OnnxNode) -> None:
-    """A matrix with bias: Gemm. Its alpha, beta and transA must be left alone."""
+    """A matrix with bias: Gemm. Its alpha, beta and transA must have their default values."""
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _matrix(walk, node, x, weight, bias=2, transposed=_gemm_transposed(node, bias=2)))
 
 
 def _qgemm(walk: Walk, node: OnnxNode) -> None:
-    """A matrix with bias: Gemm. Its alpha and transA must be left alone."""
+    """A matrix with bias: Gemm. Its alpha and transA must have their default values."""
     transposed = _gemm_transposed(node, bias=6)
     x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=0 if transposed else 1)
     if walk.optional(node, 7) is None:
@@ -145,7 +145,7 @@ def _qgemm(walk: Walk, node: OnnxNode) -> None:
 
 
 def _gemm_transposed(node: OnnxNode, *, bias: int) -> bool:
-    """Whether the weight is [out, in] already; refuses what no bias or weight could absorb."""
+    """Whether the weight is [out, in] already; refuses what bias and weight cannot absorb."""
     has_bias = len(node.inputs) > bias and bool(node.inputs[bias])
     for name, applies in (("alpha", True), ("beta", has_bias)):
         value = node.number(name, 1.0)
@@ -159,7 +159,7 @@ def _gemm_transposed(node: OnnxNode, *, bias: int) -> bool:
 def _matmul(walk: Walk, node: OnnxNode) -> None:
     """By a constant matrix on the right: Gemm."""
     if isinstance(walk.value(node, 0), Constant | QuantizedConstant):
-        raise node.unsupported("its left side is a constant; only a constant right side is done")
+        raise node.unsupported("its left side is a constant; only a constant right side is supported")
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _matrix(walk, node, x, weight, bias=None, transposed=False))
 
@@ -178,7 +178,7 @@ def _matrix(
     size = walk.builder.tensors[x].shape
     if len(size) != 2 or weight.array.ndim != 2:
         raise node.unsupported(
-            f"{node.op_type} of {list(size)} by {list(weight.array.shape)}: only matrices are done",
+            f"{node.op_type} of {list(size)} by {list(weight.array.shape)}: only matrices are supported",
             "flatten the input first",
         )
     _check_axis(node, weight, 0 if transposed else 1)
@@ -191,7 +191,7 @@ def _matrix(
 
 
 def _only_way(walk: Walk, real: Real) -> bool:
-    """Whether the operator of a recipe is seen by nothing but one chain of readers."""
+    """Whether only one chain of readers uses the operator of a recipe."""
     names = [
         name for name, value in walk.values.items() if isinstance(value, Real) and value.source is real.source
     ]
@@ -269,7 +269,7 @@ def _channels_first(node: OnnxNode) -> None:
 def _global_mean(walk: Walk, node: OnnxNode, x: str) -> Real:
     size = walk.builder.tensors[x].shape
     if len(size) != 4:
-        raise node.unsupported(f"{node.op_type} of {list(size)}: only [N,C,H,W] is done")
+        raise node.unsupported(f"{node.op_type} of {list(size)}: only [N,C,H,W] is supported")
     return walk.define_operation(node, GlobalAveragePool(node.name, (x,), "", clamp=UNSET))
 
 
@@ -279,7 +279,9 @@ def _reduce_mean(walk: Walk, node: OnnxNode) -> None:
     axes = axes_of(walk, node, since=18) or ()
     rank = len(walk.builder.tensors[x].shape)
     if rank != 4 or sorted(in_range(node, axes, rank)) != [2, 3]:
-        raise node.unsupported(f"ReduceMean over axes {list(axes)} of rank {rank}: only over H and W is done")
+        raise node.unsupported(
+            f"ReduceMean over axes {list(axes)} of rank {rank}: only H and W are supported"
+        )
     real = _global_mean(walk, node, x)
     if not node.integer("keepdims", 1):
         shape = real.shape[:2]

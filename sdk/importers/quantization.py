@@ -27,7 +27,7 @@ STORED_BIAS = ("QLinearConv", "QGemm")
 """Operators whose bias is int32 in units of the accumulator; elsewhere it is float, or dequantised."""
 
 MADE_UP_WEIGHT = Quantization.per_tensor(1 / 16, 0)
-"""What float weights are taken for while a float model is checked."""
+"""The quantisation that float weights take while a float model is checked."""
 
 
 def read_quantization(
@@ -36,12 +36,12 @@ def read_quantization(
     """Scale at input `index` and zero-point at the next, for the tensor `name`.
 
     Args:
-        walk: knows the constants.
+        walk: holds the constants.
         node: the reader.
         index: the scale's.
         name: the tensor's, for messages.
         shape: the tensor's.
-        dtype: the tensor's where it is known: the zero-point must have it; else the zero-point says it.
+        dtype: the tensor's where it is known: the zero-point must have it; else it is the zero-point's.
         axis: of the channels, should the scale be per channel; None for an activation, where it may not.
 
     Returns:
@@ -97,7 +97,7 @@ def activation_quantization(walk: Walk, node: OnnxNode, index: int) -> tuple[str
 
 
 def read_activation(walk: Walk, node: OnnxNode, index: int) -> str:
-    """The integer tensor at input `index`, once the scale and zero-point behind it are seen to be its own."""
+    """The integer tensor at input `index`, whose scale and zero-point must be those that the node names."""
     name = walk.activation(node, index)
     tensor = walk.builder.tensors[name]
     _, said = read_quantization(
@@ -113,10 +113,10 @@ def read_activation(walk: Walk, node: OnnxNode, index: int) -> str:
 
 
 def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quantization:
-    """Quantisation of the integer graph input `name`, which its first reader with a scale knows.
+    """Quantisation of the integer graph input `name`, taken from its first reader with a scale.
 
     Raises:
-        Unsupported: no reader has one.
+        Unsupported: no reader has a scale.
     """
     names = {name}
     for node in walk.nodes:
@@ -127,7 +127,7 @@ def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quant
             if read in names and (node.op_type.startswith(("QLinear", "QGemm", "DequantizeLinear"))):
                 at = index + 1
                 return read_quantization(walk, node, at, name=name, shape=shape, dtype=dtype, axis=None)[1]
-    raise Unsupported(f"nothing says the scale of this {dtype} input", where=f"input {name}")
+    raise Unsupported(f"no reader gives the scale of this {dtype} input", where=f"input {name}")
 
 
 # --- QuantizeLinear and DequantizeLinear ----------------------------------------------------------------

@@ -18,7 +18,7 @@ from sdk.importers.walk import Walk
 Float32 = NDArray[np.float32]
 
 HALF_TOLERANCE = 1e-6
-"""Of a position that rounding meets: measured against onnxruntime 1.31 over all sizes up to 40."""
+"""How near to a half a position rounds as a half: measured against onnxruntime 1.31, all sizes up to 40."""
 
 
 def nearest(walk: Walk, node: OnnxNode, shape: Shape) -> Resize:
@@ -26,7 +26,7 @@ def nearest(walk: Walk, node: OnnxNode, shape: Shape) -> Resize:
 
     Raises:
         Unsupported: interpolation, cropping, antialiasing, or other axes than H and W.
-        InvalidModel: scales or sizes that make no picture.
+        InvalidModel: scales or sizes that give no picture.
     """
     mode = node.text("mode", "nearest")
     if mode != "nearest":
@@ -38,7 +38,7 @@ def nearest(walk: Walk, node: OnnxNode, shape: Shape) -> Resize:
     if policy != "stretch":
         raise node.unsupported(f"Resize with the policy {policy!r}", "give the sizes themselves")
     if len(shape) != 4:
-        raise node.unsupported(f"{node.op_type} of {list(shape)}: only [N,C,H,W] is done")
+        raise node.unsupported(f"{node.op_type} of {list(shape)}: only [N,C,H,W] is supported")
     scales, sizes = _scales_and_sizes(walk, node, shape)
     if sizes[:2] != list(shape[:2]):
         raise node.unsupported(f"{node.op_type} of {list(shape)} to {sizes}: only H and W are resized")
@@ -54,7 +54,7 @@ def _scales_and_sizes(walk: Walk, node: OnnxNode, shape: Shape) -> tuple[list[fl
     axes = node.integers("axes") if modern else None
     axes = tuple(range(4)) if axes is None else tuple(axis % 4 if -4 <= axis < 4 else 4 for axis in axes)
     if len(set(axes)) != len(axes) or max(axes, default=0) > 3:
-        raise node.invalid("its axes are none of an input of rank 4")
+        raise node.invalid("its axes do not exist in an input of rank 4")
 
     def spread(given: list[float], rest: list[float]) -> list[float]:
         if len(given) != len(axes):

@@ -33,7 +33,7 @@ def load_tflite(
     Raises:
         UsageError: no such file, or `input_shapes` contradicts the model.
         InvalidModel: the file is damaged, or the model contradicts itself.
-        Unsupported: a float model, or an operator that Towline does not do, by name and index.
+        Unsupported: a float model, or an operator that Towline does not support, by name and index.
         EnvironmentMissing: the tflite package is not installed.
     """
     model = read_tflite(path)
@@ -56,7 +56,7 @@ def import_tflite(
 
 
 def pixels(graph: Graph) -> Preprocessing | None:
-    """How pictures become the input of an 8-bit graph by TFLite's custom: the pixel is the integer.
+    """How pictures become the input of an 8-bit graph by TFLite's convention: the pixel is the integer.
 
     Returns:
         Pixels 0..255 as uint8, or less 128 as int8, cropped as `sdk.preprocess.default_for` does; None where

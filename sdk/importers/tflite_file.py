@@ -30,13 +30,13 @@ SHARING = 4
 """How often the vectors of a file may be read on average: tables may share one, but not a million."""
 
 DAMAGE = (struct.error, IndexError, KeyError, ValueError, TypeError, OverflowError, AttributeError)
-"""What the generated accessors raise on offsets and types that make no sense."""
+"""What the generated accessors raise on invalid offsets and types."""
 
 Shape = tuple[int, ...]
 
 
 def is_tflite(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is TFLite by its identifier, or was meant to be by its name."""
+    """Whether a file is TFLite by its identifier, or should be by its name."""
     try:
         with open(path, "rb") as file:
             head = file.read(8) if Path(path).is_file() else b""
@@ -159,12 +159,12 @@ def read_tflite(path: str | os.PathLike[str]) -> TfliteModel:
     where, file = os.fspath(path), Path(path)
     try:
         if not file.exists():
-            raise UsageError("there is no such file", where=where)
+            raise UsageError("no such file", where=where)
         if not file.is_file():  # reading a pipe may never end
-            raise UsageError("it is not a regular file", where=where)
+            raise UsageError("is not a regular file", where=where)
         content = file.read_bytes()
     except OSError as problem:
-        raise UsageError(f"it cannot be read: {problem.strerror}", where=where) from problem
+        raise UsageError(f"cannot be read: {problem.strerror}", where=where) from problem
     if not content:
         raise InvalidModel("the file is empty", where=where)
     return parse_tflite(content, where)
@@ -185,7 +185,7 @@ def parse_tflite(content: bytes, where: str) -> TfliteModel:
 
 
 class _Checked(bytes):
-    """Bytes of which no slice is silently shorter than asked for."""
+    """Bytes of which no slice is silently shorter than requested."""
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice) and not 0 <= key.start <= key.stop <= len(self):
@@ -210,7 +210,7 @@ class _Reader:
         codes = [self.code(root.OperatorCodes(i)) for i in self.count("code", root.OperatorCodesLength(), 4)]
         buffers = [root.Buffers(i) for i in self.count("buffer", root.BuffersLength(), 4)]
         for buffer in buffers:
-            buffer.DataLength()  # also of one that no tensor has: a file cut short may lack that alone
+            buffer.DataLength()  # of one without a tensor too: a file cut short may lack only that
         names: dict[str, int] = {}
         tensors = [
             self.tensor(i, graph.Tensors(i), buffers, names)
@@ -322,7 +322,7 @@ class _Reader:
             return None
         try:
             element = np.dtype(dtype)
-        except TypeError:  # int4, string, sparse: constants all the same, of a type that nothing takes
+        except TypeError:  # int4, string, sparse: constants too, of a type that no operator takes
             return np.asarray(buffer.DataAsNumpy())
         data: Array = buffer.DataAsNumpy()
         if data.size != math.prod(shape) * element.itemsize:

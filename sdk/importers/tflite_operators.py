@@ -47,14 +47,14 @@ LARGEST_RESIZED = 1 << 14
 
 
 def handler_of(node: TfliteOperator) -> Handler:
-    """What turns the operator into nodes.
+    """The handler that turns the operator into nodes.
 
     Raises:
-        Unsupported: nothing does.
+        Unsupported: there is none.
     """
     if node.op not in OPERATORS:
         known = ", ".join(sorted(OPERATORS))
-        raise node.unsupported(f"Towline does not do {node.op}", f"cut the model before it, or use: {known}")
+        raise node.unsupported(f"{node.op} is not supported", f"cut the model before it, or use: {known}")
     if len(node.outputs) != 1 or node.outputs[0] < 0:
         raise node.invalid(f"{node.op} with outputs {list(node.outputs)}")
     return OPERATORS[node.op]
@@ -77,7 +77,7 @@ def _binary(kind: type[Add] | type[Mul], table: str) -> Handler:
             fits = all(b in (a, 1) for a, b in zip(*shapes, strict=True))
             if kind is Add or not fits:
                 raise node.unsupported(f"{node.op} of {list(shapes[0])} and {list(shapes[1])}")
-        # Between two orders of axes, the picture's is the one that its neighbours work in.
+        # Between two orders of axes, prefer the picture's: its neighbours work in it.
         axes = next((view.axes for view in views if view.axes == NCHW), views[0].axes)
         inputs = tuple(walk.ordered(view, axes) for view in views)
         bounds = clamp(node, node.option(table, "FusedActivationFunction", 0), out, quantization)
@@ -114,7 +114,9 @@ def _with_scalar(
     known = walk.quantization(constant, node.where)
     if walk.constants[constant.index].size != 1:
         shape = list(walk.constants[constant.index].shape)
-        raise node.unsupported(f"its input {constant.name!r} is a constant {shape}; single numbers are done")
+        raise node.unsupported(
+            f"its input {constant.name!r} is a constant {shape}; only single numbers are supported"
+        )
     number = float(known.scale) * (int(walk.constants[constant.index].reshape(())) - int(known.zero_point))
     out, quantization = walk.result(node)
     bounds = clamp(node, node.option(table, "FusedActivationFunction", 0), out, quantization)
@@ -190,7 +192,7 @@ def _softmax(walk: Walk, node: TfliteOperator) -> None:
     """Over the last axis, in float on the host; an 8-bit result is quantised again."""
     view = walk.view(node, 0)
     if (beta := node.option("SoftmaxOptions", "Beta")) != 1:
-        raise node.unsupported(f"SOFTMAX with beta {beta}; only 1 is done")
+        raise node.unsupported(f"SOFTMAX with beta {beta}; only 1 is supported")
     if not view.axes:
         raise node.invalid("SOFTMAX of a scalar")
     out = walk.model.tensors[node.outputs[0]]
@@ -211,7 +213,7 @@ def _softmax(walk: Walk, node: TfliteOperator) -> None:
 
 
 def _near(walk: Walk, node: TfliteOperator, tensor: str) -> Quantization:
-    """The quantisation of `tensor`, which the output must share, as TFLite's kernel demands."""
+    """The quantisation of `tensor`, which the output must share, as TFLite's kernel requires."""
     out, quantization = walk.result(node)
     x = walk.builder.tensors[tensor]
     assert x.quantization is not None  # an activation
@@ -243,7 +245,7 @@ def _max_pool(walk: Walk, node: TfliteOperator) -> None:
     bounds = clamp(node, node.option("Pool2DOptions", "FusedActivationFunction"), out, quantization)
     pads, padding = found.pads, walk.producer(x)
     if isinstance(padding, Pad) and int(quantization.zero_point) == INTEGER_RANGE[out.dtype][0]:
-        # Zeros that are the least value of the type never win: they are as good as a MaxPool's own padding.
+        # Zeros that are the least value of the type never win: they equal a MaxPool's own padding.
         folded = tuple(map(sum, zip(pads, padding.pads, strict=True)))
         if all(pad < size for pad, size in zip(folded, found.kernel * 2, strict=True)):
             x, pads = padding.inputs[0], (folded[0], folded[1], folded[2], folded[3])
@@ -262,7 +264,7 @@ def _mean(walk: Walk, node: TfliteOperator) -> None:
     dims = walk.dims(view)
     axes = sorted(axis % len(dims) for axis in walk.integers(node, 1)) if dims else []
     if len(dims) != 4 or axes != [1, 2]:
-        raise node.unsupported(f"MEAN of {list(dims)} over axes {axes}; only height and width are done")
+        raise node.unsupported(f"MEAN of {list(dims)} over axes {axes}; only height and width are supported")
     out, quantization = walk.result(node)
     template = GlobalAveragePool(node.name, (walk.picture(node, 0),), "", INTEGER_RANGE[out.dtype])
     if node.option("ReducerOptions", "KeepDims", False):
@@ -294,7 +296,9 @@ def _resize_nearest(walk: Walk, node: TfliteOperator) -> None:
     x = walk.picture(node, 0)
     size = walk.integers(node, 1)
     if len(size) != 2 or not all(1 <= extent <= LARGEST_RESIZED for extent in size):
-        raise node.unsupported(f"a size of {list(size)}: two numbers from 1 to {LARGEST_RESIZED} are done")
+        raise node.unsupported(
+            f"a size of {list(size)}: only two numbers from 1 to {LARGEST_RESIZED} are supported"
+        )
     table = "ResizeNearestNeighborOptions"
     align, half = (bool(node.option(table, name, False)) for name in ("AlignCorners", "HalfPixelCenters"))
     rows, columns = (

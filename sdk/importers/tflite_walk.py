@@ -140,7 +140,9 @@ class Walk:
         """Input `index` as an 8-bit NCHW tensor of the graph."""
         view = self.activation(node, index)
         if len(view.axes) != 4:
-            raise node.unsupported(f"its input has shape {list(self.dims(view))}; only [N,H,W,C] is done")
+            raise node.unsupported(
+                f"its input has shape {list(self.dims(view))}; only [N,H,W,C] is supported"
+            )
         return self.ordered(view, NCHW)
 
     def quantization(self, tensor: TfliteTensor, where: str) -> Quantization:
@@ -151,7 +153,7 @@ class Walk:
             InvalidModel: it has no scale, several, or one that is not finite and positive.
         """
         if tensor.dtype not in ("int8", "uint8"):
-            hint = CONVERT if "float" in tensor.dtype else "8-bit activations alone are done"
+            hint = CONVERT if "float" in tensor.dtype else "only 8-bit activations are supported"
             raise Unsupported(f"{tensor.name!r} is {tensor.dtype}, not int8 or uint8", where=where, hint=hint)
         if tensor.scale.size != 1:
             raise InvalidModel(f"{tensor.name!r} has {tensor.scale.size} scales, not one", where=where)
@@ -203,7 +205,7 @@ class Walk:
         if quantization is None and dtype != "float32":
             quantization = self.quantization(tensor, node.where)
         shape = shape or output_shape(template, self.builder.tensors)
-        assert shape is not None  # only Reshape has none, and is given one
+        assert shape is not None  # only Reshape has none, and gets one
         # The name is the graph's only where the tensor is what the file says.
         name = tensor.name if list(axes) == sorted(axes) or tensor.index not in self.model.outputs else ""
         output = Tensor(name, shape, dtype or tensor.dtype, quantization)
@@ -213,7 +215,7 @@ class Walk:
         """Make `view` the operator's output."""
         tensor = self.model.tensors[node.outputs[0]]
         dims = self.dims(view)
-        # Of a dynamic extent the file stores a 1 that no interpreter believes.
+        # For a dynamic extent the file stores a 1, which interpreters ignore.
         if dims != tensor.shape and tensor.signature is None and not self.resized:
             raise node.invalid(f"its output is {list(dims)}, and not {list(tensor.shape)} as the file says")
         self._require_new(node)
@@ -229,7 +231,7 @@ class Walk:
     def _require_new(self, node: TfliteOperator) -> None:
         output = node.outputs[0]
         if output in self.views or output in self.constants:
-            raise node.invalid(f"its output {self.model.tensors[output].name!r} is there already")
+            raise node.invalid(f"its output {self.model.tensors[output].name!r} is already defined")
 
     def _add_input(self, tensor: TfliteTensor, shapes: Mapping[str, Shape]) -> None:
         where = f"input {tensor.name}"

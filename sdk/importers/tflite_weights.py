@@ -55,7 +55,7 @@ def fully_connected(walk: Walk, node: TfliteOperator) -> None:
     table = "FullyConnectedOptions"
     tensor, array = _weight(walk, node, rank=2)
     if (found := node.option(table, "WeightsFormat")) != DEFAULT_FORMAT:
-        raise node.unsupported(f"weights format {found}; only DEFAULT is done")
+        raise node.unsupported(f"weights format {found}; only DEFAULT is supported")
     view = walk.activation(node, 0)
     outputs, depth = array.shape
     source = walk.builder.tensors[walk.plain(view)]
@@ -101,7 +101,7 @@ def _weight(walk: Walk, node: TfliteOperator, rank: int) -> tuple[TfliteTensor, 
     tensor = walk.operand(node, 1)
     array = walk.constant(node, 1)
     if tensor.dtype not in ("int8", "uint8"):
-        hint = CONVERT if "float" in tensor.dtype else "8-bit weights alone are done"
+        hint = CONVERT if "float" in tensor.dtype else "only 8-bit weights are supported"
         raise node.unsupported(f"its weight {tensor.name!r} is {tensor.dtype}, not int8 or uint8", hint)
     if array.ndim != rank or array.size == 0:
         raise node.invalid(f"its weight {tensor.name!r} has shape {list(array.shape)}, not rank {rank}")

@@ -29,7 +29,7 @@ def clamp(node: TfliteOperator, activation: int, out: TfliteTensor, quantization
     """A fused activation as bounds of the output's integers (TFLite's CalculateActivationRangeQuantized)."""
     if activation not in REAL_BOUNDS:
         raise node.unsupported(
-            f"its fused activation {activation}; NONE, RELU, RELU6 and RELU_N1_TO_1 are done"
+            f"its fused activation {activation}; NONE, RELU, RELU6 and RELU_N1_TO_1 are supported"
         )
     first, last = INTEGER_RANGE[out.dtype]
     low, high = (
@@ -50,7 +50,7 @@ def windows(node: TfliteOperator, table: str, shape: Shape, kernel: tuple[int, i
     """Windows over an NCHW input of `shape`; `kernel` is the weight's, a pool has its own.
 
     Raises:
-        InvalidModel: strides, dilations or sizes that are not positive, or out of all proportion.
+        InvalidModel: strides, dilations or sizes that are not positive, or exceed LARGEST_TENSOR.
     """
     strides = (node.option(table, "StrideH"), node.option(table, "StrideW"))
     dilations = (1, 1)

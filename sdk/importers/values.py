@@ -181,7 +181,7 @@ class GraphBuilder:
             real: the recipe.
             dtype: uint8 or int8.
             quantization: of the result.
-            owner: the ONNX node that quantises; names a Requantize that no Relu or Clip does.
+            owner: the ONNX node that quantises; names a Requantize that stands for no Relu or Clip.
             output: name of the resulting tensor; None where any will do.
             keep: whether `output` must exist (a graph output) even where nothing has to be done.
 
@@ -267,7 +267,7 @@ def quantized_table(values: NDArray[np.float32], dtype: str, quantization: Quant
     if np.isnan(values).any():
         index = int(np.flatnonzero(np.isnan(values))[0])
         raise InvalidModel(
-            f"its result is not a number for the element {index} of the 256 that its input can be",
+            f"its result is NaN for value {index} of the 256 that its input can have",
             where=where,
             hint="clip its input to where it is defined",
         )

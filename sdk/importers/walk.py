@@ -218,7 +218,7 @@ class Walk:
         value = self.value(node, index)
         if isinstance(value, Hosted):
             if not isinstance(template, Reshape) or shape is None:
-                raise node.unsupported(f"{node.op_type} of float; only the host's Softmax and Reshape are")
+                raise node.unsupported(f"{node.op_type} of float; only Softmax and Reshape run on the host")
             step = dataclasses.replace(template, inputs=(value.tensor,))
             self.define(node, Hosted(self.builder.emit(step, Tensor(node.output, shape, "float32"))))
             return

@@ -55,7 +55,7 @@ def max_pool(node: OnnxNode, size: Shape) -> MaxPool:
 
 def _pool_windows(node: OnnxNode, size: Shape) -> Windows:
     if len(size) != 4:
-        raise node.unsupported(f"{node.op_type} of {list(size)}: only [N,C,H,W] is done")
+        raise node.unsupported(f"{node.op_type} of {list(size)}: only [N,C,H,W] is supported")
     if node.integers("kernel_shape") is None:
         raise node.invalid("it has no kernel_shape")
     if node.integer("storage_order", 0):

@@ -33,7 +33,7 @@ def require_name(name: str, others: Sequence[str] = ()) -> None:
         others: what else may be asked for in this place, to be suggested too.
 
     Raises:
-        UsageError: with the pattern of names, or the networks that there are.
+        UsageError: with the pattern of names, or the networks of the zoo.
     """
     path = Path(name)
     if PATTERN.fullmatch(name) or path.exists() or len(path.parts) > 1 or path.suffix in MODEL_SUFFIXES:
@@ -41,7 +41,7 @@ def require_name(name: str, others: Sequence[str] = ()) -> None:
     network = max((known for known in NETWORKS if name.startswith(known)), key=len, default=None)
     if network is not None and name[len(network) :][:1] in ("", "_"):
         raise UsageError(
-            f"{name!r} is no NETWORK_WIDTH_SIZE: a width such as 1.0 or 0.35, and a size in pixels, "
+            f"{name!r} is not NETWORK_WIDTH_SIZE: a width such as 1.0 or 0.35, and a size in pixels, "
             f"follow {network}",
             hint=f"for example {network}_1.0_224",
         )
@@ -55,7 +55,7 @@ def require_name(name: str, others: Sequence[str] = ()) -> None:
 
 
 def quantized_benchmark(name: str, directory: Path) -> Path | None:
-    """Write the quantised network of this name to `directory`; None if the name is none of these.
+    """Write the quantised network of this name to `directory`; None if the name is not one of these.
 
     Raises:
         UsageError: a width or size that no such network has.

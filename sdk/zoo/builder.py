@@ -32,7 +32,7 @@ class NetworkBuilder:
         seed: of the weights.
 
     Raises:
-        UsageError: a number that makes no network.
+        UsageError: a number out of range.
     """
 
     def __init__(self, name: str, size: int, channels: int, seed: int) -> None:
@@ -46,7 +46,7 @@ class NetworkBuilder:
         self._constants: dict[str, NDArray[Any]] = {}
 
     def add(self, op: str, name: str, inputs: Sequence[str], channels: int = 0, **attributes: Any) -> str:
-        """Any operator; its result has the channels of the first input unless told."""
+        """Any operator; its result has the channels of the first input by default."""
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], name=name, **attributes))
         self.channels[name] = channels or self.channels[inputs[0]]
         return name

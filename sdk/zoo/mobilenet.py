@@ -87,7 +87,7 @@ def architecture(
     """The paper's network; `stem_stride` and `strides` (one a group) may be smaller for small pictures.
 
     Raises:
-        UsageError: a number that makes no network.
+        UsageError: a number out of range.
     """
     if not 0 < width <= 8:
         raise UsageError(f"a width multiplier of {width:g} is out of range", hint="choose 0.1 to 8")
@@ -117,7 +117,7 @@ def mobilenet_v2(
         onnx.ModelProto, opset 13: `input` float32 [1, channels, size, size] -> `logits` [1, classes].
 
     Raises:
-        UsageError: a number that makes no network.
+        UsageError: a number out of range.
         EnvironmentMissing: onnx is not installed.
     """
     network = architecture(width, size, classes, channels)

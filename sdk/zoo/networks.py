@@ -8,7 +8,7 @@ levels. Channels are multiplied by `width` and rounded to multiples of 8. Batch 
 folded.
 
 Each builder returns an onnx.ModelProto, opset 14: `input` float32 [1, channels, size, size] -> `logits`
-[1, classes] unless it says otherwise; and raises UsageError for a number that makes no network,
+[1, classes] unless it says otherwise; and raises UsageError for a number out of range,
 EnvironmentMissing where onnx is not installed.
 """
 
@@ -189,7 +189,7 @@ def _inverted(
     activation: str,
     excited: bool = False,
 ) -> str:
-    """An inverted residual of (expanded, output) channels; nothing is expanded to what is there already."""
+    """An inverted residual of (expanded, output) channels; no expansion to the channels it already has."""
     entry, (expanded, outputs) = x, sizes
     if expanded != b.channels[x]:
         x = b.convolve(f"{name}/expand", x, expanded, activation=activation)

@@ -121,7 +121,7 @@ class Trainer:
             return float((self.forward(inputs).argmax(dim=1) == labels).double().mean())
 
     def folded(self) -> Weights:
-        """The weights with batch normalisation folded in, named as the ONNX builder wants them."""
+        """The weights with batch normalisation folded in, named as the ONNX builder expects."""
         weights: dict[str, NDArray[np.float32]] = {}
         for layer in ARCHITECTURE.convolutions():
             convolution, norm = self.units[layer.name][0], self.units[layer.name][1]

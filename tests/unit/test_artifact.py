@@ -151,8 +151,8 @@ def test_older_schema():
 @pytest.mark.parametrize("name", [n for n in members() if n != "manifest.json"])
 def test_altered_member(name):
     data = members()[name]
-    refused(pack(members() | {name: data[:-1] + bytes([data[-1] ^ 1])}), f"'{name}' has another hash")
-    refused(pack(members() | {name: data + b" "}), f"'{name}' has another hash")
+    refused(pack(members() | {name: data[:-1] + bytes([data[-1] ^ 1])}), f"'{name}' does not match its hash")
+    refused(pack(members() | {name: data + b" "}), f"'{name}' does not match its hash")
     refused(pack({n: d for n, d in members().items() if n != name}), f"has no '{name}'")
 
 
@@ -174,7 +174,7 @@ def test_surplus_members(name, match):
 
 @pytest.mark.parametrize("name", ["x", "code/a/b", "code/.hidden", "code/ä"])
 def test_listed_member_without_a_place(name):
-    refused(pack(members() | {name: b""}, seal=True), "has no place")
+    refused(pack(members() | {name: b""}, seal=True), "does not belong")
 
 
 def test_duplicate_member():
@@ -188,7 +188,7 @@ def test_duplicate_member():
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFIFO, stat.S_IFCHR])
-def test_member_that_is_no_file(kind):
+def test_member_that_is_not_a_file(kind):
     info = zipfile.ZipInfo("code/network.txt")
     info.external_attr = (kind | 0o777) << 16
     contents = members()
@@ -230,8 +230,8 @@ def test_too_many_members():
     ],
 )
 @pytest.mark.parametrize("name", ["manifest.json", "graph.json", "plan.json"])
-def test_json_that_is_not_what_it_should_be(name, text):
-    refused(pack(members() | {name: text}, seal=name != "manifest.json"), "JSON|graph makes no sense")
+def test_json_that_is_not_as_expected(name, text):
+    refused(pack(members() | {name: text}, seal=name != "manifest.json"), "JSON|graph is invalid")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_json_that_is_not_what_it_should_be(name, text):
         {"towline": None},
     ],
 )
-def test_manifest_that_makes_no_sense(changes):
+def test_invalid_manifests(changes):
     refused(
         pack(members() | {"manifest.json": manifest_with(**changes)}),
         "manifest|schema|arithmetic|has no|list",
@@ -274,7 +274,7 @@ def test_manifest_that_makes_no_sense(changes):
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_flipped_bits_are_refused_or_harmless(data):
-    """Harmless: in a date or a flag of the zip that nobody reads."""
+    """Harmless: in a date or a flag of the zip that is never read."""
     flipped = bytearray(DATA)
     for _ in range(data.draw(st.integers(1, 4))):
         flipped[data.draw(st.integers(0, len(DATA) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -326,7 +326,7 @@ LEAVES = list(leaves(GRAPHS))
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(LEAVES), VALUES, st.booleans())
 def test_forged_graphs_are_refused_or_sound(path, value, delete):
-    """Sealed with right hashes, so that only the checks of the content stand between it and the session."""
+    """Sealed with right hashes, so that only the checks of the content can refuse them."""
     document = {"root": json.loads(json.dumps(GRAPHS))}
     place = document
     *way, last = ("root", *path)

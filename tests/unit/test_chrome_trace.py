@@ -42,7 +42,7 @@ def test_what_overlaps_gets_lanes_of_its_own(tmp_path):
     }
 
 
-def test_a_file_is_whole_or_not_there(tmp_path):
+def test_a_file_is_whole_or_absent(tmp_path):
     path = tmp_path / "t.json"
     path.write_text("before")
     with pytest.raises(ZeroDivisionError), chrome_trace.writing(path) as trace:

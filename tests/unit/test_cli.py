@@ -102,7 +102,7 @@ def test_usage_error_as_json(capsys):
         (["devices", "--target", "hexagon-65"], "hexagon-v65"),
     ],
 )
-def test_a_misspelt_word_is_answered_with_the_right_one(capsys, argv, suggestion):
+def test_a_misspelt_word_gets_the_right_one_as_a_hint(capsys, argv, suggestion):
     code, _, err = run(capsys, *argv)
     assert code == 2
     assert f"did you mean {suggestion}?" in err
@@ -151,7 +151,7 @@ def test_unknown_target_names_the_known_ones(capsys):
 
 
 class Verb:
-    """A verb that does what it is told to."""
+    """A verb that runs `action`."""
 
     EXAMPLE = "towline do"
 
@@ -201,7 +201,7 @@ def test_outcomes(capsys, monkeypatch, action, code, error):
     assert "Traceback" not in err
 
 
-def test_a_bad_outcome_keeps_its_result(capsys, monkeypatch):
+def test_a_failed_comparison_keeps_its_result(capsys, monkeypatch):
     failure = CheckFailed("2 differ", where="node a", hint="report it")
     install(monkeypatch, lambda: Result({"x": 1}, "one", failure))
     _, out, _ = run(capsys, "do", "--json")
@@ -266,17 +266,17 @@ def test_doctor_requires_the_extra_only_of_an_install_that_compiles(compiles, ca
     assert compiles or commands == ["pip install 'towline[all]'"]
 
 
-def test_a_closed_stdout_is_no_error(monkeypatch):
+def test_a_closed_stdout_is_not_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    assert Console().finish(Result({}, "nobody reads this")) == 0
+    assert Console().finish(Result({}, "unread")) == 0
 
 
 def test_with_stderr_closed_stdout_is_still_data(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     console = Console()
-    console.warn("nobody reads this")
+    console.warn("unread")
     console.progress("run", 1, 2)
-    assert console.fail(UsageError("nor this")) == 2
+    assert console.fail(UsageError("unread too")) == 2
     assert console.finish(Result({}, "data")) == 0
     assert capsys.readouterr().out == "data\n"
 
@@ -438,7 +438,7 @@ def test_quantised_outputs_are_dequantised_first():
     assert scores[1] / scores[0] == pytest.approx(np.e)
 
 
-def test_a_map_is_no_classification():
+def test_a_map_is_not_a_classification():
     graph, name = classifier()
     graph.tensors[name] = Tensor(name, (2, 2), "float32")
     assert probabilities(graph, {name: np.zeros((2, 2), np.float32)}) is None

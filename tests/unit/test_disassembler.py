@@ -170,7 +170,7 @@ def test_code_of_a_bank_stays_in_its_bank():
 @pytest.mark.parametrize(
     "missing", ["C0 82 C0 83 75 96 01 02 00 20", "C0 83 C0 82 75 96 01 22", "C0 82 C0 83 22"]
 )
-def test_what_only_resembles_a_trampoline_is_none(missing):
+def test_what_only_resembles_a_trampoline_is_not_one(missing):
     graph = graph_of((0, "90 81 00 02 03 11"), (0x20, "80 FE"), (0x311, missing), bank1=((0x8100, "22"),))
     assert Place(1, 0x8100) not in graph.routines
 
@@ -200,7 +200,7 @@ def test_a_named_function_is_an_entry_though_nothing_calls_it():
     graph = graph_of((0, "80 FE"), (0x100, "22"), lonely=Place(0, 0x100))
     assert graph.named("lonely") is graph.named("0x0100")
     assert graph.named("lonely").blocks[0].instructions[0].opcode.mnemonic == "RET"
-    assert graph.named("nobody") is None
+    assert graph.named("unknown") is None
 
 
 def test_a_named_table_is_not_taken_for_code():
@@ -367,8 +367,8 @@ def test_the_command_lists_an_image_as_text_and_as_data(tmp_path, capsys, monkey
     ]
     assert block["instructions"][0]["comment"] == "USB_EVENTS"
     assert block["clocks"] == 3 + 5 + 3
-    assert cli.main(["firmware", "disasm", str(path), "--function", "nobody"]) == 1
-    assert "has no function 'nobody'" in capsys.readouterr().err
+    assert cli.main(["firmware", "disasm", str(path), "--function", "unknown"]) == 1
+    assert "has no function 'unknown'" in capsys.readouterr().err
 
 
 def test_the_command_finds_a_function_by_any_address_in_it(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""docs/compatibility.md names no test or command that is not there; other pages' tables are the code's."""
+"""docs/compatibility.md names only tests and commands that exist; other pages' tables are the code's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def names_in(path):
 
 
 def problem(quoted):
-    """What is wrong with something that is named as evidence; None if it is there."""
+    """What is wrong with something that is named as evidence; None if it exists."""
     if quoted.startswith("tests/"):
         file, _, name = quoted.partition("::")
         path = ROOT / file
@@ -57,10 +57,10 @@ def problem(quoted):
         try:
             parser().parse_args(words[1:])
         except UsageError:
-            return f"{quoted} is no command"
+            return f"{quoted} is not a command"
         return None
     usage = (ROOT / "dev").read_text()
-    return None if words[0] == "./dev" and f"\n{words[1]})" in usage else f"{quoted} is no evidence"
+    return None if words[0] == "./dev" and f"\n{words[1]})" in usage else f"{quoted} is not evidence"
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def problem(quoted):
         ("tests/unit/test_docs_tables.py::test_nothing", "there is no test_nothing"),
         ("tests/unit/test_none.py::test_x", "there is no tests/unit/test_none.py"),
         ("towline bench usb", None),
-        ("towline fly", "is no command"),
+        ("towline fly", "is not a command"),
         ("./dev test --slow", None),
-        ("./dev fly", "is no evidence"),
-        ("we tried it", "is no evidence"),
+        ("./dev fly", "is not evidence"),
+        ("we tried it", "is not evidence"),
     ],
 )
 def test_what_is_named_is_there(quoted, wrong):

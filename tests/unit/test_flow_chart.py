@@ -25,7 +25,7 @@ def edges(dot):
     return {(names[a], names[b]) for a, b in re.findall(r"^  (b\d+) -> (b\d+) ", dot, re.MULTILINE)}
 
 
-def test_an_arrow_tells_how_execution_goes_on():
+def test_an_arrow_shows_how_execution_continues():
     ways = [("next", 12), ("ahead", 40), ("self", 8), ("back", 2)]
     kinds = {arrow.target: arrow.kind for arrow in arrows("block", 8, ways, 12)}
     assert kinds == {"next": Kind.NEXT, "ahead": Kind.JUMP, "self": Kind.BACK, "back": Kind.BACK}
@@ -102,7 +102,7 @@ def drawn(tmp_path, capfd):
 
 @pytest.fixture
 def loop_image(tmp_path):
-    """f counts R7 down and returns; main calls it for ever. Not at vectors, hence by its entry's address."""
+    """f counts R7 down and returns; main calls it forever. Not at vectors, hence by its entry's address."""
     code = bytearray(b"\xff" * 0x60)
     code[0:3] = bytes.fromhex("020030")
     code[0x30:0x35] = bytes.fromhex("12005080FB")
@@ -159,7 +159,7 @@ def test_calls_are_followed_so_deep(drawn, chain_image):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("firmware", "disasm", "x.bin", "--graph", "x.png"), "an .svg or a .dot"),
+        (("firmware", "disasm", "x.bin", "--graph", "x.png"), ".svg or .dot"),
         (("gpu", "disasm", "x.co", "--graph", "/nowhere/x.svg"), "does not exist"),
         (("firmware", "disasm", "x.bin", "--depth", "2"), "--graph"),
         (("inspect", "net.onnx", "--graph", "x.svg"), "compile it first"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_drawn_is_refused(capfd, tmp_path, monkeypatch, arguments
     assert not list(tmp_path.glob("x.*"))
 
 
-def test_without_dot_the_install_command_is_told(capfd, monkeypatch, tmp_path, loop_image):
+def test_without_dot_the_install_command_is_shown(capfd, monkeypatch, tmp_path, loop_image):
     monkeypatch.setenv("TOWLINE_DOT", "/nowhere/dot")
     assert main(["firmware", "disasm", loop_image, "--graph", str(tmp_path / "x.svg")]) == 3
     assert "apt-get install graphviz" in capfd.readouterr().err

@@ -151,7 +151,7 @@ def test_a_chain_with_bounds_moves_and_quantised_constants():
     assert count == 0
 
 
-def test_two_tensors_are_no_function_of_one():
+def test_two_tensors_are_not_a_function_of_one():
     """A gate of another tensor is quantised first, or refused."""
 
     def model(quantised):
@@ -174,9 +174,9 @@ def test_two_tensors_are_no_function_of_one():
     ("op", "inputs", "fragment"),
     [
         ("Sub", ["y", "y2"], "Sub of two activations"),
-        ("Mul", ["y", "four"], "only scalars are done"),
+        ("Mul", ["y", "four"], "only scalars"),
         ("Mul", ["y", "rows"], "one must have the other's extents"),
-        ("PRelu", ["y", "slopes"], "only scalars are done"),
+        ("PRelu", ["y", "slopes"], "only scalars"),
         ("Mul", ["y", "means"], "one must have the other's extents"),
         ("Mul", ["y", "deep"], "'deep' has rank 5, and so would the result"),
         ("Max", ["rows", "flat"], "'flat' has rank 3"),
@@ -208,7 +208,7 @@ def test_functions_that_have_no_value():
         return builder.model({"y": "uint8"})
 
     assert operators(imported(model(0.0))) == ["Lookup"]
-    with pytest.raises(InvalidModel, match=r"node root.*not a number"):
+    with pytest.raises(InvalidModel, match=r"node root.*NaN"):
         imported(model(-1.0))
 
 
@@ -517,7 +517,7 @@ def test_a_float_model_of_all_of_them_passes_the_check():
     padded = builder.node("Pad", [h, pads], "padded")
     joined = builder.node("Concat", [up, padded], "joined", axis=1)
     builder.node("Transpose", [joined], "z", perm=[0, 2, 3, 1])
-    builder.node("Sqrt", ["z"], "root")  # of what may be negative: nobody knows before calibration
+    builder.node("Sqrt", ["z"], "root")  # of what may be negative: unknown before calibration
     check_float(builder.model(["root"]))
 
 

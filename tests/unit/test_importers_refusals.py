@@ -1,4 +1,4 @@
-"""What the importer refuses: every refusal names the node, tensor, input or file, and says what to do."""
+"""What the importer refuses: every refusal names the node, tensor, input or file, and has a hint."""
 
 import os
 
@@ -32,7 +32,7 @@ def refused(call, error, *fragments):
 # --- files ----------------------------------------------------------------------------------------------
 
 
-def test_files_that_are_no_models(tmp_path):
+def test_files_that_are_not_models(tmp_path):
     good = saved(small_qdq_model().model(["y"]), tmp_path).read_bytes()
     for name, content in {
         "cut": good[: len(good) // 2],
@@ -160,7 +160,7 @@ FLOAT = {
     "broadcast": ({"op": "Add", "inputs": ["y", "pooled"]}, Unsupported, "broadcasting"),
     "add constant": ({"op": "Add", "inputs": ["y", "matrix"]}, Unsupported, "adds the constant 'matrix'"),
     "dynamic weight": ({"op": "Conv", "inputs": ["y", "y"]}, Unsupported, "weight 'y' is not a constant"),
-    "conv1d": ({"op": "Conv", "inputs": ["rows", "kernel1"]}, Unsupported, "two-dimensional"),
+    "conv1d": ({"op": "Conv", "inputs": ["rows", "kernel1"]}, Unsupported, "two dimensions"),
     "negative pads": (
         {"op": "Conv", "inputs": ["y", "kernel"], "pads": [-1, 0, 0, 0]},
         Unsupported,
@@ -334,7 +334,7 @@ def test_softmax_in_the_middle():
     refused(lambda: check_float(builder.model(["z"])), Unsupported, "node pool", "float")
 
 
-def test_a_float_output_nobody_computes():
+def test_a_float_output_that_no_node_computes():
     model = small_float_model().model(["y", "z"])
     refused(lambda: check_float(model), InvalidModel, "z")
     refused(lambda: check_float(small_qdq_model().model(["y"])), Unsupported, "already quantised")
@@ -406,7 +406,7 @@ def test_float_left_in_a_quantised_model():
     refused(lambda: imported(builder.model(["z_q_real"])), Unsupported, "node pool", "float")
 
 
-def test_outputs_that_are_no_results():
+def test_outputs_that_are_not_results():
     builder = small_qdq_model()
     builder.qdq("y", 0.1, np.uint8(0))
     builder.node("Identity", ["w_scale"], "constant")

@@ -1,4 +1,4 @@
-"""Who may import whom, and what the core may need: numpy and pyusb, and nothing else."""
+"""Which package may import which, and what the core may need: numpy and pyusb, and nothing else."""
 
 import json
 import os
@@ -113,7 +113,7 @@ INSIDE = [
     ("emulator.mcs51", "emulator.machine"),
     ("emulator.asm2464pd", "emulator.board"),
 ]
-"""A package, and a module that it must not import though the floors would let it."""
+"""A package, and a module that it must not import though the layers would allow it."""
 
 
 def forbidden_directions():
@@ -273,7 +273,7 @@ def test_the_command_says_so_without_a_traceback(shadow, tmp_path):
     assert str(shadow) in error["message"]
 
 
-def test_neighbours_of_other_names_are_let_be(tmp_path):
+def test_neighbours_of_other_names_are_ignored(tmp_path):
     (tmp_path / "sdk_tools.py").write_text("")
     (tmp_path / "emulator").mkdir()  # no package: Python prefers ours
     done = start(tmp_path, "-m", "towline", "--version")

@@ -1,7 +1,7 @@
 """ONNX's own tests of its quantised operators, and the tables of docs/operators.md, which are made here.
 
 The tests of the onnx package feed every scale, zero-point and weight as an input; here all inputs but the
-activation are constants, as in every network. `python -m tests.unit.test_onnx_nodes` writes the tables anew.
+activation are constants, as in every network. `python -m tests.unit.test_onnx_nodes` writes the tables again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def outcome(case) -> str:
     """`passed`, or `refused: ` and why.
 
     Raises:
-        AssertionError: Towline computes something else than the test expects.
+        AssertionError: Towline computes something other than the test expects.
     """
     (inputs, expected), *_ = case.data_sets
     model = onnx.ModelProto()
@@ -71,7 +71,7 @@ def outcome(case) -> str:
 
 @cache
 def node_table() -> dict[str, str]:
-    """What comes of every test, by name."""
+    """The outcome of every test, by name."""
     return {name: outcome(case) for name, case in cases().items()}
 
 
@@ -96,7 +96,7 @@ SECTIONS = {"operators": operators_section, "refused": hints_section, "tests": n
 
 
 def filled(page: str) -> str:
-    """The page with its generated sections written anew."""
+    """The page with its generated sections written again."""
     for name, section in SECTIONS.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         page, count = re.subn(pattern, lambda m, s=section: f"{m[1]}\n{s()}\n\n{m[2]}", page, flags=re.DOTALL)
@@ -131,8 +131,8 @@ REASONS = {
     "expanded": "operator ReduceM.* is not supported",
     "dynamic": "operator DynamicQuantizeLinear is not supported",
     "integer": "operator (Conv|MatMul)Integer is not supported",
-    "3D_uint8_float32": "only matrices are done",
-    "3D_int8_float32": "only matrices are done",
+    "3D_uint8_float32": "only matrices are supported",
+    "3D_int8_float32": "only matrices are supported",
     "blocked": "blocked quantisation|scale of shape",
     "axis": "an activation with a scale of shape",
 }

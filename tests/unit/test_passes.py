@@ -154,7 +154,7 @@ def test_a_table_that_is_read_twice_stays():
     assert [(node.op, node.inputs[0]) for node in graph.nodes] == [("Lookup", "x"), ("Lookup", "x")]
 
 
-def test_a_change_of_scale_is_no_part_of_a_table():
+def test_a_change_of_scale_is_not_part_of_a_table():
     """Its rounding is the arithmetic's."""
     builder = GraphBuilder((1, 4, 6, 6))
     graph = builder.graph(builder.lookup(builder.requantize(builder.lookup("x", np.tanh)), np.negative))
@@ -200,7 +200,7 @@ def test_padding_is_folded(kind, options, pads):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("average_pool", {"kernel": 3, "strides": 3, "pads": (0, 1, 0, 1)}),  # divides by what is no padding
+        ("average_pool", {"kernel": 3, "strides": 3, "pads": (0, 1, 0, 1)}),  # divides by what is not padding
         ("average_pool", {"kernel": 1, "count_include_pad": True}),  # windows wholly in the padding
         ("max_pool", {"kernel": 3, "zero_point": 9}),  # its padding never wins, zero may
         ("max_pool", {"kernel": 1, "zero_point": 0}),
@@ -393,7 +393,7 @@ WRONG = {
     "stride": (change_node(strides=(0, 1)), InvalidModel, "node conv0"),
     "kernel": (change_node(dilations=(4, 4)), InvalidModel, "node conv0"),
     "operands": (change_node(inputs=("x",)), InvalidModel, "node conv0"),
-    "huge": (change_tensor("x", shape=(1, 4, 2**20, 2**40)), Unsupported, "out of all proportion"),
+    "huge": (change_tensor("x", shape=(1, 4, 2**20, 2**40)), Unsupported, "tensor x: .* exceeds"),
     "undefined": (change_node(inputs=("nothing", "conv0.w")), InternalError, "'nothing'"),
     "unnamed": (change_node(output="nothing"), InternalError, "'nothing'"),
     "twice": (change_node(output="x"), InternalError, "'x' is defined twice"),

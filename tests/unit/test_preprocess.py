@@ -1,4 +1,4 @@
-"""Pictures as the world has them, recipes as users write them, and inputs unlike the calibration's."""
+"""Pictures of all kinds, recipes as users write them, and inputs unlike the calibration's."""
 
 import contextlib
 import dataclasses
@@ -107,7 +107,7 @@ def test_every_kind_of_picture(picture, colour, tmp_path):
         np.testing.assert_array_equal(PIXELS.apply(tmp_path / "picture.png")[0, :, 4, 4], colour)
 
 
-def test_exif_orientation_is_obeyed(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     upright = Image.new("RGB", (8, 8), "black")
     upright.paste((255, 255, 255), (0, 0, 8, 4))
     exif = Image.Exif()
@@ -137,7 +137,7 @@ def jpeg(tmp_path):
 @pytest.mark.parametrize(
     "damage", ["empty", "text", "cut", "bomb", "header only", "missing", "directory", "float"]
 )
-def test_what_is_no_picture_is_refused_with_its_path(damage, tmp_path):
+def test_what_is_not_a_picture_is_refused_with_its_path(damage, tmp_path):
     path = tmp_path / "bad.png"
     match damage:
         case "empty":
@@ -228,7 +228,7 @@ def test_default_refuses_what_is_not_a_picture(shape):
         ("surplus", 1),
     ],
 )
-def test_a_senseless_recipe_is_refused_by_field(field, value):
+def test_an_invalid_recipe_is_refused_by_field(field, value):
     with pytest.raises(InvalidInput, match=field):
         Preprocessing.from_json(IMAGENET.to_json() | {field: value})
 
@@ -315,7 +315,7 @@ def test_warnings(photographs, count):
 @pytest.mark.parametrize(
     "value", [[[0.5], [0.5, 0.5]], "picture", None, {}, 0.5, [0.5], np.zeros((0, 3, 9, 9))]
 )
-def test_what_is_no_input(photographs, value):
+def test_what_is_not_an_input(photographs, value):
     with pytest.raises(InvalidInput):
         InputStatistics.of(photographs[:2], "NCHW").unlike_calibration(value)
 
@@ -325,7 +325,7 @@ def test_a_list_is_an_input_too(photographs):
     assert statistics.unlike_calibration(photographs[0].tolist()) is None
 
 
-def test_a_pipe_is_no_picture(tmp_path):
+def test_a_pipe_is_not_a_picture(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InvalidInput, match="not a regular file"):
         IMAGENET.apply(tmp_path / "pipe.png")

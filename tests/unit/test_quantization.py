@@ -221,7 +221,7 @@ def test_interrupted(model, data, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [3, None, b"q.onnx", "q\0.onnx"])
-def test_paths_that_are_none(model, data, tmp_path, path):
+def test_paths_that_are_not_paths(model, data, tmp_path, path):
     with pytest.raises(UsageError, match="the model is not a path"):
         quantize(path, data, tmp_path / "q.onnx")
     with pytest.raises(UsageError, match="the output is not a path"):
@@ -292,7 +292,7 @@ def test_no_usable_picture(model, tmp_path, content, message):
     assert not (tmp_path / "q.onnx").exists()
 
 
-def test_missing_calibration_and_senseless_options(model, data, tmp_path):
+def test_missing_calibration_and_invalid_options(model, data, tmp_path):
     with pytest.raises(UsageError, match="no such file") as caught:
         quantize(model.model, tmp_path / "nowhere", tmp_path / "q.onnx")
     assert caught.value.exit_code == 2
@@ -348,12 +348,12 @@ def test_bad_arrays(model, tmp_path, array, message):
 def test_damaged_array_files(model, tmp_path, content):
     for name in ("bad.npz", "bad.npy"):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidInput, match="not calibration data") as caught:
+        with pytest.raises(InvalidInput, match="as calibration data") as caught:
             quantize(model.model, tmp_path / name, tmp_path / "q.onnx")
         assert caught.value.where == str(tmp_path / name)
 
 
-def test_arrays_that_are_no_whole_batches(tmp_path):
+def test_arrays_that_are_not_whole_batches(tmp_path):
     path = one_conv(tmp_path, inputs={"x": (2, 3, 8, 8)})
     assert quantize(path, samples(4), tmp_path / "q.onnx").samples == 2
     with pytest.raises(InvalidInput, match=r"holds 5 .* batch of 2"):
@@ -387,7 +387,7 @@ def test_linked_directories_are_searched_once(model, pictures, tmp_path):
 
 def test_pickles_are_not_loaded(model, tmp_path):
     np.save(tmp_path / "bad.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(InvalidInput, match="not calibration data"):
+    with pytest.raises(InvalidInput, match="as calibration data"):
         quantize(model.model, tmp_path / "bad.npy", tmp_path / "q.onnx")
 
 
@@ -404,7 +404,7 @@ def test_already_quantised(quantized, data, tmp_path):
         quantize(quantized[0], data, tmp_path / "q.onnx")
 
 
-def test_model_files_that_are_none(data, tmp_path):
+def test_files_that_are_not_models(data, tmp_path):
     (tmp_path / "text.onnx").write_text("hello")
     (tmp_path / "cut.onnx").write_bytes(digits().model.read_bytes()[:5000])
     for name in ("text.onnx", "cut.onnx"):
@@ -522,7 +522,7 @@ def test_an_output_is_not_cut_to_the_range_of_what_reads_it(tmp_path, op):
     assert set(load_model(tmp_path / "q.onnx").outputs) == {"y", "c"}
 
 
-def test_a_square_is_a_product_and_no_part_of_a_function(tmp_path):
+def test_a_square_is_a_product_and_not_part_of_a_function(tmp_path):
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Mul", ["c", "c"], ["m"], name="square"),
@@ -927,7 +927,7 @@ def test_uint8_weights(tmp_path, per_channel):
     assert report.worst.sqnr_db > 30
 
 
-def test_weight_types_that_make_no_sense(tmp_path):
+def test_invalid_weight_types(tmp_path):
     path = one_conv(tmp_path)
     with pytest.raises(UsageError, match="weight type 'int4'"):
         quantize(path, samples(), tmp_path / "q.onnx", weight="int4")

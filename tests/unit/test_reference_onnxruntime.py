@@ -50,7 +50,7 @@ def weights(random, activations, shape, *, unsigned):
 
 
 def weight_scales(random, channels, per_channel, dtype):
-    """Scale and zero-point; per channel they are symmetric, as onnxruntime demands."""
+    """Scale and zero-point; per channel they are symmetric, as onnxruntime requires."""
     scale = random.uniform(0.002, 0.02, channels if per_channel else ()).astype(np.float32)
     zero_point = integers(random, dtype) if dtype == "uint8" else np.int8(0)
     return scale, np.full(scale.shape, zero_point)

@@ -95,14 +95,14 @@ def test_other_floats_are_rounded_to_float32(compiled, picture, dtype):
         ((2, 2), None),
     ],
 )
-def test_a_wrong_shape_that_is_usual_comes_with_its_remedy(compiled, shape, hint):
+def test_the_usual_wrong_shapes_come_with_their_remedy(compiled, shape, hint):
     with Session(compiled) as session, pytest.raises(InvalidInput) as caught:
         session.run({"picture": np.zeros(shape, np.float32)})
     assert caught.value.where == "input picture"
     assert caught.value.hint is None if hint is None else hint in caught.value.hint
 
 
-def test_a_session_and_an_artefact_show_themselves_in_a_line(compiled):
+def test_a_session_and_an_artefact_are_shown_in_one_line(compiled):
     with Session(compiled) as session:
         for text in (repr(session), repr(compiled), repr(compiled.graph)):
             assert "picture float32 1x1x4x4 -> probabilities float32 1x3" in text
@@ -121,7 +121,7 @@ def test_a_session_and_an_artefact_show_themselves_in_a_line(compiled):
     assert "emulated, closed" in repr(session)
 
 
-def test_a_graph_that_lacks_a_tensor_shows_itself_too():
+def test_a_graph_that_lacks_a_tensor_is_shown_too():
     graph = small_network()
     broken = dataclasses.replace(graph, tensors={})
     assert graph.name in repr(broken)
@@ -130,7 +130,7 @@ def test_a_graph_that_lacks_a_tensor_shows_itself_too():
 # -- devices of other targets -----------------------------------------------------------------------------
 
 
-def test_the_device_of_another_target_is_known_as_such():
+def test_a_device_of_another_target_is_recognised():
     with pytest.raises(UsageError) as caught:
         open_device("hexagon-v65", "usb:1234")
     assert "amd-gfx1100" in str(caught.value)
@@ -153,7 +153,7 @@ def test_a_misspelt_target_is_answered_with_the_nearest():
     assert caught.value.hint.startswith("did you mean hexagon-v65?")
 
 
-def test_only_an_emulator_s_time_is_emulated():
+def test_only_the_time_of_an_emulator_is_emulated():
     assert is_emulated("hexagon-v65", None)
     assert is_emulated("amd-gfx1100", "emulated?gpu=gfx1100")
     assert not is_emulated("amd-gfx1100", "usb")
@@ -203,7 +203,7 @@ def test_a_frame_is_prepared_and_classified(compiled):
         (7, "rgb", InvalidInput),
     ],
 )
-def test_what_is_no_frame_is_refused(compiled, picture, channels, error):
+def test_what_is_not_a_frame_is_refused(compiled, picture, channels, error):
     compiled.preprocessing = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()
     with Session(compiled) as session, pytest.raises(error) as caught:
         session.prepare(picture, channels=channels)
@@ -318,7 +318,7 @@ def test_classify_ranks_labels_and_warns(picture, tmp_path, caplog):
         image.new("L", (4, 4), 128).save(path)
         session.classify(path)
         assert "constant" in caplog.text
-        with pytest.raises(UsageError, match="top 0"):
+        with pytest.raises(UsageError, match="top must"):
             session.classify(path, top=0)
         with pytest.raises(InvalidInput, match="no such picture"):
             session.classify(tmp_path / "none.png")
@@ -358,21 +358,21 @@ def test_only_what_run_returned_is_ranked(compiled, outputs):
 
 @pytest.mark.parametrize("top", [0, "3", 2.5, None])
 def test_the_number_of_classes_is_a_whole_one(compiled, picture, top):
-    with Session(compiled) as session, pytest.raises(UsageError, match=f"top {top}"):
+    with Session(compiled) as session, pytest.raises(UsageError, match="top must"):
         session.rank(session.run({"picture": picture}), top)
 
 
-def test_arrays_are_no_pictures(compiled, picture):
+def test_arrays_are_not_pictures(compiled, picture):
     compiled.preprocessing = Preprocessing((4, 4), None, "GRAY", 1 / 255, (0.5,), (0.5,)).to_json()
     with Session(compiled) as session:
         for wrong in (picture, None, 5):
-            with pytest.raises(InvalidInput, match="is no picture"):
+            with pytest.raises(InvalidInput, match="not a picture"):
                 session.classify(wrong)
 
 
 @pytest.mark.parametrize("labels", [[1, 2, 3], ["a", "b", None], ["a", "b", "\udcff"]])
 def test_labels_are_text(labels):
-    with pytest.raises(InvalidInput, match="is no text"):
+    with pytest.raises(InvalidInput, match="not text"):
         compile(small_network(), NAME, labels=labels)
 
 
@@ -383,9 +383,9 @@ def test_statistics_take_what_is_like_an_array(compiled, picture):
         assert session.unlike_calibration({"picture": picture}) is None
 
 
-def test_what_is_no_classifier_is_not_ranked():
+def test_what_is_not_a_classifier_is_not_ranked():
     graph = dataclasses.replace(small_network(), outputs=("features",), nodes=small_network().nodes[:2])
-    with Session(compile(graph, NAME)) as session, pytest.raises(InvalidInput, match="no classifier"):
+    with Session(compile(graph, NAME)) as session, pytest.raises(InvalidInput, match="not a classifier"):
         session.rank({"features": np.zeros((1, 2, 4, 4), np.uint8)})
 
 

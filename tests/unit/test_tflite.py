@@ -563,7 +563,7 @@ def test_a_pixel_is_the_integer(dtype, channels):
         np.testing.assert_array_equal(quantized[0, :, :, 0], np.asarray(image).astype(int) + lowest)
 
 
-def test_files_are_told_apart_by_content(tmp_path):
+def test_files_are_recognised_by_content(tmp_path):
     net = Net()
     y = net.output((1, 6, 7, 4))
     net.writer.operator("RELU", [net.x], y)

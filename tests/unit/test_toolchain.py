@@ -18,7 +18,7 @@ exec sleep 60
 
 @pytest.fixture
 def tool(tmp_path):
-    """Writes a shell script that says it is a clang of some version, and otherwise does what it is told."""
+    """Writes a shell script that says it is a clang of some version, and otherwise runs `body`."""
 
     def write(name="clang", version="clang version 19.1.7 (test)", body="exit 0"):
         path = tmp_path / "bin" / name
@@ -82,11 +82,11 @@ def test_missing_tool_says_how_to_install_it(alone):
 
 def test_what_is_not_the_tool_is_refused(alone, tool):
     tool("clang", "I am a teapot")
-    with pytest.raises(ToolMissing, match="does not say that it is clang"):
+    with pytest.raises(ToolMissing, match="does not identify itself as clang"):
         toolchain.find("clang")
 
 
-def test_override_wins_and_is_believed(alone, tool, monkeypatch, tmp_path):
+def test_override_wins_and_is_not_checked_for_its_name(alone, tool, monkeypatch, tmp_path):
     tool("clang-19")
     other = tool("my-compiler", "clang version 22.0.0git")
     monkeypatch.setenv("TOWLINE_CLANG", str(other))
@@ -141,7 +141,7 @@ def test_failure_shows_stderr_once_and_trimmed(tool, monkeypatch):
 
 def test_failure_by_signal_is_named(tool, monkeypatch):
     monkeypatch.setenv("TOWLINE_CLANG", str(tool(body="kill -SEGV $$")))
-    with pytest.raises(BuildFailed, match="SIGSEGV: it said nothing"):
+    with pytest.raises(BuildFailed, match="SIGSEGV"):
         toolchain.run("clang", [])
 
 
@@ -191,7 +191,7 @@ toolchain.start("clang", [])
 
 
 def test_ctrl_c_while_the_first_tool_starts(tool):
-    """Nobody may wait at exit for the thread that starts tools."""
+    """The exit must not wait for the thread that starts tools."""
     env = os.environ | {"TOWLINE_CLANG": str(tool(body="cat"))}
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], env=env, capture_output=True, timeout=20)
     assert done.stderr.endswith(b"KeyboardInterrupt\n")
@@ -231,7 +231,7 @@ def test_status_has_a_line_for_everything(alone, tool):
         ("import sys; sys.modules['pyopencl'] = None", "cannot be imported", "pip install 'towline[opencl]'"),
     ],
 )
-def test_opencl_without_a_platform_is_not_there(before, problem, remedy):
+def test_opencl_without_a_platform_is_missing(before, problem, remedy):
     pytest.importorskip("pyopencl")
     script = f"""{before}
 from sdk.toolchain import status

@@ -23,7 +23,7 @@ COUNTS = {
     "gemm": {"": 12, "wide": 11},
 }
 BODY = Graph("body", (), (), {}, ())
-"""What is tuned here is none of the target's business."""
+"""The target does not look at the graph that is tuned here."""
 
 
 class TunableTarget:
@@ -141,7 +141,7 @@ def test_measurements_of_other_kernels_do_not_count(target, monkeypatch):
 @pytest.mark.parametrize(
     ("attribute", "value", "message"), [("hash", "else", "other kernels"), ("version", "0.0.9", "not 0.0.9")]
 )
-def test_a_worker_refuses_what_it_would_measure_otherwise(target, monkeypatch, attribute, value, message):
+def test_a_worker_refuses_what_it_would_measure_differently(target, monkeypatch, attribute, value, message):
     made_by = tuner._version()
     if attribute == "hash":
         monkeypatch.setattr(TunableTarget, "hash", value)
@@ -153,7 +153,7 @@ def test_a_worker_refuses_what_it_would_measure_otherwise(target, monkeypatch, a
     assert target.measurements == 0
 
 
-def test_a_failure_is_the_runs_and_nothing_more_is_begun(target, monkeypatch):
+def test_a_failure_ends_the_run_and_no_measurement_starts_after_it(target, monkeypatch):
     def measure(self, candidate):
         TunableTarget.measurements += 1
         raise InvalidInput("no")
@@ -223,7 +223,7 @@ def test_an_entry_is_for_its_kernels_alone():
         ('"target": "t"', '"target": "u"'),
     ],
 )
-def test_what_is_no_tuning_file_is_refused_by_name(tmp_path, old, new):
+def test_what_is_not_a_tuning_file_is_refused_by_name(tmp_path, old, new):
     text = Tuning("t", "steps", ENTRIES).to_bytes().decode()
     assert old in text
     (tmp_path / "t.json").write_text(text.replace(old, new, 1))
@@ -232,7 +232,7 @@ def test_what_is_no_tuning_file_is_refused_by_name(tmp_path, old, new):
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"null", b"[" * 100_000])
-def test_no_json_object_is_no_tuning_file(tmp_path, content):
+def test_json_that_is_not_an_object_is_not_a_tuning_file(tmp_path, content):
     (tmp_path / "t.json").write_bytes(content)
     with pytest.raises(InvalidInput, match="is not a tuning file"):
         tuning.read(tmp_path / "t.json", "t")
@@ -283,7 +283,7 @@ def test_by_default_the_file_is_the_users(target, model, capsys):
     assert compiled.value.args == (found,)
 
 
-def test_a_cache_that_cannot_be_written_is_said(target, model, tmp_path, capsys):
+def test_a_cache_that_cannot_be_written_is_reported(target, model, tmp_path, capsys):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "tuning").touch()
     code, _, err = run(capsys, "tune", model, "--target", NAME)
@@ -324,8 +324,8 @@ def test_wrong_arguments_show_before_any_work(target, model, tmp_path, capsys):
         (["tune", model, "--target", NAME, "-o", str(damaged)], 1, "is not a tuning file"),
         (["tune", model, "--target", NAME, "-o", str(tmp_path / "no" / "t.json")], 1, "directory"),
         (["tune", model, "--target", NAME, "-o", str(tmp_path)], 2, "is not a regular file"),
-        (["tune", model, "--target", NAME, "--scheduler", ""], 2, "no scheduler's address"),
-        (["tune", model, "--target", NAME, "--scheduler", "http://host:1"], 2, "no scheduler's address"),
+        (["tune", model, "--target", NAME, "--scheduler", ""], 2, "scheduler's address"),
+        (["tune", model, "--target", NAME, "--scheduler", "http://host:1"], 2, "scheduler's address"),
         (["tune", model, "--target", NAME, "--jobs", "0"], 2, "whole number"),
         (["tune", model, "--target", NAME, "--jobs", "2", "--scheduler", "tcp://h:1"], 2, "not allowed with"),
         (["tune", "none.onnx", "--target", NAME], 2, "no such file"),

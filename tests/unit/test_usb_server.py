@@ -233,7 +233,7 @@ def test_a_device_without_transfers_slows_down(monkeypatch):
         (["--usbip", "70000"], "'70000' is no TCP port"),
         (["--usbredir", "0", "--usbip", "0"], "choose one"),
         (["--usbip", "0", "--no-host"], "--no-host leaves no room"),
-        (["--usbredir", "0", "--for", "5s"], "leave --for out"),
+        (["--usbredir", "0", "--for", "5s"], "leave out --for"),
         (["--usbredir", "0", "--host", "x.py"], "--host leaves no room"),
         (["--usbip", "0", "--replay", "x"], "--replay leaves no room"),
         (["--usbredir", ""], "'' is no TCP port"),

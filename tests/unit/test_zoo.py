@@ -93,12 +93,12 @@ def test_random_weights_keep_activations_sane():
 
 
 @pytest.mark.parametrize("bad", [{"width": 0}, {"width": 100}, {"size": 0}, {"classes": -1}, {"channels": 0}])
-def test_senseless_networks_are_refused(bad):
+def test_invalid_networks_are_refused(bad):
     with pytest.raises(UsageError):
         mobilenet_v2(**bad)
 
 
-def test_senseless_strides_are_refused():
+def test_invalid_strides_are_refused():
     with pytest.raises(UsageError, match="strides"):
         architecture(strides=(1, 2))
     with pytest.raises(UsageError, match="strides"):
@@ -202,7 +202,7 @@ def test_batch_normalisation_is_folded_exactly():
         ("mcs52", "did you mean mcs51?"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_networks_or_the_pattern(name, hint):
+def test_an_unknown_name_gets_the_networks_or_the_pattern_as_a_hint(name, hint):
     with pytest.raises(UsageError) as caught:
         require_name(name, ("mcs51", "usb"))
     assert hint in caught.value.hint

@@ -82,7 +82,7 @@ def test_seeded_and_alive(name):
 @pytest.mark.parametrize(
     "arguments", [{"width": 0}, {"width": 9}, {"size": 0}, {"channels": 0}, {"classes": 0}], ids=str
 )
-def test_numbers_that_make_no_network(arguments):
+def test_numbers_out_of_range(arguments):
     with pytest.raises(UsageError):
         resnet18(**{"width": 0.25, **arguments})
     with pytest.raises(UsageError):
