@@ -12,7 +12,7 @@
         print(gpu.info(), gpu.metrics())
 
 Running a `.tow` needs numpy alone; pictures, `quantize` and `compile` need the extra `compile`.
-Everything raised on purpose is an `Error`, with `message`, `where` and `hint`.
+Every deliberate error is an `Error`, with `message`, `where` and `hint`.
 
 A name is imported when it is first used, so that `import towline` costs nothing.
 """
@@ -64,7 +64,7 @@ _HOME = {
     "save": "sdk.artifact",
     "targets": "sdk.target:target_names",
 }
-"""Public name -> the module that has it, and its name there if that is another one."""
+"""Public name -> the module that has it, and its name there if that differs."""
 
 __all__ = [
     "Artifact",

@@ -18,8 +18,8 @@ def require_own_packages() -> None:
     """Refuse to start with a module of another project in the place of one of our packages.
 
     Raises:
-        ImportError: with the file that is in the way, and what to do.
-        SystemExit: the same, printed, where it is the command `towline` that starts.
+        ImportError: with the file that hides ours, and what to do.
+        SystemExit: the same, printed, where the command `towline` is starting.
     """
     problem = _shadowed()
     if problem is None:
@@ -50,7 +50,7 @@ def _is_command() -> bool:
 
 
 def _refuse(problem: ImportError) -> NoReturn:
-    """Say it as the command line says errors, without a module of ours but this one."""
+    """Print it as the command line prints errors, with no other module of ours."""
     if "--json" in sys.orig_argv:
         import json
 

@@ -61,7 +61,7 @@ def compile_kernels(source: str, chip: str) -> bytes:
         A code object for `Gpu.load`.
 
     Raises:
-        BuildFailed: clang refuses the source; the message has its diagnostics.
+        BuildFailed: clang rejects the source; the message has its diagnostics.
         ToolMissing: clang or lld of LLVM 19 or newer is missing.
     """
     with scratch_directory() as directory:

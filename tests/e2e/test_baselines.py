@@ -32,5 +32,5 @@ def test_counts_are_no_worse_than_the_baseline(path, capsys):
     assert code == 0, capsys.readouterr().out
 
 
-def test_there_are_baselines():
+def test_baselines_exist():
     assert BASELINES

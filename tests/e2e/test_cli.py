@@ -172,7 +172,7 @@ def test_compile_twice_gives_identical_bytes(journey, tmp_path, capsys):
     assert again.read_bytes() == journey.network.read_bytes()
 
 
-def test_a_mismatch_exits_1_and_still_says_what_it_found(journey, capsys, tmp_path):
+def test_a_mismatch_exits_1_and_still_reports_the_result(journey, capsys, tmp_path):
     network = artifact.load(journey.network)
     weights = bytearray(network.program.weights)
     weights[len(weights) // 2] ^= 0x40
@@ -310,7 +310,7 @@ def test_bench_worse_than_baseline(journey, baseline, capsys, tmp_path):
         ),
     ],
 )
-def test_bench_refuses_a_strange_baseline(journey, capsys, tmp_path, text, code):
+def test_bench_refuses_an_invalid_baseline(journey, capsys, tmp_path, text, code):
     path = tmp_path / "baseline.json"
     if text is not None:
         path.write_text(text)
@@ -463,7 +463,7 @@ def test_compile_interrupted_leaves_nothing(journey, sent, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_is_no_error(journey):
+def test_a_reader_that_leaves_is_not_an_error(journey):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -533,7 +533,7 @@ def test_the_script_is_installed():
     assert done.stdout.startswith("towline ")
 
 
-# -- found by trying -----------------------------------------------------------------------------------
+# -- regressions ---------------------------------------------------------------------------------------
 
 
 def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypatch):
@@ -566,7 +566,7 @@ def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypa
         assert document["error"]["code"] in ("usage", "invalid-input", "output-failed"), argv
 
 
-def test_weights_of_a_kind_that_activations_do_not_go_with(journey, tmp_path, capsys):
+def test_a_weight_type_that_the_activations_do_not_support(journey, tmp_path, capsys):
     argv = ("quantize", journey.float_model, "--calibrate", journey.pictures[0], "-o", tmp_path / "q.onnx")
     code, document, _ = call(capsys, *argv, "--weight", "uint8", "--activation", "int8")
     assert code == 2
@@ -609,7 +609,7 @@ def test_names_that_no_encoding_holds(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_whose_name_is_no_text_compiles(journey, tmp_path):
+def test_a_model_whose_name_is_not_text_compiles(journey, tmp_path):
     model = tmp_path / os.fsdecode(b"no\xff.onnx")
     shutil.copy(journey.quantized, model)
     network = tmp_path / "net.tow"
@@ -640,7 +640,7 @@ def test_labels_in_a_locale_without_their_letters(journey, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_closed_stdout_is_no_bug_of_ours():
+def test_a_closed_stdout_is_not_reported_as_a_bug():
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m towline targets >&-"], capture_output=True, timeout=60, text=True
     )

@@ -20,7 +20,7 @@ from towline.cli import main
 
 BROKEN = "block8/depthwise"
 TARGET, DSP = "c", "hexagon-v65"
-"""One that is compiled in no time, and one that fuses layers and rounds otherwise than onnxruntime."""
+"""One that is compiled in no time, and one that fuses layers and rounds differently from onnxruntime."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def call(capsys, *argv):
 def damaged(path):
     """The same `.tow`, but for one bit of one weight of a layer, as its target lays weights out.
 
-    Which byte that is, the target is asked: the network compiled with that weight changed differs there.
+    The byte is where the network, compiled with that weight changed, differs.
     """
     network = artifact.load(path)
     program, graph = network.program, network.program.graph
@@ -132,7 +132,7 @@ def test_a_damaged_weight_is_found_on_an_accelerator(network, capsys, target):
 
 
 @pytest.mark.slow
-def test_the_text_names_layers_and_says_what_is_missing(network, capsys):
+def test_the_text_names_layers_and_what_is_missing(network, capsys):
     path = network.compiled(DSP)
     assert main(["debug", str(path), "--input", str(network.pictures[0])]) == 0
     text = capsys.readouterr().out
@@ -143,7 +143,7 @@ def test_the_text_names_layers_and_says_what_is_missing(network, capsys):
     assert "in block3/add" in row
 
 
-def test_without_onnxruntime_the_target_is_compared_all_the_same(network, capsys, monkeypatch):
+def test_without_onnxruntime_the_target_is_still_compared(network, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     path = network.compiled(TARGET)
     code, document, err = call(
@@ -194,7 +194,7 @@ def test_a_layer_imported_wrong_is_named(network, capsys, tmp_path):
     path = network.compiled(TARGET)
     code, document, err = call(capsys, path, "--input", network.pictures[0], "--model", other)
     assert code == 0  # the target equals its reference
-    assert "is not the file that the network was compiled from" in err
+    assert "not the file that the network was compiled from" in err
     found = [line for line in document["result"]["advice"] if "look at how it was imported" in line]
     assert [line.split()[0] for line in found] == [BROKEN]
 

@@ -1,4 +1,4 @@
-"""./dev, in a checkout whose environment is made of stubs that say how they were called."""
+"""./dev, in a checkout whose environment is made of stubs that record their arguments."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def test_demo_writes_where_it_was_called(dev, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("--slow", "-k", "x"), ("-k", "x", "--slow")])
-def test_slow_is_ours_wherever_it_stands(dev, words):
+def test_slow_is_an_option_of_dev_at_any_place(dev, words):
     assert dev("test", *words)[-4:] == ["-m", "not hardware", "-k", "x"]
 
 

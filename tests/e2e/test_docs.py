@@ -1,6 +1,6 @@
-"""The pages are true: every command in them runs, in order, and prints what the page says it prints.
+"""The pages are true: every command in them runs, in order, and prints what the page shows.
 
-What a code block of README.md or docs/*.md is, its info string says:
+The info string of a code block of README.md or docs/*.md says what it is:
 
     ```sh             run by `bash -eu`, a shell for each block, all of a page in one fresh directory
     ```sh background  one command that serves until Ctrl-C: started, its first line awaited, and stopped with
@@ -220,7 +220,7 @@ def stop(process, number):
 
 @pytest.fixture
 def shell(tmp_path):
-    """A directory as a new user has it, with a cache that is shared but for what the user has tuned."""
+    """A directory as a new user has it, with a shared cache, except for what the user has tuned."""
     home, private = tmp_path / "page", tmp_path / "cache"
     home.mkdir()
     private.mkdir()
@@ -308,7 +308,7 @@ def check(page, block, output, code, allowed=(0,)):
 
 
 def readers_own(home):
-    """What the reader of README.md brings along: a float model, pictures, one of them to look at."""
+    """What the reader of README.md has already: a float model, pictures, one of them to look at."""
     (home / "net.onnx").write_bytes(digits().model.read_bytes())
     (home / "pictures").mkdir()
     pictures = digits().write_pictures(home / "pictures", 20)
@@ -357,14 +357,14 @@ def test_the_page_does_what_it_says(page, shell):
 
 
 def test_every_exception_is_needed():
-    """ELSEWHERE names tests that are there, and blocks that are there."""
+    """ELSEWHERE names tests and blocks that exist."""
     found = Counter((name(page), block.language) for page in PAGES for block in blocks_of(page))
     for (page, language), test in ELSEWHERE.items():
         assert found[page, language]
         assert (Path(__file__).parent / test).exists()
 
 
-# -- what the tutorials stand on --------------------------------------------------------------------------
+# -- what the tutorials rely on --------------------------------------------------------------------------
 
 
 def test_demo_leaves_files_to_begin_with(tmp_path, capsys):

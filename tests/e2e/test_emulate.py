@@ -184,18 +184,18 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ("arguments", "code", "complaint"),
     [
         (["nothing.ihx"], 1, "nothing.ihx: no such file"),
-        (["vendor", "--control", "E4"], 2, "no control request"),
+        (["vendor", "--control", "E4"], 2, "not a control request"),
         (["vendor", "--for", "long"], 2, "is not a time"),
         (["vendor", "--inject", "fire"], 2, "no fault fire"),
-        (["vendor", "--guard", "dragon"], 2, "no guard dragon"),
+        (["vendor", "--guard", "dragon"], 2, "guard dragon"),
         (["vendor", "--trace", "cache"], 2, "no block cache"),
         (["vendor", "--host", "nothing.py"], 2, "nothing.py: no such file"),
         (["vendor", "--no-host", "--control", "C0:E4:0:0:1"], 2, "--no-host"),
         (["vendor", "--replay", "x", "--record", "y"], 2, "--replay"),
         (["vendor", "--replay", "nothing.jsonl"], 1, "nothing.jsonl: cannot be read"),
         (["vendor", "--pcap", "no/such/place.pcap"], 1, "directory does not exist"),
-        (["vendor", "--replay", ""], 2, "--replay was given an empty name"),
-        (["vendor", "--guard", ""], 2, "no guard ''"),
+        (["vendor", "--replay", ""], 2, "--replay needs a name"),
+        (["vendor", "--guard", ""], 2, "guard ''"),
         (["vendor", "--inject", ""], 2, "no fault ''"),
         (["vendor", "--trace", "cpu"], 2, "no block cpu"),
         (["vendor", "--flash", "/dev/full"], 1, "/dev/full: is not a regular file"),
@@ -216,7 +216,7 @@ def test_wrong_use(
 
 
 CALLS_POKE = bytes.fromhex("12 00 06 80 FE 00 90 90 00 F0 22")
-"""Writes XDATA 0x9000, which nobody knows, in a subroutine at 6."""
+"""Writes XDATA 0x9000, which is unknown, in a subroutine at 6."""
 CDB = "M:x\nF:G$poke$0_0$0({2}DF,SV:S),C,0,0,0,0,0\nL:G$poke$0$0:6\nL:C$x.c$3$0_0$0:6\nL:XG$poke$0$0:A\n"
 
 
@@ -260,7 +260,7 @@ def test_a_host_program_runs_as_python_runs_it(capfd: pytest.CaptureFixture[str]
     assert "Traceback" in run(capfd, "vendor", "--for", BOOTED, "--host", str(program), "-vv")[2]
 
 
-def test_ctrl_c_ends_the_run_and_keeps_what_there_is(
+def test_ctrl_c_ends_the_run_and_keeps_the_part_so_far(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     program, recording, capture = (tmp_path / name for name in ("drive.py", "run.jsonl", "usb.pcap"))
@@ -299,7 +299,7 @@ class Closed(io.StringIO):
 
 
 @pytest.mark.parametrize("stderr", [Closed(), None])
-def test_a_trace_that_nobody_reads_is_no_error(
+def test_a_trace_without_a_reader_is_not_an_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stderr: Closed | None
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
@@ -316,7 +316,7 @@ def test_the_uart_shows_utf8_and_every_other_byte(capfd: pytest.CaptureFixture[s
     assert result(capfd, str(path), "--for", "1ms")["uart"] == "°C\n\\xff>"
 
 
-def test_a_damaged_image_says_which_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_image_names_the_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     damaged = bytearray(image.wrap(b"\x02\x00\x03" + bytes(61)))
     damaged[10] ^= 1
     path = tmp_path / "image.bin"

@@ -409,7 +409,7 @@ def test_a_guess_is_reported_before_it_is_relied_upon(
     ("args", "words"),
     [
         ([], "nothing to do"),
-        (["IMAGE"], "no terminal"),
+        (["IMAGE"], "not a terminal"),
         (["IMAGE", "--yes", "--device", "usb", "--flash", "x"], "are for --device emulated"),
         (["IMAGE", "--yes", "--device", "carrot"], "'carrot'"),
         (["IMAGE", "--yes", "--wait", "-1"], "--wait"),

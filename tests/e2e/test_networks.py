@@ -1,4 +1,4 @@
-"""Every network of the zoo: quantised, imported, held against onnxruntime, compiled to every target.
+"""Every network of the zoo: quantised, imported, compared with onnxruntime, compiled to every target.
 
 Small ones with seeded weights; at full size in the slow tests. All layers of the emulated devices must equal
 the reference in the target's arithmetic. AMD targets run on the shader executor alone.
@@ -24,7 +24,7 @@ from tests.onnx_models import oracle
 from usbgpu.amd.facts.chips import CHIPS
 
 REFUSED: dict[tuple[str, str], str] = {}
-"""(target, network): why the target does not do it yet."""
+"""(target, network): why the target does not support it yet."""
 
 QUICK_NETWORKS = ("detector",)
 QUICK_TARGETS = ("c",)

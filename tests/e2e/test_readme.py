@@ -1,4 +1,4 @@
-"""README and docs say what is true: the example runs, the links lead somewhere. Commands: test_docs.py."""
+"""README and docs are true: the example runs, the links have a target. Commands: test_docs.py."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def test_the_example_classifies_three_digits(tmp_path):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
+def test_links_have_a_target(document):
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
         assert target.startswith("https://") or (document.parent / target).exists(), target
 

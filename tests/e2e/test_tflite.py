@@ -1,6 +1,7 @@
 """The zoo's networks as TFLite: against the same network from ONNX, the file's own interpreter, and targets.
 
-The interpreter is ai-edge-litert or tflite-runtime from PyPI, whichever is there; without one its tests skip.
+The interpreter is ai-edge-litert or tflite-runtime from PyPI, whichever is installed; without one its tests
+skip.
 """
 
 import importlib

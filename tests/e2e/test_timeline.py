@@ -56,7 +56,7 @@ def test_a_run_as_waves_and_as_a_timeline(capfd, tmp_path):
     assert main([*arguments, "--vcd", str(vcd), "--trace-out", str(trace)]) == 0
     seen = json.loads(capfd.readouterr().out)["result"]
     assert main(arguments) == 0
-    assert seen == json.loads(capfd.readouterr().out)["result"], "being watched makes a difference"
+    assert seen == json.loads(capfd.readouterr().out)["result"], "tracing changes the run"
 
     signals = waves(vcd)
     states = [value for _, value in signals["link", "PCIE_LTSSM"]]
@@ -83,12 +83,12 @@ def test_a_run_as_waves_and_as_a_timeline(capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--vcd-signals", "usb"], "give that too"),
+        (["--vcd-signals", "usb"], "give --vcd too"),
         (["--vcd", "a.vcd", "--vcd-signals", "PCIE_LTSM"], "PCIE_LTSSM"),
         (["--vcd", "a.vcd", "--vcd-signals", "CPU_TL0"], "no register, field or block 'CPU_TL0'"),
-        (["--vcd", "a.vcd", "--vcd-signals", ","], "empty list"),
-        (["--vcd", ""], "--vcd was given an empty name"),
-        (["--trace-out", ""], "--trace-out was given an empty name"),
+        (["--vcd", "a.vcd", "--vcd-signals", ","], "a list that is not empty"),
+        (["--vcd", ""], "--vcd needs a name"),
+        (["--trace-out", ""], "--trace-out needs a name"),
         (["--vcd", "same", "--trace-out", "same"], "the same file for --vcd and --trace-out"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     assert not any(name.startswith("kernel ") for name in layers)
     half = len(layers) // 2
     assert layers[:half] == layers[half:]
-    assert len(set(layers)) == half, "layers of the same kernel are told apart"
+    assert len(set(layers)) == half, "layers of the same kernel have names of their own"
     assert card["sdma queue 0"].named("COPY_LINEAR")
     sent = rows[PORT]["EP 0x02 OUT"].slices
     assert rows[BRIDGE]["slot DMA"].slices
@@ -222,7 +222,7 @@ def test_a_network_on_the_dsp_is_a_row_of_layers_in_packets(network, tmp_path, c
     trace = tmp_path / "run.json"
     assert main(["run", path, "--input", picture, "--trace-out", str(trace)]) == 0
     [(process, rows)] = read(trace).items()
-    assert "it is no time" in process
+    assert "not time" in process
     layers = rows["layers"].slices
     assert layers[0].name == "stem"
     assert all(one.end - one.start == one.args["packets"] for one in layers)

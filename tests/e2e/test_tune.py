@@ -1,4 +1,4 @@
-"""`towline tune` on the emulated DSP: the same file whoever measures, the counts that a network then has."""
+"""`towline tune` on the emulated DSP: the same file from any machine, the counts that a network then has."""
 
 import contextlib
 import json
@@ -95,7 +95,7 @@ def test_every_variant_gives_the_references_bits():
                     assert np.array_equal(value, expected[name]), (number, name)
 
 
-def test_the_network_takes_as_many_packets_less_as_the_tuner_says(monkeypatch):
+def test_the_network_saves_as_many_packets_as_the_tuner_reports(monkeypatch):
     monkeypatch.setattr(variants, "shipped", lambda target: Tuning(target, "packets"))
     graph, target = body(), get_target(NAME)
     with tuner.local() as pool:
@@ -156,8 +156,8 @@ def test_two_dask_workers_give_the_file_of_one_process(model, tmp_path, capsys, 
         assert second["measured"] == first["measured"]
         assert shared.read_bytes() == alone.read_bytes()
         assert tuning.read(alone, NAME).entries
-        assert not (tmp_path / "client" / "hexagon").exists()  # the workers compiled, nobody else
-        # What a worker refuses arrives here as it was said there.
+        assert not (tmp_path / "client" / "hexagon").exists()  # only the workers compiled
+        # A worker's refusal arrives here unchanged.
         monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "third"))
         monkeypatch.setattr(tuner, "_version", lambda: "9.9.9")
         refused = document(
@@ -184,7 +184,7 @@ def test_no_scheduler_and_no_worker_are_refused(monkeypatch):
             pass
 
 
-def test_a_lost_scheduler_is_said_and_no_more():
+def test_a_lost_scheduler_is_one_error_without_tracebacks():
     pytest.importorskip("distributed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -267,8 +267,8 @@ def test_compile_and_inspect_say_what_was_chosen(model, tmp_path, capsys):
     assert f"kernels: {compiled['heuristic']} by the heuristic, " in capsys.readouterr().out
 
 
-def test_the_shipped_file_is_of_todays_kernels():
-    """Otherwise it is without effect: tune mobilenet_v2_1.0_224 anew into dsp/hexagon/tuning.json."""
+def test_the_shipped_file_is_of_the_current_kernels():
+    """Otherwise it is without effect: tune mobilenet_v2_1.0_224 again into dsp/hexagon/tuning.json."""
     if toolchain.version("clang") != MEASURED_WITH:
         pytest.skip(f"the shipped file was measured with clang {MEASURED_WITH}")
     entries = variants.shipped(NAME).entries
@@ -277,7 +277,7 @@ def test_the_shipped_file_is_of_todays_kernels():
     assert [name for name, entry in entries.items() if entry.kernels not in hashes] == []
 
 
-def test_the_shipped_file_is_of_todays_calls(tmp_path):
+def test_the_shipped_file_is_of_the_current_calls(tmp_path):
     """An entry whose signature no lowering gives any more is without effect too."""
     signatures = set()
     for network in ("mobilenet_v2_1.0_224", "mobilenet_v3_small_1.0_224"):

@@ -30,15 +30,15 @@ VERBS: Mapping[str, str] = {
     "tune": "measure which variants of a target's kernels cost a network least",
     "debug": "compare a compiled network layer by layer: target, reference, onnxruntime, float",
     "inspect": "show what a model or a compiled network holds, and which targets take it",
-    "targets": "list the targets that are installed",
+    "targets": "list the installed targets",
     "devices": "list the devices that networks can run on",
     "emulate": "run a firmware image on the emulated USB-to-PCIe bridge",
-    "firmware": "build, write and look into firmware of the USB bridge",
-    "gpu": "the AMD GPU behind a bridge: is it ready, what state is it in; and its kernels, looked into",
+    "firmware": "build, write, test and inspect firmware of the USB bridge",
+    "gpu": "check and show the AMD GPU behind a bridge; list, capture and replay its kernels",
     "bench": "count what one inference costs, layer by layer",
     "doctor": "check every external tool and Python package, and say how to install what is missing",
     "demo": "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step",
-    "completion": "print the script with which a shell completes the words of a command line",
+    "completion": "print the script with which a shell completes command lines",
 }
 """Name and summary. The verb's module is `towline.cli.NAME`."""
 
@@ -63,7 +63,7 @@ class Interrupted(TowlineError):
 class Parser(argparse.ArgumentParser):
     """argparse that raises what the rest of Towline raises, and takes options by their full names only.
 
-    A misspelt verb, option or choice is answered with the nearest right one.
+    For a misspelt verb, option or choice the error suggests the nearest one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -79,11 +79,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=self._hint(self._misspelt()))
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
-        """Refuse arguments that are none of this parser's."""
+        """Refuse arguments that this parser does not have."""
         self.error(f"unknown arguments: {' '.join(rest)}")
 
     def print_help(self, file: object = None) -> None:
-        """To stdout, and never an error for a reader that went away."""
+        """To stdout; a reader that went away is not an error."""
         write_stdout(self.format_help())
 
     def _hint(self, suggestion: str) -> str:
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         name = "/".join(action.option_strings) or action.metavar or action.dest
         raise UsageError(
-            f"{value!r} is no {name}; choose from {', '.join(known)}",
+            f"{value!r} is not a {name}; choose from {', '.join(known)}",
             hint=self._hint(did_you_mean(str(value), known)),
         )
 
@@ -121,7 +121,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Version(argparse.Action):
-    """`--version`; reading the installed package's metadata takes a moment, so only when asked."""
+    """`--version`; reading the installed package's metadata takes a moment, so only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from towline._version import __version__
@@ -131,7 +131,7 @@ class _Version(argparse.Action):
 
 
 def parser(verbs: Collection[str] = tuple(VERBS)) -> Parser:
-    """The whole command line; arguments are declared of `verbs` alone, whose modules that imports."""
+    """The whole command line; arguments are declared for `verbs` alone, whose modules it imports."""
     top = Parser(prog="towline", description=_description(), epilog=_environment(), formatter_class=_Help)
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     table = top.add_subparsers(metavar="VERB", title="verbs", required=True)
@@ -144,7 +144,7 @@ def parser(verbs: Collection[str] = tuple(VERBS)) -> Parser:
         verb.configure(sub)
         sub.add_argument("--json", action="store_true", help="print one JSON document instead of text")
         sub.add_argument(
-            "-v", "--verbose", action="count", default=0, help="say more on stderr; twice: tracebacks too"
+            "-v", "--verbose", action="count", default=0, help="print more on stderr; twice: tracebacks too"
         )
         sub.set_defaults(verb=verb)
     return top
@@ -153,7 +153,7 @@ def parser(verbs: Collection[str] = tuple(VERBS)) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Needed before parsing: a wrong command line is answered in JSON too.
+    # Needed before parsing: errors of the command line are JSON too.
     console = Console(json="--json" in arguments)
     tolerate_any_text()
     try:
@@ -182,7 +182,7 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     args: argparse.Namespace
     args, rest = parser({name}).parse_known_args(arguments)
     if rest and hasattr(args, "files") and not any(text.startswith("-") for text in rest):
-        # argparse takes positional arguments from one place alone; these stand behind an option.
+        # argparse takes positional arguments from one place alone; these follow an option.
         args.files = [*args.files, *rest]
     elif rest:
         args.parser.refuse(rest)
@@ -204,7 +204,7 @@ def _description() -> str:
 
 
 def _environment() -> str:
-    """What environment variables there are, folded to the terminal's width."""
+    """The environment variables, folded to the terminal's width."""
     column = max(len(setting.name) for setting in SETTINGS) + 4
     width = max(shutil.get_terminal_size().columns - 2 - column, 30)
     lines = ["environment:"]

@@ -22,7 +22,7 @@ def run(console: Console) -> Result:
 
 
 def text(found: Mapping[str, Any], *, everything: bool = False) -> str:
-    """What `measure` has found, for people; with `everything`, by kernel, encoding and constant."""
+    """What `measure` has found, as text; with `everything`, by kernel, encoding and constant."""
     speed, vector = found["wave_instructions_per_second"], found["vector_share"]
     rates = (
         ("int8 GEMM by dot4", speed["dot4_gemm"], vector["dot4_gemm"]),
@@ -58,7 +58,9 @@ def _summary(found: Mapping[str, Any]) -> str:
         f"{sum(len(one['emitted_but_missing']) for one in encodings):,} are not"
         for chip, encodings in found["instructions"].items()
     ]
-    title = "elements that are not numpy's, and microseconds by the cost model, a model and no measurement:"
+    title = (
+        "elements that differ from numpy's, and microseconds by the cost model, a model, not a measurement:"
+    )
     more = "-v prints instructions by encoding, and the model's constants"
     return "\n".join((title, table(headers, rows), "", *lines, more))
 
@@ -99,7 +101,7 @@ def _tables(found: Mapping[str, Any]) -> Iterator[str]:
         for one in found["cost"][found["chip"]]
     ]
     listed = table(("constant", "value", "unit", "what", "grade"), constants)
-    yield f"the cost model of {found['chip']}, a model and no measurement:\n{listed}"
+    yield f"the cost model of {found['chip']}, a model, not a measurement:\n{listed}"
 
 
 def failure(found: Mapping[str, Any]) -> CheckFailed | None:

@@ -24,11 +24,11 @@ PATIENCE = 600.0
 """Wall seconds that `towline run` may take."""
 
 OURS, ANOTHER = "custom towline", "custom E4-F3  "
-"""Product string of our firmware, and one as long by which a host takes it for a compatible one."""
+"""Product string of our firmware, and one as long that makes it compatible firmware to a host."""
 
 
 def run(console: Console) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """The document, the same for people, and the exact counts for a baseline."""
+    """The document, the same as text, and the exact counts for a baseline."""
     require("cffi", extra="emulator")
     with files.scratch_directory() as directory:
         document = _measured(directory, console)
@@ -65,7 +65,7 @@ def _measured(directory: Path, console: Console) -> dict[str, Any]:
             console.progress("measure", len(document) * 2 + len(found), 2 * len(CHIPS))
             console.detail(f"measuring {device}")
             device = emulation.with_card(device)
-            _towline_run(path, picture, device)  # whatever is compiled on first use is in the cache then
+            _towline_run(path, picture, device)  # what is compiled on first use is then in the cache
             wall = _towline_run(path, picture, device)
             found.append(measure(device, compiled, wall))
         document[chip] = found[0] | {"compatible": found[1]}
@@ -74,13 +74,13 @@ def _measured(directory: Path, console: Console) -> dict[str, Any]:
 
 
 def compatible_firmware() -> bytes:
-    """An image of our firmware that goes by another name: then a host uses the requests E4 to F3 alone."""
+    """An image of our firmware under another name: then a host uses the requests E4 to F3 alone."""
     from firmware import build
 
     code = build.build(None).bin.read_bytes()
     name = OURS.encode("utf-16-le")
     if code.count(name) != 1:
-        raise InternalError("the firmware's product string is not where it should be")
+        raise InternalError("the firmware's product string is not where it is expected")
     return code.replace(name, ANOTHER.encode("utf-16-le"))
 
 
@@ -94,7 +94,7 @@ def _towline_run(network: Path, picture: Path, device: str) -> float:
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
-        raise DeviceFailed(f"`towline run` did not end within {PATIENCE:g} s", where=device) from None
+        raise DeviceFailed(f"`towline run` did not finish within {PATIENCE:g} s", where=device) from None
     if done.returncode:
         said = (done.stdout + done.stderr).decode(errors="replace").strip()
         raise DeviceFailed(f"`towline run` failed:\n{said}", where=device)
@@ -165,24 +165,24 @@ ROWS: tuple[tuple[str, str, str, str, Callable[[Any], str]], ...] = (
     ("  elements that differ from the reference", "mobilenet.mismatches", "", "0", _number),
     ("  wall time of `towline run`", "mobilenet.wall_seconds", "", "<= 15 s", _seconds),
 )
-"""Title, name, what a peer (tinygrad, 2026-08) was measured at, what this is to reach, how it is written."""
+"""Title, name, what a peer (tinygrad, 2026-08) was measured at, this one's goal, how it is written."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The document for people, and the constants that virtual times follow from."""
+    """The document as text, and the constants that virtual times follow from."""
     rows = []
     for title, name, peer, wanted, written in ROWS:
         group, key = name.split(".")
         ours = [written(document[chip][group][key]) for chip in CHIPS]
         others = [written(document[chip]["compatible"][group][key]) for chip in CHIPS]
         rows.append((title, peer, wanted, *ours, *others))
-    headers = ("", "a peer", "wanted", *CHIPS, *(f"{chip}, E4..F3" for chip in CHIPS))
+    headers = ("", "a peer", "goal", *CHIPS, *(f"{chip}, E4..F3" for chip in CHIPS))
     note = (
         "A transfer is one control or one bulk call. E4..F3: with compatible firmware, by its\n"
-        "requests alone; of two figures that are wanted, the second is for it.\n"
+        "requests alone; of two goals, the second is for it.\n"
         "Virtual times and shares follow from these constants, few of which were measured on silicon:"
     )
-    return "\n\n".join([table(headers, rows, least=("a peer", "wanted")), note, _constants()])
+    return "\n\n".join([table(headers, rows, least=("a peer", "goal")), note, _constants()])
 
 
 def _constants() -> str:

@@ -21,7 +21,7 @@ from sdk.zoo.benchmark import quantized_benchmark
 from towline.cli.runtime import logged, open_options
 
 SHAPE = "1.0_224"
-"""Width and size, unless `zoo_WIDTH_SIZE` says other ones."""
+"""Width and size, unless `zoo_WIDTH_SIZE` gives others."""
 
 COUNTERS = ("packets", "wave_instructions", "work_items", "bytes")
 """What a target counts: the first of these that it has is shown."""
@@ -31,13 +31,13 @@ def run(args: argparse.Namespace, shape: str, console: Console) -> Result:
     """Quantise each network once, then compile, run and check it on each target.
 
     The document: `networks[].{network,target,mismatches,elements,counter,count,bytes,compile_seconds}`;
-    `count` is of one inference, `bytes` of the `.tow`, `compile_seconds` with whatever the cache holds.
+    `count` is of one inference, `bytes` of the `.tow`, `compile_seconds` with what the cache holds.
 
-    Of all targets, those are left out, with a warning, whose tools or emulated device are not there.
+    Targets whose tools or emulated device are missing are left out, with a warning.
 
     Raises:
-        UsageError: a target, width or size that there is not.
-        EnvironmentMissing: what the one target needs is not there.
+        UsageError: a target, width or size that does not exist.
+        EnvironmentMissing: something that the one target needs is missing.
     """
     targets = [args.target] if args.target else target_names()
     for target in targets:
@@ -54,13 +54,13 @@ def run(args: argparse.Namespace, shape: str, console: Console) -> Result:
                 except EnvironmentMissing as problem:
                     if args.target:
                         raise
-                    console.warn(f"{target} is left out: {problem}; {problem.hint}")
+                    console.warn(f"{target} is skipped: {problem}; {problem.hint}")
                     targets.remove(target)
     wrong = [f"{row['network']} on {row['target']}" for row in rows if row["mismatches"]]
     failure = None
     if wrong:
         hint = "`towline debug` names the layer"
-        failure = CheckFailed(f"not what the reference gives: {', '.join(wrong)}", hint=hint)
+        failure = CheckFailed(f"results differ from the reference: {', '.join(wrong)}", hint=hint)
     return Result({"shape": shape, "networks": rows}, _text(rows), failure)
 
 

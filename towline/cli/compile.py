@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser, "what `towline quantize` stored in the model; the pixel itself for a .tflite of 8-bit input"
     )
     parser.add_argument(
-        "--labels", metavar="FILE", help="names of the classes, one a line, to be carried along"
+        "--labels", metavar="FILE", help="names of the classes, one a line, to be stored in it"
     )
     add_tuning(parser)
     add_input_shape(parser)
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     model = require_suffix(args.model, MODEL)
     output = require_suffix(args.output, TOW, exists=False)
-    get_target(args.target)  # what is wrong with the arguments shows before the work
+    get_target(args.target)  # errors in the arguments come before the work
     options = tuned(args)
     shapes = input_shapes(args.input_shape)
     graph = load_model(model, input_shapes=shapes)

@@ -18,7 +18,7 @@ eval "$(towline completion bash)\""""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="which shell's")
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:

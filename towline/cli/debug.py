@@ -23,14 +23,14 @@ EXAMPLE = "towline debug net.tow cat.jpg --model q.onnx --float net.onnx --html 
 HTML = {".html": "an HTML page", ".htm": "an HTML page"}
 
 LEAST = ("range %", "saturated %", "clipped %", "output", "alone", "operator", "dB", "#")
-"""Columns that a narrow terminal does without, the first to go first."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_network_and_inputs(parser)
     parser.add_argument("--model", metavar="Q.onnx", help="the quantised model that it was compiled from")
     parser.add_argument("--float", dest="real", metavar="NET.onnx", help="the float model that was quantised")
-    parser.add_argument("--html", metavar="REPORT.html", help="write a report to look at, in one file")
+    parser.add_argument("--html", metavar="REPORT.html", help="write the report as one HTML file")
     add_device(parser)
 
 
@@ -89,7 +89,7 @@ def _oracles(
         if args.model is not None:
             quantized = quantized_oracle(args.model, graph)
             if network.source is not None and network.source.sha256 != _sha256(args.model):
-                console.warn(f"{args.model}: is not the file that the network was compiled from")
+                console.warn(f"{args.model}: this is not the file that the network was compiled from")
         if args.real is not None:
             real = float_oracle(args.real, graph, args.model)
     except EnvironmentMissing as problem:
@@ -127,7 +127,7 @@ def _text(report: Report, missing: list[str]) -> str:
 
 
 def _answers(answers: list[dict[str, int]]) -> list[str]:
-    """Which class each of them says, or how often they agree."""
+    """The class that each of them gives, or how often they agree."""
     if not answers:
         return []
     if len(answers) == 1:

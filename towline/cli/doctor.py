@@ -29,7 +29,7 @@ PACKAGES = {
     "onnx": ("reads and writes models", COMPILE_EXTRA),
     "onnxruntime": ("quantises models", COMPILE_EXTRA),
     "Pillow": ("reads pictures", COMPILE_EXTRA),
-    "platformdirs": ("finds where a bridge's flash is on record", EMULATOR_EXTRA),
+    "platformdirs": ("finds the directory of flashing's records", EMULATOR_EXTRA),
     "rich": ("progress bars", COMPILE_EXTRA),
     "cffi": ("loads the emulated bridge's CPU", EMULATOR_EXTRA),
     "pyusb": ("talks to the bridge, emulated or real", "pip install pyusb"),
@@ -40,7 +40,7 @@ PACKAGES = {
 }
 
 SIGNS = {COMPILE_EXTRA: ("onnx", "onnxruntime"), EMULATOR_EXTRA: ("cffi", "intelhex")}
-"""Modules of an extra: one that is there gives away that this install is meant to have the extra."""
+"""Modules of an extra: if one is installed, this install is meant to have the extra."""
 
 RULES = Path(__file__).parents[2] / "firmware" / "60-towline.rules"
 UDEV = (
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         text += (
             f"\n\nthis runs a .tow on arrays; to quantise, compile, read pictures and emulate: {everything}"
         )
-    # An install of the core does without what is optional: one line says how to get all of it.
+    # An install of the core works without what is optional: one line shows how to get all of it.
     for hint, those in _by_hint(line for line in missing if line.required or not core).items():
         names = ", ".join(line.name for line in those)
         problems = "; ".join(dict.fromkeys(line.problem or "" for line in those))
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _by_hint(missing: Iterable[Line]) -> dict[str | None, list[Line]]:
-    """What is missing by the command that installs it, which is to be said once."""
+    """What is missing by the command that installs it, which is printed once."""
     found: dict[str | None, list[Line]] = {}
     for line in missing:
         found.setdefault(line.hint, []).append(line)
@@ -129,7 +129,7 @@ def _bridges() -> list[Plugged]:
 
 
 def _advice(bridges: list[Plugged]) -> Iterator[str]:
-    """What stands in the way of the bridges that are plugged in."""
+    """What keeps the bridges that are plugged in from working."""
     for bridge in bridges:
         name = f"USB bridge {bridge.name} ({bridge.vendor:04x}:{bridge.product:04x})"
         if not bridge.usable:

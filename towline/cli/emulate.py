@@ -1,6 +1,6 @@
 """`towline emulate`: run a firmware image on the emulated bridge.
 
-The chip boots, a host port waits for it on the other end of the cable and enumerates it as Linux would;
+The chip boots; a host port on the other end of the cable waits for it and enumerates it as Linux would;
 then come the control requests and the host script of the command line, and the rest of the time.
 """
 
@@ -56,10 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="length",
         metavar="TIME",
-        help="virtual time to run, at least: the host may need longer (default: 1s)",
+        help="least virtual time to run: the host may need longer (default: 1s)",
     )
     host = parser.add_argument_group("the host on the other end of the cable")
-    host.add_argument("--speed", choices=SPEEDS, default="super-plus", help="the fastest its port can do")
+    host.add_argument("--speed", choices=SPEEDS, default="super-plus", help="highest speed of its port")
     host.add_argument("--no-host", action="store_true", help="nothing is plugged in")
     host.add_argument(
         "--control",
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="send a control request once enumerated: bmRequestType, bRequest, wValue, wIndex, and wLength "
-        "(IN) or the data (OUT), all hexadecimal; may be given again",
+        "(IN) or the data (OUT), all hexadecimal; may be repeated",
     )
     host.add_argument(
         "--host",
@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     chip.add_argument(
         "--no-fallback",
         action="store_true",
-        help="without a valid image nothing runs; by default the boot loader does (inferred)",
+        help="without a valid image nothing runs; by default the boot loader runs (inferred)",
     )
     chip.add_argument(
         "--flash", metavar="FILE", help="keep the SPI flash in FILE; IMAGE is programmed into it"
@@ -103,7 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     card.add_argument(
         "--vram", metavar="SIZE", help="its memory, such as 512M or 16G (default: the card's own)"
     )
-    see = parser.add_argument_group("what to see of it")
+    see = parser.add_argument_group("what to show and record")
     see.add_argument(
         "--trace",
         metavar="BLOCKS",
@@ -182,7 +182,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 class Stopped(TowlineError):
-    """The user pressed Ctrl-C: the run ends there, and what there is of it is reported."""
+    """The user pressed Ctrl-C: the run ends there, and the part so far is reported."""
 
     code = "interrupted"
     exit_code = INTERRUPTED
@@ -190,7 +190,7 @@ class Stopped(TowlineError):
 
 @contextlib.contextmanager
 def _warnings(console: Console) -> Iterator[None]:
-    """Show what the emulator logs as the console's warnings meanwhile."""
+    """While the block runs, show what the emulator logs as the console's warnings."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: console.warn(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("emulator")
@@ -207,9 +207,9 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     emulate_timeline.check(args)
     for option in ("host", "flash", "pcap", "coverage", "vcd", "trace_out", "record", "replay"):
         if getattr(args, option) == "":
-            raise UsageError(f"--{option.replace('_', '-')} was given an empty name")
+            raise UsageError(f"--{option.replace('_', '-')} needs a name that is not empty")
     if args.gpu == "":
-        raise UsageError("--gpu was given an empty name")
+        raise UsageError("--gpu needs a name that is not empty")
     if args.vram is not None and not args.gpu:
         raise UsageError("--vram is the size of the card's memory: give --gpu too")
     if GPU in _chosen(args) and not args.gpu:
@@ -228,7 +228,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
             "--replay takes the world from the recording: leave out host, flash, card and faults"
         )
     if args.no_host and (args.host or args.control or args.pcap):
-        raise UsageError("--no-host leaves nobody to run --host, --control or --pcap")
+        raise UsageError("--no-host leaves no host to run --host, --control or --pcap")
     if args.host and not Path(args.host).is_file():
         raise UsageError("no such file", where=args.host)
     roles = {_same(name): role for name, role in ((args.image, "IMAGE"), (args.host, "--host")) if name}
@@ -245,7 +245,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
 
 def _same(name: str) -> str:
-    """One name for a file, whatever path leads to it."""
+    """One name for a file, by any path to it."""
     return os.path.realpath(name)
 
 
@@ -257,7 +257,7 @@ def _guards(text: str | None) -> frozenset[str]:
     chosen = frozenset(text.split(","))
     if unknown := sorted(chosen - set(GUARDS)):
         raise UsageError(
-            f"there is no guard {', '.join(name or repr(name) for name in unknown)}",
+            f"unknown guard {', '.join(name or repr(name) for name in unknown)}",
             hint=f"guards: all, {', '.join(GUARDS)}",
         )
     return chosen
@@ -275,13 +275,14 @@ def _request(text: str) -> tuple[str, Any, bytes]:
         setup.pack()
     except Exception as problem:
         raise UsageError(
-            f"{text!r} is no control request", hint="for example C0:E4:9100:0:4 (IN) or 40:E5:9000:12: (OUT)"
+            f"{text!r} is not a control request",
+            hint="for example C0:E4:9100:0:4 (IN) or 40:E5:9000:12: (OUT)",
         ) from problem
     return text, setup, data
 
 
 class _Terminal:
-    """Shows what the UART sends, by lines; one that goes on for long is shown as far as it has come.
+    """Shows what the UART sends, by lines; an unfinished line is shown after some time.
 
     Attributes:
         taken: all of it.
@@ -310,7 +311,7 @@ class _Terminal:
 
 
 def _observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) -> None:
-    """Hang on the recorder, the trace, the capture, waveforms and the timeline."""
+    """Attach the recorder, the trace, the capture, waveforms and the timeline."""
     if args.record:
         stream = stack.enter_context(files.replacing_text(args.record))
         stack.callback(board.record(stream).finish)
@@ -338,7 +339,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 
 def _stderr() -> Callable[[str], None]:
-    """Writes lines to stderr; once that cannot be written (`2>&1 | head`), nothing more, and no error."""
+    """Writes lines to stderr; once that fails (`2>&1 | head`), writes nothing more, without an error."""
     stream = sys.stderr
 
     def write(line: str) -> None:
@@ -361,7 +362,7 @@ def _drive(
     console: Console,
     uart: _Terminal,
 ) -> TowlineError | None:
-    """Be the host. How the run ended, if not because its time was over: the rest of the report is wanted."""
+    """Be the host. Returns why the run ended early, or None: the rest of the report is still printed."""
     from emulator.core.clock import seconds
 
     try:
@@ -381,11 +382,11 @@ def _drive(
             raise DeviceFailed(
                 "the device never attached",
                 where=args.image,
-                hint="give it more time with --for, or see with --trace usb what the firmware does",
+                hint="give it more time with --for; --trace usb shows what the firmware does",
             )
         board.usb.clock.sleep(max(0.0, seconds(length - board.machine.clock.now)))
     except KeyboardInterrupt:
-        return Stopped(f"interrupted at clock {board.machine.clock.now:,}; outputs are whole up to there")
+        return Stopped(f"interrupted at clock {board.machine.clock.now:,}; outputs are complete up to there")
     except TowlineError as problem:
         return problem
     except (TimeoutError, ConnectionError) as problem:
@@ -408,7 +409,7 @@ def _control(board: Any, text: str, setup: Any, data: bytes) -> dict[str, Any]:
 
 
 def _answer(answer: dict[str, Any]) -> str:
-    """The same for people."""
+    """The same as text."""
     data = bytes.fromhex(answer.get("data", ""))
     return f"{answer['request']} {'stall' if 'stall' in answer else data.hex(' ') or 'done'}"
 
@@ -419,7 +420,7 @@ def _host(path: str, board: Any, console: Console, uart: _Terminal) -> None:
     argv, search = sys.argv, sys.path[:]
     sys.argv = [path]
     sys.path.insert(0, str(Path(path).resolve().parent))
-    # What it prints is for people; with --json stdout is for one document.
+    # With --json stdout is for one document: what the program prints goes elsewhere.
     output = contextlib.redirect_stdout(sys.stderr) if console.json else contextlib.nullcontext()
     try:
         with output:

@@ -22,10 +22,10 @@ def configure(group: Any) -> None:
 
 @contextlib.contextmanager
 def recorded(args: argparse.Namespace, board: Any, console: Console) -> Iterator[None]:
-    """Record a board that has not run yet, and write the file at the end, however that comes.
+    """Record a board that has not run yet, and write the file at the end, in every case.
 
     Raises:
-        InvalidInput: the file is there, and no coverage, or of another build.
+        InvalidInput: the file exists, and is not coverage, or of another build.
         OutputFailed: it cannot be written.
     """
     if args.coverage is None:
@@ -44,6 +44,6 @@ def recorded(args: argparse.Namespace, board: Any, console: Console) -> Iterator
     finally:
         taken = recording.taken()
         if taken is None:
-            console.warn(f"{args.coverage}: not written, for no firmware has run")
+            console.warn(f"{args.coverage}: not written: no firmware has run")
         else:
             taken.add_to(path)

@@ -13,12 +13,12 @@ from sdk.errors import TowlineError, UsageError
 from sdk.report import Console, write_stdout
 
 Finish = Callable[[TowlineError | None], TowlineError | None]
-"""Takes what ended the run, None for its time; what the command reports of it."""
+"""Takes the error that ended the run, None for its time; returns what the command reports."""
 
 INCOMPATIBLE = ("replay", "record")
-"""Options under which a run has to be the same as another one."""
+"""Options whose runs must be repeatable."""
 GDB_SLICE = 0.1
-"""Seconds of virtual time that a run goes on at a time, as long as GDB is there."""
+"""Seconds of virtual time that a run continues at a time while GDB is connected."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,15 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gdb",
         metavar="PORT",
-        help="wait for GDB on this port of 127.0.0.1 (0: any), and run at its command",
+        help="wait for GDB on this port of 127.0.0.1 (0: any), and run under its control",
     )
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what does not go together.
+    """Refuse options that cannot be combined.
 
     Raises:
-        UsageError: something does not.
+        UsageError: two of them were given.
     """
     if not args.debug and args.gdb is None:
         return
@@ -50,11 +50,11 @@ def check(args: argparse.Namespace) -> None:
             "--debug and --gdb are two debuggers: choose one", hint="GDB has the commands as `monitor`"
         )
     if args.debug and args.json:
-        raise UsageError("--debug talks on stdout: leave --json out")
+        raise UsageError("--debug uses stdout: leave out --json")
     if args.debug and sys.stdin is None:
         raise UsageError("--debug reads commands from stdin, which is closed")
     if used := [option for option in INCOMPATIBLE if getattr(args, option)]:
-        raise UsageError(f"--{used[0]} is about a run that nobody touches: leave the debugger out")
+        raise UsageError(f"--{used[0]} needs a run without a debugger: leave out --debug and --gdb")
     if args.gdb is not None:
         _port(args.gdb)
 
@@ -83,7 +83,7 @@ def start(
     sources = Sources(directories(image, images.source_directories(args.image, image)))
     variables = cdb.beside(image)
     if not board.symbols.lines:
-        console.note(f"no lines of C are known: {image.with_suffix('.cdb')} (of sdcc --debug) is not there")
+        console.note(f"no lines of C are known: {image.with_suffix('.cdb')} (of sdcc --debug) does not exist")
     if args.gdb is not None:
         return _gdb(_port(args.gdb), board, console, stack, variables, sources)
     return _monitor(board, length, flush, stack, variables, sources)
@@ -154,5 +154,5 @@ def _gdb(
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 0xFFFF:
-        raise UsageError(f"{text!r} is no TCP port", hint="for example --gdb 3333, or 0 for any that is free")
+        raise UsageError(f"{text!r} is not a TCP port", hint="for example --gdb 3333, or 0 for any free port")
     return int(text)

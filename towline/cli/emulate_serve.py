@@ -39,13 +39,13 @@ def wanted(args: argparse.Namespace) -> bool:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what does not go together.
+    """Refuse options that cannot be combined.
 
     Raises:
-        UsageError: something does not.
+        UsageError: two of them were given.
     """
     if args.qmp is not None and not wanted(args):
-        raise UsageError("--qmp is about a guest: give --usbredir or --usbip too")
+        raise UsageError("--qmp stops a guest's clock: give --usbredir or --usbip too")
     if not wanted(args):
         return
     if args.usbredir is not None and args.usbip is not None:
@@ -53,9 +53,11 @@ def check(args: argparse.Namespace) -> None:
     for option in ("host", "control", "replay", "no_host"):
         if getattr(args, option):
             name = option.replace("_", "-")
-            raise UsageError(f"--{name} leaves no room for a real host: leave --usbredir and --usbip out")
+            raise UsageError(
+                f"--{name} cannot be combined with a real host: leave out --usbredir and --usbip"
+            )
     if args.length is not None:
-        raise UsageError("a real host stays until Ctrl-C: leave --for out")
+        raise UsageError("a real host stays until Ctrl-C: leave out --for")
     if args.qmp is not None:
         _address(args.qmp)
     _port(args)
@@ -88,14 +90,14 @@ def serve(args: argparse.Namespace, board: Any, console: Console) -> None:
             + text.format(host=LOOPBACK, port=server.port, busid=BUSID)
         )
         if board.firmware_directory is not None:
-            console.note(f"the card takes the firmware that is made up in {board.firmware_directory}")
+            console.note(f"the card takes the made-up firmware in {board.firmware_directory}")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve()
 
 
 def _port(args: argparse.Namespace) -> int:
     option = "usbredir" if args.usbredir is not None else "usbip"
-    return _number(getattr(args, option), f"for example --{option} 4000, or 0 for any that is free")
+    return _number(getattr(args, option), f"for example --{option} 4000, or 0 for any free port")
 
 
 def _address(text: str) -> str | tuple[str, int]:
@@ -104,11 +106,11 @@ def _address(text: str) -> str | tuple[str, int]:
     if host and "/" not in text:
         return host, _number(port, "--qmp takes the path of a socket, or HOST:PORT")
     if not text:
-        raise UsageError("--qmp was given an empty name")
+        raise UsageError("--qmp needs a name that is not empty")
     return text
 
 
 def _number(text: str, hint: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 0xFFFF:
-        raise UsageError(f"{text!r} is no TCP port", hint=hint)
+        raise UsageError(f"{text!r} is not a TCP port", hint=hint)
     return int(text)

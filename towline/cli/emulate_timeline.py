@@ -29,22 +29,22 @@ def configure(group: Any) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what does not go together.
+    """Refuse options that cannot be combined.
 
     Raises:
-        UsageError: something does not.
+        UsageError: an option lacks the one it belongs to.
     """
     if args.vcd_signals is None:
         return
     if args.vcd is None:
-        raise UsageError("--vcd-signals chooses what --vcd shows: give that too")
+        raise UsageError("--vcd-signals chooses what --vcd shows: give --vcd too")
     from emulator import waves
 
     waves.choose(_names(args))
 
 
 def observe(args: argparse.Namespace, board: Any, stack: contextlib.ExitStack) -> None:
-    """Have written what the options ask for until the stack unwinds.
+    """Write what the options ask for until the stack unwinds.
 
     Raises:
         EnvironmentMissing: pyvcd is not installed.
@@ -67,5 +67,5 @@ def _names(args: argparse.Namespace) -> list[str]:
         return list(waves.DEFAULT)
     names = [name.strip() for name in args.vcd_signals.split(",") if name.strip()]
     if not names:
-        raise UsageError("--vcd-signals was given an empty list")
+        raise UsageError("--vcd-signals needs a list that is not empty")
     return names

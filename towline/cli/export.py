@@ -18,9 +18,9 @@ EXAMPLE = "towline compile q.onnx --target c -o net.tow\ntowline export net.tow 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", metavar="NET.tow", help="a network compiled with --target c")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to make")
-    parser.add_argument("--name", help="what files and functions begin with (default: as the .tow is called)")
-    parser.add_argument("--force", action="store_true", help="write into a folder that holds files already")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to create")
+    parser.add_argument("--name", help="prefix of files and functions (default: the name of the .tow)")
+    parser.add_argument("--force", action="store_true", help="write into a folder that is not empty")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     folder = Path(args.output)
     require_directory(args.output)
     if folder.exists() and not folder.is_dir():
-        raise UsageError("is no directory", where=args.output)
+        raise UsageError("is not a directory", where=args.output)
     occupied = folder.is_dir() and any(folder.iterdir())
     if occupied and not args.force:
         raise UsageError(
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     name = args.name if args.name is not None else identifier(path.stem)
     if name != identifier(name):
         hint = f"for example {identifier(name)}"
-        raise UsageError(f"--name {name!r} does not begin C identifiers", hint=hint)
+        raise UsageError(f"--name {name!r} cannot begin a C identifier", hint=hint)
     network = artifact.load(path)
     contents = export(network.graph, network.program, name, network.preprocessing)
     _write(folder, contents)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files or none: they are made within the file system of their place, and moved there.
 
-    A directory that is there stays the same one: it may be someone's working directory, or a mount.
+    A directory that exists is kept: it may be a working directory, or a mount.
     """
     target = Path(os.path.realpath(folder))
     there = target.is_dir()

@@ -1,6 +1,6 @@
 """`towline firmware`: what can be done with firmware of the USB bridge.
 
-Each verb is a module of its own that declares what `towline.cli.Verb` asks for; `disasm` is here.
+Each verb is a module of its own that declares what `towline.cli.Verb` requires; `disasm` is here.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
     )
-    graphs.add_graph(disasm, "the blocks of --function, or who calls whom")
+    graphs.add_graph(disasm, "the blocks of --function, or the call graph")
     disasm.add_argument(
         "--depth",
         metavar="N",
         type=positive,
-        help="draw who calls whom, N calls deep: from --function, or from where no caller was seen",
+        help="draw the call graph, N calls deep: from --function, or from functions without a caller",
     )
     add_common_again(disasm)
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return result
     graphs.check(args)
     if args.depth is not None and args.graph is None:
-        raise UsageError("--depth is of the picture that --graph draws: give that too")
+        raise UsageError("--depth is for the call graph: give --graph too")
     return _disassemble(args, console)
 
 
@@ -97,7 +97,7 @@ def _disassemble(args: argparse.Namespace, console: Console) -> Result:
             raise InvalidInput(
                 f"has no function {function!r}",
                 where=name,
-                hint="leave out --function to see them all; without a .map or .cdb beside the image they are "
+                hint="leave out --function to list all; without a .map or .cdb beside the image they are "
                 "named by address",
             )
         routines = [found]

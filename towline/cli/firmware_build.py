@@ -1,4 +1,4 @@
-"""`towline firmware build`: compile the bridge's firmware; wrap or check what somebody else built."""
+"""`towline firmware build`: compile the bridge's firmware; wrap or check what was built elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     instead.add_argument(
         "--wrap",
         metavar="IMAGE",
-        help="build nothing: wrap this code (Intel HEX, plain binary) as the flash wants it",
+        help="build nothing: wrap this code (Intel HEX, plain binary) for the flash",
     )
     instead.add_argument(
         "--check",
@@ -117,7 +117,7 @@ def _wrap(path: Path, output: str, console: Console) -> Result:
         raise InvalidInput(str(problem), where=str(path)) from problem
     symbols = _symbols(path)
     if Path(output).with_suffix("").resolve() == path.with_suffix("").resolve():
-        symbols = {}  # they are there
+        symbols = {}  # they exist already
     elif not symbols:
         for suffix in SYMBOLS:
             if (old := Path(output).with_suffix(suffix)).exists():
@@ -138,7 +138,7 @@ def _wrap(path: Path, output: str, console: Console) -> Result:
 
 
 def _symbols(image: Path) -> dict[str, bytes]:
-    """What lies beside an image, by suffix; the listings of its modules as one."""
+    """The symbol files beside an image, by suffix; the listings of its modules as one."""
     from emulator import symbols
 
     found: dict[str, bytes] = {}

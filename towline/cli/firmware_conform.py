@@ -1,4 +1,4 @@
-"""`towline firmware conform`: put firmware to the conformance suite."""
+"""`towline firmware conform`: run the conformance suite on firmware."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from towline.cli.options import require_directory
 if TYPE_CHECKING:
     from usbgpu.conform import Report, Row
 
-SUMMARY = "put firmware to the conformance suite, on the emulator or on a device"
+SUMMARY = "run the conformance suite on firmware, on the emulator or on a device"
 EXAMPLE = """towline firmware conform emulated
 towline firmware conform bridge.bin --speed high --record bridge.jsonl
 towline firmware conform emulated --replay bridge.jsonl
@@ -35,20 +35,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a device (emulated, usb, usb:SERIAL), or an image for the emulated bridge: a file, or a test "
         "image by name",
     )
-    parser.add_argument("--list", action="store_true", help="print the checks and their rules, and run none")
+    parser.add_argument("--list", action="store_true", help="print the checks and their rules; run nothing")
     parser.add_argument(
         "--section",
         metavar="NAME",
         action="append",
         default=[],
-        help="run this section only; may be given again (names: --list)",
+        help="run this section only; may be repeated (names: --list)",
     )
-    parser.add_argument("--speed", choices=SPEEDS, help="the fastest that the emulated port does")
+    parser.add_argument("--speed", choices=SPEEDS, help="highest speed of the emulated port")
     parser.add_argument("--record", metavar="FILE", help="write a trace of every transfer (JSON lines)")
     parser.add_argument(
         "--replay",
         metavar="FILE",
-        help="instead of the suite, do what a trace says, and name the first difference",
+        help="instead of the suite, repeat a trace, and show the first difference",
     )
 
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.target is None:
         raise UsageError("name a TARGET", hint="for example: towline firmware conform emulated")
     if args.replay and (args.record or args.section):
-        raise UsageError("--replay does what the trace says: leave out --record and --section")
+        raise UsageError("--replay repeats a trace: leave out --record and --section")
     target = _with_speed(conform.device_of(args.target), args.speed)
     if args.replay:
         return _replay(args.replay, target, console)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _result(report: Report, target: str, *, everything: bool) -> Result:
-    """What came of each check, why some were skipped, and the rules that were broken."""
+    """The outcome of each check, why some were skipped, and the rules that were broken."""
     from usbgpu.conform import Verdict
 
     document = report.document()
@@ -97,7 +97,7 @@ def _result(report: Report, target: str, *, everything: bool) -> Result:
 
 
 def _lines(rows: list[Row]) -> Iterator[str]:
-    """The checks under their sections, with remarks; why one failed is told at more length below."""
+    """The checks under their sections, with remarks; the reasons of failures follow below."""
     width = max((len(row.name) for row in rows), default=0)
     for section, inside in itertools.groupby(rows, key=lambda row: row.section):
         yield section
@@ -149,5 +149,5 @@ def _with_speed(target: str, speed: str | None) -> str:
     if speed is None:
         return target
     if not target.startswith("emulated"):
-        raise UsageError("--speed is of an emulated port", hint="a real device has the speed of its cable")
+        raise UsageError("--speed is for an emulated port", hint="a real device has the speed of its cable")
     return f"{target}{'&' if '?' in target else '?'}speed={speed}"

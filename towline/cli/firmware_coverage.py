@@ -1,4 +1,4 @@
-"""`towline firmware coverage`: what the conformance suite reaches of a firmware's C, and what it does not."""
+"""`towline firmware coverage`: the C of a firmware that the conformance suite reaches, and the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ towline firmware coverage bridge.bin --no-suite --merge suite.cov mine.cov"""
 
 SPEEDS = ("super-plus", "super", "high")
 CHOSEN = ("super-plus", "high")
-"""Between them they reach everything that the speed decides."""
+"""Together they reach all code that depends on the speed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--speed",
         choices=SPEEDS,
         action="append",
-        help=f"of the port that the suite runs at; may be given again (default: {' and '.join(CHOSEN)})",
+        help=f"speed of the port that the suite uses; may be repeated (default: {' and '.join(CHOSEN)})",
     )
     parser.add_argument(
         "--source",
         metavar="DIR",
         action="append",
         default=[],
-        help="where the C of IMAGE is, if not beside it; may be given again",
+        help="where the C of IMAGE is, if not beside it; may be repeated",
     )
     parser.add_argument(
         "--html", metavar="FILE", help="write a page: what was not reached, and the sources, marked"
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     failure = CheckFailed(
         f"{failed} checks of the suite failed",
         where=args.image,
-        hint=f"towline firmware conform {args.image} says which",
+        hint=f"towline firmware conform {args.image} shows which",
     )
     text = report.text(every_side=bool(console.verbose))
     return Result(report.document(), text, failure if failed else None)
@@ -108,12 +108,12 @@ def _refuse(args: argparse.Namespace) -> None:
         if name is None:
             continue
         if not name:
-            raise UsageError(f"--{option} was given an empty name")
+            raise UsageError(f"--{option} needs a name that is not empty")
         require_directory(name)
         if Path(name).exists() and not Path(name).is_file():
             raise OutputFailed("is not a regular file", where=name, hint="name a file to write")
         if (role := roles.setdefault(Path(name).resolve(), option)) != option:
-            raise UsageError(f"--{option} would write over what is {role}", where=name)
+            raise UsageError(f"--{option} would overwrite what is {role}", where=name)
 
 
 def _suite(image: str, build: str, speed: str, console: Console) -> tuple[Coverage | None, int]:

@@ -1,6 +1,6 @@
 """`towline firmware flash`: write a firmware image into a bridge, or an old one back.
 
-The work is `usbgpu.flash`'s; here is what the user is told and asked.
+The work is done by `usbgpu.flash`; the messages and questions are here.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from usbgpu.flash.programmer import Written
     from usbgpu.transport import Identity, Transport
 
-SUMMARY = "write a firmware image into a bridge; no power cut makes it useless"
+SUMMARY = "write a firmware image into a bridge; it survives a power cut at any time"
 EXAMPLE = """towline firmware flash bridge.bin --device usb
 towline firmware flash --restore backup.json --device usb
 towline firmware flash bridge.bin --device emulated --flash board.flash --inject power-cut@1s --yes"""
 
 EMULATED = "emulated"
 WAIT_SECONDS = 120.0
-"""How long a user at a terminal is given to take the power from the board and give it back."""
+"""How long a user at a terminal has to switch the board's power off and on."""
 
 
 class Declined(TowlineError):
-    """The user said no; nothing was changed."""
+    """The user declined; nothing was changed."""
 
     code: ClassVar[str] = "declined"
 
@@ -49,11 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"usb, usb:SERIAL, emulated, emulated?strap (default: {settings.DEVICE.name}, else emulated)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the flash is changed")
-    parser.add_argument("--dry-run", action="store_true", help="look at everything, change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="read and check everything, change nothing")
     parser.add_argument(
         "--backup",
         metavar="FILE",
-        help="write the backup to FILE as well; without IMAGE, do no more than that",
+        help="write the backup to FILE as well; without IMAGE, do only that",
     )
     parser.add_argument(
         "--restore",
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--wait",
         metavar="SECONDS",
         type=float,
-        help=f"for the board's power to go and come back (default: {WAIT_SECONDS:g} at a terminal, else 0)",
+        help=f"wait for the board's power to go off and on (default: {WAIT_SECONDS:g} at a terminal, else 0)",
     )
     board = parser.add_argument_group("the emulated board")
     board.add_argument("--flash", metavar="FILE", type=Path, help="keep its flash in FILE")
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     _refuse_contradictions(args, emulated=emulated)
     image = job.read_image(args.image) if args.image is not None else None
     if args.restore is not None:
-        state.Backup.read(args.restore)  # a file that is no backup is reported before any question
+        state.Backup.read(args.restore)  # an invalid backup is reported before any question
     _require_answer(args)
     home = state.directory()
     with _bench(args, named.text, emulated=emulated) as bench, bench.open() as device:
@@ -131,7 +131,7 @@ def _refuse_contradictions(args: argparse.Namespace, *, emulated: bool) -> None:
     if (args.flash or args.inject) and not emulated:
         raise UsageError("--flash and --inject are for --device emulated")
     if args.wait is not None and not 0 <= args.wait < math.inf:
-        raise UsageError("--wait is a number of seconds, 0 or more")
+        raise UsageError("--wait must be a number of seconds, 0 or more")
     for output in (args.backup, args.flash):
         if output:
             require_directory(str(output))
@@ -141,7 +141,9 @@ def _require_answer(args: argparse.Namespace) -> None:
     """Refuse to change a flash if the user has not agreed and cannot be asked."""
     changes = not args.dry_run and (args.image is not None or args.restore is not None)
     if changes and not args.yes and not _at_terminal():
-        raise UsageError("nobody can be asked: standard input is no terminal", hint="say --yes, or --dry-run")
+        raise UsageError(
+            "no confirmation is possible: standard input is not a terminal", hint="give --yes or --dry-run"
+        )
 
 
 def _at_terminal() -> bool:
@@ -149,10 +151,10 @@ def _at_terminal() -> bool:
 
 
 def _ask(args: argparse.Namespace, text: str) -> None:
-    """Tell the user what will be done, and have them say yes, unless they have.
+    """Show the user what will be done, and ask for a yes, unless --yes was given.
 
     Raises:
-        Declined: they said something else.
+        Declined: the answer was not yes.
     """
     if args.yes:
         print(text, file=sys.stderr, flush=True)
@@ -209,7 +211,7 @@ def _result(
     identity: Identity | None,
 ) -> Result:
     verified = written.verified if written is not None else len(prepared.contents.memory)
-    rest = "" if verified > len(prepared.contents.image) else "; the device does not give the rest"
+    rest = "" if verified > len(prepared.contents.image) else "; the device does not show the rest"
     runs = str(identity) if identity is not None else "what ran before, until the board loses all power"
     document |= {
         "backup": str(path),
@@ -221,7 +223,7 @@ def _result(
         "release": identity.release if identity is not None else None,
     }
     rows = [
-        ("written", "nothing, it was there" if written is None else document["image"]),
+        ("written", "nothing, the flash held it" if written is None else document["image"]),
         ("verified", f"{verified:,} bytes{rest}"),
         ("backup", str(path)),
         ("runs", runs),

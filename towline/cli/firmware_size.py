@@ -1,4 +1,4 @@
-"""`towline firmware size`: what each module of the bridge's firmware takes, and how deep its stack gets."""
+"""`towline firmware size`: the size of each module of the bridge's firmware, and the depth of its stack."""
 
 from __future__ import annotations
 

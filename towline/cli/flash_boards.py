@@ -1,6 +1,6 @@
 """The boards that `towline firmware flash` can write: one on the bus, and an emulated one.
 
-They differ in who takes the power and gives it back: the user, or this program.
+They differ in who switches the power off and on: the user, or this program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RealBoard:
-    """A board on the bus; its power is in the user's hands."""
+    """A board on the bus; the user switches its power."""
 
     device: str
     wait: float
@@ -35,7 +35,7 @@ class RealBoard:
         if not self.wait:
             return None
         console.note(
-            f"written and verified. Take all power from the board (USB and supply) and give it back; "
+            f"written and verified. Switch the board's power off (USB and supply), then on again; "
             f"waiting {self.wait:g} s"
         )
         try:
@@ -51,7 +51,7 @@ class EmulatedBoard:
     Args:
         device: the device string.
         flash: the file that keeps its flash; what it holds runs if the device string names no image.
-        injected: faults, until its power is taken.
+        injected: faults, until its power is switched off.
     """
 
     def __init__(self, device: str, flash: Path, injected: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """`towline gpu`: the AMD GPU behind a bridge, its kernels, and what the emulated card does with them.
 
-Each verb is a module of its own that declares what `towline.cli.Verb` asks for.
+Each verb is a module of its own that declares what `towline.cli.Verb` requires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`towline gpu capture`: run a kernel of the benchmark's set and keep all that the run needs."""
+"""`towline gpu capture`: run a kernel of the benchmark's set and store all that the run needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sdk.extras import require
 from sdk.report import Console, Result, size
 from towline.cli.options import require_directory
 
-SUMMARY = "run a kernel on the emulated shader engines and keep code, arguments, buffers in a file"
+SUMMARY = "run a kernel on the emulated shader engines and write its code, arguments and buffers to a file"
 EXAMPLE = "towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture"
 
 

@@ -10,7 +10,7 @@ from sdk.report import Console, Result
 from towline.cli import graphs
 
 SUMMARY = "list the kernels of a code object: descriptor, labelled blocks, classes, what is not implemented"
-HINT = "give a linked ELF file for gfx11 or gfx12, as clang --target=amdgcn-amd-amdhsa makes"
+HINT = "give a linked ELF file for gfx11 or gfx12, as clang --target=amdgcn-amd-amdhsa writes"
 EXAMPLE = "towline gpu disasm kernel.co --kernel gemm_dot4"
 
 

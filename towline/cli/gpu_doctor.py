@@ -1,6 +1,6 @@
 """`towline gpu doctor`: what a GPU over USB needs of this machine, what is missing, and how to get it.
 
-Nothing is changed, and no card is opened: of the bridge only its firmware is asked.
+Nothing is changed, and no card is opened: of the bridge only its firmware is queried.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ EMULATOR_TOOLS = {"sdcc": "builds the emulated bridge's firmware", "make": "buil
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
         name: of it.
-        found: what there is, for people.
+        found: the finding, as text.
         problem: what is wrong; None for nothing.
         hint: what to do about it.
-        needed: whether the device cannot be used without.
+        needed: whether the device cannot be used without it.
     """
 
     name: str
@@ -51,7 +51,9 @@ class Line:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_gpu_device(parser)
-    parser.add_argument("--chip", metavar="CHIP", help="whose firmware files are needed, such as gfx1100")
+    parser.add_argument(
+        "--chip", metavar="CHIP", help="check the firmware files of this chip, such as gfx1100"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -90,7 +92,7 @@ def _mark(line: Line) -> str:
 
 
 def _python(named: DeviceString) -> Iterator[Line]:
-    """Python's way to USB, and the library below it; what the emulator stands on."""
+    """Python's way to USB, and the library below it; what the emulator needs."""
     if importlib.util.find_spec("usb") is None:
         yield Line("pyusb", "-", "the Python package is not installed", "pip install pyusb")
     else:
@@ -110,11 +112,11 @@ def _libusb(needed: bool) -> Line:
     if libusb1.get_backend() is not None:
         return Line("libusb", "installed")
     hint = "sudo apt install libusb-1.0-0 (on macOS: brew install libusb)"
-    return Line("libusb", "-", "it cannot be loaded; a real bridge is out of reach", hint, needed)
+    return Line("libusb", "-", "it cannot be loaded; a real bridge needs it", hint, needed)
 
 
 def _tools(named: DeviceString) -> Iterator[Line]:
-    wanted = dict.fromkeys(TOOLS, False)  # a .tow that is there already runs without
+    wanted = dict.fromkeys(TOOLS, False)  # a compiled .tow runs without them
     if named.kind == "emulated":
         wanted |= dict.fromkeys(EMULATOR_TOOLS, True)
         wanted |= dict.fromkeys(TOOLS, True)  # the emulator's CPU is compiled too
@@ -126,7 +128,7 @@ def _tools(named: DeviceString) -> Iterator[Line]:
 
 
 def _bridges(named: DeviceString) -> Iterator[Line]:
-    """The bridges that Linux sees: whether this user may open them, and whether they may fall asleep."""
+    """The bridges that Linux sees: may this user open them, and may the kernel suspend them."""
     from usbgpu.transport import sysfs
 
     bridges = list(sysfs.bridges())
@@ -153,7 +155,7 @@ def _bridges(named: DeviceString) -> Iterator[Line]:
 def _bridge(named: DeviceString, before: list[Line]) -> Iterator[Line]:
     """What runs on the bridge, if it can be opened."""
     if any(line.problem and line.needed for line in before if not line.name.startswith(_FILES)):
-        return  # it says so already
+        return  # that is reported already
     from usbgpu import bridge as bridges
     from usbgpu import transport as transports
 
@@ -182,9 +184,9 @@ def _bridge(named: DeviceString, before: list[Line]) -> Iterator[Line]:
 
 
 def _firmware_files(chip: str | None, directory: Path | None, named: DeviceString) -> list[Line]:
-    """Firmware of the cards: each chip's files, and whether they are what they say they are.
+    """Firmware of the cards: each chip's files, and whether they are valid.
 
-    Which card there is, is not known here: with one chip's files some card works.
+    The card is unknown here: with one chip's files some card works.
     """
     from usbgpu.amd import firmware
     from usbgpu.amd.discovery import KNOWN

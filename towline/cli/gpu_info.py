@@ -1,7 +1,7 @@
 """`towline gpu info`: what is plugged in, whether it works, and what to do next.
 
-The bridge is recognised first, and is told about even if no card can be opened through it. Then the card is
-opened, and booted if nobody has: what that took is part of the answer. It is closed again as it was found, or
+The bridge is recognised first, and is reported even if no card can be opened through it. Then the card is
+opened, and booted if necessary: the cost is part of the answer. It is closed again as it was found, or
 better: up, with its clocks low.
 """
 
@@ -63,7 +63,7 @@ def _look(transport: Transport, firmware: Path | None, console: Console) -> Resu
 
 
 def _open(transport: Transport, firmware: Path | None, document: dict[str, Any], console: Console) -> None:
-    """Open the card; `document` gets what is found on the way, so that it is there if something fails."""
+    """Open the card; `document` gets what is found on the way, to be reported even if something fails."""
     from usbgpu import bridge as bridges
     from usbgpu import emulation, pcie
     from usbgpu.amd import information, monitor, start
@@ -82,11 +82,11 @@ def _open(transport: Transport, firmware: Path | None, document: dict[str, Any],
         firmware = emulation.firmware_directory(bridge)
     steps: list[str] = []
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         steps.append(line.strip())
         console.detail(line)
 
-    started = start.start(bridge, function, directory=firmware, report=told)
+    started = start.start(bridge, function, directory=firmware, report=report)
     document["open"] = {
         "cold": started.cold,
         "transfers": len(calls),
@@ -130,7 +130,7 @@ def bridge_document(report: BridgeReport) -> dict[str, Any]:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The document for people."""
+    """The document as text."""
     bridge = document["bridge"]
     rows = [
         ("bridge", _bridge(bridge)),

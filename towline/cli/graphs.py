@@ -1,6 +1,6 @@
 """`--graph FILE`: control flow as a picture, of the bridge's firmware, of GPU kernels and of DSP kernels.
 
-What differs is who disassembles; the picture is `sdk.flow_chart`'s.
+Each has its own disassembler; the picture is `sdk.flow_chart`'s.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def written(path: str, chart: Chart) -> tuple[dict[str, Any], str]:
-    """Write a picture; what there is to say of it, as a document and in words.
+    """Write a picture; returns its figures as a document and as text.
 
     Raises:
         ToolMissing, BuildFailed, OutputFailed: as `flow_chart.write`.
@@ -77,7 +77,7 @@ def routine(listing: Listing, found: Routine) -> Chart:
 
 
 def calls(graph: Graph, root: Routine | None = None, depth: int | None = None) -> Chart:
-    """Who calls whom in an image for the 8051.
+    """The call graph of an image for the 8051.
 
     Args:
         graph: of the image.
@@ -101,15 +101,15 @@ def calls(graph: Graph, root: Routine | None = None, depth: int | None = None) -
         note = [f"and {left_out} more calls" if left_out > 1 else "and 1 more call"] if left_out else []
         boxes.append(Box(names[entry], note, entry in roots))
         arrows += [Arrow(names[entry], names[place], Kind.CALL) for place in callees if place in shown]
-    title = "who calls whom" if root is None else f"what {names[root.entry]} calls"
+    title = "call graph" if root is None else f"what {names[root.entry]} calls"
     if depth is not None:
         title += f", {depth} call{'' if depth == 1 else 's'} deep"
-    shaded = "no caller was seen" if root is None else "where it begins"
+    shaded = "without a caller" if root is None else "the root"
     return Chart(title, boxes, arrows, sideways=True, shaded=shaded)
 
 
 def _reached(routines: Mapping[Place, Routine], roots: Sequence[Place], depth: int | None) -> set[Place]:
-    """What so many calls lead to."""
+    """The functions within that many calls."""
     shown = set(roots)
     last = shown
     while last and (depth is None or depth > 0):

@@ -46,10 +46,10 @@ def add_network_and_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def given(args: argparse.Namespace) -> list[str]:
-    """The inputs of the command line: files that are there, and of a known kind, before any of them is run.
+    """The inputs of the command line: existing files of a known kind, checked before any of them is run.
 
     Raises:
-        UsageError: naming the first that is not, or there is no input.
+        UsageError: the first that is not, or no input was given.
     """
     from sdk.calibration import PICTURE_SUFFIXES
 
@@ -65,7 +65,7 @@ def given(args: argparse.Namespace) -> list[str]:
             raise UsageError("no such file", where=path)
         if Path(path).suffix.lower() not in (*PICTURE_SUFFIXES, *ARRAY_SUFFIXES):
             raise UsageError(
-                "is neither a picture nor arrays, by its name",
+                "is neither a picture nor arrays by its suffix",
                 where=path,
                 hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: {', '.join(ARRAY_SUFFIXES)}",
             )
@@ -77,7 +77,7 @@ def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
 
     Args:
         session: the network.
-        paths: files that `given` let pass.
+        paths: files that `given` has checked.
 
     Raises:
         InvalidInput: a file that cannot be read, or does not fit the network.
@@ -153,7 +153,7 @@ def _read(path: str) -> dict[str, Array]:
             return {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise InvalidInput(f"holds no arrays that can be read: {reason}", where=path) from problem
+        raise InvalidInput(f"its arrays cannot be read: {reason}", where=path) from problem
 
 
 def class_count(graph: Graph) -> int:

@@ -111,7 +111,7 @@ def _tflite(path: Path, shapes: dict[str, Shape] | None) -> Result:
 def _imported(
     path: Path, shapes: dict[str, Shape] | None, document: dict[str, Any], text: list[str]
 ) -> Result:
-    """What the model becomes, or why it does not, behind what is known of its file."""
+    """What the model becomes, or why it is refused, after the facts of its file."""
     from sdk.importers import load_model
 
     try:
@@ -299,5 +299,5 @@ def _network(path: Path, network: Artifact) -> Result:
 
 def _recipe(preprocessing: dict[str, Any] | None) -> str:
     if preprocessing is None:
-        return "it is not said how a picture becomes the input"
+        return "the file does not say how a picture becomes the input"
     return ", ".join(f"{name} {value}" for name, value in preprocessing.items() if value is not None)

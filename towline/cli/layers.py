@@ -38,7 +38,7 @@ def code(network: Artifact, name: str | None) -> LayerCode:
 
     Raises:
         UsageError: there is no such layer.
-        Unsupported: the target's code is no machine code that can be listed here.
+        Unsupported: the target's code is not machine code that can be listed here.
         InvalidArtifact: the file's code is damaged.
         EnvironmentMissing: the disassembler is missing.
     """
@@ -48,7 +48,7 @@ def code(network: Artifact, name: str | None) -> LayerCode:
     if target.startswith("amd-"):
         return _amd(network, name)
     raise Unsupported(
-        f"a program for {target} holds no machine code to show",
+        f"a program for {target} has no machine code to list",
         hint="hexagon-* and amd-* do",
     )
 
@@ -65,7 +65,7 @@ def _hexagon(network: Artifact, name: str | None, version: str) -> LayerCode:
         raise InvalidArtifact("its code and its plan have different layers", hint="compile the model again")
     kernels = {entry: program.blocks(entry) for entry in dict.fromkeys(found[number])}
     if not kernels:
-        raise Unsupported(f"the layer {name} runs no code", hint="it is the same bytes as its input")
+        raise Unsupported(f"the layer {name} runs no code", hint="its output is the same bytes as its input")
     one = plan.layers[number]
     plural = f"{len(kernels)} kernels" if len(kernels) > 1 else f"kernel at {next(iter(kernels)):#x}"
     return LayerCode(

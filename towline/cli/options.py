@@ -36,7 +36,7 @@ def add_verb(verbs: Any, name: str, summary: str, example: str) -> argparse.Argu
 
 
 def add_common_again(parser: argparse.ArgumentParser) -> None:
-    """`towline` declares these for the verb; they may stand behind an inner one too."""
+    """`towline` declares these for the verb; they may follow an inner verb too."""
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.add_argument("-v", "--verbose", action="count", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 

@@ -73,8 +73,12 @@ def run(args: argparse.Namespace, console: Console) -> Result:
                 checks.append(check(network, session, sample.feeds))
             console.progress("run", len(raw), max(len(raw), len(paths)))
         time = stopwatch.to_json(session)
-        # A timeline of all that a card does is not to hold one inference more.
-        if console.verbose and args.trace_out is None and (scores := run_layers.dearest(session)) is not None:
+        # A timeline of all that a card does must not hold one more inference.
+        if (
+            console.verbose
+            and args.trace_out is None
+            and (scores := run_layers.most_expensive(session)) is not None
+        ):
             console.detail(scores)
     if args.output is not None:
         _save(args.output, raw)

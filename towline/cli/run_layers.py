@@ -11,12 +11,12 @@ COUNTERS = {
     "device_us": "microseconds on the device",
     "issue_slots": "issue slots",
 }
-"""What stands for a layer's cost, and its name in words; the first that a device counts is shown."""
+"""The counter of a layer's cost, and its name in words; the first that a device counts is shown."""
 
 SHOWN = 10
 
 
-def dearest(session: Session) -> str | None:
+def most_expensive(session: Session) -> str | None:
     """The layers with the highest counts; None where the device counts no cost by layer.
 
     Counting takes one more inference, on inputs at their zero-points; the counts depend on no input.
@@ -34,7 +34,7 @@ def dearest(session: Session) -> str | None:
     ]
     words = COUNTERS[counter]
     title = (
-        f"the {len(rows)} dearest of {len(layers)} layers, by {words} ({total:,.0f} in all), "
+        f"the {len(rows)} most expensive of {len(layers)} layers, by {words} ({total:,.0f} in all), "
         "counted in one more inference:"
     )
     return f"{title}\n{table(('layer', 'operator', words, 'share %'), rows, width=stderr_width())}"

@@ -24,7 +24,7 @@ def add_repeat(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="run each input N times, and say how long it takes",
+        help="run each input N times, and report the wall time",
     )
     parser.add_argument(
         "--warmup",

@@ -33,8 +33,8 @@ class _Axis:
 
 
 _AXES = (
-    _Axis("packets", 1, "the axis counts packets, 1 ns each: it is no time"),
-    _Axis("virtual_us", 1000, "time as the card's model has it"),
+    _Axis("packets", 1, "the axis counts packets, 1 ns each, not time"),
+    _Axis("virtual_us", 1000, "time by the card's model"),
     _Axis("device_us", 1000, "time as the device measured it"),
 )
 

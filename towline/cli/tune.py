@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    tuner.tunable(args.target)  # what is wrong with the arguments shows before the work
+    tuner.tunable(args.target)  # errors in the arguments come before the work
     output = tuning.user_file(args.target) if args.output is None else Path(args.output)
     if args.output is not None:
         require_directory(args.output)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 def _address(text: str) -> str:
     if not re.fullmatch(r"(tcp|tls)://\S+:\d{1,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no scheduler's address, like tcp://host:8786")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a scheduler's address, such as tcp://host:8786")
     return text
 
 

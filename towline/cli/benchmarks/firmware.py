@@ -80,7 +80,7 @@ def measure() -> dict[str, Any]:
 
 
 def _marginal(clocks: Callable[[int], int]) -> float:
-    """Clocks of each dword more; the first call warms up."""
+    """Clocks of each further dword; the first call warms up."""
     clocks(FEW)
     few, many = clocks(FEW), clocks(MANY)
     return round((many - few) / (MANY - FEW), 2)
@@ -93,7 +93,7 @@ def _pattern(size: int, seed: int = 0) -> bytes:
 class StreamDevice(TestEndpoint):
     """A device that takes parts of a stream from the SRAM by itself, as a GPU's copy engine would.
 
-    It looks every microsecond whether the last dword of the next part has become the part's number, from 1.
+    Every microsecond it checks whether the last dword of the next part has become the part's number, from 1.
     Then it writes that number to LANDED, copies the part at the link's rate, and writes it to DRAINED.
     """
 
@@ -127,7 +127,7 @@ def stream(rounds: int = STREAM_ROUNDS) -> tuple[CommandList, list[tuple[int, in
     """A list that streams through both halves of the SRAM in turn, `rounds` times, paced by a StreamDevice.
 
     Returns:
-        the list, the parts as (first slot, slots) for the device, and the data that shall arrive.
+        the list, the parts as (first slot, slots) for the device, and the data that must arrive.
     """
     parts = [half for _ in range(rounds) for half in HALVES]
     contents = [
@@ -178,7 +178,7 @@ class _Bridge:
         self.board = Board.of(image, Options(port=Speed.SUPER_PLUS, function=self.device))
         self._sequence = 0
         if not self.board.usb.wait_attached(_TIMEOUT):
-            raise InternalError(f"the image {image} does not come up")
+            raise InternalError(f"the image {image} does not start")
         self.board.usb.enumerate()
         window = RAM >> 32
         for bus in range(4):

@@ -92,7 +92,7 @@ class Runner:
         return round(count / elapsed), round(vector / outcome.total, 3)
 
     def first_use(self, kernel: str) -> float:
-        """Wall seconds of the first launch of a kernel that nothing here and no cache has seen."""
+        """Wall seconds of the first launch of a kernel that neither this process nor a cache has seen."""
         placed = place(case(kernel), self._code(kernel), self._vram)
         with cache.empty():
             started = time.perf_counter()
@@ -128,7 +128,7 @@ def measure() -> dict[str, Any]:
         constants).
 
     Raises:
-        ToolMissing, EnvironmentMissing: clang, lld, libLLVM or a package is not there.
+        ToolMissing, EnvironmentMissing: clang, lld, libLLVM or a package is missing.
     """
     kernels: list[dict[str, Any]] = []
     scoreboards: dict[str, Any] = {}

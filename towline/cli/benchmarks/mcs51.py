@@ -51,7 +51,7 @@ CRC_AND_COPY = bytes.fromhex(
 """CRC-16 over 256 bytes, bit by bit, and a copy of them, for a number of rounds."""
 
 _INNER, _OUTER, _END = 0x01, 0x03, 0x46
-"""Where the number of rounds stands in it, and where it ends."""
+"""Offset of the number of rounds in it, and its end."""
 
 _ROUNDS, _REFERENCE_ROUNDS = 6000, 100
 _FOR_EVER = 1 << 62
@@ -119,7 +119,7 @@ def _ours(rounds: int) -> tuple[float, int, int]:
     stop = cpu.run(_FOR_EVER)
     seconds = time.process_time() - started
     if stop is not Stop.ILLEGAL or cpu.stop_pc != _END:
-        raise InternalError("the benchmark's program went astray", where=f"PC {cpu.stop_pc:#06x}")
+        raise InternalError("the benchmark's program did not reach its end", where=f"PC {cpu.stop_pc:#06x}")
     return cpu.instructions / seconds / 1e6, cpu.instructions, cpu.iram[2] << 8 | cpu.iram[3]
 
 
@@ -154,8 +154,8 @@ def _mmio() -> float:
 def _chip(code: bytes) -> tuple[Mcs51, Board]:
     """A core with that code on a chip whose PCIe link is up, and the test endpoint's RAM at `_RAM`.
 
-    The vendor image brings the chip up and a host configures the bridges through it; then the code takes its
-    place.
+    The vendor image brings the chip up and a host configures the bridges through it; then the code replaces
+    it.
     """
     board = Board.of("vendor")
     host = board.usb

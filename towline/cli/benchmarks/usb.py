@@ -36,9 +36,9 @@ STREAM = 64 << 20
 """Bytes of the upload and of the download."""
 LAUNCHES = 8
 FOLLOWING = 4
-"""Inferences behind the first one; the dearest counts for transfers, the cheapest for the host's CPU."""
+"""Inferences behind the first one; reported are the most transfers, and the least CPU time of the host."""
 FINGERPRINT = 256
-"""Bytes by which a firmware blob is known."""
+"""Bytes by which a firmware blob is recognised."""
 
 KERNEL = """
 kernel __attribute__((reqd_work_group_size(32, 1, 1))) void count(global uint *numbers, uint step) {
@@ -49,7 +49,7 @@ kernel __attribute__((reqd_work_group_size(32, 1, 1))) void count(global uint *n
 
 @dataclass(frozen=True)
 class Network:
-    """A compiled network and what it has to give.
+    """A compiled network and its expected results.
 
     Attributes:
         program: of the chip.
@@ -68,14 +68,14 @@ def measure(device: str, network: Network, wall_seconds: float) -> dict[str, Any
     Args:
         device: string of an emulated bridge with a card.
         network: compiled for that card.
-        wall_seconds: of `towline run` with it, which is the caller's to measure.
+        wall_seconds: of `towline run` with it, which the caller measures.
 
     Returns:
         `boot`, `warm_open`, `launch`, `upload`, `download` and `mobilenet`, as docs/plug.md has them.
 
     Raises:
-        CheckFailed: bytes or numbers did not come back as they should.
-        DeviceFailed, EnvironmentMissing: a part does not work, or is not there.
+        CheckFailed: bytes or numbers differ from the expected ones.
+        DeviceFailed, EnvironmentMissing: a part does not work, or is missing.
     """
     desk = _Desk(device)
     with desk.opened() as gpu:
@@ -90,11 +90,11 @@ def measure(device: str, network: Network, wall_seconds: float) -> dict[str, Any
     return found | {"mobilenet": _inferences(desk, network) | {"wall_seconds": wall_seconds}}
 
 
-# -- the bridge, watched ------------------------------------------------------------------------------------
+# -- the bridge, observed -----------------------------------------------------------------------------------
 
 
 class _Metered:
-    """Stands for an object, and adds up the CPU seconds of this thread in its methods.
+    """Wraps an object, and adds up the CPU seconds of this thread in its methods.
 
     Attributes:
         spent: seconds so far, in a list of one that several may share.
@@ -129,7 +129,7 @@ class _Backend(_Metered):
 
 
 class _Desk:
-    """An emulated bridge with a card, which outlives those who open it.
+    """An emulated bridge with a card, which stays up between openings.
 
     Attributes:
         calls: since it was last opened; what went out in bulk, else nothing.
@@ -166,7 +166,7 @@ class _Desk:
         return time.thread_time() - self._spent[0]
 
     def boot(self, gpu: Gpu) -> dict[str, Any]:
-        """What it took until the queues were ready."""
+        """The cost until the queues were ready."""
         directory = emulation.firmware_directory(gpu.card.bridge)
         blobs = firmware.load(gpu.card.chip, directory).blobs.values()
         marks = [blob[:FINGERPRINT] for blob in blobs]
@@ -178,7 +178,7 @@ class _Desk:
         }
 
     def counted(self, act: Callable[[], Any]) -> tuple[int, float, Any]:
-        """Transfers and virtual seconds of something, and what it gives."""
+        """Transfers, virtual seconds and result of a call."""
         before, began = len(self.calls), self.now()
         result = act()
         return len(self.calls) - before, self.now() - began, result
@@ -195,7 +195,9 @@ def _launch(desk: _Desk, gpu: Gpu) -> int:
     counts = [desk.counted(lambda: gpu.launch(module["count"], 1, numbers, 3))[0] for _ in range(LAUNCHES)]
     found = np.frombuffer(gpu.download(numbers, 128), np.uint32)
     if not (found == 3 * LAUNCHES).all():
-        raise CheckFailed(f"{LAUNCHES} launches of a kernel have not done what they should", where=gpu.chip)
+        raise CheckFailed(
+            f"{LAUNCHES} launches of a kernel have not given the expected result", where=gpu.chip
+        )
     module.free()
     numbers.free()
     return max(counts)
