@@ -11,7 +11,7 @@ from sdk.artifact import Artifact
 from sdk.errors import CheckFailed, EnvironmentMissing, UsageError
 from sdk.report import Console, Result, table
 from sdk.session import Session
-from towline.cli.inputs import add_network_and_inputs, given, samples
+from towline.cli.inputs import add_network_and_inputs, given, require_inputs, samples
 from towline.cli.options import ONNX, TOW, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
 
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     from sdk.debugging import debug, document, page
 
+    paths = given(args)
     path = require_suffix(args.network, TOW)
     if args.model is not None and args.model.lower().endswith(".tflite"):
         raise UsageError(
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             require_suffix(model, ONNX)
     if args.html is not None:
         require_suffix(args.html, HTML, exists=False)
-    paths = given(args)
+    require_inputs(paths)
     network = artifact.load(path)
     console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
     quantized, real, missing = _oracles(args, network, console)

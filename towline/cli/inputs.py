@@ -46,13 +46,11 @@ def add_network_and_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def given(args: argparse.Namespace) -> list[str]:
-    """The inputs of the command line: existing files of a known kind, checked before any of them is run.
+    """The inputs of the command line.
 
     Raises:
-        UsageError: the first that is not, or no input was given.
+        UsageError: no input was given.
     """
-    from sdk.calibration import PICTURE_SUFFIXES
-
     paths = [*args.files, *args.input]
     if not paths:
         raise UsageError(
@@ -60,6 +58,17 @@ def given(args: argparse.Namespace) -> list[str]:
             hint=f"name pictures or arrays behind the network: {args.parser.prog} {args.network} cat.jpg; "
             f"see `{args.parser.prog} --help`",
         )
+    return paths
+
+
+def require_inputs(paths: Sequence[str]) -> None:
+    """Refuse files that are not there, or of no known kind, before any of them is run.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    from sdk.calibration import PICTURE_SUFFIXES
+
     for path in paths:
         if not Path(path).is_file():
             raise UsageError("no such file", where=path)
@@ -69,7 +78,6 @@ def given(args: argparse.Namespace) -> list[str]:
                 where=path,
                 hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: {', '.join(ARRAY_SUFFIXES)}",
             )
-    return paths
 
 
 def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
@@ -77,7 +85,7 @@ def samples(session: Session, paths: Sequence[str]) -> Iterator[Sample]:
 
     Args:
         session: the network.
-        paths: files that `given` has checked.
+        paths: files that `require_inputs` accepted.
 
     Raises:
         InvalidInput: a file that cannot be read, or does not fit the network.

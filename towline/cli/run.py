@@ -11,7 +11,14 @@ from sdk import files
 from sdk.errors import CheckFailed
 from sdk.report import Console, Result, table
 from towline.cli import run_time
-from towline.cli.inputs import add_network_and_inputs, class_count, given, read_labels, samples
+from towline.cli.inputs import (
+    add_network_and_inputs,
+    class_count,
+    given,
+    read_labels,
+    require_inputs,
+    samples,
+)
 from towline.cli.options import TOW, positive, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
 
@@ -51,6 +58,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_suffix(args.output, {".npz": "a file of arrays"}, exists=False)
     if args.trace_out is not None:
         require_suffix(args.trace_out, {".json": "a timeline"}, exists=False)
+    require_inputs(paths)
     network = artifact.load(path)
     if args.labels is not None:
         network.labels = read_labels(args.labels, class_count(network.graph))
