@@ -1,23 +1,23 @@
 """The firmware against random hosts, devices and faults, guided by the branches that they reach.
 
-A case is a list of actions (firmware_fuzz_actions.py), made at random (firmware_fuzz_cases.py). After every
-case EP0 answers GET_DESCRIPTOR as it is, and then comes a bus reset, and the property:
+A case is a list of random actions (firmware_fuzz_actions.py, firmware_fuzz_cases.py). After every case EP0
+must answer GET_DESCRIPTOR in its present state; then come a bus reset, and the property:
 
     within PATIENCE of virtual time and without a power cycle the device enumerates, answers GET_DESCRIPTOR,
     INFO and E4, reads its own root port (or says why it cannot), and runs two command lists.
 
-Meanwhile the CPU trips no guard (the stack, code that nobody loaded, registers that an interrupt changed),
-accesses nothing unmodelled but what it was asked to, and leaves memory alone that is nobody's.
+Meanwhile the CPU trips no guard (the stack, code that was not loaded, registers that an interrupt changed),
+accesses nothing unmodelled unless the host requested it, and does not change unused memory.
 
-Cases that reach a side of a branch that none before them did are kept, and varied later. A board serves for
-several cases, so that what one leaves behind meets the next; one that fails is made smaller together with
-those before it. Everything comes from seeds: a run with the same seeds is the same run. But what a seed
-stands for depends on what was kept before it, so a failure is found again by the seeds from the first on:
+Cases that reach a new side of a branch are kept, and varied later. A board runs several cases, so that the
+state left by one affects the next; a case that fails is minimised together with those before it. Everything
+comes from seeds: a run with the same seeds is the same run. But the case of a seed depends on the cases kept
+before it, so a failure is reproduced by running all seeds from the first on:
 
     python -m tests.firmware_fuzz 100001 101733
 
-runs those, and prints what came of it, every failure as the actions that `play` takes, and the sides of
-branches that were not reached.
+runs those, and prints the result, every failure as the actions that `play` takes, and the sides of branches
+that were not reached.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from tests.firmware_fuzz_actions import CODES, IN, OUT, Action, Commands, Operat
 from tests.firmware_fuzz_cases import FAULTS, RAM_SIZE, fresh, varied
 
 PATIENCE = 5.0
-"""Virtual seconds, from the bus reset, in which everything of the property must have come true."""
+"""Virtual seconds, from the bus reset, within which the property must hold."""
 CASES_PER_BOARD = 40
 VARIED = 0.6
-"""Share of the cases that are made of one that was kept."""
+"""Share of the cases that are variations of one that was kept."""
 GUARDS = frozenset(("stack", "erased", "interrupt"))
 SPEEDS = (Speed.SUPER_PLUS, Speed.HIGH, Speed.SUPER_PLUS, Speed.SUPER, Speed.SUPER_PLUS)
-"""Of the boards, in turn. High Speed takes longest: its resets do."""
+"""Speeds of the boards, in turn. High Speed takes longest, because of its resets."""
 NOBODYS = range(0x5000, 0x6000)
-"""XRAM behind the list, which the firmware has no use for."""
+"""XRAM behind the list, which the firmware does not use."""
 ASKED = frozenset(("read_memory", "write_memory", "xdata_read", "xdata_write"))
-"""Functions of the firmware that access what the host names."""
+"""Functions of the firmware that access addresses given by the host."""
 PLACE = 0x9F00
 """XDATA that nothing changes between a read by E4 and one by a list."""
 ROOT_PORT = bytes.fromhex("211b6324")
@@ -78,7 +78,7 @@ class Violated(Exception):
 
 
 class Hang(Violated):
-    """The device does not answer as it should, or not in time."""
+    """The device does not answer correctly, or not in time."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Failure:
     """A case that violates the property.
 
     Attributes:
-        seed: that it was found with.
+        seed: the seed that found it.
         speed: of the board's port.
         reason: what was violated.
         hang: whether the device stopped answering.
-        actions: the smallest case found that still does it.
+        actions: the smallest case found that still violates it.
     """
 
     seed: int
@@ -106,13 +106,13 @@ class Failure:
 
 @dataclass
 class Report:
-    """What a campaign came to; sums up with others.
+    """The result of a campaign; it can be added to others.
 
     Attributes:
-        seeds: cases run, one a seed.
-        actions: in them.
-        virtual: seconds that passed on the boards in cases that did not fail.
-        kept: cases that reached something new.
+        seeds: cases run, one for each seed.
+        actions: number of actions in them.
+        virtual: virtual seconds on the boards, in cases that did not fail.
+        kept: cases that reached a new side of a branch.
         covered: by place, bits as of `Mcs51.coverage`.
         failures: cases that violate the property.
     """
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def hangs(self) -> int:
-        """How many cases the device did not come back from."""
+        """Number of cases after which the device did not answer any more."""
         return sum(failure.hang for failure in self.failures)
 
     @property
@@ -145,7 +145,7 @@ class Report:
 
     @property
     def sides(self) -> int:
-        """Sides of branches that the code has."""
+        """Number of sides of all branches of the code."""
         return 2 * len(_program().branches)
 
     def missed(self) -> list[str]:
@@ -171,7 +171,7 @@ def _program() -> Program:
 
 
 class Bench:
-    """A board that serves for case after case.
+    """A board that runs one case after another.
 
     Args:
         speed: of its port.
@@ -194,7 +194,7 @@ class Bench:
         SetUp().run(self.player)
 
     def run(self, case: Sequence[Action]) -> None:
-        """Carry a case out, and see whether the property holds.
+        """Run a case, and check whether the property holds.
 
         Raises:
             Violated: it does not.
@@ -258,7 +258,7 @@ class Bench:
         return answer
 
     def _list(self, operation: Operation, expected: bytes, causes: tuple[int, ...]) -> None:
-        """A list of one operation that ends for one of these causes, and gives this if it does not fail."""
+        """Run a list of one operation: it must end with one of these causes, or succeed with this result."""
         usb = self.board.usb
         data = Commands((operation,)).pack(self.player)
         answer = usb.submit(IN, 1024)
@@ -278,11 +278,11 @@ class Bench:
         except TimeoutError as error:
             raise Hang(f"{name}: no end") from error
 
-    # -- what the emulator says -------------------------------------------------------------------------
+    # -- reports of the emulator ------------------------------------------------------------------------
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Hear what the emulator logs, and keep it from the terminal."""
+        """Receive the emulator's log, and keep it from the terminal."""
         package, bus = logging.getLogger("emulator"), logging.getLogger("emulator.core.bus")
         handler = _Handler(self._accessed)
         propagate, package.propagate = package.propagate, False
@@ -296,7 +296,7 @@ class Bench:
             package.propagate = propagate
 
     def _accessed(self, message: str) -> None:
-        """Something unmodelled was accessed."""
+        """An unmodelled address was accessed."""
         found = _PC.search(message)
         function = self.board.symbols.function_at(0, int(found[1], 16)) if found else None
         if function is None or function.name not in ASKED:
@@ -313,17 +313,17 @@ class _Handler(logging.Handler):
 
 
 class Recover:
-    """Between two cases of a board: the property holds."""
+    """A mark between two cases of a board: the property is checked here."""
 
     def run(self, player: Player) -> None:
-        """Nothing: `play` looks for it."""
+        """Does nothing: `play` recognises the mark."""
 
     def __repr__(self) -> str:
         return "Recover()"
 
 
 def play(speed: Speed, actions: Sequence[Action]) -> Violated | None:
-    """What a new board makes of cases with Recover between them; None if the property holds."""
+    """Run cases, with Recover between them, on a new board. Returns the violation, or None."""
     case: list[Action] = []
     try:
         bench = Bench(speed)
@@ -341,7 +341,7 @@ def play(speed: Speed, actions: Sequence[Action]) -> Violated | None:
 def minimised(
     fails: Callable[[tuple[T, ...]], bool], whole: tuple[T, ...], tries: int = 100
 ) -> tuple[T, ...]:
-    """What is left of something that fails if all is left out that need not be in it, as far as tries go."""
+    """A failing sequence without the parts that the failure does not need, within a number of attempts."""
     size = len(whole)
     while size and tries:
         start = 0
@@ -357,11 +357,11 @@ def minimised(
 
 
 def campaign(seeds: range, *, give_up_after: int = 5) -> Report:
-    """Run a case for every seed; those that reach something new are varied by later ones.
+    """Run a case for every seed; later ones vary those that reached a new side of a branch.
 
     Args:
         seeds: of the cases.
-        give_up_after: failures after which nothing more is tried.
+        give_up_after: failures after which the campaign ends.
     """
     report = Report()
     kept: list[Case] = []
@@ -400,7 +400,7 @@ def campaign(seeds: range, *, give_up_after: int = 5) -> Report:
 
 
 def _failure(seed: int, speed: Speed, whole: Case, case: Case, violation: Violated) -> Failure:
-    """Make the case smaller; together with those before it, if it does not fail on a new board."""
+    """Minimise the case; together with those before it, if it does not fail on a new board."""
 
     def fails(actions: Case) -> bool:
         return type(play(speed, actions)) is type(violation)

@@ -1,7 +1,7 @@
-"""What a fuzzed board goes through, as data: an action prints as the Python that makes it again.
+"""The actions on a fuzzed board, as data: the repr of an action is the Python that creates it.
 
-Times are chip clocks. An action lets time pass until what it began is over, at most `patience`; what is not
-over then is given up, or (keep) goes on beside the next actions.
+Times are chip clocks. An action waits until its transfers end, at most `patience`; transfers that have not
+ended then are cancelled, or (keep) continue during the next actions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firmware.protocol.requests import LIST, PCIE_POWER, VENDOR_OUT, XDATA_WRITE
 
 OUT, IN = 0x02, 0x81
 RAM, REGISTERS = 0x8_0000_0000, 0x1000_0000
-"""Where SetUp puts the BARs of the endpoint on bus 4."""
+"""Addresses that SetUp gives to the BARs of the endpoint on bus 4."""
 PATIENCE = clocks(1.2e-3)
 SECTOR = 512
 CODES = {opcode.name: opcode.code for opcode in commands.OPCODES}
@@ -51,12 +51,12 @@ plane, may be written."""
 
 
 def is_lethal(address: int, plane: int) -> bool:
-    """Whether a write of the host may stop the firmware rightfully."""
+    """Whether a write by the host is allowed to stop the firmware."""
     return plane == 0 and any(address in span for spans in LETHAL.values() for span in spans)
 
 
 def pattern(size: int) -> bytes:
-    """Bytes for whoever does not care."""
+    """Bytes for transfers whose content does not matter."""
     return bytes((7 * place + (place >> 8)) & 0xFF for place in range(size))
 
 
@@ -66,9 +66,9 @@ class Player:
     Attributes:
         board: the board.
         usb: its host port.
-        sequence: the sequence number that a list should have.
-        pending: transfers that go on beside the actions.
-        calm: the clock at which everything that was to happen later has happened.
+        sequence: the sequence number expected of the next list.
+        pending: transfers that continue during the actions.
+        calm: the clock at which all scheduled events are over.
     """
 
     def __init__(self, board: Board) -> None:
@@ -88,7 +88,7 @@ class Player:
         self.usb.clock.sleep(seconds(delay))
 
     def finish(self, transfer: Transfer, patience: int, *, keep: bool = False) -> None:
-        """Wait for a transfer; if it takes too long, give it up or leave it."""
+        """Wait for a transfer; if it takes too long, cancel it or (keep) leave it pending."""
         if keep:
             self.sleep(patience)
             self.pending.append(transfer)
@@ -97,29 +97,29 @@ class Player:
                 self.usb.wait(transfer, timeout=seconds(patience))
 
     def later(self, delay: int, action: Callable[[], object], length: int = 0) -> None:
-        """Have something done to the board while the next actions go on; its effects last so long."""
+        """Schedule a call on the board during the next actions; its effects last for `length`."""
         clock = self.board.machine.clock
         self.calm = max(self.calm, clock.now + delay + length)
         clock.after(delay, _nothing(action))
 
     def now(self, action: Callable[[], object]) -> None:
-        """Do something to the board at this clock."""
+        """Call something on the board at this clock."""
         self.usb.pump.post(_nothing(action))
 
     def calm_down(self) -> None:
-        """Let everything happen that was to happen later."""
+        """Wait until all scheduled events are over."""
         if self.calm > self.board.machine.clock.now:
             self.sleep(self.calm - self.board.machine.clock.now + 1)
 
     def give_up(self) -> None:
-        """End all transfers that go on."""
+        """Cancel all pending transfers."""
         for transfer in self.pending:
             self.usb.cancel(transfer)
         self.pending.clear()
 
 
 def _nothing(action: Callable[[], object]) -> Callable[[], None]:
-    """An action whose result nobody wants."""
+    """An action whose result is ignored."""
 
     def run() -> None:
         action()
@@ -128,10 +128,10 @@ def _nothing(action: Callable[[], object]) -> Callable[[], None]:
 
 
 class Action(Protocol):
-    """One thing that happens."""
+    """One action of a case."""
 
     def run(self, player: Player) -> None:
-        """Have it happen."""
+        """Do it."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Wire:
-    """Packets of EP0 as no host controller sends them: a stage that is missing, too many, or the wrong way.
+    """Packets of EP0 that no host controller sends: a missing or extra stage, or one in the wrong direction.
 
     Attributes:
         setup: the SETUP packet.
@@ -229,11 +229,11 @@ class Commands:
         operations: of the list.
         payload: for each operation that takes some: dwords in numbered packets if positive, sectors of bare
             bytes if negative, an empty packet if 0.
-        ahead: added to the right sequence number.
+        ahead: added to the expected sequence number.
         damage: bytes of the transfer that are changed: (place, modulo its length; exclusive-or).
         cut: bytes that are missing at the transfer's end.
         answer: bytes to read.
-        keep: the transfers go on beside the next actions.
+        keep: the transfers continue during the next actions.
     """
 
     operations: tuple[Operation, ...]
@@ -258,7 +258,7 @@ class Commands:
             player.give_up()
 
     def pack(self, player: Player) -> bytes:
-        """The bytes of the transfer, sound so far."""
+        """The bytes of the transfer, without damage."""
         packed = b"".join(operation.pack() for operation in self.operations)
         packed = packed[: LIST_BYTES - LIST_HEADER.size - LIST_TRAILER.size]
         sequence = player.sequence + self.ahead & 0xFFFF
@@ -296,7 +296,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The host takes back what goes on."""
+    """The host cancels all pending transfers."""
 
     def run(self, player: Player) -> None:
         player.give_up()
@@ -304,7 +304,7 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Reset:
-    """A bus reset; the device is left unconfigured, as an impatient host would."""
+    """A bus reset; the device stays unconfigured."""
 
     def run(self, player: Player) -> None:
         with suppress(ConnectionError):
@@ -313,7 +313,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Drop:
-    """The USB link goes down in `delay`, and looks for its partner again `length` later."""
+    """The USB link goes down in `delay`, and trains again `length` later."""
 
     delay: int
     length: int
@@ -324,7 +324,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Storm:
-    """From `delay` on every endpoint answers NAK for so long."""
+    """From `delay` on every endpoint answers NAK for `length`."""
 
     delay: int
     length: int
@@ -348,7 +348,7 @@ class LinkDown:
 
 @dataclass(frozen=True)
 class Perst:
-    """PERST# stays asserted, or does no more."""
+    """PERST# gets stuck asserted, or works again."""
 
     stuck: bool
 

@@ -1,4 +1,4 @@
-"""Random cases: a few scenes of a host's life one after the other, and variations of cases that were kept."""
+"""Random cases: sequences of a few scenes, and variations of cases that were kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.firmware_fuzz_actions import (
 
 RAM_SIZE = 0x20_0000
 DEAD, LATE, STALE, SHADOW = range(RAM + RAM_SIZE // 2, RAM + RAM_SIZE, RAM_SIZE // 8)
-"""Where in the RAM reads are never completed, late, or so late that nobody waits any more."""
+"""Ranges of the RAM whose reads are never completed, completed late, or only after they were given up."""
 _SPAN = RAM_SIZE // 8 - 1
 FAULTS = (
     Fault("pcie-dead", low=DEAD, high=DEAD + _SPAN),
@@ -72,7 +72,7 @@ LENGTH_HIGH = LIST_HEADER.offset("length") + 1
 
 
 def _patience(random: Random, usual: int = PATIENCE) -> int:
-    """Mostly enough; sometimes a transfer is broken off in whatever phase it is."""
+    """Mostly enough; sometimes so short that a transfer is interrupted in any phase."""
     return usual if random.random() < 0.8 else random.randrange(1, 12_000)
 
 
@@ -131,7 +131,7 @@ def _standard(random: Random) -> list[Action]:
 
 
 def _any_setup(random: Random) -> Setup:
-    """A request that there is, with at most one member changed; or anything."""
+    """An existing request with at most one member changed, or a random one."""
     if random.random() < 0.1:
         return Setup.unpack(
             random.randbytes(6) + bytes((random.choice((0, 1, 12, 64, 200)), random.choice((0, 0, 2))))
@@ -170,7 +170,7 @@ def _malformed(random: Random) -> list[Action]:
 def _wire(random: Random) -> list[Action]:
     stages = "".join(random.choices("oOiiss", k=random.randrange(6)))
     setup = _any_setup(random)
-    if random.random() < 0.1:  # answered by whole packets, and an empty one that may never be fetched
+    if random.random() < 0.1:  # answered by full packets, and an empty one that may never be fetched
         setup = Setup(VENDOR_IN, requests.XDATA_READ.code, BUFFERS[-1], 0, 1024)
     return [Wire(setup, stages, random.choice((0, 50, 300, 2000, 20000)))]
 
@@ -249,7 +249,7 @@ def _info(random: Random) -> list[Action]:
 
 
 def _sound(random: Random) -> tuple[list[Operation], list[int]]:
-    """An operation that can be done, so that the list goes on."""
+    """An operation that succeeds, so that the list continues."""
     opcode = random.choice(commands.OPCODES)
     code, name, count, value = opcode.code, opcode.name, 0, 0
     address, mask, payload = RAM + 4 * random.randrange(0x8000), 0, []
@@ -346,7 +346,7 @@ def _list(random: Random) -> Commands:
     operations = tuple(one for part, _ in parts for one in part)
     payload = tuple(one for _, part in parts for one in part)[:8]
     damage: tuple[tuple[int, int], ...] = ()
-    if random.random() < 0.02:  # more than there is room for, and a header that says so
+    if random.random() < 0.02:  # more operations than fit, and a header with that length
         operations, payload = (Operation(CODES["DELAY"]),) * 1022, (1100, 1100)
         damage = ((LENGTH_HIGH, random.choice((0x20, 0x40, 0x80))),)
     elif random.random() < 0.25:
@@ -392,7 +392,7 @@ def _lists(random: Random) -> list[Action]:
 
 
 def _mishap(random: Random) -> list[Action]:
-    """Something that happens to the links while the rest goes on."""
+    """An event on the links during the other actions."""
     when = _when(random)
     return [
         random.choice(
@@ -429,7 +429,7 @@ _SCENES: dict[Callable[[Random], Sequence[Action]], int] = {
     _mishap: 14,
     _set_up: 5,
 }
-"""Scenes, and how often each comes."""
+"""Scenes, and the weight of each."""
 
 
 def _scene(random: Random) -> Sequence[Action]:
@@ -442,7 +442,7 @@ def fresh(random: Random) -> tuple[Action, ...]:
 
 
 def varied(random: Random, case: tuple[Action, ...], other: tuple[Action, ...]) -> tuple[Action, ...]:
-    """A case much like another one."""
+    """A variation of a case."""
     actions = list(case)
     for _ in range(random.randrange(1, 4)):
         place = random.randrange(len(actions) + 1)

@@ -1,7 +1,6 @@
 """Command lists on the emulated board, under --strict and all guards.
 
-Every operation, every way to fail, what may come between host and device, and that a stream runs at the rate
-of the link.
+Every operation, every failure, other requests and events during a list, and a stream at the rate of the link.
 """
 
 from __future__ import annotations
@@ -123,8 +122,8 @@ def test_five_hundred_writes_are_one_round_trip(host):
 
 
 @pytest.mark.parametrize("dwords", [240, 252, 256, 508, 1016, 1020])
-def test_a_host_that_reads_late_is_waited_for(host, dwords):
-    """Also with results that end where a packet does."""
+def test_the_firmware_waits_for_a_host_that_reads_late(host, dwords):
+    """Also with results that end with a full packet."""
     host.ram[: 4 * dwords] = noise(4 * dwords, dwords)
     built = CommandList()
     built.block_read(RAM, dwords)
@@ -137,9 +136,9 @@ def test_a_host_that_reads_late_is_waited_for(host, dwords):
 
 
 def failing(host: ListHost, cause: str, built: CommandList, opcode: int, index: int, address: int) -> bytes:
-    """A list that fails so; what had been given. INFO says the same, and lists work afterwards.
+    """Run a list that fails with this cause. Returns its partial result; INFO agrees, later lists work.
 
-    Of a block read INFO has the address that it began at, and the result how far it came.
+    For a block read INFO has the first address, and the result shows how far it came.
     """
     sequence = host.sequence
     result = host.run(built)
@@ -188,8 +187,8 @@ def test_a_request_that_fails_ends_the_list(host, cause, opcode, address):
 
 
 @pytest.mark.parametrize("dwords", [1, 5, 64, 255, 300])
-def test_a_block_that_fails_says_where(host, dwords):
-    """It runs over the end of the memory; what was read before has been given."""
+def test_a_block_that_fails_reports_where(host, dwords):
+    """It runs over the end of the memory; the dwords before are in the result."""
     host.ram[-4 * dwords :] = noise(4 * dwords)
     built = CommandList()
     built.block_read(RAM + RAM_SIZE - 4 * dwords, dwords + 7)
@@ -218,7 +217,7 @@ def test_a_read_that_is_late_and_one_that_never_comes(host):
             failing(host, cause, built, 0x02, 1, DELAYED)
 
 
-def test_a_fence_is_waited_for(host):
+def test_a_list_waits_for_its_fence(host):
     built = CommandList()
     for offset in range(4):
         built.xdata_write(SLOT_0 + 0x10 + offset, 0)
@@ -239,7 +238,7 @@ def test_a_fence_is_waited_for(host):
 
 
 def test_a_fence_is_not_passed_by_a_dword_that_changes_while_it_is_read(host):
-    """The device writes 0xFF and 0x100 in turn: halves of the two make 0x1FF, which is never there."""
+    """The device writes 0xFF and 0x100 in turn: halves of the two make 0x1FF, which is never written."""
     clock, device = host.board.machine.clock, host.board.endpoint
     values = itertools.islice(itertools.cycle((0xFF, 0x100)), 400)
 
@@ -311,7 +310,7 @@ def test_payload_of_a_refused_list_is_never_run(host):
     refused(host, data, "bad checksum")
 
 
-def test_payload_after_a_failure_runs_into_nothing(host):
+def test_payload_after_a_failure_is_dropped(host):
     built = CommandList()
     built.read(NOWHERE)
     built.block_write(RAM + 0x100, noise(50_000))
@@ -349,7 +348,7 @@ def test_payload_out_of_order_is_not_written(host):
 
 
 def raw_list(host: ListHost, *operations: bytes) -> bytes:
-    """A list around operations that CommandList would not make."""
+    """A list of operations that CommandList refuses to build."""
     body = b"".join(operations)
     size = commands.LIST_HEADER.size + len(body) + commands.LIST_TRAILER.size
     data = commands.LIST_HEADER.pack(sequence=host.sequence, length=size) + body
@@ -386,7 +385,7 @@ def raw_list(host: ListHost, *operations: bytes) -> bytes:
         ("bad operand", {"opcode": 0x13}),
     ],
 )
-def test_operations_that_cannot_be(host, cause, fields):
+def test_operations_that_are_not_allowed(host, cause, fields):
     first = commands.OPERATION.pack(opcode=0x01, enables=15, address=RAM, value=9)
     wrong = commands.OPERATION.pack(**fields)
     if fields["opcode"] == 0x11:
@@ -398,7 +397,7 @@ def test_operations_that_cannot_be(host, cause, fields):
     host.works()
 
 
-# -- what may come between ------------------------------------------------------------------------------
+# -- requests and events during a list ------------------------------------------------------------------
 
 
 def long_poll(host: ListHost) -> CommandList:
@@ -423,7 +422,7 @@ def test_ep0_answers_while_a_list_runs(host):
 
 @pytest.mark.parametrize("how", ["open", "reset", "clear halt"])
 @pytest.mark.parametrize("phase", ["list", "payload", "poll", "delay", "results"])
-def test_list_mode_can_be_begun_anew_at_any_time(host, how, phase):
+def test_list_mode_can_be_opened_again_at_any_time(host, how, phase):
     usb = host.board.usb
     if phase == "list":
         data = packed(host, long_poll(host)) + b""
@@ -478,7 +477,7 @@ def test_a_fill_that_is_given_up_ends(host):
     host.works()
 
 
-def test_closed_means_closed(host):
+def test_no_list_runs_after_list_mode_is_closed(host):
     host.close()
     transfer = host.board.usb.submit(OUT, bytes(packed(host, one_write())))
     with pytest.raises(TimeoutError):
@@ -536,7 +535,7 @@ def test_slots_towards_the_host(host):
 
 
 def test_each_transfer_towards_the_host_waits_for_the_one_before(host):
-    """The WRITE behind a SLOT_IN is done when it is armed, and not before."""
+    """The WRITE after a SLOT_IN is done when the SLOT_IN is armed, and not before."""
     data = noise(4 * SLOT_SIZE, 8)
     device = host.board.endpoint
     host.board.usb.pump.post(lambda: device.upstream.dma_write(SRAM_PCIE + 4 * SLOT_SIZE, data))
@@ -567,7 +566,7 @@ def test_each_transfer_towards_the_host_waits_for_the_one_before(host):
 
 
 @pytest.mark.parametrize(("enables", "address"), [(0x1F, 0), (0x0F, 2)])
-def test_a_write_behind_a_slot_transfer_that_cannot_be_is_named(enables, address):
+def test_an_invalid_write_after_a_slot_transfer_is_reported(enables, address):
     host = host_of()
     built = CommandList()
     built.slot_in(4, 1, 1)
@@ -606,8 +605,8 @@ def test_a_stream_longer_than_the_sram(speed):
 
 
 @pytest.mark.slow
-def test_the_data_paths_are_as_fast_as_they_should_be():
-    """The bounds, beside the published loops of the same run. Clocks are exact: a second run is the same."""
+def test_the_data_paths_are_within_their_bounds():
+    """Compared with the published loops in the same run. Clocks are exact: a second run is the same."""
     found = measure()
     print(found)
     clocks = found["clocks_per_dword"]

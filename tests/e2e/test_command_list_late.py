@@ -1,4 +1,4 @@
-"""Command lists and completions that come late, or never: the firmware gives up, and is not fooled."""
+"""Command lists with completions that come late, or never: the firmware gives up, and takes no wrong one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.reference_host import RAM
 def test_a_late_completion_is_not_taken_for_the_next_request():
     """The read is given up after 50 ms; its completion comes in the middle of a block.
 
-    Nothing wrong is read. If it comes between the right completion and the firmware's look at it, that read
-    fails, once: where the clocks fall depends on the compiler.
+    No wrong data is read. If it comes between the right completion and the firmware's reading of it, that
+    read fails, once: whether this happens depends on the compiler's timing.
     """
     dead = RAM + 0x8000
     host = host_of(faults=(fault(f"pcie-stale={dead:x}-{dead + 3:x}+60ms"),))
@@ -58,7 +58,7 @@ def test_an_address_that_never_answers():
 
 
 def test_doubt_about_completions_ends_with_the_link():
-    """After a request that was given up blocks are read with care, until the slot's power has been off."""
+    """After a request was given up, blocks are read with extra checks until the slot's power has been off."""
     dead = RAM + 0x8000
     host = host_of(faults=(fault(f"pcie-dead={dead:x}-{dead + 3:x}"),))
 

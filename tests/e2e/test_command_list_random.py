@@ -1,4 +1,4 @@
-"""Random command lists against a model of them, and noise in the place of lists."""
+"""Random command lists compared with a model, and noise instead of lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AREA = 64
 
 
 class Model:
-    """What a list should do to AREA dwords of memory at an address, and give."""
+    """The expected effect of a list on AREA dwords of memory at an address, and its expected result."""
 
     def __init__(self, rng: random.Random, ram: int = RAM) -> None:
         self.rng = rng
@@ -84,7 +84,7 @@ def test_random_lists_do_what_a_model_does(speed):
 @pytest.mark.slow
 @SPEEDS
 def test_noise_is_never_run_and_never_hangs(speed):
-    """Any bytes, cut anywhere, now and then a list that is damaged."""
+    """Random bytes, cut anywhere, and sometimes a damaged list."""
     host = host_of(speed)
     host.ram[:4] = bytes(4)
     for seed in range(150):

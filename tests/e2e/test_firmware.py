@@ -59,7 +59,7 @@ def text(host: Host, index: int) -> str:
 
 
 def refused(host: Host, kind: int, request: int, value: int = 0, index: int = 0, length: int = 0) -> bool:
-    """Whether a request is stalled, and EP0 goes on."""
+    """Whether a request is stalled, and EP0 still works."""
     data = b"" if kind & 0x80 else bytes(length)
     try:
         host.board.usb.control(Setup(kind, request, value, index, length), data, timeout=5)
@@ -79,10 +79,10 @@ def test_device_descriptor(host):
     device = dict(zip(names.split(), struct.unpack("<BBHBBBBHHHBBBB", found), strict=True))
     assert (device["length"], device["kind"], device["configurations"]) == (18, 1, 1)
     assert (device["usb"], device["ep0"]) == ((0x0320, 9) if is_super(host) else (0x0210, 64))
-    assert (device["klass"], device["subclass"], device["protocol"]) == (0, 0, 0), "told by the interface"
+    assert (device["klass"], device["subclass"], device["protocol"]) == (0, 0, 0), "given by the interface"
     assert (device["vendor"], device["product"]) == (0xADD1, 0x0001)
     assert device["release"] == commands.API_LEVEL
-    assert descriptor(host, 1, length=8) == found[:8], "no more than the host wants"
+    assert descriptor(host, 1, length=8) == found[:8], "no more than the host asks for"
     assert text(host, device["maker"]) == "towline"
     assert text(host, device["name"]).startswith("custom")
     assert text(host, device["serial"]) == "00c0ffee"
@@ -106,7 +106,7 @@ def check_configuration(found: bytes, kind: int, packet: int, *, companions: boo
         (OUT, 2, packet, 0),
     ], "bulk"
     if companions:
-        assert [part[1] for part in parts[1:]] == [5, 48, 5, 48], "each behind its endpoint"
+        assert [part[1] for part in parts[1:]] == [5, 48, 5, 48], "each after its endpoint"
         assert {part for part in parts if part[1] == 48} == {bytes((6, 48, 15, 0, 0, 0))}
     else:
         assert len(parts) == 3
@@ -117,7 +117,7 @@ def test_configuration_descriptor(host):
     check_configuration(descriptor(host, 2), 2, packet, companions=is_super(host))
 
 
-def test_qualifier_and_other_speed_at_high_speed_alone(host):
+def test_qualifier_and_other_speed_only_at_high_speed(host):
     if is_super(host):
         assert refused(host, 0x80, 6, 6 << 8, 0, 10)
         assert refused(host, 0x80, 6, 7 << 8, 0, 9)
@@ -190,8 +190,8 @@ def test_standard_requests(host):
         assert usb.control(Setup(0x82, 0, 0, endpoint, 2)) == b"\0\0"
 
 
-def test_what_a_linux_host_says(host):
-    """Enumeration by usbcore, suspend and resume, what usbfs adds: all answered, but what it does without."""
+def test_the_requests_of_a_linux_host(host):
+    """Enumeration by usbcore, suspend and resume, usbfs: all are answered, except optional ones."""
     usb = host.board.usb
     usb.reset()
     usb.control(Setup(0x00, 5, 9, 0, 0))
@@ -218,7 +218,7 @@ def test_what_a_linux_host_says(host):
             usb.control(Setup(0x00, 3, feature, 0, 0))
             usb.control(Setup(0x00, 1, feature, 0, 0))
         usb.control(Setup(0x01, 3, 0, 0x0300, 0))  # FUNCTION_SUSPEND: low power, remote wake-up
-        assert usb.control(Setup(0x81, 0, 0, 0, 2)) == b"\0\0", "we wake nobody"
+        assert usb.control(Setup(0x81, 0, 0, 0, 2)) == b"\0\0", "no remote wake-up"
         usb.control(Setup(0x01, 1, 0, 0, 0))
     else:
         assert refused(host, 0x00, 3, 1), "remote wake-up is not in the configuration's attributes"
@@ -265,7 +265,7 @@ def test_link_power_features_are_superspeed_ones(host):
         (0x40, 0xF8, 1, 0, 2), (0xC0, 0xF8, 1, 0, 1), (0xC0, 0xF9, 0, 0, 0), (0x40, 0xF9, 0, 0, 0),
     ],
 )  # fmt: skip
-def test_what_is_malformed_or_unknown_is_stalled(host, kind, request_, value, index, length):
+def test_malformed_and_unknown_requests_are_stalled(host, kind, request_, value, index, length):
     assert refused(host, kind, request_, value, index, length)
 
 
@@ -284,7 +284,7 @@ def test_memory_of_both_planes(host):
         host.poke(place, place & 0xFF)
     longest = host.peek(0x0E00, 70)
     assert longest == bytes(range(70 if is_super(host) else 64)), "the cap of the open firmware"
-    assert len(host.peek(0xF000, 600)) == (512 if is_super(host) else 64), "whole packets, and then none"
+    assert len(host.peek(0xF000, 600)) == (512 if is_super(host) else 64), "full packets, and then none"
 
 
 # -- F0 -------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_single_tlps(host):
 
 def test_outcomes_of_single_tlps(host):
     host.tlp(CFGRD1, 9 << 24)
-    assert host.result()[1::2] == (1, 0), "unsupported request: nobody is on bus 9"
+    assert host.result()[1::2] == (1, 0), "unsupported request: bus 9 is empty"
     host.tlp(MRD32, REGISTERS + 0x44)
     assert host.result()[1::2] == (4, 0), "completer abort"
     host.tlp(CFGWR0, 0x3C, 0)
@@ -315,7 +315,7 @@ def test_outcomes_of_single_tlps(host):
     host.tlp(CFGRD0, 0)
     first = host.control_in(0xF0, 0, 0, 8)
     assert first[6] == 1
-    assert host.control_in(0xF0, 0, 0, 8) == first, "asked for twice"
+    assert host.control_in(0xF0, 0, 0, 8) == first, "the same answer twice"
 
 
 @pytest.mark.parametrize("dwords", [1, 127, 128, 129, 256, 700])
@@ -362,14 +362,14 @@ def test_a_stream_ends_the_one_before(host):
 
 
 def test_bad_packets_end_a_stream(host):
-    for packet in (b"abc", bytes(16)):  # no whole dwords; more than announced
+    for packet in (b"abc", bytes(16)):  # not whole dwords; more than announced
         host.tlp(MWR64, RAM, 2, mode=1)
         host.bulk(OUT, packet)
         with pytest.raises(TimeoutError):
             host.bulk(OUT, bytes(4), timeout=0.01)
         host.board.usb.control(Setup(0x02, 1, 0, OUT, 0))
     host.tlp(MWR64, RAM, 1, mode=1)
-    host.bulk(OUT, b"")  # nothing, and that is whole dwords
+    host.bulk(OUT, b"")  # empty, which counts as whole dwords
     host.bulk(OUT, b"fine")
     assert host.read32(RAM) == 0x656E6966
 
@@ -394,7 +394,7 @@ def test_slots_both_ways(host):
     assert transfer.data == data
     host.arm_slots(32, 31, 0)
     host.bulk(OUT, pattern(0x4000))
-    assert sram[31 * 0x4000 :] == pattern(0x4000), "no number of slots is one"
+    assert sram[31 * 0x4000 :] == pattern(0x4000), "0 slots means 1"
 
 
 # -- F3 -------------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def test_power(host):
     assert host.config_read(4, 0) == 0x70E1_1234
 
 
-# -- ours -----------------------------------------------------------------------------------------------
+# -- F8, F9 ---------------------------------------------------------------------------------------------
 
 
 def info(host: Host) -> dict:
@@ -430,7 +430,7 @@ def test_info(host):
 
 
 @pytest.mark.parametrize("length", [1, 8, 31, 64, 512])
-def test_info_is_as_long_as_it_is_or_as_was_asked_for(host, length):
+def test_info_has_its_length_or_the_requested_one_if_shorter(host, length):
     assert len(host.control_in(0xF9, 0, 0, length)) == min(length, 32)
 
 
@@ -444,7 +444,7 @@ def test_lost_links_are_counted(host):
     assert (info(host)["links_lost"], host.link_up) == (before + 1, True)
     host.power(on=False)
     host.power(on=True)
-    assert info(host)["links_lost"] == before + 1, "switched off is not lost"
+    assert info(host)["links_lost"] == before + 1, "a link that was switched off is not lost"
     host.set_up_pcie()
 
 
@@ -461,11 +461,11 @@ def test_opening_and_closing_list_mode(host):
     assert host.stream_read(RAM, 4) == b"once"
 
 
-# -- all of it ------------------------------------------------------------------------------------------
+# -- the stack ------------------------------------------------------------------------------------------
 
 
 def test_the_stack_stays_within_its_bound(host):
-    """Internal RAM is cleared at start: what is not zero at its upper end has been used."""
+    """Internal RAM is cleared at start: bytes at its upper end that are not zero have been used."""
     used = host.board.machine.cpu.state()[:256].rstrip(b"\0")
     stack = bound(product.build())
     print(f"{len(used) - stack.start} bytes used, at most {stack.bytes}")

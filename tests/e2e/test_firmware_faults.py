@@ -13,7 +13,7 @@ from tests.reference_host import CFGRD0, IN, MRD32, MRD64, MWR64, OUT, RAM, REGI
 
 DEAD, LATE, STALE = RAM + 0x10_0000, RAM + 0x20_0000, RAM + 0x30_0000
 PATIENCE = 0.3
-"""Virtual seconds within which everything but power must be answered: 500000 polls, and some."""
+"""Virtual seconds within which everything but power must be answered: 500000 polls and a margin."""
 
 
 @pytest.fixture(
@@ -33,7 +33,7 @@ def host(request) -> Host:
 
 
 def works(host: Host) -> bool:
-    """Whether a host that begins anew finds everything in order."""
+    """Whether everything works for a host that starts again."""
     usb = host.board.usb
     usb.control(Setup(0x00, 9, 1, 0, 0), timeout=PATIENCE)
     host.write32(RAM + 0x80, 0x600D600D)
@@ -59,7 +59,7 @@ def test_a_request_that_never_ends(host):
     assert works(host)
 
 
-def test_ep0_is_served_while_one_is_waited_for(host):
+def test_ep0_is_served_while_main_waits_for_a_completion(host):
     usb = host.board.usb
     host.tlp(MRD64, DEAD)
     waiting = usb.submit_control(Setup(0xC0, 0xF0, 0, 0, 8))
@@ -70,7 +70,7 @@ def test_ep0_is_served_while_one_is_waited_for(host):
     assert host.peek(0xB450) == b"\x78"
     assert usb.control(Setup(0x80, 8, 0, 0, 1), timeout=1) == b"\1"
     assert host.now - begin < 2e-3, "at once"
-    host.tlp(MRD64, RAM)  # the next request takes its place
+    host.tlp(MRD64, RAM)  # the next request replaces it
     assert host.result()[1::2] == (0, 0)
     assert host.now - begin < 5e-3
     assert works(host)
@@ -84,7 +84,7 @@ def test_a_late_completion(host):
     assert host.stream_read(LATE, 8) == b"latebird"
 
 
-def test_a_stale_completion_satisfies_nobody(host):
+def test_a_stale_completion_is_not_taken_for_another(host):
     memory = host.board.endpoint.memory
     memory[STALE - RAM : STALE - RAM + 4] = b"OLD!"
     memory[LATE - RAM : LATE - RAM + 4] = b"new!"
@@ -93,7 +93,7 @@ def test_a_stale_completion_satisfies_nobody(host):
     assert host.result()[3] == 1, "the hardware gives it up"
     assert 0.045 < host.now - begin < 0.06
     host.sleep(begin + 0.085 - host.now)
-    host.tlp(MRD64, LATE)  # on its way when the completion of the other one comes
+    host.tlp(MRD64, LATE)  # in flight when the completion of the other one comes
     data, completion, _, status = host.result()
     assert host.now - begin > 0.092
     assert (struct.pack("<I", data), completion, status) == (b"new!", 0, 0)
@@ -181,7 +181,7 @@ def test_ep0_is_served_while_the_link_trains(host):
     assert not host.link_up
     assert host.now - begin < 2e-3
     host.sleep(0.3)
-    assert host.link_up, "the power goes on all the same"
+    assert host.link_up, "the power is switched on in any case"
     host.set_up_pcie()
     assert works(host)
 
@@ -283,8 +283,8 @@ def test_a_link_drop_in_any_phase(host, phase):
     [one for one in PHASES if "slots" not in one.__name__],
     ids=lambda phase: phase.__name__.strip("_"),
 )
-def test_a_host_program_that_died_and_one_that_begins_anew(host, phase):
-    """No reset: the new program cancels what hangs, and configures the device again."""
+def test_a_host_program_that_died_and_one_that_starts_again(host, phase):
+    """No reset: the new program cancels pending transfers, and configures the device again."""
     phase(host)
     usb = host.board.usb
     for endpoint in (0, OUT, IN):
@@ -296,7 +296,7 @@ def test_a_host_program_that_died_and_one_that_begins_anew(host, phase):
 
 @pytest.mark.slow
 def test_a_bus_reset_while_an_address_is_set(host):
-    """At any time of it: the device is at address 0 afterwards, where the host looks for it."""
+    """At any point of SET_ADDRESS: the device is at address 0 afterwards, where the host looks for it."""
     usb, board = host.board.usb, host.board
     held = []
 

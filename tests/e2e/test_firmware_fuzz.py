@@ -1,4 +1,4 @@
-"""The firmware survives random hosts, devices and faults; see tests/firmware_fuzz.py for what that means."""
+"""The firmware survives random hosts, devices and faults; tests/firmware_fuzz.py defines this."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.firmware_fuzz_actions import (
 
 WORKERS = 2
 SEEDS = 1000
-"""Of the long campaign, of each worker."""
+"""Cases of the long campaign, for each worker."""
 SIDES = 0.85
-"""Share of the branches' sides that the long campaign reaches at least."""
+"""The least share of the branches' sides that the long campaign must reach."""
 
 ARM = Setup(VENDOR_OUT, requests.SRAM_DMA.code, 1, 1, 0)
 OPEN = Setup(VENDOR_OUT, requests.LIST.code, 1, 0, 0)
@@ -39,7 +39,7 @@ ENDLESS = (Operation(CODES["LOOP"], amount=4000), *ARMING, Operation(CODES["END"
 
 
 class Deafen:
-    """The host switches the interrupts off: one of the writes that the firmware need not survive."""
+    """The host disables interrupts: one of the writes that the firmware need not survive."""
 
     def run(self, player: Player) -> None:
         place = interrupts.INT_CONTROL.address
@@ -52,7 +52,7 @@ def test_a_case_is_made_small():
     assert minimised(lambda part: True, (1, 2, 3)) == ()
 
 
-def test_what_may_be_written():
+def test_which_writes_are_lethal():
     assert is_lethal(interrupts.INT_CONTROL.address, 0)
     assert not is_lethal(interrupts.INT_CONTROL.address, 1)
     assert not is_lethal(0xF000, 0)
@@ -60,7 +60,7 @@ def test_what_may_be_written():
 
 
 @pytest.mark.slow
-def test_a_few_cases_are_the_same_ones_again():
+def test_a_few_cases_are_reproducible():
     report, again = campaign(range(20)), campaign(range(20))
     assert [str(failure) for failure in report.failures] == []
     assert report.seeds == 20
@@ -80,7 +80,7 @@ def test_a_deaf_device_and_one_whose_memory_is_overwritten_are_found():
 
 @pytest.mark.slow
 def test_a_bus_reset_while_slot_dma_is_being_armed():
-    """Found by the fuzzer: what is armed after a reset swallows the first packet of whatever comes next."""
+    """Found by the fuzzer: a DMA armed after a reset swallows the first packet of the next transfer."""
     bench = Bench(Speed.SUPER_PLUS)
     for delay in range(200, 2700, 50):
         bench.run((Wire(ARM, "", 0), Wait(delay)))
