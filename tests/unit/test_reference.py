@@ -279,7 +279,7 @@ def test_quantize_saturates_what_its_scale_takes_beyond_float32():
         ({}, "no array"),
         ({"x": np.zeros((1, 3), np.float32), "z": 0}, "no input named 'z'"),
         ({"x": np.zeros((3,), np.float32)}, r"shape \[3\], expected \[1, 3\]"),
-        ({"x": np.zeros((1, 3))}, "dtype float64, expected float32"),
+        ({"x": np.zeros((1, 3), np.int32)}, "dtype int32, expected float32"),
         ({"x": np.full((1, 3), np.nan, np.float32)}, "NaN"),
     ],
 )
