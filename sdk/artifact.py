@@ -12,7 +12,7 @@ code/NAME      ELF, code objects, OpenCL C
 
 Every member is stored, not compressed: weights hardly compress, members can be mapped from the file, the
 bytes depend on no zlib, and what is read can never be larger than the file. The hashes find damage; they
-are no signature. A `.tow` holds code: run only those you trust. Loading unpacks nothing to the disk.
+are not a signature. A `.tow` holds code: run only those you trust. Loading unpacks nothing to the disk.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _baseline(args: argparse.Namespace) -> dict[str, Any] | None:
     """The baseline to compare with, read before anything is measured; None for none.
 
     Raises:
-        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is none.
+        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is not a baseline.
     """
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
@@ -315,7 +315,7 @@ def _read_baseline(path: Path) -> dict[str, Any]:
         raise InvalidInput(
             f"is a baseline of schema {document.get('schema')}, not {BASELINE_SCHEMA}",
             where=str(path),
-            hint="write it anew with --update-baseline",
+            hint="write it again with --update-baseline",
         )
     return dict(document)
 
@@ -330,7 +330,7 @@ def _compare(
         raise CheckFailed(
             f"the baseline is of another network: {what}",
             where=where,
-            hint="if the network's layers have changed, write it anew with --update-baseline",
+            hint="if the network's layers have changed, write it again with --update-baseline",
         )
     changes = [
         {"name": name, "baseline": baseline["counts"][name], "now": count}

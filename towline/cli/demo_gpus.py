@@ -122,7 +122,7 @@ class Gpu:
         """What `measure` found, and its outputs (None if it is left out), once it has ended.
 
         Raises:
-            DeviceFailed: the target or its device failed, or the process ended before it said anything.
+            DeviceFailed: the target or its device failed, or the process ended before it printed anything.
         """
         said, _ = self.process.communicate()
         try:

@@ -73,7 +73,7 @@ def tuned(args: argparse.Namespace) -> Options | None:
 
     Raises:
         UsageError: there is no such file, or the target has nothing to tune.
-        InvalidInput: it is no tuning file of this target.
+        InvalidInput: it is not a tuning file of this target.
     """
     if args.tuning is None:
         return None
