@@ -42,7 +42,7 @@ FIRMWARE = Setting(
 )
 CACHE = Setting(
     "TOWLINE_CACHE",
-    "directory for compiled kernels and what else is built once",
+    "directory for compiled kernels and other files that are built once",
     "~/.cache/towline",
     ("sdk.cache",),
 )

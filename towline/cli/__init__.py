@@ -36,7 +36,7 @@ VERBS: Mapping[str, str] = {
     "firmware": "build, write, test and inspect firmware of the USB bridge",
     "gpu": "check and show the AMD GPU behind a bridge; list, capture and replay its kernels",
     "bench": "count what one inference costs, layer by layer",
-    "doctor": "check every external tool and Python package, and say how to install what is missing",
+    "doctor": "check every external tool and Python package, and show how to install what is missing",
     "demo": "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step",
     "completion": "print the script with which a shell completes command lines",
 }

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser, "what `towline quantize` stored in the model; the pixel itself for a .tflite of 8-bit input"
     )
     parser.add_argument(
-        "--labels", metavar="FILE", help="names of the classes, one a line, to be stored in it"
+        "--labels", metavar="FILE", help="names of the classes, one a line, stored in the network"
     )
     add_tuning(parser)
     add_input_shape(parser)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from usbgpu.flash.programmer import Written
     from usbgpu.transport import Identity, Transport
 
-SUMMARY = "write a firmware image into a bridge; it survives a power cut at any time"
+SUMMARY = "write a firmware image into a bridge, which survives a power cut at any time"
 EXAMPLE = """towline firmware flash bridge.bin --device usb
 towline firmware flash --restore backup.json --device usb
 towline firmware flash bridge.bin --device emulated --flash board.flash --inject power-cut@1s --yes"""

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--per-tensor", action="store_true", help="one scale a weight tensor, rather than one a channel"
     )
     parser.add_argument(
-        "--limit", type=positive, default=LIMIT, help=f"the most samples to calibrate on (default: {LIMIT})"
+        "--limit", type=positive, default=LIMIT, help=f"maximum of calibration samples (default: {LIMIT})"
     )
     add_input_shape(parser)
 

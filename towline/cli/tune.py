@@ -40,8 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE.json",
-        help="the tuning file, which is added to if it is there (default: the user's own, which "
-        "`towline compile` looks into by itself)",
+        help="the tuning file; choices are added to an existing one (default: the user's own, which "
+        "`towline compile` reads)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
