@@ -81,7 +81,7 @@ def _baseline(args: argparse.Namespace) -> dict[str, Any] | None:
     """The baseline to compare with, read before anything is measured; None for none.
 
     Raises:
-        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is not a baseline.
+        UsageError, InvalidInput, OutputFailed: the options contradict each other, or the file is no baseline.
     """
     if args.update_baseline and not args.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
