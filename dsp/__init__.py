@@ -1,1 +1,1 @@
-"""Targets for the processors inside a phone: the Hexagon DSP, and (planned) the Adreno GPU."""
+"""Targets for the processors of a phone (the Hexagon DSP, the Adreno GPU), and portable C for any other."""

@@ -1,8 +1,8 @@
-"""OpenCL programs, built; and what a driver's compiler made of them, kept for the next time.
+"""Builds OpenCL programs, and caches the binaries that a driver's compiler made of them.
 
 A binary is kept under a digest of all that it depends on (device, driver's version, source, options), behind
-its own SHA-256: drivers trust a binary, and PoCL crashes on one that is cut short. What is damaged, or what
-the driver refuses all the same, is built anew.
+its own SHA-256: drivers trust a binary, and PoCL crashes on one that is cut short. A binary that is damaged,
+or that the driver refuses nevertheless, is built again from source.
 
 PoCL is not asked for binaries: it keeps its own and would compile each kernel once more.
 """
@@ -40,10 +40,10 @@ def build(
         context: pyopencl.Context with that device alone.
         source: OpenCL C.
         options: of clBuildProgram.
-        kernels: names of kernels; one that is named twice is had twice, each with arguments of its own.
+        kernels: names of kernels; a name given twice makes two kernels, each with its own arguments.
 
     Raises:
-        BuildFailed: the compiler refused it, or there is no such kernel in it.
+        BuildFailed: the compiler refused it, or it has no such kernel.
     """
     cl = opencl._pyopencl()
     path = None if found.platform == opencl.POCL else file(found, source, options)
@@ -52,8 +52,8 @@ def build(
             program = _built(cl.Program(context, [found.handle], [binary]), options)
             return [cl.Kernel(program, name) for name in kernels]
         except cl.Error as problem:
-            log.info("%s is built anew: %s", path, opencl.reason(problem))
-    # Of a raw program pyopencl keeps no binary in a cache of its own.
+            log.info("%s is built again: %s", path, opencl.reason(problem))
+    # pyopencl does not put the binary of a raw program into its own cache.
     program = cl.Program(cl._Program(context, source.decode("ascii", "replace")))
     try:
         _built(program, options)
@@ -72,7 +72,7 @@ def file(found: Found, source: bytes, options: Sequence[str]) -> Path:
 
 def _built(program: Any, options: Sequence[str]) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the compiler said something: it is shown if it refuses
+        warnings.simplefilter("ignore")  # of the compiler's output, which is shown if it refuses
         return program.build(list(options))
 
 
@@ -86,9 +86,9 @@ def _read(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, binary: bytes) -> None:
-    """Keep a binary; a cache that cannot be written costs time, and no more."""
+    """Keep a binary; a cache that cannot be written only costs time."""
     if not binary:
-        return  # a driver need not give one
+        return  # a driver may have none
     try:
         cache.keep(path, hashlib.sha256(binary).digest() + binary)
     except OutputFailed as problem:
@@ -99,12 +99,12 @@ def _refused(cl: Any, program: Any, found: Found, problem: Any) -> BuildFailed:
     said = ""
     if problem.code == cl.status_code.BUILD_PROGRAM_FAILURE:
         said = program.get_build_info(found.handle, cl.program_build_info.LOG) or ""
-    # PoCL names the temporary file that it has written the source to.
+    # PoCL names the temporary file to which it wrote the source.
     lines = re.sub(r"\S*/tempfile_\w+\.cl\b", "network.cl", said).strip().splitlines()
     if len(lines) > LOG_LINES:
-        lines = [*lines[:LOG_LINES], f"... and {len(lines) - LOG_LINES} lines more"]
+        lines = [*lines[:LOG_LINES], f"... and {len(lines) - LOG_LINES} more lines"]
     return BuildFailed(
         f"{found.name} did not build the program: " + ("\n".join(lines) or opencl.reason(problem)),
         where="network.cl",
-        hint="the source is network.cl in the .tow, a zip file; compile the model again if it was altered",
+        hint="the source is network.cl in the .tow, a zip file; compile the model again if it was changed",
     )

@@ -1,4 +1,4 @@
-"""What the lowerings of all nodes share: the tensors there are, the launches so far, constants and checks."""
+"""What the lowerings of all nodes share: tensors, the launches so far, constants and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Lookup, Node, Tensor, macs
 
 SCALE_LIMIT = 2.0**9
-"""No requantisation scale reaches this: no sensible network has one, and every target refuses it."""
+"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
 
 TABLES_ALIGNMENT = 16
 """Kernels read tables as int4."""
@@ -31,7 +31,7 @@ C_TYPES: Mapping[str, str] = {
 }
 
 Fields = dict[str, Any]
-"""Of a struct of the kernels: integers, texts of C, a Layout for a `struct picture`, or the same again."""
+"""Fields of a struct of the kernels: integers, C as text, a Layout for `struct picture`, or fields again."""
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Operand:
-    """A parameter of a kernel, and what this launch gives for it.
+    """A parameter of a kernel, and this launch's argument for it.
 
     Attributes:
         kind: one of C_TYPES.
@@ -72,7 +72,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelText:
-    """A kernel of the program: launches that differ in arguments alone share it.
+    """A kernel of the program: launches that differ only in arguments share it.
 
     Attributes:
         parameters: in C.
@@ -102,13 +102,13 @@ class Step:
 
 
 class Context:
-    """A network on its way into launches.
+    """The state of a network's lowering.
 
     Attributes:
-        limit: of an image's width and height, in texels.
-        tables: all constants but weights.
+        limit: the largest width and height of an image, in texels.
+        tables: all constants except weights.
         weights: of each layer.
-        values: how tensors lie, by name; what needs no launch shares another's.
+        values: how tensors lie, by name; a tensor that needs no launch shares another's.
     """
 
     def __init__(self, graph: Graph, limit: int = LIMIT) -> None:
@@ -136,7 +136,7 @@ class Context:
         return value
 
     def alias(self, name: str, source: str) -> None:
-        """Another name for a tensor that is there."""
+        """Give an existing tensor another name."""
         self.values[name] = self.values[source]
         made = next(step for step in reversed(self.steps) if source in step.tensors)
         made.tensors.append(name)
@@ -151,10 +151,12 @@ class Context:
         return self.table(constant(self.graph, node, 1))
 
     def add_weights(self, texels: Array) -> int:
-        """Keep the weights of a layer, [height, width, 4]; their number."""
+        """Keep the weights of a layer, [height, width, 4]; returns their number."""
         height, width = texels.shape[:2]
         if max(height, width) > self.limit:
-            raise Unsupported(f"its weights of {width} x {height} texels are larger than an image")
+            raise Unsupported(
+                f"its weights of {width} x {height} texels exceed an image of {self.limit} x {self.limit}"
+            )
         self.weights.append(np.ascontiguousarray(texels))
         return len(self.weights) - 1
 
@@ -176,12 +178,12 @@ class Context:
         """Append a launch of a function of the kernels, which makes the output of the last node.
 
         Args:
-            nodes: that it computes.
+            nodes: those that it computes.
             function: its name.
             operands: the kernel's parameters.
             structs: (type, fields) of the function's last parameters.
             items: work-items in x, y, z.
-            arguments: names of the operands that the function is given; all by default.
+            arguments: names of the operands passed to the function; all by default.
             trips: as in the plan.
             name: by default the last node's.
             op: by default the operators of the nodes.
@@ -226,7 +228,7 @@ class Context:
 
 
 def picture(tensor: Tensor) -> tuple[int, int, int]:
-    """(channels, height, width) of a tensor in texels: what is no picture is one pixel."""
+    """(channels, height, width) of a tensor in texels: any other shape than [1,C,H,W] is one pixel."""
     if len(tensor.shape) == 4 and tensor.shape[0] == 1:
         channels, height, width = tensor.shape[1:]
         return channels, height, width
@@ -234,7 +236,7 @@ def picture(tensor: Tensor) -> tuple[int, int, int]:
 
 
 def fold(count: int, height: int, limit: int) -> int:
-    """Blocks that lie side by side, so that `count` of `height` rows fit: the smallest power of two."""
+    """How many blocks lie side by side: the smallest power of two with which `count` of `height` rows fit."""
     below = max(limit // height, 1)
     return 1 << (-(-count // below) - 1).bit_length()
 
@@ -243,7 +245,7 @@ def layout(tensor: Tensor, limit: int = LIMIT) -> Layout:
     """How a tensor lies: its blocks below each other, as far as images go.
 
     Raises:
-        Unsupported: it fits into no image.
+        Unsupported: it does not fit into an image.
     """
     channels, height, width = picture(tensor)
     made = Layout(channels, height, width, fold(-(-channels // TEXEL), height, limit))
@@ -310,15 +312,15 @@ def range_fields(prefix: str) -> dict[str, str]:
 
 
 def checked(scales: Array) -> Array:
-    """Scales, float32, if they are numbers to calculate with.
+    """The scales, float32, if all are in range.
 
     Raises:
         Unsupported: one is out of range.
     """
-    if not (scales < SCALE_LIMIT).all():  # nor is an infinity
+    if not (scales < SCALE_LIMIT).all():  # infinities too
         raise Unsupported(
             f"a requantisation scale of {np.max(scales):g} is out of range",
-            hint="quantise the model again, on inputs like those it will see",
+            hint="quantise the model again, with representative calibration inputs",
         )
     return scales
 
@@ -330,5 +332,5 @@ def scale_operand(name: str, scale: np.float32) -> Operand:
 def constant(graph: Graph, node: Node, index: int) -> Array:
     data = graph.tensor(node.inputs[index]).data
     if data is None:
-        raise InternalError(f"{node.inputs[index]} is no constant", where=f"node {node.name}")
+        raise InternalError(f"{node.inputs[index]} is not a constant", where=f"node {node.name}")
     return data

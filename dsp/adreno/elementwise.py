@@ -1,4 +1,4 @@
-"""Pools, and the elementwise operators that went into no product."""
+"""Pools, and the elementwise operators that are not fused into a product."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sdk.errors import Unsupported
 from sdk.graph import Add, AveragePool, GlobalAveragePool, Lookup, MaxPool, Mul, Requantize
 
 COUNTS_LIMIT = 1 << 20
-"""Elements of a window whose means divide by what it covers: a table has a scale for each count."""
+"""The most elements of a window whose mean divides by the pixels covered: a table has a scale per count."""
 
 
 def pool(context: Context, node: AveragePool | GlobalAveragePool | MaxPool) -> None:
@@ -41,9 +41,9 @@ def pool(context: Context, node: AveragePool | GlobalAveragePool | MaxPool) -> N
     area = math.prod(kernel)
     by_count = isinstance(node, AveragePool) and not node.count_include_pad and any(node.pads)
     if by_count and area > COUNTS_LIMIT:
-        raise Unsupported(f"its window of {list(kernel)} is out of all proportion")
+        raise Unsupported(f"its window of {list(kernel)} has more than {COUNTS_LIMIT:,} elements")
     counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-    with np.errstate(all="ignore"):  # an infinity is refused
+    with np.errstate(all="ignore"):  # infinities are refused
         scales = np.float32(x.scale) / (np.float32(out.scale) * counts)  # in the order of `sdk.reference`
     operands[1:1] = [Operand("tables", "tables")]
     operands += [Operand("scales", "int", context.table(checked(scales).astype("<f4")))]
@@ -117,7 +117,7 @@ def _mul(context: Context, node: Mul) -> None:
 
 
 def _factor(context: Context, node: Mul) -> Value:
-    """The second operand; repeated first where it is smaller and no picture."""
+    """The second operand; repeated first where it is smaller and not a picture."""
     x, other = (context.graph.tensor(name) for name in node.inputs)
     if other.shape != x.shape and other.size > 1 and (len(x.shape) != 4 or x.shape[0] != 1):
         return spread(context, node)

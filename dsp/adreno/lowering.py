@@ -1,6 +1,6 @@
 """From the integer body of a network to launches of kernels.
 
-A node becomes a launch, or another name for texels that are there. An Add goes into the Conv or Gemm that
+A node becomes a launch, or another name for existing texels. An Add is fused into the Conv or Gemm that
 feeds it; so does a Lookup.
 """
 
@@ -33,13 +33,13 @@ from sdk.graph import Graph, Node
 from sdk.lowering import fusable
 
 WINDOW_LIMIT = 1 << 15
-"""Of padding, strides and dilations: coordinates are multiplied in 24 bits."""
+"""Padding, strides and dilations are below this: coordinates are multiplied in 24 bits."""
 
 WEIGHTS_ALIGNMENT = 64
-"""Bytes, of each layer's weights."""
+"""Alignment of each layer's weights, in bytes."""
 
 MOST = 2**31
-"""Bytes of activations or weights, which no plan reaches."""
+"""The bytes of activations, and of weights, are below this."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
 
     Args:
         graph: verified; every node is one that the target supports.
-        guard: bytes that are kept free around every tensor; tensors then share no storage.
+        guard: bytes kept free around every tensor; tensors then share no storage.
         limit: of an image's width and height.
 
     Raises:
@@ -77,8 +77,11 @@ def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
 
 
 def _node(context: Context, node: Node) -> None:
-    if max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations")) >= WINDOW_LIMIT:
-        raise Unsupported("its window is out of all proportion")
+    most = max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations"))
+    if most >= WINDOW_LIMIT:
+        raise Unsupported(
+            f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
+        )
     match node:
         case ops.Conv() | ops.Gemm():
             product(context, node, node)
@@ -116,7 +119,7 @@ def _planned(context: Context, guard: int) -> Lowered:
     arena_size = sum(TEXEL * storage.width * storage.height for storage in storages)
     for what, size in (("activations", arena_size), ("weights", len(blob))):
         if size >= MOST:
-            raise Unsupported(f"its {what} take {size:,} bytes", where=context.graph.name)
+            raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=context.graph.name)
     moments = range(len(context.steps))
     peak = max(sum(v.layout.size for v in values if v.first <= now <= v.last) for now in moments)
     plan = AdrenoPlan(

@@ -1,6 +1,6 @@
 """What only moves elements: Concat, Transpose, Reshape, Resize and Pad.
 
-Where the layout has them in place already nothing moves: a Reshape of a pixel to a row is another name.
+Where the layout has them in place already, nothing moves: a Reshape of a pixel to a row is another name.
 Resize and Pad are kernels/moves.cl. The rest are kernels written here: an output's place becomes, by
 constants, its coordinates, those of the input, and a place there; whole texels where all four channels come
 from one.
@@ -29,7 +29,7 @@ from sdk.errors import Unsupported
 from sdk.graph import Concat, Mul, Node, Pad, Reshape, Resize, Tensor, Transpose
 
 SOURCES = 64
-"""Operands of a Concat. Images that a kernel can read: 128 on Adreno (published) and by OpenCL 1.2."""
+"""The most operands of a Concat. A kernel can read 128 images on Adreno (published) and by OpenCL 1.2."""
 
 Coordinates = list[str]
 """C, one for each axis of a tensor."""
@@ -63,7 +63,7 @@ def concat(context: Context, node: Concat) -> None:
     graph = context.graph
     y = graph.tensor(node.output)
     if len(node.inputs) > SOURCES:
-        raise Unsupported(f"it has {len(node.inputs)} operands, and {SOURCES} are possible")
+        raise Unsupported(f"it has {len(node.inputs)} operands; the limit is {SOURCES}")
     sources = [graph.tensor(name) for name in node.inputs]
     sizes = [tensor.shape[node.axis] for tensor in sources]
     ends = np.cumsum(sizes).tolist()
@@ -86,7 +86,7 @@ def concat(context: Context, node: Concat) -> None:
 
 
 def spread(context: Context, node: Mul) -> Value:
-    """The second operand of a Mul, repeated along the axes that it has 1 of."""
+    """The second operand of a Mul, repeated along its axes of extent 1."""
     x, factor = (context.graph.tensor(name) for name in node.inputs)
     y = Value(
         f"{factor.name} for {node.name}", layout(x, context.limit), len(context.steps), len(context.steps) + 1
@@ -155,7 +155,7 @@ def _body(
 ) -> str:
     """A kernel that makes a texel: from `value` of its coordinates, or of those of each of its elements.
 
-    What fills up the last texel repeats the last channel: everything stays within its tensor.
+    The padding of the last texel repeats the last channel: every access stays within its tensor.
     """
     at = ["0", "block" if whole else "c", "h", "w"]
     if len(shape) != 4 or shape[0] != 1:
@@ -206,7 +206,7 @@ def _ravel(at: Coordinates, shape: Sequence[int]) -> str:
 
 
 def _unravel(index: str, shape: Sequence[int]) -> Coordinates:
-    """The coordinates of an element in C order; divisors are constants, and what is divided not negative."""
+    """The coordinates of an element in C order; divisors are constants, and dividends are not negative."""
     at = []
     for axis, extent in enumerate(shape):
         step = math.prod(shape[axis + 1 :])

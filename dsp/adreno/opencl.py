@@ -1,4 +1,4 @@
-"""OpenCL devices: which there are, what they can do, and their errors in our words.
+"""OpenCL devices: which are available, what they can do, and their errors as ours.
 
 Everything goes through pyopencl, so that any OpenCL 1.2 platform will do: PoCL on a laptop, Qualcomm's
 libOpenCL on a phone. Names and limits are those of the OpenCL 1.2 specification, section 4.2.
@@ -23,27 +23,27 @@ from sdk.report import size as human
 DEADLINE = 60.0
 """Seconds that a GPU may take for one inference. A phone's own watchdog (KGSL) resets it long before."""
 EMULATED_DEADLINE = 1800.0
-"""The same of a CPU, which compiles each kernel when it is launched for the first time."""
+"""The same for a CPU, which compiles each kernel when it is launched for the first time."""
 
 DOT_PRODUCTS = {
     "cl_khr_integer_dot_product": ("-cl-std=CL3.0", "-D", "DOT_PRODUCT_KHR"),
     "cl_qcom_dot_product8": ("-cl-std=CL2.0", "-D", "DOT_PRODUCT_QCOM"),
 }
-"""Extensions with dot products of four 8-bit integers, and the options that have kernels/products.cl use
+"""Extensions with dot products of four 8-bit integers, and the options with which kernels/products.cl uses
 them: each in the version of OpenCL C that it belongs to (grade: inferred). The first is features of 3.0; the
 second is built as 2.0. Neither has been tried on a device.
 
-Adreno 630 has none; those alone are used that a device reports.
+Adreno 630 has none; only those that a device reports are used.
 """
 
 POCL = "Portable Computing Language"
-"""PoCL's platform: the OpenCL of those who have no GPU."""
+"""The name of PoCL's platform, OpenCL on a CPU."""
 POCL_CACHE = "POCL_CACHE_DIR"
-"""Where PoCL keeps what it has compiled, each kernel for each size of work-groups; stale it never is."""
+"""Where PoCL caches what it compiles, each kernel for each size of work-groups; it is never stale."""
 
 INSTALL = "sudo apt-get install pocl-opencl-icd"
 ANDROID_LIBRARIES = ("/vendor/lib64/libOpenCL.so", "/system/vendor/lib64/libOpenCL.so")
-"""Where Android has Qualcomm's OpenCL.
+"""Where Android keeps Qualcomm's OpenCL.
 
 Grade: published by users (github.com/termux/termux-packages/issues/16852, Oblomov/clinfo/issues/46).
 """
@@ -62,9 +62,9 @@ log = logging.getLogger(__name__)
 
 
 def _pyopencl() -> Any:
-    """The package; all of it that we use comes from here, so that tests can put another in its place.
+    """The package; the only access to it, so that tests can replace it.
 
-    PoCL is told to cache beside us before it is loaded, unless the user has told it where.
+    Before PoCL is loaded, its cache is placed beside ours, unless the user has placed it.
 
     Raises:
         EnvironmentMissing: it is not installed, or finds no libOpenCL to load.
@@ -85,11 +85,11 @@ class Found:
 
     Attributes:
         handle: pyopencl.Device.
-        name, vendor, platform, version, driver: as it says of itself.
-        emulated: it is a CPU; its times say nothing of a GPU.
+        name, vendor, platform, version, driver: as it reports them.
+        emulated: it is a CPU; its times say nothing about a GPU.
         images: CL_RGBA of CL_UNSIGNED_INT8 (activations), CL_SIGNED_INT8 and CL_SIGNED_INT16 (weights).
         image_limits: texels of a row, and rows, of an image; (0, 0) without images.
-        allocation, memory: bytes of one buffer or image at most, and of all together.
+        allocation, memory: the most bytes of one buffer or image, and of all together.
         alignment: bytes, of a part of a buffer that is used as a buffer.
         group, group_items: work-items of a work-group: at most, and at most along each axis.
         extensions: those that it reports.
@@ -121,7 +121,7 @@ class Found:
 
     @property
     def identity(self) -> Sequence[str]:
-        """All that a program binary depends on beside the source and the options."""
+        """All that a program binary depends on besides the source and the options."""
         return (self.platform, self.vendor, self.name, self.version, self.driver)
 
 
@@ -134,7 +134,7 @@ def choose(name: str | None) -> Found:
 
     Raises:
         UsageError: no such device string.
-        EnvironmentMissing: pyopencl or an OpenCL platform is not installed; the hint is how to.
+        EnvironmentMissing: pyopencl or an OpenCL platform is not installed; the hint says how to install it.
         DeviceMissing: there are platforms, but no such device.
     """
     name = name or "emulated"
@@ -148,22 +148,22 @@ def choose(name: str | None) -> Found:
     if match[2]:
         number = int(match[2])
         if number >= len(found):
-            known = f"opencl:0 to opencl:{len(found) - 1}" if len(found) > 1 else "opencl:0 alone"
-            raise DeviceMissing(f"there is no OpenCL device {number}", where=name, hint=f"there is {known}")
+            known = f"opencl:0 to opencl:{len(found) - 1}" if len(found) > 1 else "only opencl:0"
+            raise DeviceMissing(f"there is no OpenCL device {number}", where=name, hint=f"available: {known}")
         return found[number]
     if name == "opencl":
         return next((one for one in found if not one.emulated), found[0])
     if (cpu := _cpu(found)) is None:
         raise DeviceMissing(
-            "no OpenCL platform here has a CPU to emulate with",
+            "no OpenCL platform here has a CPU to emulate on",
             where="emulated",
-            hint=f"--device opencl takes the GPU ({found[0].name}); for PoCL: {INSTALL}",
+            hint=f"--device opencl uses the GPU ({found[0].name}); for PoCL: {INSTALL}",
         )
     return cpu
 
 
 def devices() -> list[tuple[str, str]]:
-    """(device string, description) of every device that `choose` takes here and now."""
+    """(device string, description) of every device that `choose` can open on this machine."""
     try:
         found = find()
     except EnvironmentMissing:
@@ -202,15 +202,15 @@ def find() -> list[Found]:
         names = ", ".join(platform.name for platform in platforms)
         raise DeviceMissing(
             f"no OpenCL platform has a device that works ({names})",
-            hint=f"PoCL has none if POCL_DEVICES says so or {os.environ[POCL_CACHE]} cannot be written (set "
-            f"{settings.CACHE.name} to another), a phone if /dev/kgsl-3d0 is out of reach; or {INSTALL}",
+            hint=f"PoCL has none if POCL_DEVICES excludes it or {os.environ[POCL_CACHE]} cannot be written "
+            f"(set {settings.CACHE.name}), a phone if /dev/kgsl-3d0 cannot be opened; or {INSTALL}",
         )
     return found
 
 
 @contextlib.contextmanager
 def _left_out(cl: Any, thing: Any) -> Iterator[None]:
-    """A platform or device that fails is no reason to do without the others."""
+    """Leave out a platform or device that fails, and keep the others."""
     try:
         yield
     except cl.Error as problem:
@@ -255,7 +255,7 @@ def _has_formats(cl: Any, handle: Any) -> bool:
 
 
 def _install_hint() -> str:
-    """What to do where there is no OpenCL, on a phone something else than on a laptop."""
+    """What to do where there is no OpenCL; it differs between a phone and a laptop."""
     for library in ANDROID_LIBRARIES:
         if os.path.exists(library):
             folder = os.path.dirname(library)
@@ -272,17 +272,17 @@ def reason(problem: Any) -> str:
 
 
 class Hung(DeviceFailed):
-    """The device did not answer in time; whatever waits for it now may wait for ever."""
+    """The device did not answer in time; anything that waits for it now may never return."""
 
 
 @contextlib.contextmanager
 def failing(found: Found, doing: str, wanted: int = 0) -> Iterator[None]:
-    """Turn what OpenCL says of a failure into our errors.
+    """Turn OpenCL's errors into ours.
 
     Args:
         found: the device.
         doing: what was tried: "the weights could not be written".
-        wanted: bytes that the program takes of the device's memory altogether.
+        wanted: bytes of the device's memory that the program takes in total.
 
     Raises:
         Unsupported: there is not enough memory.
@@ -305,23 +305,23 @@ def no_memory(found: Found, wanted: int, said: str) -> Unsupported:
         f"the network takes {human(wanted)} of the device's memory ({human(found.memory)}, at most "
         f"{human(found.allocation)} in one piece): {said}",
         where=found.name,
-        hint="close what else uses the device, or compile a smaller network",
+        hint="close other programs that use the device, or compile a smaller network",
     )
 
 
 def wait(event: Any, found: Found, seconds: float | None = None) -> None:
-    """Wait for a command, and with it for all before it in its queue, but not for ever.
+    """Wait for a command, and with it for all before it in its queue, until a deadline.
 
-    Polled, because OpenCL's own wait knows neither a deadline nor Ctrl-C.
+    Polled, because OpenCL's own wait supports neither a deadline nor Ctrl-C.
 
     Args:
         event: pyopencl.Event.
         found: its device.
-        seconds: of wall time at most; by default DEADLINE or EMULATED_DEADLINE.
+        seconds: the most wall time; by default DEADLINE or EMULATED_DEADLINE.
 
     Raises:
         DeviceFailed: the command failed.
-        Hung: the time is over.
+        Hung: the deadline has passed.
     """
     cl = _pyopencl()
     if seconds is None:

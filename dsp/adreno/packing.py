@@ -9,7 +9,7 @@ from sdk.graph import Array
 
 
 def blocks(channels: int) -> int:
-    """Blocks of four channels, the last one filled up."""
+    """Blocks of four channels, the last one padded."""
     return -(-channels // TEXEL)
 
 
@@ -20,7 +20,7 @@ def _filled(weights: Array, outputs: int, inputs: int) -> Array:
 
 
 def narrow(texels: Array) -> Array:
-    """int8 where all weights are, else int16: those of nine bits less their zero-point."""
+    """int8 where all weights fit, else int16: less their zero-points, weights may have nine bits."""
     fits = texels.size == 0 or (texels.min() >= -128 and texels.max() <= 127)
     return texels.astype(np.int8 if fits else np.int16)
 
@@ -38,7 +38,7 @@ def product_weights(weights: Array, fold: int) -> Array:
 
 
 def stays_within_int32(weights: Array, bias: Array) -> bool:
-    """Whether sums over unsigned bytes that begin with `bias` do, whatever the bytes and the order."""
+    """Whether sums over unsigned bytes that begin with `bias` do, for all bytes and in any order."""
     apart = weights.reshape(len(weights), -1).astype(np.int64)
     low, high = (255 * part.sum(axis=1) + bias for part in (np.minimum(apart, 0), np.maximum(apart, 0)))
     return bool((low >= -(2**31)).all() and (high < 2**31).all())

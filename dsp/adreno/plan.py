@@ -1,4 +1,4 @@
-"""The plan that travels in a `.tow`: all that a host must know of an OpenCL program to run it.
+"""The plan that travels in a `.tow`: all that a host must know about an OpenCL program to run it.
 
 Written by the target, read by the runtime. Reading trusts nothing: a plan comes from a file.
 
@@ -8,8 +8,8 @@ x width has blocks of four channels; block b of pixel (row h, column w) is the t
     x = w + width * (b % fold)        y = h + height * (b // fold)
 
 of its storage, an image. `fold` is a power of two, and 1 wherever all blocks fit below each other into the
-limits of a6xx: kernels then count up one coordinate alone. What is no picture (any shape but [1,C,H,W]) is
-one pixel with as many channels as elements. The channels with which the last block is filled up have any
+limits of a6xx: kernels then increment only one coordinate. A tensor that is not a picture (any shape but
+[1,C,H,W]) is one pixel with as many channels as elements. The channels that pad the last block may have any
 value.
 
 The source compiles in two forms:
@@ -28,9 +28,9 @@ output      the same, written
 int, float  cl_int, cl_float
 =========== ============================================ ===============================================
 
-No kernel reads or writes outside of what it is given, in either form, nor a storage that it writes.
+In either form no kernel accesses memory outside of its arguments, or reads a storage that it writes.
 
-The dump for the contract tests is all storages, one behind the other, the rows of each without a gap: bytes
+The dump for the contract tests is all storages, one after the other, the rows of each without a gap: bytes
 [offset, offset + 4 * width * height) of an arena of memory["arena"] bytes. `buffers` says where tensors are
 in it: `rows` of `size` bytes, `pitch` bytes from one to the next.
 """
@@ -56,7 +56,7 @@ SOURCE = "network.cl"
 LIMIT = 16384
 """Texels of a row, and rows, of an image: CL_DEVICE_IMAGE2D_MAX_WIDTH and _HEIGHT of Adreno 630.
 
-Grade: published (clinfo of Snapdragon 845 phones); PoCL says the same.
+Grade: published (clinfo of Snapdragon 845 phones); PoCL reports the same.
 """
 
 TEXEL = 4
@@ -64,7 +64,7 @@ TEXEL = 4
 
 MEMORY = ("weights", "arena", "live_peak")
 LARGEST = 2**31
-"""No size of a plan reaches this."""
+"""All sizes of a plan are below this."""
 
 Argument = tuple[str, int | float | str]
 """(kind, value): "storage", its number; "weights", their number; "tables", 0; "input" or "output", the name
@@ -179,7 +179,7 @@ class KernelPlan:
 
     Attributes:
         function: of kernels/*.cl that it calls; "gather" is generated whole.
-        constants: what that function is given that is the same in all launches.
+        constants: arguments of that function that are the same in all launches.
     """
 
     name: str
@@ -199,9 +199,9 @@ class StepPlan:
         kernel: its number.
         items: work-items that have something to do, in x, y, z.
         local: of a work-group, as it is best on a6xx; the NDRange is `items` rounded up to it. Kernels do
-            not depend on it: a device that cannot have it may be given any other.
-        reason: for that.
-        trips: iterations of the inner loop of one work-item; 0 where none is told.
+            not depend on it: a device that does not support it may use any other.
+        reason: why that size.
+        trips: iterations of the inner loop of one work-item; 0 if unknown.
         arguments: in the order of the kernel's.
         tensors: names of the activations that are complete after it.
     """
@@ -231,8 +231,8 @@ class AdrenoPlan:
 
     Attributes:
         memory: bytes by kind: weights, arena (all storages), live_peak (of the texels alive at once).
-        tables: bytes of Program.weights, from its start, that are no weights.
-        tensors: of all activations that there are, by name.
+        tables: bytes of Program.weights, from its start, that hold tables.
+        tensors: of all activations in memory, by name.
         source: the program.
     """
 
@@ -248,7 +248,7 @@ class AdrenoPlan:
 
     @property
     def largest_image(self) -> tuple[int, int]:
-        """Texels of a row, and rows, that a device's images must have at least."""
+        """The fewest texels of a row, and rows, that a device's images must have."""
         images = [(one.width, one.height) for one in self.storages]
         images += [(one.width, one.height) for one in self.weights]
         return max(width for width, _ in images), max(height for _, height in images)
@@ -266,7 +266,7 @@ class AdrenoPlan:
         """The plan of a program, checked against its graph, weights and code.
 
         Raises:
-            InvalidArtifact: something is missing, ill-typed or out of range, or names what is not there.
+            InvalidArtifact: something is missing, ill-typed or out of range, or names what does not exist.
         """
         try:
             plan = _read(program.plan, program.code[SOURCE])
@@ -339,7 +339,7 @@ def _argument(kind: Any, value: Any) -> Argument:
             return kind, integer(value)
         case "float":
             if not isinstance(value, float) or not math.isfinite(value):
-                raise ValueError(f"{value!r} is no finite float")
+                raise ValueError(f"{value!r} is not a finite float")
             return kind, value
     raise ValueError(f"an argument of kind {kind!r}")
 
@@ -353,13 +353,15 @@ def _check(plan: AdrenoPlan, graph: Graph, weights: int) -> None:
     require(bool(plan.storages), "there are no storages")
     end = 0
     for storage in plan.storages:
-        require(1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage is no image")
+        require(
+            1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage does not fit an image"
+        )
         require(storage.offset == end, "a storage is not next to the one before it")
         end += TEXEL * storage.width * storage.height
     require(end == plan.memory["arena"], f"storages of {end} bytes")
     for one in plan.weights:
         require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
-        require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights are no image")
+        require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights do not fit an image")
         require(plan.tables <= one.offset <= one.offset + one.size <= weights, "weights are incomplete")
     for name, tensor in plan.tensors.items():
         _check_tensor(plan, graph, name, tensor)
@@ -387,7 +389,7 @@ def _check_step(step: StepPlan, plan: AdrenoPlan, graph: Graph) -> None:
     require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")
     require(math.prod(step.range) < LARGEST, f"{where}: {step.items} work-items")
     for name in step.tensors:
-        require(name in plan.tensors, f"{where}: {name} is nowhere")
+        require(name in plan.tensors, f"{where}: {name} has no place")
     for kind, value in step.arguments:
         match kind, value:
             case "storage", int(number):
@@ -395,7 +397,7 @@ def _check_step(step: StepPlan, plan: AdrenoPlan, graph: Graph) -> None:
             case "weights", int(number):
                 require(number < len(plan.weights), f"{where}: no weights {number}")
             case "int", int(number):
-                require(-LARGEST <= number < LARGEST, f"{where}: {number} is no int")
+                require(-LARGEST <= number < LARGEST, f"{where}: {number} is not an int of 32 bits")
             case "input" | "output", str(name):
                 activation(graph, name)
 

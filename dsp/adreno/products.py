@@ -35,32 +35,32 @@ from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node
 from sdk.lowering import centred_weights, channel_scales, folded_bias
 
 MOST_PIXELS = 8
-"""Of a row, that a work-item can make; kernels/products.cl has it as well."""
+"""The most pixels of a row that a work-item computes; also in kernels/products.cl."""
 
 PIXELS = 4
-"""Of a work-item of kernels/conv.cl."""
+"""Pixels of a work-item of kernels/conv.cl."""
 
 WAVE = 64
-"""Work-items that a launch has at least, if the layer has as many: with fewer, fibres of its wave idle."""
+"""The fewest work-items of a launch, if the layer has as many: with fewer, fibres of its wave idle."""
 
 WIDEST = 8
-"""Columns of a window that kernels/depthwise.cl unrolls."""
+"""The most columns of a window that kernels/depthwise.cl unrolls."""
 
 WEIGHTS_LIMIT = 1 << 28
-"""Elements of a layer's weights once its groups are filled up."""
+"""A layer's weights have fewer elements than this once its groups are padded with zeros."""
 
 
 @dataclass
 class _Product:
-    """A Conv or Gemm on its way into a launch.
+    """A Conv or Gemm that is being lowered.
 
     Attributes:
-        nodes: it, and what it takes in.
+        nodes: it, and the node fused into it.
         weights: centred, [O, I / groups, kh, kw].
         bias: folded, [O].
-        operands: of the kernel, but for x, the weights and y.
+        operands: of the kernel, except x, the weights and y.
         output: the fields of `struct output`.
-        arguments: names of what all functions of products are given.
+        arguments: names of the arguments that all functions of products take.
     """
 
     nodes: list[Node]
@@ -74,7 +74,7 @@ class _Product:
 
 
 def product(context: Context, node: Conv | Gemm, final: Node) -> None:
-    """A Conv or Gemm, and the Add or Lookup behind it if that is `final`."""
+    """A Conv or Gemm, and the Add or Lookup after it if that is `final`."""
     graph = context.graph
     x = context.read(node.inputs[0])
     weights = centred_weights(graph.tensor(node.inputs[1]))
@@ -101,7 +101,7 @@ def product(context: Context, node: Conv | Gemm, final: Node) -> None:
 
 
 def _fused(context: Context, node: Node, final: Node) -> tuple[list[Operand], Fields]:
-    """What is done behind the requantisation: the operands it needs, and its fields of `struct output`."""
+    """What follows the requantisation: the operands it needs, and its fields of `struct output`."""
     graph = context.graph
     if isinstance(final, Lookup):
         fields: Fields = {"fused": "WITH_LOOKUP", "table": "table"}
@@ -167,7 +167,7 @@ def _pointwise(context: Context, p: _Product) -> None:
 
 
 def _pixels(to: Layout, outputs: int, slots: Callable[[int], int]) -> int:
-    """Pixels of a work-item: the fewest issue slots for the layer of what leaves a whole wave.
+    """Pixels of a work-item: of the counts that leave a whole wave, the one with the fewest issue slots.
 
     Args:
         to: the rows of the output.
@@ -186,7 +186,10 @@ def _conv(context: Context, p: _Product) -> None:
     outputs, inputs = len(weights) // groups, weights.shape[1]
     if groups > 1 and (outputs % TEXEL or inputs % TEXEL):
         if weights.size * groups >= WEIGHTS_LIMIT:
-            raise Unsupported(f"its {groups} groups are no multiples of four channels, and too large")
+            raise Unsupported(
+                f"its {groups} groups are not multiples of four channels, and padded with zeros its weights "
+                f"have {weights.size * groups:,} elements; the limit is {WEIGHTS_LIMIT:,}"
+            )
         weights, groups = dense_groups(weights, groups), 1
         outputs, inputs = weights.shape[:2]
     texels, fields = _tiles(context, p, weights)

@@ -1,4 +1,4 @@
-"""A compiled network on an OpenCL device: one queue, in order, and no wait without an end.
+"""A compiled network on an OpenCL device: one queue, in order, and every wait has a deadline.
 
 A `.tow` holds code: the device's compiler compiles it, and the device runs it.
 """
@@ -27,7 +27,7 @@ OPTIONS = ("-cl-std=CL1.2",)
 BUFFERS = ("-D", "ACTIVATIONS_BUFFER")
 
 GRACE = 10.0
-"""Seconds that a broken off inference may take to its end before it is given up."""
+"""Seconds that an interrupted inference may take to finish before it is abandoned."""
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ class OpenClDevice:
         self.found = found
 
     def load(self, program: Program) -> OpenClSession:
-        """Build a program, give it its memory and its weights.
+        """Build a program, allocate its memory and write its weights.
 
         Raises:
             InvalidArtifact: the program is incomplete, or its plan damaged.
             BuildFailed: the device's compiler refused it; with the compiler's log, trimmed.
             Unsupported: it does not fit the device's memory; with the sizes.
-            DeviceFailed: the device failed meanwhile.
+            DeviceFailed: the device failed.
         """
         return OpenClSession(program, self.found)
 
@@ -65,7 +65,7 @@ class OpenClSession:
     Args:
         program: of the Adreno target.
         found: the device.
-        images: whether activations and weights lie in images; by default wherever the device can.
+        images: whether activations and weights lie in images; by default if the device supports it.
     """
 
     def __init__(self, program: Program, found: Found, images: bool | None = None) -> None:
@@ -92,9 +92,9 @@ class OpenClSession:
                 self._queue = self._cl.CommandQueue(self._context, properties=profiling)
             with self._failing("the program cannot be built"):
                 kernels = self._build()
-            with self._failing("the network's memory cannot be had"):
+            with self._failing("the network's memory cannot be allocated"):
                 self._allocate(program.weights)
-            with self._failing("a kernel does not take its arguments"):
+            with self._failing("a kernel does not accept its arguments"):
                 for step, kernel in zip(plan.steps, kernels, strict=True):
                     self._launches.append(self._launch(step, kernel))
         except BaseException:
@@ -121,19 +121,19 @@ class OpenClSession:
     def profile(self) -> Profile:
         """Work-items of each launch, and static figures (`dsp.adreno.ir3`) where tinymesa is installed.
 
-        And microseconds, on a GPU: never on a CPU that emulates one.
+        On a GPU microseconds too; never on a CPU that emulates one.
         """
         figures = ir3.Static([{}] * len(self._plan.steps), {})
         try:
             figures = ir3.static(self._plan)
         except EnvironmentMissing as problem:
             log.info("no static figures: %s", problem)
-        except BuildFailed as problem:  # which is no reason to do without the others
+        except BuildFailed as problem:  # the other figures do not depend on them
             log.warning("no static figures: %s", problem)
         with self._exchange(zero_point_inputs(self._graph)):
             events = [self._enqueue(launch) for launch in self._launches]
             self._finish()
-            with self._failing("the device does not tell its times"):
+            with self._failing("the device does not report its times"):
                 times = [None if self._found.emulated else _microseconds(event) for event in events]
         layers = []
         total: dict[str, int | float] = {"launches": len(self._launches)}
@@ -147,14 +147,14 @@ class OpenClSession:
         return Profile(layers, total | figures.total, self._plan.memory)
 
     def close(self) -> None:
-        """Release the device. What it is still at, broken off by Ctrl-C, it may finish within GRACE."""
+        """Release the device. An inference interrupted by Ctrl-C may finish within GRACE."""
         if self._closed:
             return
         self._closed = True
         try:
             with self._failing("the queue cannot be flushed"):
                 for event in self._pending[-1:]:
-                    self._queue.flush()  # what a driver still holds back never ends
+                    self._queue.flush()  # a command that the driver still holds back would never finish
                     wait(event, self._found, GRACE)
         except (Hung, KeyboardInterrupt):
             self._abandon()
@@ -169,7 +169,7 @@ class OpenClSession:
         self._queue = self._context = None
 
     def _abandon(self) -> None:
-        """Let all go unreleased: with a driver that hangs that waits for ever, at the process's end too."""
+        """Release nothing: with a driver that hangs a release never returns, even at the process's end."""
         _leak((self._pending, self._launches, self._memory, self._whole, self._queue, self._context))
         self._pending, self._launches, self._memory, self._whole = [], [], {}, {}
 
@@ -182,7 +182,7 @@ class OpenClSession:
     # -- for the contract tests -------------------------------------------------------------------------
 
     def poison(self, byte: int) -> None:
-        """Fill all storages, inputs and outputs, and the margins around what is a buffer, with one byte."""
+        """Fill all storages, inputs and outputs, and the margins around buffers, with one byte."""
         with self._guarded():
             for memory in self._whole.values():
                 self._copy(memory, np.full(memory.size, byte, np.uint8))
@@ -193,7 +193,7 @@ class OpenClSession:
             self._finish()
 
     def dump(self) -> tuple[bytes, bytes, bytes]:
-        """Margins before, all storages one behind the other, margins behind. An image has no margins."""
+        """Margins before, all storages one after the other, margins behind. An image has no margins."""
         before, arena, behind = [], [], []
         with self._guarded():
             for memory in self._whole.values():
@@ -248,7 +248,7 @@ class OpenClSession:
         }
 
     def _activation(self, name: str) -> Array:
-        """What the device has of a tensor."""
+        """A tensor's value on the device."""
         place = self._plan.tensors[name]
         layout = place.layout
         texels = self._read_storage(place.storage, layout.columns, layout.rows)
@@ -296,7 +296,7 @@ class OpenClSession:
     # -- launches ---------------------------------------------------------------------------------------
 
     def _build(self) -> list[Any]:
-        """The kernel of each step; with the device's dot products, if its compiler has what it reports."""
+        """The kernel of each step; with the device's dot products, if its compiler supports them."""
         plan, found = self._plan, self._found
         form = () if self._images else BUFFERS
         names = [plan.kernels[step.kernel].name for step in plan.steps]
@@ -332,7 +332,7 @@ class OpenClSession:
         return event
 
     def _finish(self) -> None:
-        """Wait for all that is in the queue. Commands end in order, but each has its own verdict."""
+        """Wait for all that is in the queue. Commands finish in order, but each has its own status."""
         try:
             with self._failing("the queue cannot be flushed"):
                 self._queue.flush()
@@ -350,7 +350,7 @@ class OpenClSession:
 
     @contextlib.contextmanager
     def _exchange(self, inputs: Mapping[str, Array]) -> Iterator[None]:
-        """Bring the inputs to the device, and do something with them."""
+        """Write the inputs to the device, and guard what the body does with them."""
         arrays = check_inputs(self._graph, inputs)
         with self._guarded():
             for name, array in arrays.items():
@@ -360,7 +360,7 @@ class OpenClSession:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Broken off, whatever is done on the device closes the session: nobody knows what it holds."""
+        """Close the session if the body fails or is interrupted: the state of the device is then unknown."""
         if self._closed:
             raise DeviceFailed("the session is closed", hint="load the network again")
         try:
@@ -371,11 +371,11 @@ class OpenClSession:
 
 
 def fitting(local: Sequence[int], limit: int, limits: Sequence[int]) -> tuple[int, ...]:
-    """A work-group as near to `local` as a device can have it: its longest axis halved until it fits.
+    """A work-group as near to `local` as a device supports: its longest axis halved until it fits.
 
     Args:
         local: work-items along each axis.
-        limit: of them altogether, CL_KERNEL_WORK_GROUP_SIZE.
+        limit: of them in total, CL_KERNEL_WORK_GROUP_SIZE.
         limits: along each axis, CL_DEVICE_MAX_WORK_ITEM_SIZES.
     """
     sizes = [min(size, most) for size, most in zip(local, limits, strict=False)]
@@ -391,13 +391,15 @@ def _leak(thing: object) -> None:
 
 
 def _fits_images(plan: AdrenoPlan, found: Found) -> bool:
-    """Whether the device has images, and such that are large enough; said in the log if not."""
+    """Whether the device has images that are large enough; logged if not."""
     if not found.images:
         log.warning("%s has no images of RGBA integers: activations lie in buffers", found.name)
         return False
     if any(most < size for most, size in zip(found.image_limits, plan.largest_image, strict=True)):
         width, height = found.image_limits
-        log.warning("images of %s end at %d x %d: activations lie in buffers", found.name, width, height)
+        log.warning(
+            "images of %s are limited to %d x %d: activations lie in buffers", found.name, width, height
+        )
         return False
     return True
 

@@ -1,6 +1,6 @@
 """The OpenCL C of a network: the functions of kernels/*.cl, and below them a kernel for each shape.
 
-Only what is ours goes into it: a node's name could hold anything, C included.
+No text of the model goes into it: a node's name could hold anything, C included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dsp.adreno.context import KernelText
 KERNELS = Path(__file__).parent / "kernels"
 
 FILES = ("texel", "products", "pointwise", "conv", "depthwise", "pool", "elementwise", "moves")
-"""In an order in which each comes behind what it needs."""
+"""Each file after those it needs."""
 
 
 def kernel_names(kernels: list[KernelText]) -> Mapping[KernelText, str]:

@@ -4,11 +4,11 @@
 NAME.h         the interface: one function; sizes, scales and zero-points as macros
 NAME.c         the network: kernels, the sequence of their calls, the arena
 NAME_weights.c its constants, as 64-bit words that have the same bytes on every machine
-NAME_main.c    a program around it for a machine with files; floats and libm are here alone
+NAME_main.c    a program around it for a machine with files; only this file has float tensors and libm
 Makefile, README.md
 ============== ==========================================================================================
 
-The folder depends on the network, its program and the name alone.
+The folder depends only on the network, its program and the name.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from sdk.target import Program
 DRIVER = Path(__file__).parent / "driver"
 
 STACK_BYTES = 2048
-"""What one inference takes of the stack at most: a tile of sums in the largest kernel, and saved registers.
+"""The most stack that one inference takes: a tile of sums in the largest kernel, and saved registers.
 
 By -fstack-usage, gcc 12 and clang 19, from -O0 to -O3 on x86-64, ARM, AArch64, RISC-V and PowerPC: at most
 1,712 bytes (gcc -O3 on AArch64, which unrolls); at -O2 704.
 """
 
 HEADERS = {"float", "math", "stddef", "stdint", "stdio", "stdlib", "string"}
-"""Those of C that the sources include: with -I of the folder a NAME.h in it would be found in their place."""
+"""Headers of C that the sources include: with -I on the folder, a NAME.h of that name would hide it."""
 
 C_TYPES: Mapping[str, str] = {"uint8": "uint8_t", "int8": "int8_t", "float32": "float"}
 
@@ -58,7 +58,7 @@ def export(
     Args:
         graph: the whole network: head, body and tail.
         program: its body, compiled for the target `c`.
-        preprocessing: how a picture becomes the input, for the README; as an artefact has it.
+        preprocessing: how a picture becomes the input, as in the artefact; for the README.
         name: begins every file, function and macro; as `identifier` gives it.
 
     Raises:
@@ -67,7 +67,7 @@ def export(
     """
     if program.target != "c":
         raise UsageError(
-            f"it is compiled for {program.target}, and only C can be exported",
+            f"it is compiled for {program.target}; only programs for the target c can be exported",
             where=graph.name,
             hint="compile the model with --target c",
         )
@@ -85,7 +85,7 @@ def export(
 
 
 def _ends(graph: Graph) -> list[tuple[str, Tensor]]:
-    """The body's inputs and outputs, and what C calls them."""
+    """The body's inputs and outputs, and their names in C."""
 
     def named(stem: str, names: Sequence[str]) -> list[tuple[str, Tensor]]:
         one = len(names) == 1

@@ -1,6 +1,6 @@
 """From an integer body to C: each node becomes calls of kernels, its tensors offsets into one arena.
 
-All activations are unsigned here (`sdk.passes.unsigned_activations`) and lie as ONNX has them; a Reshape is
+All activations are unsigned here (`sdk.passes.unsigned_activations`) and laid out as in ONNX; a Reshape is
 the same bytes under another name. Constants go into one blob, from which kernels read bytes.
 """
 
@@ -28,13 +28,13 @@ MAX_AXES = 8
 """Axes that kernels/walk.h steps along."""
 
 ALIGNMENT = 4
-"""Of constants, which kernels read byte by byte: for machines whose memcpy prefers words."""
+"""Alignment of constants. Kernels read them byte by byte; it serves machines whose memcpy prefers words."""
 
 WINDOW_LIMIT = 1 << 15
-"""Of padding, strides and dilations: positions in kernels have 32 bits."""
+"""Padding, strides and dilations are below this: positions in kernels have 32 bits."""
 
 SCALE_LIMIT = 2.0**9
-"""No requantisation scale reaches this: no sensible network has one, and every target refuses it."""
+"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
 
 Axis = tuple[int, int, int]
 """Extent, and the steps in elements in the output and in the input."""
@@ -42,7 +42,7 @@ Axis = tuple[int, int, int]
 
 @dataclass
 class NodeCode:
-    """What a node became.
+    """The code of a node.
 
     Attributes:
         declarations, calls: C, in file scope and in order of execution.
@@ -88,7 +88,7 @@ def lower(graph: Graph, guard: int) -> Lowered:
     nodes = [writer.code(node) for node in graph.nodes]
     for what, size in (("activations", arena), ("constants", writer.blob.size)):
         if size >= 2**31:
-            raise Unsupported(f"its {what} take {size:,} bytes", where=graph.name)
+            raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
     moments = range(len(graph.nodes) + 1)
     peak = max(sum(b.size for b in buffers.values() if b.first <= now <= b.last) for now in moments)
     source = amalgamate(["base.h", *sorted(writer.kernels)]) + _network(nodes)
@@ -129,8 +129,11 @@ class _Writer:
 
     def code(self, node: Node) -> NodeCode:
         self._code = NodeCode(node)
-        if max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations")) >= WINDOW_LIMIT:
-            raise Unsupported("its window is out of all proportion")
+        most = max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations"))
+        if most >= WINDOW_LIMIT:
+            raise Unsupported(
+                f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
+            )
         self._lower(node)
         return self._code
 
@@ -171,7 +174,7 @@ class _Writer:
         weight = self._graph.tensor(node.inputs[1])
         extents = (*x.shape[2:], *y.shape[2:])
         if weight.shape[2:] == (1, 1) and node.strides == (1, 1) and not any(node.pads):
-            pixels = math.prod(x.shape[2:])  # rows need not be kept apart
+            pixels = math.prod(x.shape[2:])  # all rows as one
             extents = (1, pixels, 1, pixels)
         fields: dict[str, Any] = {
             "images": x.shape[0],
@@ -226,7 +229,7 @@ class _Writer:
         x, y = self._graph.tensor(node.inputs[0]), self._graph.tensor(node.output)
         area = math.prod(kernel)
         counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-        with np.errstate(all="ignore"):  # an infinity is refused
+        with np.errstate(all="ignore"):  # infinities are refused
             scales = np.float32(x.scale) / (np.float32(y.scale) * counts)  # in the order of `sdk.reference`
         fields |= {"kernel": list(kernel), "strides": list(strides), "pads": list(pads[:2])}
         fields |= {"by_count": int(by_count)} | _numbers(x, y, node.clamp)
@@ -253,7 +256,7 @@ class _Writer:
 
     def _axes(self, axes: Sequence[Axis]) -> tuple[int, str]:
         if len(axes) > MAX_AXES:
-            raise Unsupported(f"it moves along {len(axes)} axes, and {MAX_AXES} are possible")
+            raise Unsupported(f"it moves along {len(axes)} axes; the limit is {MAX_AXES}")
         return len(axes), self._declare("axis", "[]", [list(axis) for axis in axes])
 
     def _declare(self, struct: str, suffix: str, value: Any) -> str:
@@ -274,16 +277,16 @@ class _Writer:
 
 
 def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not (scales < SCALE_LIMIT).all():  # nor is an infinity
+    if not (scales < SCALE_LIMIT).all():  # infinities too
         raise Unsupported(
             f"a requantisation scale of {scales.max():g} is out of range",
-            hint="quantise the model again, on inputs like those it will see",
+            hint="quantise the model again, with representative calibration inputs",
         )
     return scales
 
 
 def _walks(graph: Graph, node: ops.Mul | ops.Transpose | ops.Concat | ops.Pad) -> list[list[Axis]]:
-    """For each input of a Transpose, Concat or Pad, or for the second of a Mul, along what it is walked."""
+    """The axes along which each input of a Transpose, Concat or Pad, or the second of a Mul, is walked."""
     x, y = graph.tensor(node.inputs[0]).shape, graph.tensor(node.output).shape
     match node:
         case ops.Mul():
@@ -330,7 +333,7 @@ def _bounds(y: Tensor, clamp: Clamp) -> list[int]:
 def _data(graph: Graph, node: Node, index: int) -> Array:
     data = graph.tensor(node.inputs[index]).data
     if data is None:
-        raise InternalError(f"{node.inputs[index]} is no constant", where=f"node {node.name}")
+        raise InternalError(f"{node.inputs[index]} is not a constant", where=f"node {node.name}")
     return data
 
 
@@ -344,7 +347,7 @@ def _initialiser(value: Any) -> str:
 
 
 def _network(nodes: Sequence[NodeCode]) -> str:
-    """The function `step`. Only what is ours goes into it: a node's name could hold anything, C included."""
+    """The function `step`. No text of the model goes into it: a node's name could be anything, even C."""
     lines = ["", "/* -- the network ---------- */", ""]
     lines += [line for code in nodes for line in code.declarations]
     lines += [
@@ -360,7 +363,7 @@ def _network(nodes: Sequence[NodeCode]) -> str:
 
 
 def amalgamate(names: Sequence[str], folder: Path = KERNELS) -> str:
-    """Files of a folder as one text, what they include before them and once."""
+    """Files of a folder as one text; what they include comes before them, each file once."""
     texts: dict[str, str] = {}
 
     def add(name: str) -> None:

@@ -12,7 +12,7 @@ from sdk.target import Program
 
 @dataclass(frozen=True)
 class CPlan:
-    """What the host must know of a program.
+    """What the host must know about a program.
 
     Attributes:
         memory: bytes by kind: weights, arena, live_peak.

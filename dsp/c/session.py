@@ -1,7 +1,7 @@
 """The device of the C target is this machine: the network compiled on loading, and run as a process.
 
-A process rather than a library loaded into ours: what is wrong in it is an error here and no crash, each
-session has its own arena, and it ends for certain. Framing: kernels/host.c.
+A process rather than a library loaded into ours: its faults are errors here rather than crashes, each session
+has its own arena, and it can always be ended. Framing: kernels/host.c.
 
 A `.tow` holds code: it is compiled and executed here, with the rights of the user.
 """
@@ -40,7 +40,7 @@ class HostDevice:
             InvalidArtifact: the program is incomplete, or its plan damaged.
             ToolMissing, BuildFailed: there is no compiler, or it refused the program.
             OutputFailed: the cache cannot be written.
-            DeviceFailed: it stopped at once.
+            DeviceFailed: its process stopped at once.
         """
         return HostSession(program)
 
@@ -153,8 +153,8 @@ def _built(source: bytes) -> Path:
     folder = cache.directory("c")
     image = folder / f"network-{cache.digest(facts)}"
     if not image.exists():
-        # The compiler itself writes it: a handle of ours, open for writing, would be kept by a child that is
-        # started meanwhile, and as long as it is the system refuses to execute the file.
+        # The compiler itself writes it. If this process had it open for writing, a child started meanwhile
+        # would inherit the handle, and the system refuses to execute a file that is open for writing.
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:

@@ -42,8 +42,8 @@ FLAGS = (
 )
 
 TUNING = {19: ("-misched-bottomup", "-hexagon-vector-combine=false")}
-"""Back-end options by LLVM release. They are LLVM's own business and change their names, so that a release
-gets only those tried with it; with these, release 19 packs MobileNetV2 1.0 224 into 2 % fewer packets."""
+"""Back-end options by LLVM release. They are internal to LLVM and change their names, so a release gets only
+those tried with it; with these, release 19 packs MobileNetV2 1.0 224 into 2 % fewer packets."""
 
 SCHEDULES = {
     19: {
@@ -61,8 +61,8 @@ SHARED_FLAGS = (
     *("-m", "hexagonelf", "-shared", "--gc-sections", "--build-id=none", "-s", "-z", "text", "-z", "norelro"),
     *("-z", "max-page-size=4096", "--hash-style=sysv", "-soname", "libtowline_skel.so"),
 )
-"""`-z text` refuses an object that is not position-independent: kernels have no data of their own, so that
-they are without being compiled for it."""
+"""`-z text` refuses an object that is not position-independent: kernels have no data of their own, so they
+are, even without -fPIC."""
 
 SHARED_LAYOUT = """
 SECTIONS {
@@ -84,7 +84,7 @@ SECTIONS {
 }
 VERSION { { global: towline_skel_handle_invoke; local: *; }; }
 """
-"""Every section on a page of its own: what the loader of an SD845's DSP is known to take (evidence:
+"""Every section on a page of its own: the loader of an SD845's DSP is known to accept this (evidence:
 published, an open runtime that ran on it). Only the entry is visible, so that nothing binds by name."""
 
 ENTRIES: tuple[Unit, Unit] = (("skel.c", (), ""), ("runtime.c", (), ""))
@@ -98,7 +98,7 @@ def build(lowered: Lowered, version: str) -> tuple[dict[str, bytes], dict[str, f
     """The network's code by file name (network.elf for qemu, network.so for FastRPC), wall seconds by stage.
 
     Raises:
-        ToolMissing: clang or lld is not there.
+        ToolMissing: clang or lld is missing.
         BuildFailed: one of them refused its input.
         OutputFailed: the cache cannot be written.
     """
@@ -114,7 +114,7 @@ def build(lowered: Lowered, version: str) -> tuple[dict[str, bytes], dict[str, f
         write(network, _compile(["-x", "c", "-", f"-I{KERNELS}", "-fPIC"], cpu, source))
         try:
             code = _link(network, objects)
-        except BuildFailed:  # a damaged cache entry, perhaps: without the cache it must work
+        except BuildFailed:  # perhaps a damaged cache entry: it must work without the cache
             for path in objects:
                 path.unlink(missing_ok=True)
             code = _link(network, _objects(units, cpu))
@@ -137,7 +137,7 @@ def _link(network: Path, objects: Sequence[Path]) -> dict[str, bytes]:
 
 
 def _objects(units: Sequence[Unit], cpu: tuple[str, ...]) -> list[Path]:
-    """The units' objects in the cache, those that are missing compiled side by side."""
+    """The units' objects in the cache; those that are missing are compiled in parallel."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(lambda unit: _object(unit, cpu), units))
 
@@ -160,19 +160,19 @@ def cpu_flags(version: str) -> tuple[str, ...]:
 
 
 def _facts(source: str, cpu: Sequence[str]) -> list[str]:
-    """What a kernel's code depends on, but for defines and schedule."""
+    """What a kernel's code depends on, except defines and schedule."""
     headers = [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
     return [toolchain.version("clang"), *cpu, (KERNELS / source).read_text(), *headers]
 
 
 def kernel_hash(source: str, version: str) -> str:
-    """What all variants of a kernel's source depend on, as a name: text, headers, compiler and options."""
+    """A digest of what all variants of a kernel's source depend on: text, headers, compiler and options."""
     options = [*flags(), *(word for name in schedules() for word in flags(name))]
     return cache.digest([*_facts(source, cpu_flags(version)), *options])
 
 
 def schedules() -> list[str]:
-    """The names of the installed compiler's schedules, but for the usual one."""
+    """The names of the installed compiler's schedules, except the default."""
     return list(SCHEDULES.get(_release(), {}))
 
 
@@ -207,7 +207,7 @@ def network_source(lowered: Lowered) -> str:
     calls: list[str] = []
     layers: list[str] = []
     for layer in lowered.layers:
-        # Only what is ours goes into the source: a node's name could hold anything, C included.
+        # No text of the model goes into the source: a node's name could hold anything, C included.
         lines += ["", f"/* layer {len(layers)}: {layer.op} */"]
         first = len(calls)
         for call in layer.calls:

@@ -27,7 +27,7 @@ class KernelSource:
     """A function of kernels/SOURCE; with `defines` it is one of that file's variants.
 
     Attributes:
-        schedule: how its code is put in order, of `build.SCHEDULES`; the usual way if "".
+        schedule: how its code is scheduled, of `build.SCHEDULES`; the default if "".
     """
 
     source: str
@@ -56,7 +56,7 @@ class Layer:
         tensor: that output's name.
         planes: its form; None when it is dense (C-order bytes from `start`).
         macs: including those of a fused convolution.
-        costs: packets the layer cannot do without, by what for; 256 multiply-accumulates a packet.
+        costs: the fewest packets that the layer needs, by purpose; 256 multiply-accumulates a packet.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Lowered:
     Attributes:
         arena: bytes.
         live_peak: the largest sum of dense tensor bytes alive at one layer.
-        laid_out_peak: the same of the buffers they really take, the least that any arena could be.
+        laid_out_peak: the same of the buffers they really take, a lower bound of any arena's size.
         margin: bytes that kernels may read (never use, never write) on either side of the arena.
     """
 

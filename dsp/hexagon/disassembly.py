@@ -1,10 +1,10 @@
 """The code of a compiled network, kernel by kernel, as packets in basic blocks, by LLVM's disassembler.
 
 `network.elf` has no symbols. Which kernel computes a layer is read from the table of calls that the network
-consists of (struct network of kernels/kernels.h), and that is found by the sizes that the plan has as well.
+consists of (struct network of kernels/kernels.h), which is found by the sizes in it that the plan has too.
 
 Hardware loops jump back without a jump: bits 15:14 of the first two words of a packet say that it ends one
-(Hexagon V65 Programmer's Reference Manual, "Packets", "End of loop"), and its start stands in loop0 or loop1.
+(Hexagon V65 Programmer's Reference Manual, "Packets", "End of loop"); its start is given by loop0 or loop1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIPLE = "hexagon-unknown-elf"
 LONGEST = 16
 """Bytes of the longest packet, four words."""
 PACKETS = 100_000
-"""Of the largest kernel; more is no code of ours."""
+"""The most packets of a kernel; none of ours has as many."""
 
 _NETWORK = struct.Struct("<12I")
 _LAYER = struct.Struct("<4I")
@@ -58,12 +58,12 @@ class Packet:
 
     @property
     def jumps(self) -> list[int]:
-        """Where its jumps go that name an address, calls not among them."""
+        """Targets of its jumps that name an address, without calls."""
         return [int(found[1], 16) for line in self.lines for found in _JUMP.finditer(line)]
 
     @property
     def leaves(self) -> bool:
-        """Whether the next packet is not executed after it, save as the target of a jump."""
+        """Whether the next packet is not executed after it, except as the target of a jump."""
         return any(
             not _CONDITION.search(line)
             and (_JUMP.search(line) is not None or _LEAVES.match(line) is not None)
@@ -96,7 +96,7 @@ class Program:
         version: of the DSP, such as v65.
 
     Raises:
-        InvalidArtifact: it is no ELF file for Hexagon.
+        InvalidArtifact: it is not an ELF file for Hexagon.
         EnvironmentMissing: pyelftools or libLLVM is missing.
     """
 
@@ -111,7 +111,9 @@ class Program:
             self._parts = [(int(part["p_vaddr"]), part.data(), bool(part["p_flags"] & 1)) for part in loaded]
             machine = file["e_machine"]
         except (ELFError, ValueError, KeyError) as problem:
-            raise InvalidArtifact(f"the DSP's code is no ELF file: {problem}", where="network.elf") from None
+            raise InvalidArtifact(
+                f"the DSP's code is not an ELF file: {problem}", where="network.elf"
+            ) from None
         if machine != "EM_QDSP6":
             raise InvalidArtifact(f"the code is for {machine}, not for Hexagon", where="network.elf")
         self._disassembler = Disassembler(
@@ -125,7 +127,7 @@ class Program:
             memory: of the plan: weights, arena, margin.
 
         Raises:
-            InvalidArtifact: the table is not there, or leads nowhere.
+            InvalidArtifact: the table is missing, or points outside of the file.
         """
         for data in (data for _, data, executable in self._parts if not executable):
             for place in range(0, len(data) - _NETWORK.size + 1, 4):
@@ -139,8 +141,8 @@ class Program:
         """What can be reached from an address without a call, in order of address.
 
         Raises:
-            InvalidArtifact: it leads to what is no code.
-            Unsupported: there is too much of it.
+            InvalidArtifact: it leads to something that is not code.
+            Unsupported: there are more than `PACKETS` packets.
         """
         packets: dict[int, Packet] = {}
         leaders = {entry}
@@ -172,7 +174,7 @@ class Program:
         for start, data, _ in self._parts:
             if start <= address <= start + len(data) - size:
                 return data[address - start : address - start + size]
-        raise InvalidArtifact(f"it refers to {address:#x}, where there is nothing", where="network.elf")
+        raise InvalidArtifact(f"it refers to {address:#x}, which is not in the file", where="network.elf")
 
     def _packet(self, address: int) -> Packet:
         for start, data, executable in self._parts:
@@ -181,8 +183,8 @@ class Program:
                 size, text = self._disassembler.disassemble(code, address)
                 if size:
                     lines = (line.strip() for line in re.split("[\n\v]", text))
-                    told = tuple(line for line in lines if line and not line.startswith(":endloop"))
-                    return Packet(address, size, told, tuple(_ends(code[:size])))
+                    kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
+                    return Packet(address, size, kept, tuple(_ends(code[:size])))
         raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
 
@@ -232,7 +234,7 @@ def labels(blocks: Sequence[Block]) -> dict[int, str]:
 
 
 def shown(block: Block) -> Iterator[str]:
-    """Its packets, an instruction a line: each packet stands between braces."""
+    """Its packets, one instruction per line: each packet is in braces."""
     for packet in block.packets:
         yield from _lines(packet)
 

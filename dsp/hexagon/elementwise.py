@@ -1,7 +1,7 @@
-"""Operators that treat all elements alike: Add, Mul, and what is a table of 256 values.
+"""Operators that treat all elements alike: Add, Mul, and those that are a table of 256 values.
 
-They run on whole vectors of either form, planes or dense bytes, rubbish between pixels included; where
-somebody reads the padding it is put back afterwards.
+They run on whole vectors of either form, planes or dense bytes, including the undefined bytes between pixels;
+where a layer reads the padding it is restored afterwards.
 """
 
 from __future__ import annotations

@@ -117,17 +117,17 @@ class Forms:
         return planes
 
     def _whole(self, tensor: Tensor) -> Planes:
-        """The planes of a Concat's output, some of whose parts may be there already."""
+        """The planes of a Concat's output, some of whose parts may be written already."""
         if tensor.name not in self.wholes:
             self.wholes[tensor.name] = self._new_planes(tensor)
         return self.wholes[tensor.name]
 
     def _padded(self, tensor: Tensor) -> bool:
-        """Whether somebody reads around the tensor's pixels."""
+        """Whether a layer reads around the tensor's pixels."""
         return self.pitches.padding(tensor)[2]
 
     def _pad(self, layer: Layer, tensor: Tensor, planes: Planes, bounded: bool = False) -> None:
-        """Put the zero-point around the pixels, where somebody reads it; bounds have done most of it."""
+        """Put the zero-point around the pixels, if a layer reads it; with `bounded`, most of it is there."""
         if not self._padded(tensor):
             return
         inner = planes.base > align(self.pitches.padding(tensor)[0] * PIXEL)
@@ -169,7 +169,7 @@ class Forms:
     def _phases(
         self, layer: Layer, x: Tensor, window: Window, y: Tensor, pitch: int, padding: int | None
     ) -> Planes:
-        """A copy of what `window` reads of x; without `padding`, cells outside the picture are rubbish."""
+        """A copy of what `window` reads of x; without `padding`, cells outside the picture are undefined."""
         source = self._planes(layer, x)
         copy = phase_planes(f"{x.name} phases", x, window, y, pitch, self._now)
         self._keep(copy.buffer)

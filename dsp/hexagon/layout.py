@@ -293,7 +293,7 @@ class Pitches:
     def padding(self, tensor: Tensor) -> tuple[int, int, bool]:
         """(cells before plane 0, cells behind each plane, whether padding is read) of a tensor's planes.
 
-        What is needed by any of the tensors that lie in the same planes, all of them have.
+        All tensors that lie in the same planes have what any of them needs.
         """
         before = behind = 0
         pitch = self.pitch(tensor.name)
@@ -320,7 +320,7 @@ def plain_planes(name: str, tensor: Tensor, pitch: int, before: int, behind: int
 
 
 def _phases_hold(tensor: Tensor, window: Window, output: Tensor) -> bool:
-    """Whether every pixel has a cell, read or not: a stride may leave the last ones over."""
+    """Whether every pixel has a cell, read or not: a stride may skip the last ones."""
     return all(
         (output.shape[2 + axis] + (window.extent[axis] - 1) // window.strides[axis]) * window.strides[axis]
         >= window.pads[axis] + tensor.shape[2 + axis]

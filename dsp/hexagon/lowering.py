@@ -151,7 +151,7 @@ class _Lowering(Products, Windows):
                 raise InternalError(f"no lowering for {node.op}", where=f"node {node.name}")
 
     def _fusable_adds(self) -> dict[str, Conv]:
-        """Add node name -> the convolution that takes it in: its later operand, used by nothing else."""
+        """Add node name -> the convolution it is fused into: its later operand, used by nothing else."""
         fused: dict[str, Conv] = {}
         order = {node.name: i for i, node in enumerate(self.graph.nodes)}
         for add in self.graph.nodes:
@@ -179,7 +179,9 @@ class _Lowering(Products, Windows):
         """The largest sum of dense bytes of the graph's tensors that one layer needs or leaves behind."""
         graph, end = self.graph, len(self.layers)
         made = {layer.tensor: i for i, layer in enumerate(self.layers)}
-        when: dict[str, int] = {}  # node -> the layer that reads its inputs: its own, or one that took it in
+        when: dict[
+            str, int
+        ] = {}  # node -> the layer that reads its inputs: its own, or that it is fused into
         last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
         for node in reversed(graph.nodes):
             readers = [when[reader.name] for reader in graph.consumers(node.output)]

@@ -21,7 +21,7 @@ PERMUTE_RANK = 6
 """Axes that the permuting kernel has room for, once those that stay neighbours are one."""
 
 STREAMS = {1: 32, PIXEL: 16}
-"""Streams that the interleaving kernel takes at once at most, by bytes of a unit: as many vectors."""
+"""The most streams that the interleaving kernel takes at once, by bytes of a unit: as many vectors."""
 
 NHWC = (0, 2, 3, 1)
 
@@ -41,7 +41,7 @@ class Moves(Forms):
         for x in parts:
             source = self._planes(layer, x)
             if node.axis == 1:
-                if self.pitches.joined.get(x.name) != (y.name, done):  # else it is there already
+                if self.pitches.joined.get(x.name) != (y.name, done):  # else it is in place already
                     self._join(layer, source, target, done)
             else:
                 cell = done * target.pitch if node.axis == 2 else done
@@ -84,7 +84,7 @@ class Moves(Forms):
         self._finish_dense(layer, y, at)
 
     def _repeated(self, layer: Layer, x: Tensor, at: At, times: int) -> At:
-        """The dense x this many times over, each time from a multiple of four bytes."""
+        """The dense x repeated this many times, each time from a multiple of four bytes."""
         row = align(x.size, 4)
         copies = At(self._buffer(f"{x.name} repeated", align(times * row)))
         fields = {"x": at, "x_row": 0, "y": copies, "y_row": row, "blocks": 1, "rows": times, "bytes": x.size}
@@ -109,7 +109,7 @@ class Moves(Forms):
         layer.calls.append(Call(KernelSource("moving.c", "copy"), "copy", fields))
 
     def _pad_pixels(self, layer: Layer, node: Pad, y: Tensor) -> None:
-        """The zero-point all over the planes, and the picture into it."""
+        """Fill the planes with the zero-point, and copy the picture into them."""
         top, left, _, _ = node.pads
         source = self._planes(layer, self.graph.tensor(node.inputs[0]))
         target = self._new_planes(y)

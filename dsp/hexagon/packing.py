@@ -68,8 +68,8 @@ def requantization(blob: Blob, bias: Int, scales: NDArray[np.float32], channels:
 def in_bytes(weight: Array) -> Array:
     """Weights [..., n] as int8 [..., n * k], k groups of n whose sum they are.
 
-    uint8 weights less their zero-point may take nine bits, which vrmpy does not: it is given them in parts,
-    the same inputs for each. k is 1 unless a weight needs more.
+    uint8 weights less their zero-point may need nine bits, and vrmpy takes eight: they are split into parts,
+    with the same inputs for each. k is 1 unless a weight needs more.
     """
     parts: list[Array] = []
     rest = weight.astype(np.int16)
@@ -90,7 +90,7 @@ def dense_groups(weight: Array, groups: int, inputs: int) -> Array:
 
 
 def conv_weights(weight: Array, tile: int) -> Array:
-    """[O, steps, 4] -> tiles of `tile` output channels: [tile][step][channel][4]; the last may have but four.
+    """[O, steps, 4] -> tiles of `tile` output channels: [tile][step][channel][4]; the last may have four.
 
     O is padded to a multiple of 4 with zeros.
     """

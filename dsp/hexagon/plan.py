@@ -1,4 +1,4 @@
-"""The plan that travels in a `.tow`: what the host must know of a Hexagon program to drive it.
+"""The plan that travels in a `.tow`: what the host must know about a Hexagon program to run it.
 
 Written by the target, read by the runtimes. Reading trusts nothing: a plan comes from a file.
 """
@@ -17,10 +17,10 @@ from sdk.fields import count, text
 from sdk.graph import Graph
 
 LIMIT = 2**31
-"""No size or count of a plan reaches this: addresses have 32 bits."""
+"""All sizes and counts of a plan are below this: addresses have 32 bits."""
 
 CHOSEN = ("layer", "kernel", "choice", "by")
-"""What is said of a measured variant."""
+"""The fields of a measured variant."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LayerPlan:
     Attributes:
         name, op, macs: for tables.
         tensor: the activation it computes.
-        costs: packets it cannot do without, by what for.
+        costs: the fewest packets that it needs, by purpose.
         trace_bytes: how many bytes a trace sends for it.
         geometry: how they are laid out, from the first; None for C order.
     """
@@ -52,7 +52,7 @@ class HexagonPlan:
         toolchain: tool name -> version that made the code.
         memory: bytes by kind: weights, arena, live_peak, laid_out_peak, margin.
         chosen: of each call whose kernel is a measured variant: layer, kernel, choice, and by which file.
-        heuristic: how many calls might be, and are not.
+        heuristic: how many calls have variants of which none was measured.
     """
 
     toolchain: Mapping[str, str]
@@ -111,7 +111,7 @@ def _read(document: Any, graph: Graph) -> HexagonPlan:
 def _layer(document: Any, graph: Graph) -> LayerPlan:
     tensor = graph.tensors[text(document["tensor"])]
     if tensor.data is not None or tensor.dtype not in ("uint8", "int8"):
-        raise ValueError(f"{tensor.name} is no activation")
+        raise ValueError(f"{tensor.name} is not an activation")
     size = _size(document["trace_bytes"])
     geometry = None
     needed = tensor.size

@@ -1,4 +1,4 @@
-"""Convolutions but depthwise ones, and fully connected layers: sums of products over channels."""
+"""Convolutions except depthwise ones, and fully connected layers: sums of products over channels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sdk.graph import Add, Array, Clamp, Conv, Node, Tensor
 from sdk.lowering import channel_scales
 
 UNROLLED_STEPS = 24
-"""Steps of a convolution's inner loop that are unrolled at most: 3 KB of code."""
+"""The most steps of a convolution's inner loop that are unrolled: 3 KB of code."""
 
 PIPELINED_STEPS = 1023
 """A convolution's steps that a hardware loop counts."""
@@ -37,7 +37,7 @@ class Products(Elementwise):
     """The lowering of these operators."""
 
     def _conv(self, layer: Layer, node: Conv, y: Tensor, add: Add | None) -> None:
-        """Any convolution but depthwise; with `add`, y is the Add's output."""
+        """Any convolution except depthwise; with `add`, y is the Add's output."""
         out = self.graph.tensor(node.output)
         x = self.graph.tensor(node.inputs[0])
         window = window_of(self.graph, node)
@@ -57,7 +57,7 @@ class Products(Elementwise):
         self._finish_planes(layer, y, target)
 
     def _pushed_conv(self, layer: Layer, node: Conv, y: Tensor, consumer: Node) -> None:
-        """A pointwise convolution on the phases its consumer wants: its input split, its output bounded."""
+        """A pointwise convolution on the phases its consumer reads: its input split, its output bounded."""
         window = window_of(self.graph, consumer)
         if window is None:
             raise InternalError("a strided consumer without a window", where=f"node {consumer.name}")
@@ -79,7 +79,7 @@ class Products(Elementwise):
         target: Planes,
         padding: int | None,
     ) -> None:
-        """The kernel calls of a convolution; with `padding`, cells that are no pixels get that byte."""
+        """The kernel calls of a convolution; with `padding`, cells that are not pixels get that byte."""
         weight, bias = weights_and_bias(self.graph, node)
         x, out = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.output)
         scales = channel_scales(self.graph, node)
@@ -172,7 +172,7 @@ class Products(Elementwise):
         biases = fold_zero_point(weight, bias, x.zero_point)
         weight = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4)))
         parts = in_bytes(weight)
-        if parts.shape != weight.shape:  # the input as often as the weights
+        if parts.shape != weight.shape:  # repeat the input for each part of the weights
             source = self._repeated(layer, x, source, parts.shape[1] // weight.shape[1])
         weight = parts
         blocks = -(-weight.shape[0] // 32)
@@ -199,12 +199,12 @@ class Products(Elementwise):
 
 
 def unrolled(steps: int) -> int:
-    """How many steps of a convolution's loop to unroll: all of a few, else a divisor that leaves no rest."""
+    """How many steps of a convolution's loop to unroll: all if they are few, else an exact divisor."""
     return next((n for n in range(UNROLLED_STEPS, 7, -1) if steps % n == 0), min(steps, 8))
 
 
 def longer_half(tiles: int, vectors: int) -> bool:
-    """Whether two contexts fare better sharing the tiles than the vectors; pairs of vectors stay together."""
+    """Whether two contexts are faster sharing the tiles than the vectors; pairs of vectors stay together."""
     by_tiles = -(-tiles // 2) / tiles
     by_vectors = -(-vectors // 2) / vectors
     return by_tiles <= by_vectors

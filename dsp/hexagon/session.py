@@ -1,8 +1,8 @@
 """The emulated DSP: the network's process under qemu-hexagon, driven over its standard streams.
 
-The framing is described in kernels/runtime.c. One process serves any number of inferences, and dies with us,
-however we end. A `.tow` holds code: it is executed here, in an
-emulator that passes system calls through to this machine.
+The framing is described in kernels/runtime.c. One process serves any number of inferences, and never
+outlives ours. A `.tow` holds code: it is executed here, in an emulator that passes system calls through to
+this machine.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class EmulatedDevice:
 
         Raises:
             InvalidArtifact: the program is incomplete, or its plan damaged.
-            ToolMissing: qemu-hexagon is not there.
+            ToolMissing: qemu-hexagon is missing.
             OutputFailed: its files do not fit the temporary directory.
-            DeviceFailed: it stopped at once.
+            DeviceFailed: its process stopped at once.
         """
         return EmulatedSession(program, self._qemu_flags)
 
@@ -58,7 +58,7 @@ class EmulatedSession:
             self._stderr = directory / "stderr"
             image = directory / "network.elf"
             files.write(image, elf)
-            image.chmod(0o700)  # qemu-user insists
+            image.chmod(0o700)  # qemu-user requires it
             with self._stderr.open("wb") as stderr:
                 process = toolchain.start(
                     "qemu-hexagon",
@@ -146,7 +146,7 @@ class EmulatedSession:
 
 
 def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:
-    """Where a layer's packets go: the costs its plan knows exactly, and what remains."""
+    """Where a layer's packets go: the costs that its plan states exactly, and what remains."""
     packets = counters["packets"]
     known = {name: cost / packets for name, cost in layer.costs.items()} if packets else {}
     shares = known | {"loads and loops": 1 - sum(known.values())}

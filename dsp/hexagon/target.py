@@ -92,11 +92,11 @@ class HexagonTarget:
         if window is not None and max(window.strides) > MAX_STRIDE:
             return Verdict(
                 False,
-                f"a stride of {max(window.strides)} is over {MAX_STRIDE}",
+                f"a stride of {max(window.strides)} exceeds {MAX_STRIDE}",
                 "use a smaller stride, or pool",
             )
         if isinstance(node, Conv) and not (is_planar(x) or is_planar(y)) and _misses_the_pixel(graph, node):
-            return Verdict(False, "its window never lies on the only pixel of its input")
+            return Verdict(False, "no tap of its window lies on the only pixel of its input")
         if _axes(graph, node) > PERMUTE_RANK:
             return Verdict(False, f"it moves more than {PERMUTE_RANK} axes")
         return _arithmetic_verdict(graph, node)

@@ -13,7 +13,7 @@ from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import check_inputs
 
 Read = Callable[[int], bytes]
-"""The next so many bytes of an answer."""
+"""Reads a number of bytes of an answer."""
 
 
 def encode_inputs(graph: Graph, inputs: Mapping[str, Array]) -> bytes:

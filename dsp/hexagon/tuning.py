@@ -1,10 +1,10 @@
-"""Variants of the kernels that only counting packets chooses between.
+"""Variants of the kernels, of which counted packets choose the best.
 
-A variant computes the same bits with the same descriptor: it is the same source with other numbers of its
-own (blocks side by side, rows unrolled), or put in order by other options of the compiler's back end. Which
-is best depends on the extents of the call. A call's signature is its kernel and those extents; addresses,
-constants and weights are not in it, because no kernel with variants branches on them. Loops written packet
-by packet have none.
+A variant computes the same bits with the same descriptor: it is the same source with other parameters (blocks
+side by side, rows unrolled), or scheduled by other options of the compiler's back end. Which is best depends
+on the extents of the call. A call's signature is its kernel and those extents; addresses, constants and
+weights are not in it, because no kernel with variants branches on them. Loops written in assembly, packet by
+packet, have no variants.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ NO_EXTENTS = frozenset(
         *("zero_point", "low", "high", "value", "a_zero", "b_zero", "addition", "split_tiles"),
     )
 )
-"""Descriptor fields that are places in the weights or values of arithmetic, or follow from the others; At
-fields are places too."""
+"""Descriptor fields that are no extents: offsets in the weights, values of arithmetic, and what follows from
+other fields. At fields are offsets too."""
 
 
 def choices(kernel: KernelSource) -> list[str]:
@@ -72,7 +72,7 @@ def vary(kernel: KernelSource, choice: str) -> KernelSource:
 
 @cache
 def _functions(source: str) -> tuple[str, ...]:
-    """What a source defines: with a variant beside it, each needs another name."""
+    """The functions that a source defines: those of a variant beside it need other names."""
     return tuple(re.findall(r"^void (\w+)\(", (KERNELS / source).read_text(), re.MULTILINE))
 
 
@@ -108,7 +108,7 @@ def apply(lowered: Lowered, version: str, users: Tuning | None) -> tuple[list[di
     """Take for every call of `lowered` the variant measured best.
 
     Returns:
-        What was chosen, as `plan.HexagonPlan.chosen`, and how many calls with variants stay as they are.
+        The choices, as `plan.HexagonPlan.chosen`, and how many calls with variants stay as they are.
 
     Raises:
         InvalidInput: a file names a variant that the kernel does not have.
@@ -162,7 +162,7 @@ def candidates(lowered: Lowered, version: str) -> list[Candidate]:
 
 
 def source_of(candidate: Candidate) -> str:
-    """The kernel's source that a candidate is a variant of."""
+    """The source of the kernel of which a candidate is a variant."""
     return str(json.loads(candidate.work)["kernel"]["source"])
 
 

@@ -1,4 +1,4 @@
-"""What the contract of the targets is over: who is quick, and what every network owes on each.
+"""The targets under contract: which are quick, and what every network must satisfy on each.
 
 The tests are in test_target_operators.py and test_target_sessions.py. They run over every registered target
 on its emulated device, whose session offers `poison` and `dump` for them, and `trace_halves` where two

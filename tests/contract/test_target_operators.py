@@ -56,7 +56,7 @@ def hard_swish(x):
 
 @both_dtypes
 def test_tables_and_products(each, dtype):
-    """Of pictures and of single pixels, of one dtype and of two, with somebody who reads the padding."""
+    """Of pictures and of single pixels, of one dtype and of two, with a layer that reads the padding."""
     other = {"uint8": "int8", "int8": "uint8"}[dtype]
     b = GraphBuilder((1, 7, 9, 11), dtype=dtype, seed=21)
     x = b.conv("x", 13, 3, pads=1)
@@ -113,7 +113,7 @@ def test_squeeze_and_excite(each, dtype):
     ],
 )
 def test_concatenated_channels(each, dtype, channels):
-    """Parts of any number of channels, each used by others too, the whole read with its padding."""
+    """Parts of any number of channels, each also used elsewhere, the whole read with its padding."""
     b = GraphBuilder((1, 4, 6, 37), dtype=dtype, seed=25)
     first = b.conv("x", channels[0], 3, pads=1)
     parts = [first, *(b.alike(b.conv("x", n, relu=True), first) for n in channels[1:])]
@@ -128,7 +128,7 @@ def test_concatenated_channels(each, dtype, channels):
 
 @pytest.mark.slow
 def test_concatenations_of_concatenations(each):
-    """A dense block; and a part that is read, with its padding, before the one in front of it is there."""
+    """A dense block; and a part that is read, with its padding, before the part in front of it exists."""
     b = GraphBuilder((1, 4, 7, 9), seed=32)
     x = b.conv("x", 8, 3, pads=1, relu=True)
     for _ in range(2):
@@ -290,7 +290,7 @@ def test_any_pool(name, g, kind):
     seed=st.integers(0, 99),
 )
 def test_any_movement(name, shape, data, seed):
-    """Concat, Resize, Transpose and Pad of any extents, behind a convolution and before one that pads."""
+    """Concat, Resize, Transpose and Pad of any extents, after a convolution and before one that pads."""
     b = GraphBuilder((1, 3, *shape[1:]), seed=seed, dtype=data.draw(st.sampled_from(["uint8", "int8"])))
     outputs = []
     x = b.conv("x", shape[0], relu=True)
@@ -357,7 +357,7 @@ def test_a_residual_network(each):
 
 
 def test_a_stride_that_leaves_pixels_over(each):
-    """Pixels behind the last window have no phase to live in: the producer keeps plain planes."""
+    """Pixels after the last window have no place in a phase: the producer keeps plain planes."""
     b = GraphBuilder((1, 4, 9, 9), seed=8)
     x = b.conv("x", 12, relu=True)
     b.conv(x, 6, 2, strides=3, pads=(1, 1, 0, 0))

@@ -1,4 +1,4 @@
-"""What a target's programs and sessions owe: equal bytes twice, no leaks, refusals by name, a tidy end."""
+"""What a target's programs and sessions must satisfy: equal bytes twice, no leaks, refusals, a clean end."""
 
 import dataclasses
 import hashlib
@@ -99,7 +99,7 @@ def test_a_session_refuses_what_does_not_fit(target):
                 session.run(wrong)
             with pytest.raises(InvalidInput):
                 session.trace(wrong)
-        session.run({"x": x})  # and is none the worse for it
+        session.run({"x": x})  # it still works
         session.run({"x": np.asfortranarray(x)})
     with pytest.raises(DeviceFailed):
         session.run({"x": x})
@@ -188,8 +188,8 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_broken_off_exchange_closes_the_session(with_process, monkeypatch):
-    """What is left in the pipe must never be taken for the next answer."""
+def test_an_interrupted_exchange_closes_the_session(with_process, monkeypatch):
+    """Data left in the pipe must never be read as the next answer."""
     b = GraphBuilder((1, 4, 5, 5))
     b.conv(b.conv("x", 4), 4)
     graph = b.graph()

@@ -66,7 +66,7 @@ def test_a_bench_counts_and_claims_no_time(network, capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_device_that_is_not_there_ends_with_3(network, capsys, monkeypatch):
+def test_a_missing_device_exits_with_3(network, capsys, monkeypatch):
     tow, pictures = network
     code, document, _ = call(capsys, "run", tow, "--input", pictures[0], "--device", "opencl:99")
     assert (code, document["error"]["code"]) == (3, "device-missing")
@@ -78,8 +78,8 @@ def test_a_device_that_is_not_there_ends_with_3(network, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_tow_with_altered_source_shows_the_compiler_s_log_once(network, tmp_path, capsys):
-    """Its hashes made to fit, so that it is the device's compiler that refuses it."""
+def test_a_tow_with_changed_source_shows_the_compiler_s_log_once(network, tmp_path, capsys):
+    """Its hashes are adapted, so that the device's compiler refuses it."""
     tow, pictures = network
     loaded = artifact.load(tow)
     loaded.program.code["network.cl"] += b"\n#error altered\n"
@@ -92,7 +92,7 @@ def test_a_tow_with_altered_source_shows_the_compiler_s_log_once(network, tmp_pa
 
 
 @pytest.mark.slow
-def test_without_a_platform_the_hint_is_how_to_install_one(network):
+def test_without_a_platform_the_hint_says_how_to_install_one(network):
     tow, pictures = network
     done = subprocess.run(
         [sys.executable, "-m", "towline", "run", tow, "--input", pictures[0]],

@@ -112,7 +112,7 @@ def test_the_program_prints_and_refuses(tmp_path):
 
 
 def assert_stack(folder):
-    """The kernels call helpers alone: their frames' sum, and the largest kernel's, bound every path."""
+    """The kernels call only helpers: the sum of their frames and the largest kernel's bounds every path."""
     frames = {}
     for line in (folder / "net.su").read_text().splitlines():
         where, size, kind = line.split("\t")
@@ -193,7 +193,7 @@ def test_the_same_network_gives_the_same_bytes(tow, tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)["result"]
     (tmp_path / "b").mkdir()
     before = (tmp_path / "b").stat()
-    assert main(["export", str(tow), "-o", str(tmp_path / "b")]) == 0  # an empty directory will do
+    assert main(["export", str(tow), "-o", str(tmp_path / "b")]) == 0  # an empty directory is accepted
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert document["name"] == "my_net_1"
     assert (tmp_path / "b").stat().st_ino == before.st_ino  # and stays: someone may be in it
@@ -221,7 +221,7 @@ def test_any_name_becomes_an_identifier(text, name):
     assert identifier(text) == name
 
 
-def test_files_that_are_there_stay_unless_forced(tow, tmp_path, capsys):
+def test_existing_files_stay_unless_forced(tow, tmp_path, capsys):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -234,7 +234,7 @@ def test_files_that_are_there_stay_unless_forced(tow, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("options", [["--name", "a-b"], ["--name", ""], ["-o", "FILE"]])
-def test_what_makes_no_sense_is_refused(tow, tmp_path, options, capsys):
+def test_invalid_options_are_refused(tow, tmp_path, options, capsys):
     (tmp_path / "file").write_text("")
     options = [str(tmp_path / "file") if option == "FILE" else option for option in options]
     assert main(["export", str(tow), "-o", str(tmp_path / "a"), *options]) == 2
@@ -359,7 +359,7 @@ def test_digits_have_the_same_accuracy_and_the_same_bits(digits_folder, tmp_path
         ("arm-linux-gnueabihf", "qemu-arm", "<"),
         ("aarch64-linux-gnu", "qemu-aarch64", "<"),
         ("riscv64-linux-gnu", "qemu-riscv64", "<"),
-        ("powerpc-linux-gnu", "qemu-ppc", ">"),  # its bytes are the other way round
+        ("powerpc-linux-gnu", "qemu-ppc", ">"),  # big-endian
     ],
 )
 def test_other_processors_give_the_same_bits(digits_folder, tmp_path, prefix, emulator, order):

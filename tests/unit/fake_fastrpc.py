@@ -1,8 +1,8 @@
 """A model of the kernel's FastRPC driver and of the DSP behind it, for the seam `dsp.hexagon.fastrpc.system`.
 
-The kernel's part is written from drivers/misc/fastrpc.c: which node takes what, what it copies and what it
-maps, which errors it gives. The DSP's part loads an object as a DSP does, by asking the listener for it, and
-runs it in qemu-hexagon (fake_dsp.c). Layouts are written here once more: a model that shared them with the
+The kernel's part is written from drivers/misc/fastrpc.c: what each node accepts, what it copies and what it
+maps, which errors it returns. The DSP's part loads an object as a DSP does, by asking the listener for it,
+and runs it in qemu-hexagon (fake_dsp.c). Layouts are written again here: a model that shared them with the
 runtime would agree with its mistakes.
 """
 
@@ -87,38 +87,38 @@ class Process:
             self.qemu.wait()
             self.qemu.stdout.close()
 
-    # -- what qemu does ---------------------------------------------------------------------------------
+    # -- qemu's part ------------------------------------------------------------------------------------
 
-    def _tell(self, *parts):
+    def _send(self, *parts):
         self.qemu.stdin.write(b"".join(p if isinstance(p, bytes) else struct.pack("<I", p) for p in parts))
         self.qemu.stdin.flush()
 
-    def _hear(self, size):
+    def _receive(self, size):
         data = self.qemu.stdout.read(size)
         assert len(data) == size, "the fake DSP died"
         return data
 
     def _word(self):
-        return struct.unpack("<I", self._hear(4))[0]
+        return struct.unpack("<I", self._receive(4))[0]
 
     def load(self, content):
-        self._tell(ord("L"), len(content), content)
+        self._send(ord("L"), len(content), content)
         return self._word()
 
     def find(self, name):
-        self._tell(ord("F"), len(name), name.encode())
+        self._send(ord("F"), len(name), name.encode())
         return self._word()
 
     def call(self, address, handle, scalars, inputs, sizes):
         lengths = b"".join(struct.pack("<I", len(data)) + data for data in inputs)
-        self._tell(ord("C"), address, handle & 0xFFFFFFFF, handle >> 32, scalars, lengths)
-        self._tell(*sizes)
+        self._send(ord("C"), address, handle & 0xFFFFFFFF, handle >> 32, scalars, lengths)
+        self._send(*sizes)
         result = self._word()
-        outputs = [self._hear(size) for size in sizes]
-        handles = [struct.unpack("<Q", self._hear(8))[0] for _ in range(scalars & 15)]
+        outputs = [self._receive(size) for size in sizes]
+        handles = [struct.unpack("<Q", self._receive(8))[0] for _ in range(scalars & 15)]
         return result, outputs, handles
 
-    # -- what it asks the listener ----------------------------------------------------------------------
+    # -- requests to the listener -----------------------------------------------------------------------
 
     def ask(self, handle, method, inputs, sizes):
         """A call that goes back to the program: (result, outputs)."""
@@ -132,7 +132,7 @@ class Process:
         scalars = min(method, 31) << 24 | len(inputs) << 16 | len(sizes) << 8
         self.requests.put((7, handle, scalars, packed))
         answer = self.answers.get(timeout=30)
-        assert answer is not None, "the listener went away"
+        assert answer is not None, "the listener has ended"
         result, data = answer
         outputs = []
         position = 0
@@ -216,18 +216,18 @@ class Process:
 
 
 class FakeKernel:
-    """The seam's other side. What goes wrong is chosen by attributes.
+    """The other side of the seam. Attributes select the faults.
 
     Attributes:
-        nodes: the FastRPC nodes that there are, by path; an errno is what opening one gives.
+        nodes: the existing FastRPC nodes, by path; with an errno, opening one fails with it.
         has_heap: whether programs may use /dev/dma_heap/system.
         unsigned_support: whether the DSP starts unsigned processes.
         old_capabilities: whether a capability's answer comes in the wrong place.
         exits: whether a process ends when it is asked to.
-        create_result: what a DSP answers INIT_CREATE with.
-        loader_says, loader_error: what its loader has against every object.
+        create_result: the DSP's answer to INIT_CREATE.
+        loader_says, loader_error: the message and error with which its loader refuses every object.
         invoke_error: an errno for calls into modules.
-        buffers_left: how many more buffers there is memory for.
+        buffers_left: how many more buffers can be allocated.
     """
 
     def __init__(self):

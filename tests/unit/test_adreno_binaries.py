@@ -1,4 +1,4 @@
-"""Program binaries, kept and found again; those that are damaged, of another driver or refused."""
+"""Program binaries, cached and found again; those that are damaged, of another driver or refused."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def made(monkeypatch):
-    """How programs are made: "source" and "binary", one after the other."""
+    """What programs are made from: "source" or "binary", in order."""
     cl, made = opencl._pyopencl(), []
 
     def from_source(context, source):
@@ -82,7 +82,7 @@ def test_another_driver_device_source_or_option_is_another_binary(made):
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("cut", "empty", "foreign")),
     ],
 )
-def test_what_is_damaged_is_built_anew_without_a_word(made, folder, damage, caplog):
+def test_a_damaged_binary_is_built_again_silently(made, folder, damage, caplog):
     build()
     path = binaries.file(KEPT, SOURCE, OPTIONS)
     whole = path.read_bytes()
@@ -95,7 +95,7 @@ def test_what_is_damaged_is_built_anew_without_a_word(made, folder, damage, capl
     build()
     assert made == ["source", "source"]
     if damage == "a directory":
-        assert "not kept" in caplog.text  # each time, it costs time
+        assert "not kept" in caplog.text  # it costs time on each run
         return
     assert not caplog.records
     assert len(path.read_bytes()) == len(whole)
@@ -103,19 +103,19 @@ def test_what_is_damaged_is_built_anew_without_a_word(made, folder, damage, capl
     assert made[2:] == ["binary"]
 
 
-def test_what_the_driver_refuses_is_built_anew(made):
-    """Rubbish under the right digest stands for a binary of another driver that calls itself the same."""
+def test_a_binary_that_the_driver_refuses_is_built_again(made):
+    """Garbage under the right digest represents a binary of another driver with the same identity."""
     build()
-    rubbish = b"no program" * 100
+    garbage = b"no program" * 100
     path = binaries.file(KEPT, SOURCE, OPTIONS)
-    path.write_bytes(binaries.hashlib.sha256(rubbish).digest() + rubbish)
+    path.write_bytes(binaries.hashlib.sha256(garbage).digest() + garbage)
     build()
     assert made == ["source", "binary", "source"]
-    assert rubbish not in path.read_bytes()
+    assert garbage not in path.read_bytes()
 
 
 @pytest.mark.slow
-def test_a_binary_without_the_kernel_is_built_anew(made):
+def test_a_binary_without_the_kernel_is_built_again(made):
     other = SOURCE.replace(b"one", b"two")
     build(source=other, kernels=("two",))
     path = binaries.file(KEPT, SOURCE, OPTIONS)
@@ -132,7 +132,7 @@ def test_a_driver_without_binaries(made, folder, monkeypatch):
     assert not folder.exists()
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(made, tmp_path, monkeypatch, caplog):
+def test_a_cache_that_cannot_be_written_only_costs_time(made, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "file"))
     build()
@@ -148,12 +148,12 @@ def test_a_refused_program_shows_the_log_once_and_trimmed(folder, capfd):
     assert "network.cl:1:" in message
     assert "tempfile" not in message
     assert len(message.splitlines()) == binaries.LOG_LINES + 1
-    assert "lines more" in message.splitlines()[-1]
+    assert "more lines" in message.splitlines()[-1]
     assert "network.cl in the .tow" in caught.value.hint
     assert not folder.exists()
 
 
-def test_source_that_is_no_ascii_is_the_compiler_s_to_refuse():
+def test_the_compiler_refuses_source_that_is_not_ascii():
     with pytest.raises(BuildFailed, match=r"network\.cl:1:"):
         build(source=SOURCE + "\u00e9".encode())
 
@@ -164,6 +164,6 @@ def test_a_program_without_the_kernel():
 
 
 @pytest.mark.slow
-def test_what_the_compiler_says_of_a_program_that_it_takes_is_not_shown(recwarn):
+def test_the_compiler_s_output_is_not_shown_if_it_succeeds(recwarn):
     build(source=b"#warning look\n" + SOURCE)
     assert not recwarn.list

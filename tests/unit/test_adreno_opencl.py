@@ -1,4 +1,4 @@
-"""Finding OpenCL devices, and saying why there is none. What no machine has is put in pyopencl's place."""
+"""Finding OpenCL devices, and reporting why there is none. Devices that no machine has are substituted."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ EMULATED = require_opencl()
 
 @pytest.fixture
 def substitute(monkeypatch):
-    """Put a platform of given devices in the place of all that are there."""
+    """Substitute a platform of given devices for the existing ones."""
     cl = opencl._pyopencl()
 
     def put(*devices, **replaced):
@@ -37,7 +37,7 @@ def gpu(cl, **altered):
 
 @pytest.fixture(autouse=True)
 def contexts(monkeypatch):
-    """An altered device is no device to make a context of; its formats are those of the emulated one."""
+    """A context cannot be made of an altered device; its formats are those of the emulated one."""
     monkeypatch.setattr(
         opencl, "_has_formats", lambda cl, handle, real=opencl._has_formats: real(cl, EMULATED.handle)
     )
@@ -80,9 +80,9 @@ def test_opencl_without_a_gpu_is_any_device():
     assert opencl.choose("opencl").emulated == all(one.emulated for one in opencl.find())
 
 
-def test_nothing_to_emulate_with_is_said_with_what_there_is(substitute):
+def test_without_a_cpu_the_error_names_the_available_gpu(substitute):
     substitute(gpu(opencl._pyopencl()))
-    with pytest.raises(DeviceMissing, match="no OpenCL platform here has a CPU") as caught:
+    with pytest.raises(DeviceMissing, match="CPU") as caught:
         opencl.choose(None)
     assert "--device opencl" in caught.value.hint
     assert [name for name, _ in opencl.devices()] == ["opencl:0"]
@@ -91,13 +91,13 @@ def test_nothing_to_emulate_with_is_said_with_what_there_is(substitute):
 @pytest.mark.parametrize(
     "name", ["usb", "opencl:", "opencl:x", "opencl:-1", "opencl:0:0", "emulated:0", "PoCL"]
 )
-def test_what_is_no_device_string(name):
+def test_invalid_device_strings_are_refused(name):
     with pytest.raises(UsageError) as caught:
         opencl.choose(name)
     assert repr(name) in caught.value.message
 
 
-def test_a_number_too_many():
+def test_a_device_number_out_of_range():
     count = len(opencl.find())
     with pytest.raises(DeviceMissing, match=f"no OpenCL device {count}") as caught:
         opencl.choose(f"opencl:{count}")
@@ -137,7 +137,7 @@ def test_platforms_without_a_device(substitute):
         assert opencl.devices() == []
 
 
-def test_what_else_the_loader_fails_at_is_told(substitute):
+def test_other_errors_of_the_loader_are_reported(substitute):
     module = substitute()
 
     def broken():
@@ -149,7 +149,7 @@ def test_what_else_the_loader_fails_at_is_told(substitute):
     assert opencl.devices() == []
 
 
-def test_what_fails_is_left_out_and_the_others_are_not(substitute, caplog):
+def test_only_devices_that_fail_are_left_out(substitute, caplog):
     module = substitute()
 
     def fail(*_):
@@ -173,7 +173,7 @@ def test_what_fails_is_left_out_and_the_others_are_not(substitute, caplog):
 
 
 def in_a_process(**environment):
-    """What `choose` says in a new process: the class of the error, its message, its hint."""
+    """The error of `choose` in a new process: its class, message and hint."""
     script = """
 from dsp.adreno import opencl
 from sdk.errors import TowlineError
@@ -210,7 +210,7 @@ def test_without_pyopencl(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "environment", [{"POCL_DEVICES": "none"}, {"POCL_CACHE_DIR": "/proc/nowhere"}], ids=["told", "no cache"]
+    "environment", [{"POCL_DEVICES": "none"}, {"POCL_CACHE_DIR": "/proc/nowhere"}], ids=["none", "no cache"]
 )
 def test_a_pocl_without_devices(environment):
     kind, message, hint, devices = in_a_process(**environment)
@@ -221,7 +221,7 @@ def test_a_pocl_without_devices(environment):
     assert devices == "[]"
 
 
-def test_a_phone_is_told_of_its_own_library(monkeypatch):
+def test_on_a_phone_the_hint_names_its_own_library(monkeypatch):
     monkeypatch.setattr(opencl.os.path, "exists", lambda path: path == "/system/vendor/lib64/libOpenCL.so")
 
     def missing(module, extra):
@@ -233,7 +233,7 @@ def test_a_phone_is_told_of_its_own_library(monkeypatch):
     assert "LD_LIBRARY_PATH=/system/vendor/lib64:" in caught.value.hint
 
 
-def test_pocl_caches_with_us_unless_told_otherwise(monkeypatch, tmp_path):
+def test_pocl_caches_beside_us_unless_configured(monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     monkeypatch.setenv("POCL_CACHE_DIR", "/somewhere")
     opencl._pyopencl()
@@ -244,7 +244,7 @@ def test_pocl_caches_with_us_unless_told_otherwise(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("code", [-4, -5, -6, -61])
-def test_no_memory_is_told_with_the_sizes(code):
+def test_errors_of_memory_name_the_sizes(code):
     cl = opencl._pyopencl()
     with (
         pytest.raises(Unsupported, match=r"takes 3\.0 MB") as caught,

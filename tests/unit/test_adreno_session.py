@@ -116,9 +116,9 @@ def test_a_cpu_s_profile_claims_no_time():
     assert profile.total["launches"] == len(plan.steps)
     assert profile.total["work_items"] == sum(layer.counters["work_items"] for layer in profile.layers)
     assert sum(layer.macs for layer in profile.layers) == sum(step.macs for step in plan.steps)
-    told = json.dumps([profile.total, *(layer.counters for layer in profile.layers)])
-    assert "_us" not in told
-    assert "second" not in told
+    reported = json.dumps([profile.total, *(layer.counters for layer in profile.layers)])
+    assert "_us" not in reported
+    assert "second" not in reported
 
 
 def test_a_gpu_s_profile_has_its_events_times():
@@ -194,11 +194,11 @@ def test_a_damaged_plan_is_refused_before_anything_is_opened(monkeypatch):
 @pytest.mark.parametrize(
     "argument", [["tables", 1], ["output", "x"], ["int", 1], ["float", 0.5]], ids=lambda one: one[0]
 )
-def test_an_argument_that_is_another_s_is_refused(argument):
+def test_an_argument_of_the_wrong_kind_is_refused(argument):
     plan = copy.deepcopy(PROGRAM.plan)
     plan["steps"][1]["arguments"][0] = argument
     refusal = InvalidArtifact if isinstance(argument[1], str) or argument[0] == "tables" else DeviceFailed
-    with pytest.raises(refusal, match=r"there is no|does not take its arguments"):
+    with pytest.raises(refusal, match=r"there is no|does not accept its arguments"):
         DEVICE.load(dataclasses.replace(PROGRAM, plan=plan))
 
 
@@ -213,7 +213,7 @@ KHR, QCOM = "-cl-std=CL3.0 -D DOT_PRODUCT_KHR", "-cl-std=CL2.0 -D DOT_PRODUCT_QC
         ({"cl_khr_fp16"}, []),
     ],
 )
-def test_dot_products_that_do_not_build_are_done_without(monkeypatch, caplog, reported, expected):
+def test_dot_products_that_do_not_build_are_not_used(monkeypatch, caplog, reported, expected):
     tried = []
 
     def build(found, context, source, options, names, real=sessions.binaries.build):
@@ -262,19 +262,19 @@ for found in (FOUND, dataclasses.replace(FOUND, allocation=2**40, memory=2**40))
 
 @pytest.mark.slow
 def test_a_device_with_little_memory():
-    """PoCL has 1 GiB, a quarter of it in one piece; then we do not look at that, and it says so itself."""
+    """PoCL has 1 GiB, a quarter of it in one piece; without our check it reports the failure itself."""
     environment = os.environ | {"POCL_MEMORY_LIMIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", LARGE]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    limits, told, tried = said.splitlines()
+    limits, checked, tried = said.splitlines()
     if limits != f"{2**30} {2**28}":
-        pytest.skip("this PoCL knows no POCL_MEMORY_LIMIT")
-    assert told.endswith("(1.1 GB, at most 268.4 MB in one piece): it does not fit")
+        pytest.skip("this PoCL does not support POCL_MEMORY_LIMIT")
+    assert checked.endswith("(1.1 GB, at most 268.4 MB in one piece): it does not fit")
     assert tried.endswith("INVALID_BUFFER_SIZE")
 
 
 def test_memory_that_runs_out_meanwhile(monkeypatch):
-    """What a driver says when others have taken it: at creation, and when it is first used."""
+    """A driver's error when others have taken the memory: at creation, and at its first use."""
     cl = opencl._pyopencl()
 
     def full(*args, **options):
@@ -330,7 +330,7 @@ print("another ran", flush=True)
 
 @pytest.mark.slow
 def test_a_queue_that_hangs_ends_with_its_deadline():
-    """A real one: it waits for an event that nobody sets. The process ends all the same."""
+    """A real queue: it waits for an event that is never set. The process ends nevertheless."""
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", HANG],
@@ -384,7 +384,7 @@ def test_ctrl_c_twice_does_not_wait_for_the_device(monkeypatch):
         assert len(leaked) == 1
 
 
-def test_what_is_broken_off_before_it_was_flushed_is_flushed_to_end(monkeypatch):
+def test_an_interrupted_queue_is_flushed_so_that_it_finishes(monkeypatch):
     cl, flushed = opencl._pyopencl(), []
     with DEVICE.load(PROGRAM) as session:
         queue = session._queue
@@ -399,7 +399,7 @@ def test_what_is_broken_off_before_it_was_flushed_is_flushed_to_end(monkeypatch)
     assert flushed == [None]
 
 
-def test_what_fails_while_loading_releases_what_was_there(monkeypatch):
+def test_a_failure_while_loading_releases_what_was_allocated(monkeypatch):
     cl, released = opencl._pyopencl(), []
 
     def full(*args, **options):

@@ -1,4 +1,4 @@
-"""The C target beyond what every target owes: rounding, compilers, batches, refusals, its device."""
+"""The C target beyond the contract of all targets: rounding, compilers, batches, refusals, its device."""
 
 import copy
 import dataclasses
@@ -152,7 +152,7 @@ def test_no_compiler_changes_a_bit(name, contract, level, monkeypatch):
 
 @pytest.mark.parametrize(("method", "refused"), [(16, False), (2, True)])
 def test_wider_floats_are_refused(method, refused, tmp_path):
-    """16 is gcc's in its gnu modes for an x86 that has _Float16, and says nothing of float."""
+    """16 is gcc's value in its gnu modes for an x86 that has _Float16, and does not concern float."""
     text = (KERNELS / "base.h").read_text()
     line = f"#undef FLT_EVAL_METHOD\n#define FLT_EVAL_METHOD {method}\n#if FLT_RADIX"
     assert text.count("#if FLT_RADIX") == 1
@@ -163,15 +163,15 @@ def test_wider_floats_are_refused(method, refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"strides": (1 << 15, 1)}, "window"), ({"pads": (0, 1 << 15, 0, 0)}, "window")],
+    "change", [{"strides": (1 << 15, 1)}, {"pads": (0, 1 << 15, 0, 0)}], ids=lambda change: next(iter(change))
 )
-def test_windows_beyond_32_bits_are_refused(change, reason):
+def test_windows_beyond_32_bits_are_refused(change):
     graph = small()
     node = dataclasses.replace(graph.nodes[0], **change)
     verdict = TARGET.supports(graph, node)
     assert not verdict.supported
-    assert reason in verdict.reason
+    assert "window" in verdict.reason
+    assert "32768" in verdict.reason
 
 
 def test_nine_axes_are_refused_and_eight_are_not():
@@ -203,7 +203,7 @@ def test_the_counters_are_the_plan_s():
 
 
 @pytest.mark.parametrize("name", ["no-such-compiler", "false"])
-def test_what_is_no_compiler_is_refused(name, monkeypatch):
+def test_a_program_that_is_not_a_compiler_is_refused(name, monkeypatch):
     monkeypatch.setenv("TOWLINE_CC", name)
     assert not TARGET.devices()
     with pytest.raises(ToolMissing, match=name):
@@ -211,7 +211,7 @@ def test_what_is_no_compiler_is_refused(name, monkeypatch):
 
 
 @pytest.mark.slow
-def test_running_one_needs_numpy_alone(tmp_path, monkeypatch):
+def test_running_one_needs_only_numpy(tmp_path, monkeypatch):
     monkeypatch.delenv("TOWLINE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     compiler.compile(small_network(), "c", tmp_path / "net.tow")
@@ -249,7 +249,7 @@ def test_a_compiler_that_writes_nothing_has_failed(monkeypatch, tmp_path):
     assert not list((tmp_path / "c").iterdir())
 
 
-def test_gcc_will_do(monkeypatch, tmp_path):
+def test_gcc_suffices(monkeypatch, tmp_path):
     """A machine that only runs networks need not have the clang that compiles the DSP's kernels."""
     for tool in ("gcc", "as", "ld"):
         (tmp_path / tool).symlink_to(shutil.which(available(tool)))
@@ -258,7 +258,7 @@ def test_gcc_will_do(monkeypatch, tmp_path):
     identical(small())
 
 
-def test_a_cache_that_cannot_be_written_is_said(monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_is_reported(monkeypatch, tmp_path):
     (tmp_path / "c").symlink_to("/proc/self")  # where even root cannot write
     program = TARGET.compile(small(), Options())
     for cached in (tmp_path, Path("/proc/none")):
@@ -288,7 +288,7 @@ def test_a_damaged_plan_is_refused(damage):
         TARGET.open(None).load(dataclasses.replace(program, plan=plan))
 
 
-def test_code_that_does_not_compile_is_said():
+def test_code_that_does_not_compile_is_reported():
     program = dataclasses.replace(TARGET.compile(small(), Options()), code={"network.c": b"#error no\n"})
     with pytest.raises(BuildFailed, match="no"):
         TARGET.open(None).load(program)
@@ -301,8 +301,8 @@ def test_a_stopped_process_is_an_error():
             session.run({"x": np.zeros((1, 4, 5, 5), np.uint8)})
 
 
-def test_an_output_stays_to_the_end():
-    """Its place in the arena is not given to what comes after its last reader."""
+def test_an_output_lives_to_the_end():
+    """Its place in the arena is not reused after its last reader."""
     b = GraphBuilder((1, 4, 5, 5))
     first = last = b.conv("x", 4)
     for _ in range(3):

@@ -63,7 +63,7 @@ def load(kernel, device="fastrpc"):
     return FastrpcDevice(device, kernel).load(network()[1])
 
 
-# -- the whole road ---------------------------------------------------------------------------------------
+# -- end to end -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_heap", [True, False])
@@ -141,8 +141,8 @@ def test_an_artefact_without_the_object_is_refused(kernel):
     assert kernel.log == []
 
 
-def test_the_shared_object_asks_nothing_of_the_loader():
-    """One symbol out, none in, and no relocation but the base address: what any loader can do."""
+def test_the_shared_object_suits_any_loader():
+    """One symbol exported, none imported, and no relocation except by the base address."""
     elffile = pytest.importorskip("elftools.elf.elffile")
     import io
 
@@ -158,7 +158,7 @@ def test_the_shared_object_asks_nothing_of_the_loader():
     assert all(section["sh_addr"] % 4096 == 0 for section in allocated)
 
 
-# -- what is refused, and what is said about it -----------------------------------------------------------
+# -- refusals and their messages --------------------------------------------------------------------------
 
 
 def refusal(kernel, device="fastrpc"):
@@ -180,7 +180,7 @@ def test_no_node(kernel):
     assert "mainline" in hint
 
 
-def test_no_right_to_the_node(kernel):
+def test_no_permission_for_the_node(kernel):
     kernel.nodes = dict.fromkeys(kernel.nodes, errno.EACCES)
     kind, message, hint = refusal(kernel)
     assert kind is DeviceMissing
@@ -206,7 +206,7 @@ def test_no_shell(kernel, tmp_path):
 
 def test_a_shell_that_cannot_be_read(kernel, tmp_path, monkeypatch):
     shell = tmp_path / "fastrpc_shell_unsigned_3"
-    monkeypatch.setenv(domain.LIBRARY_PATH, f"/{'x' * 300};{tmp_path}")  # stat fails, and not for its absence
+    monkeypatch.setenv(domain.LIBRARY_PATH, f"/{'x' * 300};{tmp_path}")  # stat fails, but not with ENOENT
     load(kernel).close()
 
     def read_bytes(path):
@@ -243,7 +243,7 @@ def test_a_dsp_that_refuses_the_process(kernel, old):
     assert "pd=signed" in hint
 
 
-def test_a_shell_that_older_kernels_do_not_take(kernel, tmp_path):
+def test_a_shell_that_older_kernels_do_not_accept(kernel, tmp_path):
     (tmp_path / "fastrpc_shell_unsigned_3").write_bytes(SHELL + bytes(2 << 20))
     _, message, hint = refusal(kernel)
     assert "Invalid argument: the shell has 2,097,175 bytes" in message
@@ -253,7 +253,8 @@ def test_a_shell_that_older_kernels_do_not_take(kernel, tmp_path):
 def test_a_loader_that_refuses_the_network(kernel, tmp_path):
     kernel.loader_says = "testsig not found"
     _, message, hint = refusal(kernel)
-    assert message == "cdsp: the DSP's loader refused the network: error -5, it says: testsig not found"
+    assert message.startswith("cdsp: ")
+    assert message.endswith("error -5: testsig not found")
     assert "firmware" in hint
     (tmp_path / "fastrpc_shell_3").write_bytes(SHELL)
     _, _, hint = refusal(kernel, "fastrpc?pd=signed")
@@ -365,7 +366,7 @@ def test_requests_and_structures_are_the_header_s(tmp_path):
                 assert (kind(-1).value < 0) == (sign == "s")
 
 
-def test_the_linux_seam_tells_the_kernel_s_errors_from_the_dsp_s(tmp_path):
+def test_the_linux_seam_distinguishes_errors_of_the_kernel_and_the_dsp(tmp_path):
     kernel = LinuxCalls()
     descriptor = kernel.open("/dev/null")
     try:
@@ -382,7 +383,7 @@ def test_the_linux_seam_tells_the_kernel_s_errors_from_the_dsp_s(tmp_path):
                 ctypes.set_errno(number)
                 return result
 
-        # A DSP's error comes as a negative int with whatever errno; an interrupted call is made again.
+        # A DSP's error comes as a negative int with any errno; an interrupted call is repeated.
         for answers, expected in (
             ([(0x8000_0481 - 2**32, errno.ENOENT)], 0x8000_0481),
             ([(-1, errno.EINTR), (0, 0)], 0),
@@ -422,7 +423,7 @@ def test_packed_calls(inputs, sizes):
 
 
 def test_packing_is_the_published_one():
-    """Lengths follow on at once, contents from the next multiple of 8; an empty buffer moves nothing."""
+    """A length follows directly, its content from the next multiple of 8; an empty buffer adds no padding."""
     expected = words(3) + bytes(4) + b"abc" + words(0) + words(1) + bytes(5) + b"z"
     assert pack_outputs([b"abc", b"", b"z"]) == expected
     assert unpack_call(expected, Scalars(0, 3, 0)) == ([b"abc", b"", b"z"], [])
@@ -498,7 +499,7 @@ def test_files_that_it_may_not(tmp_path):
     assert ask(one, 1, 22, b"", ["net.so"], [1]) == (0, [b"\1"])
 
 
-def test_requests_that_make_no_sense(tmp_path):
+def test_invalid_requests(tmp_path):
     one = listener(tmp_path)
     assert ask(one, 0, 0, words(9, 255)[:0], ["adspmsgd_apps"], [8, 255])[1][0] == words(0, -5)
     assert ask(one, 9, 0, b"")[0] == UNSUPPORTED
@@ -513,7 +514,7 @@ def test_requests_that_make_no_sense(tmp_path):
     ):
         assert one.answer(handle, scalars, request) == (errno.EINVAL, b"")
     file = fopen(one, "net.so")[1][0]
-    assert ask(one, 1, 3, file, sizes=[4])[0] == errno.EINVAL  # an output that the method has not
+    assert ask(one, 1, 3, file, sizes=[4])[0] == errno.EINVAL  # the method has no such output
 
 
 @settings(max_examples=50)
@@ -544,7 +545,7 @@ def test_a_process_that_dies_ends_the_listener(kernel):
 
 
 def test_a_process_that_stays_keeps_its_descriptors(kernel, monkeypatch, caplog):
-    """The listener's next call would go to whatever got the number of a node that is closed."""
+    """The listener's next call would go to the file that got the number of a closed node."""
     join = Listener.join
     monkeypatch.setattr(Listener, "join", lambda listener, seconds: join(listener, 0.1))
     kernel.exits = False
@@ -569,7 +570,7 @@ def test_signals_are_not_the_listener_s(kernel):
     assert blocked & 1 << signal.SIGALRM - 1
 
 
-def test_the_runtime_needs_numpy_alone():
+def test_the_runtime_needs_only_numpy():
     script = "import sys, dsp.hexagon.target, dsp.hexagon.fastrpc.session; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"onnx", "onnxruntime", "elftools", "cffi", "PIL", "rich"} & set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""The parts of the Hexagon target that can be judged without running it."""
+"""The parts of the Hexagon target that can be tested without running it."""
 
 import contextlib
 import functools
@@ -146,7 +146,7 @@ def test_packed_weights_hold_every_weight_where_the_kernels_look():
     assert columns.shape == (2, 2, 3, 2, 4)
     assert columns[0, 0, 0, 1].tolist() == [*depthwise[2, 0::3], 0]  # channel 2: its first column, a gap
     assert columns[1, 1, 1, 0].tolist() == [*depthwise[5, 2:6:3], 0, depthwise[5, 8]]  # channel 5: its last
-    assert not columns[1, :, :, 1].any()  # channels 6 and 7 are none
+    assert not columns[1, :, :, 1].any()  # there are no channels 6 and 7
     gemm = random.integers(-127, 128, (40, 7), "int8")
     blocks = gemm_weights(gemm)
     assert blocks.shape == (2, 2, 32, 4)
@@ -261,7 +261,7 @@ def test_no_kernel_reads_beyond_the_margin():
 
 
 def reads(lowered, call):
-    """[first, last) arena bytes of the loads of the calls that look beyond their own pixels."""
+    """[first, last) arena bytes of the loads of the calls that read beyond their own pixels."""
     fields = {k: build.resolve(v) if isinstance(v, At) else v for k, v in call.fields.items()}
 
     def table(length):
@@ -294,7 +294,7 @@ def reads(lowered, call):
 @pytest.mark.parametrize(
     ("height", "width", "channels"),
     [
-        (15, 13, 12),  # seven vectors; behind the strides two and, by the compiled kernel, one
+        (15, 13, 12),  # seven vectors; after the strides two and, by the compiled kernel, one
         *(
             pytest.param(height, width, channels, marks=pytest.mark.slow)
             for height, width in (
@@ -323,7 +323,7 @@ def test_loops_by_hand_hold_for_any_number_of_vectors(height, width, channels):
 
 
 def test_rows_of_several_vectors_and_what_is_left_over():
-    """Phases of wide pictures, padded or pushed; one vector alone; a padded sum; blocks of a matrix."""
+    """Phases of wide pictures, padded or pushed; a single vector; a padded sum; blocks of a matrix."""
     b = GraphBuilder((1, 4, 5, 70))
     wide = b.depthwise("x", strides=2, pads=1)
     pushed = b.depthwise(b.conv("x", 12), strides=2, pads=1)
@@ -356,7 +356,7 @@ def test_both_contexts_get_their_share():
     assert profile.total["packets_longer_half"] < 0.75 * profile.total["packets"]
 
 
-def test_refusals_follow_the_numbers_that_count():
+def test_refusals_follow_the_numbers_that_matter():
     target = get_target("hexagon-v65")
     b = GraphBuilder((1, 4, 7, 7))
     y = b.global_average_pool("x")

@@ -85,11 +85,10 @@ def test_a_listing_has_arrows_for_jumps_and_hardware_loops(elf):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
-    [(b"\x7fELF" + bytes(8), "no ELF"), (b"", "no ELF"), (b"x" * 100, "no ELF")],
+    "data", [b"\x7fELF" + bytes(8), b"", b"x" * 100], ids=["cut short", "empty", "other bytes"]
 )
-def test_what_is_no_elf_is_refused(data, said):
-    with pytest.raises(InvalidArtifact, match=said):
+def test_a_file_that_is_not_elf_is_refused(data):
+    with pytest.raises(InvalidArtifact, match="not an ELF"):
         Program(data, "v65")
 
 

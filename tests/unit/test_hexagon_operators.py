@@ -1,4 +1,4 @@
-"""How the lowering to Hexagon sees weights of nine bits, transpositions and concatenations."""
+"""How the lowering to Hexagon treats weights of nine bits, transpositions and concatenations."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ def test_a_tensor_lies_in_one_concat_only_and_once():
 
 
 def test_a_frame_beside_other_parts_leaves_them_alone():
-    """In the planes of a Concat a Pad floods its own part; tests/contract has them run."""
+    """In the planes of a Concat a Pad fills only its own part; tests/contract runs them."""
     b = GraphBuilder((1, 4, 6, 9))
     first = b.conv("x", 8)
     second = b.pad(b.alike(b.conv(b.max_pool("x", 3), 4), first), (1, 1, 1, 1))
@@ -71,7 +71,7 @@ def test_a_frame_beside_other_parts_leaves_them_alone():
     assert flood["vectors"] * 128 == layers[second].planes.plane
 
 
-def test_the_copy_of_an_operand_takes_nobody_s_name():
+def test_the_copy_of_an_operand_takes_no_other_s_name():
     b = GraphBuilder((1, 6, 5, 7))
     row = b.average_pool("x", (1, 7))
     other = b.requantize("x")

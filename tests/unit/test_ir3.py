@@ -46,7 +46,7 @@ POINTWISE |= {"to.blocks": 2, "to.height": 8, "to.width": 8, "to.fold": 1}
 
 @pytest.fixture
 def tinymesa(tmp_path, monkeypatch):
-    """A cache of its own, for a test that needs tinymesa."""
+    """An empty cache, for a test that needs tinymesa."""
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     try:
         toolchain.tinymesa()
@@ -75,14 +75,14 @@ def test_slots_are_counted_by_the_depth_of_loops():
     assert inner.by_name == {"br": 1, "cmps": 1, "mad": 1}
 
 
-def test_loops_beside_each_other_are_refused():
+def test_loops_after_each_other_are_refused():
     text = "l0:\nbr p0.x, #l0\nl1:\nbr p0.x, #l1\nend"
     with pytest.raises(InternalError, match="two loops"):
         listing.by_depth(listing.read(text))
 
 
 @pytest.mark.parametrize("text", ["", "mov.u32u32 r0.x, 0\n", "?\nend"])
-def test_what_is_no_listing_is_refused(text):
+def test_an_invalid_listing_is_refused(text):
     with pytest.raises(InternalError):
         listing.read(text)
 
@@ -121,7 +121,7 @@ def test_figures_are_kept(tinymesa, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_lies_in_the_working_directory_is_not_run(tinymesa, monkeypatch):
+def test_modules_in_the_working_directory_are_not_run(tinymesa, monkeypatch):
     (tinymesa / "json.py").write_text("raise SystemExit('not that one')")
     monkeypatch.chdir(tinymesa)
     assert figures([kernel()])[0].spills == 0
@@ -154,8 +154,8 @@ def test_a_wrong_kernel_is_named(tinymesa):
     ],
     ids=lambda one: one.function,
 )
-def test_what_is_not_unrolled_is_refused(one):
-    with pytest.raises(BuildFailed, match="are not unrolled"):
+def test_counts_beyond_the_limit_of_unrolling_are_refused(one):
+    with pytest.raises(BuildFailed, match="unrolled"):
         compiled(None, one.function, one.constants, one.local)
 
 
@@ -181,7 +181,7 @@ def test_a_child_that_fails_is_an_error(tinymesa, monkeypatch, script, problem):
 
 @pytest.mark.slow
 def test_a_library_of_another_layout_is_refused(tinymesa):
-    """In a process of its own: what is built at wrong offsets may end it."""
+    """In a process of its own: a shader built at wrong offsets may abort it."""
     script = (
         "from dsp.adreno.ir3 import mesa, shader\nmesa.TEX_TEXTURE += 4\nshader.check_layout(mesa.Mesa())\n"
     )

@@ -1,4 +1,4 @@
-"""Inner loops of kernels/*.cl, as clang sees them, beside those of the NIR that stands for them."""
+"""Inner loops of kernels/*.cl, as clang sees them, beside those of the NIR that models them."""
 
 import re
 
@@ -118,7 +118,7 @@ def innermost_loop(function):
 
 @pytest.fixture(scope="module")
 def nir():
-    """What is tallied in the innermost loop of the NIR of each case."""
+    """The tally of the innermost loop of the NIR of each case."""
     try:
         made = figures(
             [

@@ -1,4 +1,4 @@
-"""The Hexagon kernels' variants: what distinguishes calls, what is chosen, what a candidate holds."""
+"""The Hexagon kernels' variants: how calls are distinguished, which is chosen, what a candidate holds."""
 
 import dataclasses
 import re
@@ -58,8 +58,8 @@ def test_loops_written_by_hand_have_no_variants():
     assert len(tuning.choices(KernelSource("gemm.c", "gemm", ("NAME=gemm",)))) > 4
 
 
-def test_kernels_that_look_at_places_and_tables_have_no_variants():
-    """No signature tells what they cost; of their source, others have some."""
+def test_kernels_that_depend_on_places_and_tables_have_no_variants():
+    """No signature determines their cost; other kernels of the same source have variants."""
     choices = {
         name: len(tuning.choices(KernelSource("moving.c", name))) for name in ("copy", "resize", "join")
     }
@@ -71,7 +71,7 @@ def test_kernels_that_look_at_places_and_tables_have_no_variants():
     "source", sorted({path.name for path in KERNELS.glob("*.c")} - {"skel.c", "runtime.c"})
 )
 def test_variants_share_no_name_with_each_other(source):
-    """Whatever a source defines is renamed, or the linker would find it twice."""
+    """Everything that a source defines is renamed, or the linker would find it twice."""
     defined = re.findall(r"^void (\w+)\(", (KERNELS / source).read_text(), re.MULTILINE)
     assert defined
     own = "NAME" in defined

@@ -1,10 +1,10 @@
-"""Static figures of the Adreno target: what its inner loops cost on Adreno 630, without one at hand.
+"""Static figures of the Adreno target: the cost of its inner loops on Adreno 630, without the hardware.
 
-The figures are counts in machine code that Mesa's ir3 makes for Adreno 630 of NIR that is written by hand
-after kernels/pointwise.cl and kernels/depthwise.cl (`kernels`). They are that NIR's: a driver's compiler
-makes other code of the OpenCL C. Nothing is run, and no time follows from them. Issue slots are the cycles
-in which an instruction of a fibre is issued or, by (nop) and `nop`, none can be; waits for texels and
-memory come on top.
+The figures are counts in machine code that Mesa's ir3 generates for Adreno 630 from NIR written by hand
+after kernels/pointwise.cl and kernels/depthwise.cl (`kernels`). They describe that NIR: a driver's compiler
+generates other code from the OpenCL C. Nothing is run, and they predict no time. Issue slots are the cycles
+in which an instruction of a fibre is issued or, by (nop) and `nop`, none can be; waits for texels and memory
+are not included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dsp.adreno.ir3.child import Figures, KernelInstance, figures
 from dsp.adreno.ir3.kernels import ALONE, KERNELS, WITH_ADD, WITH_LOOKUP, iterations, macs_of_iteration
 
-if TYPE_CHECKING:  # the child, which imports this package, does without numpy
+if TYPE_CHECKING:  # the child, which imports this package, needs no numpy
     from dsp.adreno.plan import AdrenoPlan, StepPlan
 
 Counters = dict[str, int | float]
@@ -43,8 +43,8 @@ def static(plan: AdrenoPlan) -> Static:
     """The figures of a program.
 
     Raises:
-        EnvironmentMissing: tinymesa is not installed, or of another release.
-        BuildFailed: Mesa did not take a kernel.
+        EnvironmentMissing: tinymesa is not installed, or is of another release.
+        BuildFailed: Mesa rejected a kernel.
     """
     kernels = {number: kernel for number, step in enumerate(plan.steps) if (kernel := _kernel(plan, step))}
     made = dict(zip(kernels, figures(list(kernels.values())), strict=True))
@@ -65,7 +65,7 @@ def static(plan: AdrenoPlan) -> Static:
 
 
 FUSED = {"Add": WITH_ADD, "Lookup": WITH_LOOKUP}
-"""By the operator behind the convolution."""
+"""By the operator after the convolution."""
 
 
 def _kernel(plan: AdrenoPlan, step: StepPlan) -> KernelInstance | None:

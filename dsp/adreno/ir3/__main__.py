@@ -1,4 +1,4 @@
-"""The child that `child` starts: a kernel a line on stdin, its figures a line on stdout, both JSON."""
+"""The child that `child` starts: one kernel per line on stdin, its figures on a line of stdout, both JSON."""
 
 import json
 import sys
@@ -15,12 +15,13 @@ def measured(made: Compiled) -> Figures:
     """The figures of machine code.
 
     Raises:
-        InternalError: what we count in the disassembly is not what ir3 says: one of them is misread.
+        InternalError: our count of the disassembly differs from ir3's own: one of them is misread.
     """
     info, depths = made.info, listing.by_depth(listing.read(made.listing))
     ours = sum(one.slots for one in depths), sum(one.nops for one in depths)
     if ours != (info.instructions, info.nops):
-        raise InternalError(f"{ours} slots and nops are counted, and ir3 says {info.instructions, info.nops}")
+        reported = info.instructions, info.nops
+        raise InternalError(f"the disassembly has {ours} slots and nops, and ir3 reports {reported}")
     return Figures(
         depths,
         registers=info.max_reg + 1,
@@ -34,7 +35,7 @@ def measured(made: Compiled) -> Figures:
 
 
 def main() -> int:
-    """Status 1, and the reason on stderr, for what is refused."""
+    """Exit status 1, with the reason on stderr, if a kernel is refused."""
     try:
         mesa = Mesa()
         check_layout(mesa)

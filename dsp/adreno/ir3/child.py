@@ -1,7 +1,7 @@
-"""What ir3 makes of a kernel of ours: figures, worked out in a child process and kept.
+"""Figures of our kernels as ir3 compiles them, computed in a child process and cached.
 
-A child, because Mesa ends its process at what it takes for a malformed shader. All that determines a figure
-is in the name under which it is kept: the kernel, tinymesa's version, and this package's source.
+A child, because Mesa aborts its process on what it considers a malformed shader. The name of a cached figure
+depends on everything that determines it: the kernel, tinymesa's version, and this package's source.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SECONDS = 120
 """A child that takes longer is stopped. A kernel takes some hundredths of a second."""
 
 PREFIXES = ("IR3_", "FD_", "MESA_", "NIR_")
-"""Environment variables by which Mesa is debugged; they change what it makes."""
+"""Environment variables that debug Mesa; they change its output."""
 
 
 @dataclass(frozen=True)
 class KernelInstance:
-    """A kernel of ours; kernels that are equal have equal figures.
+    """One of our kernels; kernels that are equal have equal figures.
 
     Attributes:
         function: of kernels/*.cl.
-        constants: what that function is given at each launch alike, by its name in OpenCL C: "from.width".
+        constants: arguments that are the same at each launch, by their names in OpenCL C: "from.width".
         local: work-items of a work-group.
     """
 
@@ -52,12 +52,12 @@ class Figures:
     """Machine code for Adreno 630, counted.
 
     Attributes:
-        depths: what lies outside of loops, in the loop, in the loop in that; each instruction once.
+        depths: the code outside of loops, in the loop, in the loop inside that; each instruction once.
         registers: full registers of four components.
-        waves: that fit a processor at once, of 16.
+        waves: how many fit a processor at once, of 16.
         spills: stores to and loads from private memory.
         ss, sy: instructions that wait for others to complete.
-        stalls: cycles that ir3 expects to be lost by that.
+        stalls: cycles that ir3 expects these waits to cost.
         operations: of an iteration of the innermost loop as built: "texture 0" and "texture 1" are reads of
             activations and of weights, "products" the multiplications.
     """
@@ -76,7 +76,7 @@ class Figures:
         """From JSON.
 
         Raises:
-            TypeError, KeyError: it is none.
+            TypeError, KeyError: it does not hold figures.
         """
         return Figures(**{**document, "depths": [Count(**one) for one in document["depths"]]})
 
@@ -85,10 +85,10 @@ class Figures:
 
         Args:
             name: of a field of `Count`.
-            trips: how often each depth is gone through, from the outermost.
+            trips: how often each depth is executed, from the outermost.
 
         Raises:
-            InternalError: the kernel has another number of loops.
+            InternalError: the kernel has a different number of loops.
         """
         if len(trips) != len(self.depths):
             raise InternalError(f"{len(trips) - 1} loops have become {len(self.depths) - 1} in machine code")
@@ -99,8 +99,8 @@ def figures(kernels: Sequence[KernelInstance]) -> list[Figures]:
     """The figures of each.
 
     Raises:
-        EnvironmentMissing: no tinymesa of the release that we know.
-        BuildFailed: Mesa did not take a kernel, or took too long.
+        EnvironmentMissing: there is no tinymesa of the release that we support.
+        BuildFailed: Mesa rejected a kernel, or took too long.
     """
     version, _ = toolchain.tinymesa()
     directory = cache.directory("ir3")
@@ -112,7 +112,7 @@ def figures(kernels: Sequence[KernelInstance]) -> list[Figures]:
         try:
             cache.keep(names[text], json.dumps(made).encode())
         except OutputFailed:
-            continue  # it is worked out again next time
+            continue  # it is computed again next time
     return [made for one in kernels if (made := known[one.text]) is not None]
 
 
@@ -125,7 +125,7 @@ def _kept(path: Path) -> Figures | None:
 
 @functools.cache
 def _source() -> str:
-    """A digest of what makes NIR and counts in it."""
+    """A digest of the code that builds NIR and counts."""
     return cache.digest(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
 
 

@@ -1,10 +1,10 @@
 """NIR of kernels/pointwise.cl and kernels/depthwise.cl, written by hand.
 
-tinymesa has no OpenCL front end, so these follow the OpenCL C function by function, and the figures made of
-them are this NIR's. tests/unit/test_ir3_loops.py holds the inner loops equal to what clang makes of the
+tinymesa has no OpenCL front end, so these follow the OpenCL C function by function, and the figures describe
+this NIR. tests/unit/test_ir3_loops.py checks that the inner loops equal what clang generates from the
 OpenCL C: the same reads of activations, reads of weights and multiplications per iteration.
 
-What is the same for all launches of a kernel is a constant here as there; the rest are arguments.
+What is the same for all launches of a kernel is a constant, as in the OpenCL C; the rest are arguments.
 Work-items are numbered without a global offset.
 """
 
@@ -22,9 +22,9 @@ from sdk.errors import BuildFailed
 X, WEIGHTS, OTHER = 0, 1, 2
 """Textures."""
 Y = 0
-"""The image that is written."""
+"""The image written to."""
 TABLES, AT, NUMBERS = 0, 1, 2
-"""Arguments: a pointer, where in it, and the floats of `struct output`."""
+"""Arguments: a pointer, an index into it, and the floats of `struct output`."""
 ALONE, WITH_ADD, WITH_LOOKUP = 0, 1, 2
 """`output.fused` of kernels/products.cl."""
 
@@ -142,7 +142,7 @@ def _unless(s: Shader, conditions: Sequence[Value], texel: list[Value], other: i
 
 @contextmanager
 def work_item(s: Shader, to: Picture, pixels: int) -> Iterator[tuple[Value, Value, Value]]:
-    """(first column, row, block) of a work-item's strip, and what it does if it has something to do."""
+    """(first column, row, block) of a work-item's strip; the body runs unless the work-item is idle."""
     group = s.components(s.intrinsic("load_workgroup_id", components=3))
     item = s.components(s.intrinsic("load_local_invocation_id", components=3))
     w, h, block = (mad24(s, *three) for three in zip(group, s.local, item, strict=True))
@@ -154,7 +154,7 @@ def work_item(s: Shader, to: Picture, pixels: int) -> Iterator[tuple[Value, Valu
 
 @contextmanager
 def counted(s: Shader, end: int, *, start: Operand = 0, step: int = 1) -> Iterator[Value]:
-    """The counter of a C `for` from `start` to before `end`, which is gone through at least once."""
+    """The counter of a C `for` from `start` to before `end`, which runs at least once."""
     counter = s.register(start)
     with s.loop():
         i = s.read(counter)
@@ -165,7 +165,7 @@ def counted(s: Shader, end: int, *, start: Operand = 0, step: int = 1) -> Iterat
 
 
 def begin(s: Shader, block: Value, pixels: int) -> tuple[list[list[Value]], list[Value]]:
-    """(registers of the sums, of each pixel four, that begin with the block's biases; its scales)."""
+    """(registers of the sums, four for each pixel, that begin with the block's biases; its scales)."""
     tables, index = s.argument(TABLES, pointer=True), s.alu("iadd", s.argument(AT), s.alu("ishl", block, 1))
     biases = s.load_int4(tables, index)
     scales = s.load_int4(tables, s.alu("iadd", index, 1))
@@ -226,12 +226,12 @@ KERNELS: Mapping[str, KernelBuilder] = {"pointwise": pointwise, "depthwise": dep
 
 
 MOST = 256
-"""Pixels of a work-item, columns, and texels that it loads of a row: a kernel grows by them. No layer of
-`dsp.adreno.products` has as many; plans come from files."""
+"""The most pixels of a work-item, columns, and texels that it loads of a row: a kernel's size grows with
+them. `dsp.adreno.products` uses fewer; but plans come from files."""
 
 
 def iterations(function: str, k: Constants) -> list[int]:
-    """How often a work-item goes through what lies outside of loops, in the loop, in the loop in that."""
+    """How often a work-item executes the code outside of loops, in the loop, in the loop inside that."""
     if function == "depthwise":
         return [1, k["window.rows"]]
     fold, blocks = k["from.fold"], k["from.blocks"]
@@ -244,22 +244,24 @@ def macs_of_iteration(function: str, k: Constants) -> int:
 
 
 def compiled(mesa: Mesa, function: str, constants: Constants, local: tuple[int, int, int]) -> Compiled:
-    """Machine code of a kernel of ours.
+    """Machine code of one of our kernels.
 
     Args:
         mesa: the library.
         function: of `KERNELS`.
-        constants: its launches' common numbers, named as in OpenCL C: "pixels", "from.width", "fused".
+        constants: the numbers common to its launches, named as in OpenCL C: "pixels", "from.width", "fused".
         local: work-items of a work-group.
 
     Raises:
         KeyError: a constant is missing.
-        BuildFailed: one would be unrolled too often.
+        BuildFailed: a loop would be unrolled more than `MOST` times.
     """
     pixels, columns = constants["pixels"], constants.get("window.columns", 1)
     texels = (pixels - 1) * constants.get("window.stride_x", 1) + columns
     if not all(1 <= count <= MOST for count in (pixels, columns, texels)):
-        raise BuildFailed(f"{pixels} pixels, {columns} columns and {texels} texels are not unrolled")
+        raise BuildFailed(
+            f"{pixels} pixels, {columns} columns and {texels} texels are not unrolled: the limit is {MOST}"
+        )
     shader = Shader(mesa, function, local)
     KERNELS[function](shader, constants)
     return shader.compile()

@@ -17,7 +17,7 @@ from sdk.errors import InternalError
 LABEL = re.compile(r"\s*(\w+):")
 INSTRUCTION = re.compile(r"(?P<flags>(?:\(\w+\))*)\s*(?P<name>[a-z][\w.]*)(?P<rest>.*)")
 IMPLICIT = {"swz": 1, "gat": 3, "sct": 3}
-"""Repeats of moves of several registers, which are in no flag."""
+"""Repeats of moves of several registers, which no flag shows."""
 TARGET = re.compile(r"#(l\d+)\b")
 
 
@@ -28,7 +28,7 @@ class Instruction:
     Attributes:
         name: with its types, for example "mad.s24" or "mov.u32u32".
         slots: issue slots, of them `nops` idle ones.
-        target: where it jumps to, as an index into the listing; None for what does not.
+        target: where it jumps to, as an index into the listing; None if it does not jump.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Count:
-    """What lies in a piece of code, each of its instructions once.
+    """Counts over a piece of code, each of its instructions once.
 
     Attributes:
         instructions: of 64 bits.
         slots: issue slots, `nops` among them.
         nops: slots in which nothing is issued.
-        by_name: instructions by what they are, types left away: "mad", "isaml".
+        by_name: instructions by name, without types: "mad", "isaml".
     """
 
     instructions: int
@@ -58,7 +58,7 @@ def read(text: str) -> list[Instruction]:
     """A listing up to its `end`, without the preamble (up to `shpe`), which not every work-item executes.
 
     Raises:
-        InternalError: a line is none that we know, or there is no `end`.
+        InternalError: a line is not recognised, or there is no `end`.
     """
     labels: dict[str, int] = {}
     lines: list[re.Match[str]] = []
@@ -86,7 +86,7 @@ def _instruction(match: re.Match[str], labels: dict[str, int]) -> Instruction:
 
 
 def by_depth(code: Sequence[Instruction]) -> list[Count]:
-    """What lies outside of loops, what in the loop, what in the loop in that, and so on.
+    """Counts of the code outside of loops, in the loop, in the loop inside that, and so on.
 
     Raises:
         InternalError: there are two loops one after the other, so that a depth is not one loop.
@@ -94,7 +94,7 @@ def by_depth(code: Sequence[Instruction]) -> list[Count]:
     loops = _loops(code)
     for outer, inner in pairwise(loops):
         if not (outer.start <= inner.start and inner.stop <= outer.stop):
-            raise InternalError("a kernel has two loops of which neither is in the other")
+            raise InternalError("a kernel has two loops, neither inside the other")
     depths = [sum(number in loop for loop in loops) for number in range(len(code))]
     return [
         count([one for one, depth in zip(code, depths, strict=True) if depth == wanted])

@@ -6,7 +6,7 @@ offsets that are those of Mesa 25.2 on x86-64 (read from the library's DWARF; `s
 print a shader in which they were used). Numbers of opcodes and of intrinsics' indices are not assumed: they
 are looked up by name in the library's own tables.
 
-Mesa is built with assertions here, and ends the process on a malformed shader: run it in a child
+tinymesa is built with assertions, and aborts the process on a malformed shader: run it in a child
 (`dsp.adreno.ir3.child`).
 """
 
@@ -34,7 +34,7 @@ TRAP = 0x1FFFFFFFFF000
 HINT = f"pip install 'tinymesa=={TINYMESA}.*'"
 
 TABLE = 1000
-"""No table of opcodes has more entries."""
+"""More entries than any table of opcodes has."""
 
 INT32, UINT32 = 34, 36
 """nir_type_int32, nir_type_uint32."""
@@ -91,7 +91,7 @@ class IntrinsicInfo(Structure):
 
     @property
     def open_size(self) -> bool:
-        """Whether the number of components is each instruction's own."""
+        """Whether each instruction has its own number of components."""
         return (self.has_dest and not self.dest_components) or 0 in self.source_components[: self.sources]
 
 
@@ -114,7 +114,7 @@ class _DecodeOptions(Structure):
 
 
 class Info(Structure):
-    """struct ir3_info: what ir3 counts of what it made.
+    """struct ir3_info: ir3's counts of the code it generated.
 
     Of interest: `instructions` are issue slots, repeats and nops included, without the padding behind `end`;
     `max_reg` is the highest full register (of four components), -1 for none; `sstall` and `systall` are
@@ -168,7 +168,7 @@ class Mesa:
     """The library, and its ir3 compiler for Adreno 630.
 
     Raises:
-        EnvironmentMissing: tinymesa is not installed, of another release than ours, or not as we expect it.
+        EnvironmentMissing: tinymesa is not installed, of an unsupported release, or has another layout.
     """
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class Mesa:
         return self._number("nir_intrinsic_index_names", ctypes.sizeof(c_char_p), name, self._indices)
 
     def _number(self, table: str, size: int, name: str, known: dict[str, int]) -> int:
-        """Index of the entry whose first field is `name`; read no further than that."""
+        """Index of the entry whose first field is `name`; nothing behind it is read."""
         base = ctypes.addressof(c_char_p.in_dll(self.lib, table))
         while name not in known:
             if len(known) == TABLE:

@@ -1,6 +1,6 @@
-"""Building a compute shader in NIR, and what ir3 makes of it.
+"""Building a compute shader in NIR, and compiling it with ir3.
 
-The operations are NIR's, by NIR's names; what OpenCL C has beyond them is put together in `kernels`.
+The operations are NIR's, by NIR's names; what OpenCL C has beyond them is composed in `kernels`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Value:
 
 
 Operand = Value | int | float
-"""A Python int stands for a 32-bit constant, a float for a binary32."""
+"""A Python int is a 32-bit constant, a float a binary32."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Compiled:
     """Machine code of a shader.
 
     Attributes:
-        info: what ir3 counts of it.
+        info: ir3's counts.
         listing: its disassembly.
-        operations: what was tallied of the innermost loop's NIR.
+        operations: the tally of the innermost loop's NIR.
     """
 
     info: Info
@@ -99,7 +99,7 @@ class Shader:
         return self.alu(f"vec{len(operands)}", *operands)
 
     def components(self, value: Value) -> list[Value]:
-        """The numbers of a vector of 32-bit ones, apart."""
+        """The numbers of a vector of 32-bit ones, each by itself."""
         return [self._component(value, number) for number in range(value.components)]
 
     def _component(self, value: Value, number: int) -> Value:
@@ -125,11 +125,11 @@ class Shader:
             operands: its sources.
             components: of its result, or of what it stores, where its description leaves that open.
             bits: of a component of its result.
-            first: it goes to the start of the shader, as declarations do.
+            first: put it at the start of the shader, as declarations are.
             indices: its constant indices by name; the others are 0.
 
         Raises:
-            TypeError: it has another number of sources, or no such index.
+            TypeError: it has a different number of sources, or no such index.
         """
         values = [self._value(operand) for operand in operands]
         number, info = self._mesa.intrinsic(op)
@@ -165,7 +165,7 @@ class Shader:
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """A loop that stays one, however few its iterations; `leave_if` ends it."""
+        """A loop that is never unrolled, however few its iterations; `leave_if` ends it."""
         loop = self._lib.nir_push_loop(byref(self._builder))
         u32.from_address(loop + m.LOOP_CONTROL).value = m.DONT_UNROLL
         self._tally.clear()
@@ -176,7 +176,7 @@ class Shader:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is done if the condition holds."""
+        """The body runs if the condition holds."""
         branch = self._lib.nir_push_if(byref(self._builder), condition.at)
         yield
         self._lib.nir_pop_if(byref(self._builder), branch)
@@ -235,7 +235,7 @@ class Shader:
     # -- the end ----------------------------------------------------------------------------------------
 
     def compile(self) -> Compiled:
-        """Machine code for Adreno 630. The shader is used up."""
+        """Machine code for Adreno 630. The shader cannot be used afterwards."""
         at = self._builder.shader
         self._lib.nir_validate_shader(at, b"as built")
         self._lib.nir_lower_reg_intrinsics_to_ssa(at)
@@ -278,10 +278,10 @@ LAYOUT = (
 
 
 def check_layout(mesa: Mesa) -> None:
-    """Build a shader in which every offset is used, and have Mesa tell what it sees.
+    """Build a shader that uses every offset, and have Mesa print it.
 
     Raises:
-        EnvironmentMissing: it sees something else: this Mesa's structs are not as we know them.
+        EnvironmentMissing: it prints something else: the structs of this Mesa have another layout.
     """
     shader = Shader(mesa, "layout", (7, 5, 3))
     shader.constant(0x8BADF00D)
@@ -293,6 +293,6 @@ def check_layout(mesa: Mesa) -> None:
     for pattern in LAYOUT:
         if not re.search(pattern, shader.text):
             raise EnvironmentMissing(
-                f"tinymesa {mesa.version} does not see {pattern!r} in the shader that was built with it",
+                f"tinymesa {mesa.version} does not print {pattern!r} for the shader that was built with it",
                 hint=m.HINT,
             )

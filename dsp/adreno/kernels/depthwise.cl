@@ -8,7 +8,7 @@
  *
  * Weights: texel (ky * columns + kx, block). */
 
-enum { WIDEST = 8 }; /* columns of `depthwise`; dsp/adreno/products.py has it as well */
+enum { WIDEST = 8 }; /* columns of `depthwise`; also in dsp/adreno/products.py */
 
 /* `outside`: some pixel's window reaches rows beyond the border. */
 struct depthwise {

@@ -1,4 +1,4 @@
-/* Operators on single elements that went into no product. Tensors of equal shape have equal layouts: a
+/* Operators on single elements that are not fused into a product. Tensors of equal shape have equal layouts: a
  * work-item makes a texel, wherever that is. */
 
 struct texels {

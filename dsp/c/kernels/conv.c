@@ -14,7 +14,7 @@ enum { TILE = 64, CHANNEL = 12 };
 
 /* `weights` are bytes [outputs][channels][kernel] of int8; `constants` has for each output channel its bias,
  * its weights' zero-point (int32) and its scale (float). A tile of a row is summed tap by tap, which any
- * compiler turns into vector code where there is some. */
+ * compiler turns into vector code where the machine has any. */
 static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
                  const uint8_t *constants) {
   int32_t taps = p->kernel[0] * p->kernel[1], plane = p->height * p->width, stride = p->strides[1];

@@ -19,12 +19,12 @@ AEE = {
     0x8000_040D: ("AEE_EBADSTATE", "the process on the DSP has died"),
     0x8000_040E: ("AEE_EBADPARM", "an argument was refused"),
     0x8000_0414: ("AEE_EUNSUPPORTED", "there is no such method"),
-    0x8000_0415: ("AEE_EPRIVLEVEL", "the privileges do not suffice"),
+    0x8000_0415: ("AEE_EPRIVLEVEL", "the privileges are insufficient"),
     0x8000_0438: ("AEE_EINVALIDSIGNATURE", "a signature is invalid"),
     0x8000_043E: ("AEE_ENOSUCHMOD", "there is no such module"),
     0x8000_0442: ("AEE_ENOSUCHSYMBOL", "the object lacks the entry"),
     0x8000_0445: ("AEE_ENOSUCHFILE", "there is no such file"),
-    0x8000_0452: ("AEE_EBADELF", "the object is no ELF file of the DSP's"),
+    0x8000_0452: ("AEE_EBADELF", "the object is not an ELF file for this DSP"),
     0x8000_0469: ("AEE_ENOROOTOFTRUST", "there is no root of trust to verify a signature with"),
     0x8000_0472: ("AEE_ECONNREFUSED", "the connection was refused"),
     0x8000_0481: ("AEE_EUNSIGNEDMOD", "the object is unsigned, and there is no test signature"),
@@ -68,16 +68,16 @@ class Channel:
         answers: int = 0,
         outputs: Sequence[int | DmaBuffer] = (),
     ) -> tuple[list[int], list[bytes]]:
-        """Call a method and wait for its end.
+        """Call a method and wait until it returns.
 
         Args:
-            handle: the module's, as `remotectl.open` gave it, or one that is always there.
+            handle: the module's, as `remotectl.open` gave it, or that of a module that every process has.
             method: below 31.
             what: for errors, for example "the loading of the network".
             numbers: words that go in.
             inputs: sequences that go in; bytes are copied, DMA buffers mapped.
             answers: how many words come out.
-            outputs: sequences that come out: so many bytes, copied; or a DMA buffer, mapped.
+            outputs: sequences that come out: a number of bytes, copied; or a DMA buffer, mapped.
 
         Returns:
             The words, and what was copied out, in order.

@@ -46,7 +46,7 @@ DEVICE_LIBRARIES = "/usr/share/qcom"
 """And linux-msm's collection: SOC/VENDOR/DEVICE/dsp/DOMAIN."""
 
 VENDOR_NODES = ("/dev/adsprpc-smd", "/dev/adsprpc-smd-secure")
-"""Of Android's vendor kernels, whose requests are others."""
+"""Of Android's vendor kernels, which use other requests."""
 
 ERROR_TEXT = 255
 
@@ -59,7 +59,7 @@ class Choice:
 
     Attributes:
         domain: "cdsp" or "adsp"; None for the compute DSP, or the audio DSP where there is no other.
-        signed: whether the process takes signed objects alone; None for what the DSP offers.
+        signed: whether the process takes only signed objects; None for what the DSP offers.
     """
 
     domain: str | None = None
@@ -70,7 +70,7 @@ class Choice:
         """Of "fastrpc", or "fastrpc?domain=cdsp&pd=signed".
 
         Raises:
-            UsageError: an option that there is not.
+            UsageError: an unknown option.
         """
         choice = {}
         for option in device.partition("?")[2].split("&") if "?" in device else ():
@@ -78,8 +78,8 @@ class Choice:
             known = {"domain": tuple(DOMAINS), "pd": ("signed", "unsigned")}.get(key, ())
             if value not in known:
                 raise UsageError(
-                    f"the device {device!r} makes no sense at {option!r}",
-                    hint="fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed",
+                    f"unknown option {option!r} in the device {device!r}",
+                    hint="for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed",
                 )
             choice[key] = value
         signed = choice["pd"] == "signed" if "pd" in choice else None
@@ -110,7 +110,7 @@ class Domain:
         channel: for calls.
 
     Raises:
-        DeviceMissing: there is no such DSP, no shell for it, or no right to it.
+        DeviceMissing: there is no such DSP, no shell for it, or no permission to use it.
         DeviceFailed: it did not start.
     """
 
@@ -135,7 +135,7 @@ class Domain:
         """Have an object of `files` loaded: the handle for calls.
 
         Raises:
-            DeviceFailed: it does not load, with the loader's own words.
+            DeviceFailed: it does not load, with the loader's own message.
         """
         uri = f"file:///{file}?{entry}&_modver=1.0&_dom={self.name}"
         with self._explained("the loading of the network"):
@@ -145,7 +145,7 @@ class Domain:
         if error:
             said = text.split(b"\0")[0].decode("utf-8", "replace") or "nothing"
             raise DeviceFailed(
-                f"the DSP's loader refused the network: error {error - (error >> 31 << 32)}, it says: {said}",
+                f"the DSP's loader refused the network: error {error - (error >> 31 << 32)}: {said}",
                 where=self.name,
                 hint=self._remedy(),
             )
@@ -161,11 +161,11 @@ class Domain:
             return
         self._closed = True
         if self._listener is not None:
-            # Its own end is the answer, so that any answer will do. The listener's call ends with it.
+            # The process ends instead of answering: any result is accepted. The listener's call ends too.
             with contextlib.suppress(OSError, DspError):
                 self.channel.call(CURRENT_PROCESS, EXIT, "the end of its process")
             if not self._listener.join(seconds=2):
-                # Its next call must not go to whoever would get the descriptors' numbers.
+                # Keep the descriptors: its next call must not go to another file that gets their numbers.
                 log.warning("the listener still waits; the process on the DSP ends with this program")
                 return
         self.channel.system.close(self.channel.descriptor)
@@ -192,8 +192,8 @@ class Domain:
         system, descriptor = self.channel.system, self.channel.descriptor
         attributes = 0 if self._signed else MODE_UNSIGNED_MODULE
         with self._explained("the start of a process", shell):
-            # Kept open as long as the node: the driver keeps its map, and until 6.18 takes it for that of any
-            # later buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
+            # Kept open as long as the node: the driver keeps its map, and until 6.18 uses it for any later
+            # buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
             self._shell_buffer = buffer = DmaBuffer(system, descriptor, len(content))
             buffer.write(content)
             create = InitCreate(buffer.size, buffer.descriptor, attributes, 0, buffer.address)
@@ -215,15 +215,15 @@ class Domain:
             ) from error
 
     def _kernel_refusal(self, number: int, shell: Path | None) -> tuple[str, str]:
-        """What an error of the kernel's means here, and what to do."""
+        """What an error of the kernel means here, and what to do."""
         if number == errno.ECONNREFUSED:
-            return ": this node gives unsigned processes alone, or its DSP none", (
-                f"use fastrpc?pd=unsigned on the cdsp, or get the right to /dev/fastrpc-{self.name}-secure "
-                "for a signed one"
+            return ": the node starts only unsigned processes, or its DSP starts none", (
+                f"use fastrpc?pd=unsigned on the cdsp, or get access to /dev/fastrpc-{self.name}-secure for "
+                "a signed one"
             )
         if number == errno.EINVAL and shell is not None and shell.stat().st_size > SHELL_BYTES_MAX:
             return f": the shell has {shell.stat().st_size:,} bytes", (
-                "kernels before mid 2024 take 2 MiB: use a newer kernel"
+                "kernels before mid 2024 take at most 2 MiB: use a newer kernel"
             )
         if number in (errno.EPIPE, errno.ETIMEDOUT):
             return ": the DSP is down, or does not answer", (
@@ -232,29 +232,29 @@ class Domain:
         return "", "dmesg has the driver's reason"
 
     def _remedy(self) -> str:
-        """What to do about a refusal of the DSP's, from what it says it can."""
+        """What to do about a refusal by the DSP, from the capabilities that it reports."""
         unsigned = self.capability(Attribute.UNSIGNED_PD_SUPPORT)
         if self._signed:
             return (
                 "a signed process takes objects that are signed for this device, or a test signature "
                 "(testsig-0x....so for its serial number, where the fuses allow it) in a directory of "
                 f"{LIBRARY_PATH}; "
-                + ("use fastrpc?pd=unsigned" if unsigned else "this needs the device's maker")
+                + ("use fastrpc?pd=unsigned" if unsigned else "this needs the device's manufacturer")
             )
         if unsigned == 0:
             return (
-                "this DSP says that it has no unsigned processes (capability UNSIGNED_PD_SUPPORT is 0): use "
-                "fastrpc?pd=signed with a test signature for the device"
+                "this DSP reports that it has no unsigned processes (capability UNSIGNED_PD_SUPPORT is 0): "
+                "use fastrpc?pd=signed with a test signature for the device"
             )
         architecture = self.capability(Attribute.ARCH_VER)
         known = f"; the DSP is a v{architecture & 0xFF:x}" if architecture else ""
         return (
-            "the shell must be of the very firmware that the DSP runs (dmesg and `strings` of both have the "
-            f"build), and the network compiled for a DSP no newer than this{known}"
+            "the shell must be from exactly the firmware that the DSP runs (dmesg and `strings` of both show "
+            f"the build), and the network compiled for a DSP no newer than this{known}"
         )
 
     def capability(self, attribute: Attribute) -> int | None:
-        """What the DSP says of itself; None where it, or the kernel, does not."""
+        """A capability that the DSP reports; None if it, or the kernel, does not report it."""
         query = Capability(DOMAINS[self.name], attribute, 0xFFFF_FFFF)
         try:
             if self.channel.system.ioctl(self.channel.descriptor, Request.GET_DSP_INFO, query):
@@ -265,7 +265,7 @@ class Domain:
 
 
 def _open_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
-    """(descriptor, domain, signed) of the first node that is there and ours."""
+    """(descriptor, domain, signed) of the first node that exists and that we may open."""
     problems = []
     for node, domain, signed in choice.nodes():
         try:
@@ -277,9 +277,9 @@ def _open_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
         return _no_node(system, choice)
     node, problem = problems[0]
     hints = {
-        errno.EACCES: f"as root: chgrp to a group of yours and chmod g+rw {node}; lasting, by a udev rule "
-        'SUBSYSTEM=="misc", KERNEL=="fastrpc-*", GROUP="render", MODE="0660"',
-        errno.EBUSY: "end the program that uses the DSP: it has as many processes as it can",
+        errno.EACCES: f"as root: chgrp to one of your groups and chmod g+rw {node}; permanently, by a udev "
+        'rule SUBSYSTEM=="misc", KERNEL=="fastrpc-*", GROUP="render", MODE="0660"',
+        errno.EBUSY: "end the program that uses the DSP: the DSP has its maximum number of processes",
     }
     hint = hints.get(problem.errno or 0, "dmesg has the driver's reason")
     raise DeviceMissing(f"cannot be opened: {problem.strerror}", where=node, hint=hint)
@@ -293,13 +293,13 @@ def _no_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
             if error.errno in (errno.ENOENT, errno.ENXIO):
                 continue
         raise DeviceMissing(
-            "this is an Android vendor's kernel, whose FastRPC has other requests than mainline's",
+            "this is an Android vendor's kernel, whose FastRPC requests differ from mainline's",
             where=node,
             hint="boot a mainline kernel (postmarketOS, Debian); docs/phone.md has more",
         )
     node = choice.nodes()[0][0]
     raise DeviceMissing(
-        "there is no FastRPC node: no Snapdragon, or its DSP is not up",
+        "there is no FastRPC node: this is not a Snapdragon, or its DSP is not running",
         where=node,
         hint="needed: CONFIG_QCOM_FASTRPC, a device tree with the DSP's fastrpc node, and its firmware; "
         "see dmesg and /sys/class/remoteproc/*/state",
@@ -307,7 +307,7 @@ def _no_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
 
 
 def library_directories(domain: str) -> list[Path]:
-    """Where the DSP's own files may lie, the user's directories first; those that are there."""
+    """The existing directories where the DSP's own files may be, the user's first."""
     own = [Path(name) for name in os.environ.get(LIBRARY_PATH, "").split(";") if name]
     standard = [Path(name.format(domain)) for name in LIBRARY_DIRECTORIES]
     devices = sorted(Path(DEVICE_LIBRARIES).glob(f"*/*/*/dsp/{domain}"))
@@ -316,10 +316,10 @@ def library_directories(domain: str) -> list[Path]:
 
 
 def _shell(domain: str, signed: bool, directories: Sequence[Path]) -> Path:
-    """The program that processes on the DSP are.
+    """The program that every process on the DSP runs.
 
     Raises:
-        DeviceMissing: it is nowhere.
+        DeviceMissing: it was not found.
     """
     name = f"fastrpc_shell_{'' if signed else 'unsigned_'}{DOMAINS[domain]}"
     for directory in directories:

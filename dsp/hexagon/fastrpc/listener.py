@@ -2,9 +2,8 @@
 
 A thread waits in `adsp_listener.next2` for the next request, and its next call of that carries the answer.
 Requests go to interfaces that the DSP opens by name through `apps_remotectl`: `apps_std` for files (the
-loader asks for the network's object so), `apps_mem` for its heap. Files are read-only, and these: the
-network's objects, which never touch a disk, and what lies in the directories of the DSP's own libraries, by
-plain names.
+loader reads the network's object through it), `apps_mem` for its heap. Files are read-only: the network's
+objects, which never touch a disk, and those in the directories of the DSP's own libraries, by plain names.
 
 Evidence of interfaces, methods and layouts: published (Qualcomm's skels, hexagonrpc). What a DSP's loader
 asks for, and how it takes a refusal: inferred from their logs.
@@ -33,12 +32,12 @@ ROOM = 64 << 10
 """Bytes for a request; a longer one is fetched in two parts."""
 
 UNSUPPORTED = 0x14
-"""AEE_EUNSUPPORTED, as a program gives it."""
+"""AEE_EUNSUPPORTED, as a program returns it."""
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[bytes, Sequence[bytes], Sequence[int]], Sequence[bytes]]
-"""Numbers, the sequences that came, and the sizes of the outputs; the outputs. OSError is the refusal."""
+"""Takes numbers, input sequences and the sizes of the outputs; returns the outputs. Refuses with OSError."""
 
 
 class Listener:
@@ -63,13 +62,13 @@ class Listener:
         """Announce the listener and start its thread.
 
         Raises:
-            DspError, OSError: the process on the DSP does not want one.
+            DspError, OSError: the process on the DSP refuses one.
         """
         self._channel.call(HANDLE, INIT2, "the listener")
         self._thread.start()
 
     def join(self, seconds: float) -> bool:
-        """Whether the thread has ended, after waiting so long at most."""
+        """Whether the thread has ended, after waiting at most that long."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -86,7 +85,7 @@ class Listener:
                 request = buffers[0]
                 if needed > ROOM:
                     request += self._rest(context, needed - ROOM)
-            except (OSError, DspError) as end:  # how it learns that the process is gone
+            except (OSError, DspError) as end:  # the process is gone
                 log.info("the listener ends: %s", end)
                 return
             result, answer = self.answer(handle, Scalars.parse(word), request)
@@ -96,7 +95,7 @@ class Listener:
         return buffers[0]
 
     def answer(self, handle: int, scalars: Scalars, request: bytes) -> tuple[int, bytes]:
-        """What one request is answered with: a result, 0 or an error, and the packed outputs."""
+        """The answer to one request: a result, 0 or an error, and the packed outputs."""
         try:
             inputs, sizes = unpack_call(request, scalars)
             numbers = inputs[0] if inputs else b""
@@ -106,7 +105,7 @@ class Listener:
             name, methods = self._interfaces[handle] if handle < len(self._interfaces) else ("", {})
             handler = methods.get(method)
             if handler is None or scalars.handles:
-                log.info("the DSP asks for method %d of %s, which there is not", method, name or handle)
+                log.info("the DSP asks for method %d of %s, which does not exist", method, name or handle)
                 return UNSUPPORTED, b""
             outputs = handler(numbers, inputs[1:], sizes)
             return 0, pack_outputs([_fit(data, size) for data, size in zip(outputs, sizes, strict=True)])
@@ -125,7 +124,7 @@ class Listener:
             if name == wanted:
                 log.info("the DSP opens %s", name)
                 return words(handle, 0), b""
-        log.info("the DSP opens %s, which there is not", wanted)
+        log.info("the DSP opens %s, which does not exist", wanted)
         return words(0, -5), f"no interface {wanted}".encode()
 
     def _close(self, numbers: bytes, inputs: Sequence[bytes], sizes: Sequence[int]) -> Sequence[bytes]:
@@ -138,7 +137,7 @@ class Files:
 
     Args:
         files: contents by name.
-        directories: where other names are looked for.
+        directories: searched for other names.
     """
 
     def __init__(self, files: Mapping[str, bytes], directories: Sequence[Path]) -> None:
@@ -168,7 +167,7 @@ class Files:
         }
 
     def _find(self, name: bytes) -> bytes | None:
-        # The loader asks for "./NAME" too. Nothing else with a directory in it is ours to give.
+        # The loader asks for "./NAME" too. No other name with a directory in it is served.
         plain = _text(name).removeprefix("./")
         if plain in self._files:
             return self._files[plain]
@@ -222,7 +221,7 @@ class Files:
         offset, whence = _number(numbers, 1, signed=True), _number(numbers, 2)
         base = {os.SEEK_SET: 0, os.SEEK_CUR: position, os.SEEK_END: len(content)}.get(whence)
         if base is None or base + offset < 0:
-            raise OSError(errno.EINVAL, "a place before the start")
+            raise OSError(errno.EINVAL, "a position before the start")
         self._open[number] = (content, base + offset)
         return ()
 
@@ -242,8 +241,8 @@ class Files:
 class Heap:
     """`apps_mem`: memory for the heap of the process on the DSP, which the kernel allocates.
 
-    What a process asks for otherwise (memory that this side sees too) is refused (guess: no process that only
-    runs a network does).
+    Other requests (for memory that this side sees too) are refused (guess: no process that only runs a
+    network makes any).
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -277,7 +276,7 @@ class Heap:
 
 
 def _fit(data: bytes, size: int) -> bytes:
-    """An output of the size that the other side has room for."""
+    """An output of the size for which the other side has room."""
     return data[:size].ljust(size, b"\0")
 
 

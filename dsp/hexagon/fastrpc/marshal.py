@@ -33,7 +33,7 @@ class Scalars:
 
     @staticmethod
     def parse(word: int) -> Scalars:
-        """Of a word; the three bits above the method say nothing to us."""
+        """From a word; the three bits above the method are ignored."""
         return Scalars(word >> 24 & 31, word >> 16 & 255, word >> 8 & 255, word & 255)
 
 

@@ -38,10 +38,10 @@ class FastrpcDevice:
 
     Args:
         device: "fastrpc", or with options as `Choice` reads them.
-        system: the seam to the kernel; the one that runs us by default.
+        system: the seam to the kernel; by default that of this machine.
 
     Raises:
-        UsageError: an option that there is not.
+        UsageError: an unknown option.
     """
 
     def __init__(self, device: str, system: SystemCalls | None = None) -> None:
@@ -53,14 +53,14 @@ class FastrpcDevice:
 
         Raises:
             InvalidArtifact: the program is incomplete, or its plan damaged.
-            DeviceMissing: there is no such DSP, no shell for it, or no right to it.
+            DeviceMissing: there is no such DSP, no shell for it, or no permission to use it.
             DeviceFailed: it refused the process or the program.
         """
         return FastrpcSession(program, self._choice, self._system or LinuxCalls())
 
 
 def devices() -> list[tuple[str, str]]:
-    """(device string, description) of the DSPs whose nodes are there."""
+    """(device string, description) of the DSPs whose nodes exist."""
     found = {domain: node for node, domain, _ in reversed(Choice().nodes()) if Path(node).exists()}
     return [
         ("fastrpc" if domain == "cdsp" else f"fastrpc?domain={domain}", f"{node}, {UNTESTED}")
@@ -106,7 +106,7 @@ class FastrpcSession:
         return decode_trace(self._plan, self._graph, BytesIO(answer).read)
 
     def profile(self) -> Profile:
-        """Microseconds by the DSP's own clock. Packets are the emulator's to count."""
+        """Microseconds by the DSP's own clock. Only the emulator counts packets."""
         self._require_open()
         layers = self._plan.layers
         with self._buffer(4 * (len(layers) + 1)) as buffer:
@@ -132,7 +132,7 @@ class FastrpcSession:
     # -- calls ------------------------------------------------------------------------------------------
 
     def _call(self, method: int, inputs: Mapping[str, Array], answer: DmaBuffer) -> bytes:
-        """Run one of the skel's methods on the inputs; what it left in `answer`."""
+        """Run one of the skel's methods on the inputs; returns what it left in `answer`."""
         self._require_open()
         data = encode_inputs(self._graph, inputs)
         with self._failing():
@@ -149,11 +149,11 @@ class FastrpcSession:
             raise DeviceFailed(
                 f"the kernel refused a call or its memory: {error.strerror or os.strerror(error.errno or 0)}",
                 where=self._domain.name,
-                hint="dmesg has the reason; a DSP that crashed comes back by itself",
+                hint="dmesg has the reason; a DSP that crashed restarts by itself",
             ) from error
 
     def _release(self) -> None:
-        # The process ends next, whatever it answers.
+        # The process ends next, with any answer.
         with contextlib.suppress(OSError, DspError):
             self._domain.release(self._handle)
 

@@ -47,8 +47,8 @@ class LinuxCalls:
     """The calls of the Linux kernel that runs this process."""
 
     def __init__(self) -> None:
-        # Not fcntl.ioctl: that takes any negative result for -1. The driver hands a DSP's error through as it
-        # is, 0x8000_0400 and up, negative as an int; errno is then whatever it was before.
+        # Not fcntl.ioctl: that treats any negative result as -1. The driver passes a DSP's error on
+        # unchanged, 0x8000_0400 and up, negative as an int; errno then keeps its old value.
         self._ioctl = ctypes.CDLL(None, use_errno=True).ioctl
         self._ioctl.restype = ctypes.c_int
 
@@ -74,7 +74,7 @@ class LinuxCalls:
 
 
 class DmaBuffer:
-    """Memory that the DSP can be given by its descriptor; a context manager.
+    """Memory that can be passed to the DSP by its descriptor; a context manager.
 
     From the kernel's heap for that, or where programs may not use it, from the FastRPC driver.
 
@@ -87,7 +87,7 @@ class DmaBuffer:
         size, descriptor: as the kernel knows it.
 
     Raises:
-        OSError: there is no memory, or no right to it.
+        OSError: there is no memory, or no permission to use it.
     """
 
     def __init__(self, system: SystemCalls, device: int, size: int) -> None:
@@ -122,7 +122,7 @@ class DmaBuffer:
             self._sync(direction | SYNC_END)
 
     def _sync(self, flags: int) -> None:
-        # The driver's own buffers are coherent, and some kernels' do not know the request.
+        # The driver's own buffers are coherent, and some kernels do not implement the request for them.
         with contextlib.suppress(OSError):
             self._system.ioctl(self.descriptor, Request.DMA_BUF_SYNC, DmaBufSync(flags))
 

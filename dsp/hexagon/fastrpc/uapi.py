@@ -1,6 +1,6 @@
 """The kernel's interface: structures and requests of misc/fastrpc.h, linux/dma-heap.h and linux/dma-buf.h.
 
-Mainline's, that is; Android's vendor kernels have other requests behind /dev/adsprpc-smd. Structures are
+This is mainline's; Android's vendor kernels have other requests behind /dev/adsprpc-smd. Structures are
 little-endian and the same for 32-bit and 64-bit processes. Evidence: published (those headers, Linux 6.1
 and later).
 """
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=type[ctypes.Structure])
 
 
 def _sized(size: int) -> Callable[[S], S]:
-    """A structure of so many bytes in the header; a wrong one does not import."""
+    """A structure that has this many bytes in the header; the import fails if it has not."""
 
     def check(struct: S) -> S:
         if ctypes.sizeof(struct) != size:
@@ -33,14 +33,14 @@ U32, S32, U64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64
 
 @_sized(16)
 class AllocDmaBuf(ctypes.LittleEndianStructure):
-    """In: flags, size. Out: the descriptor of a DMA buffer; closing it is how it is freed."""
+    """In: flags, size. Out: the descriptor of a DMA buffer; closing it frees the buffer."""
 
     _fields_ = (("fd", S32), ("flags", U32), ("size", U64))
 
 
 @_sized(24)
 class InvokeArg(ctypes.LittleEndianStructure):
-    """A buffer of a call: `fd` -1, and the kernel copies it; a DMA buffer's, and the DSP gets it mapped."""
+    """A buffer of a call. With `fd` -1 the kernel copies it; with that of a DMA buffer the DSP maps it."""
 
     _fields_ = (("ptr", U64), ("length", U64), ("fd", S32), ("attr", U32))
 
@@ -61,21 +61,21 @@ class InitCreate(ctypes.LittleEndianStructure):
 
 @_sized(32)
 class ReqMmap(ctypes.LittleEndianStructure):
-    """Memory of the kernel's for the heap of the process on the DSP; out: its address there."""
+    """Kernel memory for the heap of the process on the DSP; out: its address there."""
 
     _fields_ = (("fd", S32), ("flags", U32), ("vaddrin", U64), ("size", U64), ("vaddrout", U64))
 
 
 @_sized(16)
 class ReqMunmap(ctypes.LittleEndianStructure):
-    """The same memory again."""
+    """Releases the same memory."""
 
     _fields_ = (("vaddrout", U64), ("size", U64))
 
 
 @_sized(28)
 class Capability(ctypes.LittleEndianStructure):
-    """What the DSP can do; kernels before mid 2024 put the answer where `domain` is."""
+    """A capability of the DSP; kernels before mid 2024 put the answer where `domain` is."""
 
     _fields_ = (("domain", U32), ("attribute_id", U32), ("capability", U32), ("reserved", U32 * 4))
 
@@ -127,7 +127,7 @@ class Request(enum.IntEnum):
 MODE_UNSIGNED_MODULE = 1 << 3
 """`InitCreate.attrs`: a process that runs unsigned code, with fewer rights."""
 MMAP_ADD_PAGES = 0x1000
-"""`ReqMmap.flags`: more heap; the one kind that every mainline kernel takes from a program."""
+"""`ReqMmap.flags`: more heap; the only kind that every mainline kernel accepts from a program."""
 SHELL_BYTES_MAX = 2 << 20
 """The largest shell that kernels before mid 2024 take; later ones take 5 MiB."""
 
@@ -141,4 +141,4 @@ class Attribute(enum.IntEnum):
 
 
 DOMAINS = {"adsp": 0, "cdsp": 3}
-"""The DSPs that may run networks, and their numbers; the modem's and the sensors' run none of ours."""
+"""The DSPs that may run networks, and their numbers; those of the modem and the sensors may not."""

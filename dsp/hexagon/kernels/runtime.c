@@ -1,6 +1,6 @@
 /* The network as a process: weights come in on standard input, then commands; answers go to standard output.
  *
- * Framing (little-endian words, host side in runtime.py). First the host sends the weights, their length before
+ * Framing (little-endian words, host side in session.py). First the host sends the weights, their length before
  * them; then each command is one word:
  *   'R' inputs            run         -> counters, outputs
  *   'T' inputs            trace       -> for every layer its output's bytes; then outputs
