@@ -1,14 +1,14 @@
-"""Reads a firmware image into CODE space, from any of the four forms it comes in.
+"""Reads a firmware image into CODE space, from any of its four forms.
 
-Intel HEX (sdcc's .ihx), a plain binary that starts at CODE address 0, a wrapped image as it stands in flash,
-and a dump of the whole flash. What a file is, its contents say, not its name. The layouts are facts of
+Intel HEX (sdcc's .ihx), a plain binary that starts at CODE address 0, a wrapped image as it is in flash, and
+a dump of the whole flash. The contents of a file determine its form, not its name. The layouts are facts of
 `firmware.asm2464pd.image` and `flash_layout`; in Intel HEX, addresses from 0x18000 on are CODE bank 1, which
 is how sdcc's linker places banked code (`-b BANK1=0x18000`).
 
-A plain binary has neither magic nor sum. A file is taken for one if it begins with a jump to a later address
-in it, as every program does that has interrupts: their vectors follow the first instruction. (Of 5,280 binary
-files of a Linux system that are no firmware, 24 begin so, 22 of them libraries of objects, which have a magic
-string of their own.) Code without such a jump can be given as Intel HEX.
+A plain binary has neither magic nor checksum. A file counts as one if it begins with a jump to a later
+address in it, as every program with interrupts does: their vectors follow the first instruction. (Of 5,280
+binary files of a Linux system that are not firmware, 24 begin like this, 22 of them object libraries, which
+have a magic string of their own.) Code without such a jump can be given as Intel HEX.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LONGEST = 3
 _MAX_FLASH = 0x100_0000
 """Bytes that three address bytes reach."""
 _MAX_FILE = 2 * _MAX_FLASH
-"""Of any image file; no device or pipe without end is read further."""
+"""The most bytes of an image file; a device or pipe without end is read no further."""
 _GIVE = "give a firmware image: Intel HEX, plain binary, wrapped image or flash dump"
 _FOREIGN = {
     b"\xff\xd8\xff": "a JPEG picture",
@@ -64,17 +64,17 @@ _FOREIGN = {
     b"PK\3\4": "a ZIP archive, as a .tow is",
     b"\x1f\x8b": "a gzip file",
     b"\xfd7zXZ": "an xz file",
-    b"!<arch>\n": "a library of objects",
+    b"!<arch>\n": "an object library",
 }
-"""How other files begin, for the error's words."""
+"""How other files begin, for the error message."""
 _TEXT = 16
-"""Printable bytes from which on a file is taken for text; code has others."""
+"""A file of at least this many bytes, all printable, counts as text; code has other bytes."""
 _END_OF_HEX = re.compile(rb":00[0-9A-Fa-f]{4}01[0-9A-Fa-f]{2}")
 """The record that ends a file of Intel HEX."""
 
 
 class Kind(Enum):
-    """What an image file is; the value is for people."""
+    """The form of an image file; the value is its name as text."""
 
     HEX = "Intel HEX"
     BINARY = "plain binary"
@@ -100,12 +100,12 @@ class CodeImage:
 
 
 def locate(name: str | Path) -> Path:
-    """The file of an image: of an image by its name, built if need be, or the file named.
+    """The file of an image: that of a named image, built if necessary, or the file itself.
 
     Raises:
-        InvalidInput: there is neither.
-        BuildFailed: that image could not be compiled.
-        ToolMissing: sdcc is not there.
+        InvalidInput: neither exists.
+        BuildFailed: the named image could not be compiled.
+        ToolMissing: sdcc is missing.
     """
     if str(name) in images.IMAGES:
         return images.build(str(name)).ihx
@@ -122,7 +122,7 @@ def load(path: str | Path) -> CodeImage:
     """Read an image.
 
     Raises:
-        InvalidInput: there is no such file, or it is damaged; the message names the field that is wrong.
+        InvalidInput: there is no such file, or it is damaged; the message names the wrong field.
     """
     path = Path(path)
     try:
@@ -150,7 +150,7 @@ def load(path: str | Path) -> CodeImage:
 
 
 def recognise(data: bytes) -> Kind:
-    """What some bytes are; damage does not make them something else, as long as enough speaks for it."""
+    """The form of some bytes; damage does not change it as long as there is enough evidence for it."""
     if data.startswith(b":") and (data[1:9].isalnum() or _is_text(data)):
         return Kind.HEX
     if _is_flash(data):
@@ -161,22 +161,22 @@ def recognise(data: bytes) -> Kind:
 
 
 def _require_code(data: bytes, path: Path) -> None:
-    """Refuse a file that has no form if it does not look like code either.
+    """Refuse a file without a recognised form if it does not look like code either.
 
     Raises:
         InvalidInput: it does not begin with a jump to a later address in it.
     """
     for start, name in _FOREIGN.items():
         if data.startswith(start):
-            raise InvalidInput(f"is {name}, no firmware image", where=str(path), hint=_GIVE)
+            raise InvalidInput(f"is {name}, not a firmware image", where=str(path), hint=_GIVE)
     first = decode(data[:_LONGEST].ljust(_LONGEST, b"\0"), 0)
     if first.opcode.flow is Flow.JUMP and len(first.data) <= (first.target or 0) < len(data):
         return
     raise InvalidInput(
-        "is no firmware image: neither Intel HEX, a wrapped image nor a flash dump; and a plain binary "
-        "begins with a jump (LJMP, AJMP or SJMP) to a later address in it",
+        "is not a firmware image: it is neither Intel HEX, a wrapped image nor a flash dump; and a plain "
+        "binary begins with a jump (LJMP, AJMP or SJMP) to a later address in it",
         where=str(path),
-        hint="give code that begins otherwise as Intel HEX: objcopy -I binary -O ihex code.bin code.ihx",
+        hint="convert code that begins otherwise to Intel HEX: objcopy -I binary -O ihex code.bin code.ihx",
     )
 
 
@@ -214,12 +214,12 @@ def _is_wrapped(data: bytes) -> bool:
 
 
 def _is_flash(data: bytes) -> bool:
-    """A configuration block that is whole at the start, or an image where one has to be."""
+    """An intact configuration block at the start, or an image where one has to be."""
     if len(data) <= flash_layout.IMAGE.address + OVERHEAD:
         return False
     image = data[flash_layout.IMAGE.address :]
     if not examine(image):
-        return True  # without configuration, or of the emulator, whose files hold more than the cells
+        return True  # without configuration, or from the emulator, whose files hold more than the cells
     blocks = (flash_layout.CONFIG_0, flash_layout.CONFIG_1)
     return any(
         not flash_layout.examine(index, data[region.address : region.address + region.size])
@@ -228,14 +228,14 @@ def _is_flash(data: bytes) -> bool:
 
 
 def _is_whole_flash(data: bytes) -> bool:
-    """As large as a flash: a power of two of at least one erase block."""
+    """Whether it has the size of a flash: a power of two of at least one erase block."""
     return flash_layout.BLOCK_SIZE <= len(data) <= _MAX_FLASH and len(data).bit_count() == 1
 
 
 def _from_body(body: bytes, kind: Kind, path: Path) -> CodeImage:
     if len(body) > MAX_BODY:
         raise InvalidInput(
-            f"has {len(body)} bytes of code, CODE space and its banks hold {MAX_BODY}",
+            f"has {len(body)} bytes of code; CODE space and its banks hold {MAX_BODY}",
             where=str(path),
             hint=_GIVE,
         )
@@ -270,7 +270,7 @@ def _from_hex(data: bytes, path: Path) -> CodeImage:
         raise InvalidInput(
             f"is damaged Intel HEX: {'records follow the' if ends else 'there is no'} end-of-file record",
             where=str(path),
-            hint="the file was cut short, or is several; build or copy the image again",
+            hint="the file was cut short, or is several in one; build or copy the image again",
         )
     segments = reader.segments()
     if not segments:

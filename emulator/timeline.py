@@ -1,8 +1,8 @@
 """What a board did when, as a Chrome trace: `towline emulate --trace-out`, `towline run --trace-out`.
 
-All on one axis of virtual time. A process of the trace is a place (the bridge, the host's port, the card),
-its threads are what can be busy there: the 8051 with its functions and interrupt handlers, the TLP engine,
-the slot DMA, an endpoint, a queue of the card.
+Everything is on one axis of virtual time. A process of the trace is a place (the bridge, the host's port, the
+card), its threads are what can be busy there: the 8051 with its functions and interrupt handlers, the TLP
+engine, the slot DMA, an endpoint, a queue of the card.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SPANNED = {"sdma", "dispatch"}
 """Sources of the card's events that are slices too."""
 
 KernelName = Callable[["Record"], str]
-"""What to call a dispatch; "" to leave it at its address."""
+"""Returns the name of a dispatch; "" to show its address."""
 
 
 def nanoseconds(clock: int) -> int:
@@ -45,12 +45,12 @@ def nanoseconds(clock: int) -> int:
 
 
 class Timeline:
-    """Watches a board from now on until `close`.
+    """Observes a board until `close`.
 
     Args:
-        board: which; the CPU runs several times slower meanwhile.
-        trace: where it goes; the caller closes it.
-        kernel_name: knows what dispatches are called.
+        board: the board; its CPU runs several times slower meanwhile.
+        trace: where the events go; the caller closes it.
+        kernel_name: names dispatches.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Timeline:
         self._parts = parts
 
     def close(self) -> None:
-        """End what is open; nothing more is written."""
+        """End open slices; nothing more is written."""
         with self._board.machine.lock:
             for part in self._parts:
                 part.close()
@@ -113,7 +113,7 @@ class _Cpu:
 
 
 class _Tlps:
-    """Requests of the TLP engine: an instant if posted, else until the completion or the time-out."""
+    """Requests of the TLP engine: an instant if posted, else a slice until the completion or the time-out."""
 
     def __init__(self, board: Board, track: Track) -> None:
         self._engine = board.chip.tlp
@@ -134,7 +134,7 @@ class _Tlps:
         launch = tlp_facts.TLP_LAUNCH
         if kind != "W" or address != launch.address or space is not launch.space:
             return
-        self._end()  # a launch gives up what was outstanding
+        self._end()  # a launch abandons an outstanding request
         fmt_type, low, high, data = (
             self._bus.value(register)
             for register in (
@@ -189,7 +189,7 @@ class _SlotDma:
     def _changed(self) -> None:
         now, dma = nanoseconds(self._clock.now), self._dma
         if dma.remaining and dma.triggered:
-            self._track.instant(now, "let go by a device", "dma")
+            self._track.instant(now, "triggered by a device", "dma")
             return
         self._track.end_all(now)
         if dma.remaining:
@@ -210,7 +210,7 @@ class _Transfers:
         self._host.observers.remove(self)
 
     def submitted(self, transfer: Transfer, address: int) -> None:
-        """An end is what counts."""
+        """Ignored: a transfer is written when it ends."""
 
     def ended(self, transfer: Transfer, address: int) -> None:
         endpoint, setup = transfer.endpoint, transfer.setup
@@ -229,7 +229,7 @@ class _Transfers:
 
 
 class _Card:
-    """The card: kernels and packets by queue, what else its blocks tell as instants."""
+    """The card: kernels and packets by queue, other events of its blocks as instants."""
 
     def __init__(self, card: AmdCard, trace: ChromeTrace, kernel_name: KernelName) -> None:
         self._card = card
@@ -284,7 +284,7 @@ class _Card:
 def recorded(
     board: Board, path: str | os.PathLike[str], kernel_name: KernelName = lambda record: record.name
 ) -> Iterator[None]:
-    """Write what a board does meanwhile to a file, whole or not at all.
+    """Write what a board does meanwhile to a file, completely or not at all.
 
     Raises:
         OutputFailed: as `sdk.files.replacing`.

@@ -1,10 +1,10 @@
 """Registers, interrupts and link events as waveforms: `towline emulate --vcd`, for GTKWave or Surfer.
 
-A value change dump (IEEE 1364, 18) by pyvcd, with times in 10 ps: a chip clock is 875 of them. Chosen are, by
-name: a block, which is all of its registers; a register; a field, as PCIE_LTSSM.STATE. * and ? stand for any
+A value change dump (IEEE 1364, 18) by pyvcd, with times in 10 ps: a chip clock is 875 of them. Names select a
+block, which is all of its registers; a register; or a field, such as PCIE_LTSSM.STATE. * and ? match any
 characters. The block `interrupts` has the lines of the CPU too, and for each vector whether its handler runs.
-Special function registers are as they are after each instruction; a spin loop that the core skips, having
-proved that nothing comes of it, shows its first round.
+Special function registers have their values after each instruction; a spin loop that the core skips, having
+proved that it has no effect, shows its first iteration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from emulator.board import Board
 
 DEFAULT = ("interrupts", "link", "USB_LINK_*", "USB_PHY_CONTROL.SS_UP")
-"""What is shown if nobody chooses."""
+"""The signals shown by default."""
 
 _UNIT = "10 ps"
 _UNITS = int(10**11 / HZ)
@@ -41,7 +41,7 @@ _SCOPE = "asm2464pd"
 _RECORDS = (Call.INTERRUPT, Call.RETI, Call.RESET, Call.REGISTER)
 _TLP = {register.name for register in BLOCKS["tlp"]}
 _COUNTERS = (cpu.CPU_TL0, cpu.CPU_TH0, cpu.CPU_TL1, cpu.CPU_TH1, cpu.CPU_TL2, cpu.CPU_TH2)
-"""They change with every count, and the core keeps them only when somebody looks."""
+"""They change with every count, and the core updates them only when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Signal:
     """A register or a field of one.
 
     Attributes:
-        block: of the chip.
+        block: the block of the chip.
         part: the field; None for the whole register.
     """
 
@@ -67,15 +67,15 @@ class Signal:
         return 8 * self.register.size if self.part is None else self.part.width
 
     def of(self, value: int) -> int:
-        """What it is, if the register holds a value."""
+        """Its value, if the register holds `value`."""
         return value if self.part is None else self.part.get(value)
 
 
 def choose(names: Sequence[str]) -> tuple[list[Signal], bool]:
-    """The signals that names stand for, in order and once, and whether the CPU's interrupts are among them.
+    """The signals that names match, in order, each once, and whether the CPU's interrupts are among them.
 
     Raises:
-        UsageError: a name stands for nothing.
+        UsageError: a name matches nothing.
     """
     offered = {signal.name: signal for signal in _signals()}
     chosen: dict[str, Signal] = {}
@@ -104,12 +104,12 @@ def _signals() -> Iterator[Signal]:
 
 
 class Waves:
-    """Watches a board from now on until `close`.
+    """Observes a board until `close`.
 
     Args:
-        board: which.
-        stream: takes the text.
-        names: as `choose` takes them.
+        board: the board.
+        stream: where the text is written.
+        names: as for `choose`.
 
     Raises:
         UsageError: as `choose`.
@@ -154,7 +154,7 @@ class Waves:
         bus.observers.append(self)
 
     def close(self) -> None:
-        """Write the last of it; nothing more is watched."""
+        """Write the last changes, and stop observing."""
         self._bus.observers.remove(self)
         self._tlp.notify = self._notified
         if self._records:
@@ -162,12 +162,12 @@ class Waves:
         self._sample()
         self._writer.close(max(self._last, self._now))
 
-    # -- what the bus tells -----------------------------------------------------------------------------
+    # -- bus.Observer -----------------------------------------------------------------------------------
 
     def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
-        """A write takes effect behind this call: it is looked at when it has."""
+        """A write takes effect after this call, and is sampled then."""
         if (space, address) in self._signals and kind == "W":
-            self._sample()  # in a replay the clock calls nobody
+            self._sample()  # in a replay the clock makes no calls
             self._touch(space, address)
             self._bus.clock.at(self._bus.clock.now, self._sample)
 
@@ -214,7 +214,7 @@ class Waves:
         self._write()
 
     def _write(self) -> None:
-        """Write the changes up to now: those of the bus, and meanwhile the CPU's."""
+        """Write the changes up to now: those of the bus, and those of the CPU in between."""
         if self._records and self._queue:
             self._cpu.hand_on_calls()
         queue, self._queue = self._queue, []
@@ -245,7 +245,7 @@ class Waves:
 
 @contextlib.contextmanager
 def recorded(board: Board, path: str | os.PathLike[str], names: Sequence[str] = DEFAULT) -> Iterator[None]:
-    """Write what a board does meanwhile to a file, whole or not at all.
+    """Write what a board does meanwhile to a file, completely or not at all.
 
     Raises:
         UsageError, EnvironmentMissing: as Waves.

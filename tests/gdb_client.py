@@ -57,7 +57,7 @@ class GdbClient:
         while len(self.pending) < count:
             data = self.socket.recv(4096)
             if not data:
-                raise ConnectionError("the stub has hung up")
+                raise ConnectionError("the stub has closed the connection")
             self.pending += data
         data, self.pending = self.pending[:count], self.pending[count:]
         return data

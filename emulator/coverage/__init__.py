@@ -8,7 +8,7 @@
 
 `data` is what has been counted, by address, and its file; `recording` gets it from a board's CPU;
 `environment` does that for every board of a process, if TOWLINE_COVERAGE names a file; `program` knows what
-there is to reach, and where it comes from; `report` and `page` put the two together.
+can be reached, and where it comes from; `report` and `page` put the two together.
 """
 
 from emulator.coverage.data import PLACES, Coverage, build_of

@@ -1,6 +1,6 @@
 """What has been executed of one build: a count for every instruction, and the sides of every branch.
 
-The file is JSON, so that whoever has no Towline can read it:
+The file is JSON, so that it can be read without Towline:
 
     {"schema": 1, "coverage": "8051", "build": SHA-256 of the code, "image": "firmware", "runs": 2,
      "executed": [[place, times, sides], ...]}
@@ -32,7 +32,7 @@ from sdk.errors import InvalidInput, OutputFailed
 PLACES = 2 * 0x10000
 """CODE addresses in either bank; those of the common half count in bank 0."""
 EXECUTED, TAKEN, NOT_TAKEN = 1, 2, 4
-"""Bits as of `Mcs51.coverage`."""
+"""Bits as in `Mcs51.coverage`."""
 
 _SCHEMA = 1
 _KIND = "8051"
@@ -40,12 +40,12 @@ _DELETE = "delete it, or name another file"
 
 
 def build_of(code: CodeImage) -> str:
-    """What a build is known by: the SHA-256 of its code, in hexadecimal."""
+    """The identity of a build: the SHA-256 of its code, in hexadecimal."""
     return digest(image.body(code.banks, code.loaded))
 
 
 def digest(body: bytes) -> str:
-    """As `build_of`, of the body of an image as it stands in flash."""
+    """As `build_of`, of the body of an image as it is in flash."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -54,9 +54,9 @@ class Coverage:
     """What has been executed of a build.
 
     Attributes:
-        build: as of `build_of`.
-        image: what whoever began it called it.
-        runs: power-ons that are in it.
+        build: from `build_of`.
+        image: the name that it was begun with.
+        runs: the number of power-ons counted in it.
         times: by place, how often the instruction there was executed.
         sides: by place, bits.
     """
@@ -89,10 +89,10 @@ class Coverage:
         self.sides |= other.sides
 
     def add_to(self, path: Path) -> None:
-        """Add this to a file, or begin it; several processes may do so at once.
+        """Add this to a file, or create it; several processes may do so at once.
 
         Raises:
-            InvalidInput: the file is no coverage, or of another build.
+            InvalidInput: the file is not a coverage file, or is of another build.
             OutputFailed: it cannot be written.
         """
         with _only_one(path):
@@ -115,7 +115,7 @@ class Coverage:
         """The contents of a file.
 
         Raises:
-            InvalidInput: it cannot be read, or is no coverage.
+            InvalidInput: it cannot be read, or is not a coverage file.
         """
         if path.exists() and not path.is_file():
             raise InvalidInput("is not a regular file", where=str(path), hint="name another one")
@@ -129,7 +129,7 @@ class Coverage:
             return cls._from(document)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidInput(
-                "is no coverage of firmware, or damaged", where=str(path), hint=_DELETE
+                "is not a coverage file of firmware, or is damaged", where=str(path), hint=_DELETE
             ) from None
 
     @classmethod
@@ -145,7 +145,7 @@ class Coverage:
             raise TypeError("no list")
         result = cls(build, name, runs)
         if document["executed"]:
-            # Of whole numbers only: a list of anything else is not of this type, or too large for it.
+            # Only whole numbers: a list of anything else has another dtype, or does not fit this one.
             rows = np.array(document["executed"])
             if rows.dtype != np.int64 or rows.ndim != 2 or rows.shape[1] != 3 or rows.min() < 0:
                 raise ValueError("no rows of three counts")
@@ -163,7 +163,7 @@ def _short(coverage: Coverage) -> str:
 
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """One process at a time. The directory is locked: the file is replaced, and another would stay behind."""
+    """One process at a time. The directory is locked: the file is replaced, and a lock file would stay."""
     try:
         directory = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
     except OSError as problem:

@@ -1,6 +1,6 @@
-"""Every emulated board of a process, and of those that it starts, adds to one file: TOWLINE_COVERAGE.
+"""Every emulated board of a process, and of the processes that it starts, adds to one file: TOWLINE_COVERAGE.
 
-The file is of one build, that of the board that begins it, and boards that run anything else are left alone.
+The file is of one build, that of the board that begins it; boards that run anything else are ignored.
 What a process has executed is added when it ends; one that is killed adds nothing.
 """
 
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class _File:
-    """The boards of this process, and what is to be added to a file.
+    """The boards of this process, and what they add to a file.
 
     Args:
         path: of the file.
 
     Raises:
-        InvalidInput: it is no coverage.
+        InvalidInput: it is not a coverage file.
         OutputFailed: its directory does not exist.
     """
 
@@ -63,7 +63,7 @@ class _File:
                 log.warning("coverage is lost: %s", problem)
 
     def _collect(self, done: list[tuple[weakref.ref[Started], Recording]]) -> None:
-        """Sum up what these have executed, and forget them."""
+        """Add up what these have executed, and drop them."""
         self._boards = [entry for entry in self._boards if entry not in done]
         for _, recording in done:
             taken = recording.taken()
@@ -86,7 +86,7 @@ def record(board: Started, image: str) -> None:
         image: what to call its code.
 
     Raises:
-        InvalidInput: the file is no coverage.
+        InvalidInput: the file is not a coverage file.
         OutputFailed: its directory does not exist.
     """
     name = settings.COVERAGE.value()
@@ -102,16 +102,16 @@ def record(board: Started, image: str) -> None:
 
 
 def flush() -> None:
-    """Add what this process has executed to its file; boards that are still running count up to here."""
+    """Add what this process has executed so far to its file, boards that are still running included."""
     for file in _files.values():
         file.flush()
 
 
 def begin(build: str, image: str) -> None:
-    """Have the file be of this build, whichever board runs first, and wherever a process may go.
+    """Make the file one of this build, regardless of which board runs first, and in all child processes.
 
     Raises:
-        InvalidInput: it is there, and of another build, or no coverage.
+        InvalidInput: it exists, and is of another build, or is not a coverage file.
         OutputFailed: it cannot be written.
     """
     if name := settings.COVERAGE.value():

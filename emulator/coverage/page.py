@@ -1,6 +1,6 @@
 """A report as one HTML page: what was not reached, function by function, and the sources with counts.
 
-It has its styles inside, no script, and fetches nothing.
+Its styles are inside; it has no script, and fetches nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKS = {
 }
 """Mark and meaning of each kind of line."""
 _SIDES = {"taken": "never jumps", "not taken": "always jumps", "executed": "is not reached"}
-"""What a branch does if that never happened to it."""
+"""What a branch does, by what it never did."""
 _NEWLINE = "\n"
 _UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
@@ -110,7 +110,7 @@ def _share(reached: int, every: int) -> str:
 
 
 def _unreached(report: Report) -> str:
-    """What is left to do, first: lines and sides of branches by function, each a link to its line."""
+    """What was not reached: lines and sides of branches by function, each a link to its line."""
     files = {file.name: file for file in report.files}
     rows: list[str] = []
     for entry in report.unreached:
@@ -147,7 +147,7 @@ def _function(entry: Unreached) -> str:
 
 
 def _sides(file: FileCoverage, number: int) -> str:
-    """What the branches of a line did not do."""
+    """The sides that the branches of a line never took."""
     missed = list(never(file.lines[number].missed))
     counts = Counter(_SIDES[what] for _, what in missed)
     says = ", ".join(f"{what} \u00d7 {count}" if count > 1 else what for what, count in counts.items())
@@ -156,7 +156,7 @@ def _sides(file: FileCoverage, number: int) -> str:
 
 
 def _link(file: str, number: int, text: str, title: str = "") -> str:
-    """To a line; the text is HTML."""
+    """A link to a line; the text is HTML."""
     says = f' title="{escape(title)}"' if title else ""
     return f'<a href="#{escape(file)}-{number}"{says}>{text}</a>'
 
@@ -199,7 +199,7 @@ def _kind(line: LineCoverage | None) -> str:
 
 
 def _missed(line: LineCoverage) -> str:
-    """What of its branches did not happen."""
+    """The sides of its branches that were never taken."""
     return "".join(
         f"<small>{side.address:#06x} <code>{escape(side.instruction)}</code> never {what}</small>"
         for side, what in never(line.missed)

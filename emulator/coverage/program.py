@@ -1,9 +1,9 @@
-"""What there is to reach in an image: its instructions, the sides of its branches, and where in C they are.
+"""What can be reached in an image: its instructions, the sides of its branches, and where in C they are.
 
 A branch is a conditional jump of the machine code, but not one to the next instruction: that is how sdcc
 compares. One `if` may become several (each byte of a long, each part of a condition), and each has two sides,
-taken and not taken. Code that nothing can reach, as far as flow analysis tells, is not missed; code that ran
-is always there, however it was reached.
+taken and not taken. Code that flow analysis finds no way to reach does not count as missed; code that ran
+always counts.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sdk.errors import InvalidInput
 
 _BANK = 0x10000
 _MAX_SOURCE = 1 << 20
-"""Bytes of a C file that is read; a larger one is none."""
+"""The largest C file that is read, in bytes; a larger one counts as not found."""
 _BEGINS, _ENDS = re.compile(r"\b__asm\b"), "__endasm"
 _ASSEMBLY = re.compile(r"\s*+(?:[\w.$]+:)?+\s*+(?P<mnemonic>[a-z]\w*)", re.IGNORECASE)
-"""An instruction in assembly, behind a label if it has one."""
+"""An instruction in assembly, after its label if it has one."""
 _WORD = re.compile(r"\w")
 
 Where = tuple[str, int]
@@ -48,7 +48,7 @@ class Side:
         bank: its CODE bank, 0 for the common half.
         instruction: in assembly.
         taken: whether it is the side of the jump.
-        function: it is in, "" if not known.
+        function: that it is in, "" if unknown.
         where: its line, if it is in C.
     """
 
@@ -85,7 +85,7 @@ class Program:
         directories: where its C is looked for by file name, first come first served.
 
     Attributes:
-        build: as of `build_of`.
+        build: from `build_of`.
     """
 
     def __init__(
@@ -107,22 +107,22 @@ class Program:
             directories: with its sources; those of a named image, and the file's own, are known.
 
         Raises:
-            InvalidInput: there is no such image, or nothing beside it tells its C lines.
+            InvalidInput: there is no such image, or no file beside it has its C lines.
             BuildFailed: a named image could not be compiled.
-            ToolMissing: sdcc is not there.
+            ToolMissing: sdcc is missing.
         """
         path = image_file.locate(name)
         known = images.source_directories(str(name), path) or (path.parent,)
         names = symbols.beside(path)
         if not names.lines:
             raise InvalidInput(
-                "has no C lines that are known",
+                "has no known C lines",
                 where=str(name),
                 hint="give the .ihx with the .map, .cdb and .rst of sdcc --debug beside it, or `firmware`",
             )
         return cls(image_file.load(path), names, str(name), (*directories, *known))
 
-    # -- what there is ----------------------------------------------------------------------------------
+    # -- what can be reached ----------------------------------------------------------------------------
 
     @cached_property
     def instructions(self) -> Mapping[int, Instruction]:
@@ -147,7 +147,7 @@ class Program:
         return instruction.opcode.flow is Flow.BRANCH and instruction.target != instruction.following
 
     def reached(self, sides: npt.NDArray[np.uint8]) -> int:
-        """How many sides of `branches` are among these, bits by place as of `Mcs51.coverage`."""
+        """How many sides of `branches` are among these, bits by place as in `Mcs51.coverage`."""
         found = sides[self.branches]
         return int(np.count_nonzero(found & TAKEN) + np.count_nonzero(found & NOT_TAKEN))
 
@@ -181,7 +181,7 @@ class Program:
         return self._symbols.function_at(*divmod(place, _BANK))
 
     def where(self, place: int) -> Where | None:
-        """The C line of an instruction; the very line of assembly where that stands in C."""
+        """The C line of an instruction; for assembly within C, exactly its line."""
         if place in self._assembly:
             return self._assembly[place]
         line = self._symbols.line_at(*divmod(place, _BANK))
@@ -189,9 +189,9 @@ class Program:
 
     @cached_property
     def shared(self) -> Mapping[Where, tuple[int, ...]]:
-        """Lines without code of their own, and where that of another stands for it.
+        """Lines without code of their own, and the places of the code that they share with another line.
 
-        The call of `stall(); return;` is one: sdcc jumps to `stall`, and has that be the code of `return`.
+        In `stall(); return;` the call is one: sdcc jumps to `stall`, and assigns that jump to `return`.
         """
         own = {self.where(place) for place in self.instructions}
         found: dict[Where, tuple[int, ...]] = {}
@@ -202,7 +202,7 @@ class Program:
         return found
 
     def _says_something(self, line: Line) -> bool:
-        """Whether it is neither a bracket nor the end of assembly, which has lines of its own."""
+        """Whether it is neither a bracket nor the end of assembly, which has its own lines."""
         source = self.source(line.file)
         if source is None:
             return True
@@ -231,10 +231,10 @@ class Program:
 
     @cached_property
     def _assembly(self) -> dict[int, Where]:
-        """The lines of instructions that stand as assembly in C.
+        """The lines of instructions that are assembly within C.
 
-        sdcc gives them all the line of `__endasm`. They are told apart where the source has as many
-        instructions as the code, of the same names.
+        sdcc gives them all the line of `__endasm`. They get their own where the source has as many
+        instructions as the code, with the same names.
         """
         found: dict[int, Where] = {}
         for line, following in itertools.zip_longest(self._symbols.lines, self._symbols.lines[1:]):

@@ -17,10 +17,10 @@ _CLOCKS = np.array([opcode.clocks for opcode in OPCODES], np.uint64)
 
 
 class Started(Protocol):
-    """A board, as far as a recording is concerned."""
+    """What a recording needs of a board."""
 
     def on_start(self, take: Callable[[Mcs51, bytes], None], /) -> None:
-        """Have CPU and image body handed on, now and whenever the CPU starts with code."""
+        """Call `take` with the CPU and the image body, now and whenever the CPU starts with code."""
 
 
 class Recording:
@@ -30,7 +30,7 @@ class Recording:
 
     Args:
         board: must not have run yet.
-        build: as of `build_of`; that of the board's first code, if None.
+        build: from `build_of`; that of the board's first code, if None.
         image: what to call it.
     """
 

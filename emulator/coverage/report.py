@@ -1,4 +1,4 @@
-"""What has run of an image and what has not: by file, function and line."""
+"""Which parts of an image have run and which have not: by file, function and line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emulator.coverage.program import Program, Side, Where
 from sdk.report import Cell, table
 
 REST = "(not in C)"
-"""What stands for start-up code, the compiler's library, and modules in assembly."""
+"""The name for start-up code, the compiler's library, and modules in assembly."""
 _WIDTH = 100
 """Columns of lists in text."""
 
@@ -94,7 +94,7 @@ class Unreached:
         where: the line that it begins at.
         entered: whether it was called at all.
         lines: numbers of lines that were not executed.
-        half: those that were, with a branch that went one way only.
+        half: numbers of lines that were, with a branch that went one way only.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Unreached:
 
 
 class Report:
-    """What a coverage says of a program.
+    """What a coverage shows of a program.
 
     Args:
         program: the image.
@@ -156,7 +156,7 @@ class Report:
 
     @cached_property
     def functions(self) -> tuple[FunctionCoverage, ...]:
-        """Those that something can reach, in order of address."""
+        """Those that can be reached, in order of address."""
         found = []
         for function in self.program.functions:
             place = function.bank * 0x10000 + function.start
@@ -167,7 +167,7 @@ class Report:
 
     @cached_property
     def unreached(self) -> tuple[Unreached, ...]:
-        """The functions of which something was not reached, by file and line."""
+        """The functions that were not reached completely, by file and line."""
         begins = {(function.where[0], function.name): function for function in self.functions}
         owners = dict(self._owners)
         found = []
@@ -187,7 +187,7 @@ class Report:
 
     @property
     def _owners(self) -> Iterator[tuple[Where, str]]:
-        """Each line that has code, or another's for its own, and the name of the function that is in."""
+        """Each line that has code, or shares another line's, and the name of its function."""
         shared = ((where, places[0]) for where, places in self.program.shared.items())
         own = ((self.program.where(place), place) for place in self.program.instructions)
         for where, place in itertools.chain(shared, own):
@@ -199,28 +199,28 @@ class Report:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Lines executed, and all that there are."""
+        """Lines executed, and all lines."""
         return sum(file.reached for file in self.files), sum(len(file.lines) for file in self.files)
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Sides of branches reached in C, and all that there are."""
+        """Sides of branches reached in C, and all sides."""
         return sum(file.reached_sides for file in self.files), sum(file.sides for file in self.files)
 
     def summary(self) -> str:
-        """Both in a line."""
+        """Both on one line."""
         return (
             f"{_share(self.lines, 'lines')}, {_share(self.sides, 'sides of branches')} "
             f"in {self.coverage.runs} run{'' if self.coverage.runs == 1 else 's'}"
         )
 
-    # -- for people and programs ------------------------------------------------------------------------
+    # -- as text and for programs -----------------------------------------------------------------------
 
     def text(self, *, every_side: bool = False) -> str:
         """A table of the files, and what was not reached.
 
         Args:
-            every_side: name each side of a branch that was not, rather than their lines.
+            every_side: name each side of a branch that was not reached, rather than the lines.
         """
         rows: list[Sequence[Cell]] = [
             (
@@ -296,7 +296,7 @@ def _file(file: FileCoverage) -> dict[str, Any]:
 
 
 def never(missed: Iterable[Side]) -> Iterator[tuple[Side, str]]:
-    """Each branch of these by one of its sides, and what never happened to it."""
+    """Each branch of these by one of its sides, and what it never did."""
     for _, sides in itertools.groupby(missed, key=lambda side: (side.bank, side.address)):
         first, *other = sides
         yield first, "executed" if other else first.side
@@ -314,7 +314,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def percent(reached: int, every: int) -> float:
-    """A share; of nothing, all is reached."""
+    """A share in per cent; 100 if there is nothing to reach."""
     return 100 * reached / every if every else 100.0
 
 
@@ -331,7 +331,7 @@ def _wrapped(text: str) -> str:
 
 
 def stretches(numbers: Sequence[int], lines: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Line numbers as (first, last); nothing between those two has code and is no such line."""
+    """Line numbers as (first, last): every line with code between those two is one of them."""
     missed, start, last = set(numbers), 0, 0
     for number in (*lines, 0):
         if number in missed:

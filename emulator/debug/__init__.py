@@ -1,1 +1,1 @@
-"""Debuggers for firmware on the emulated chip: a GDB stub, and a monitor that speaks source."""
+"""Debuggers for firmware on the emulated chip: a GDB stub, and a source-level monitor."""

@@ -1,8 +1,8 @@
 """Variables and their types, from sdcc's .cdb file (sdcc wiki, "CDB File Format").
 
-`emulator.symbols` reads functions and lines from the same file; here are the symbol records (S), the
-structure records (T) and the linker's addresses (L) of data. sdcc writes no record for what it has optimised
-away, none for what is declared `__at` (the chip's registers, which the facts name), and no address of a
+`emulator.symbols` reads functions and lines from the same file; this module reads the symbol records (S), the
+structure records (T) and the linker's addresses (L) of data. sdcc writes no record for variables that it has
+optimised away or that are declared `__at` (the chip's registers, which the facts name), and no address of a
 `__bit`.
 """
 
@@ -29,7 +29,7 @@ _MEMBER = re.compile(
 _SPACES = {"C": "code", "D": "code", "E": "iram", "F": "xdata", "G": "iram"}
 """Letters of memories with addresses."""
 _POINTERS = {"DC": "code", "DX": "xdata", "DD": "iram", "DI": "iram", "DP": "xdata", "DG": "generic"}
-"""Declarators of pointers: what they point into."""
+"""Declarators of pointers: the space that they point into."""
 _SIZES = {"SC": 1, "SS": 2, "SI": 2, "SL": 4, "SF": 4, "DG": 3, "DC": 2, "DX": 2, "DD": 1, "DI": 1, "DP": 1}
 """Bytes of types and pointers."""
 _INTEGERS = {"SC": "char", "SS": "short", "SI": "int", "SL": "long"}
@@ -47,7 +47,7 @@ class Type:
         width: of bits: how many.
         space: of a pointer: "code", "xdata", "iram" or "generic".
         name: of a structure.
-        target: of what an array consists, or what a pointer points at.
+        target: the element of an array, or what a pointer points at.
         members: of a structure, by name: offset in bytes, and type.
     """
 
@@ -71,7 +71,7 @@ class Variable:
         type: of its value.
         module: the source file's stem, "" for a global one.
         function: that it is local to, "" for a static or global one.
-        space: "iram", "xdata" or "code"; "registers"; "" if its place is not known.
+        space: "iram", "xdata" or "code"; "registers"; "" if its place is unknown.
         address: in that space.
         registers: that hold its bytes, least significant first.
     """
@@ -117,7 +117,7 @@ class Variables:
             self._add(match, addresses.get(key))
 
     def find(self, name: str, module: str, function: str) -> Variable | None:
-        """What a name means to a function of a module: its local one, the module's, or the global one."""
+        """The variable that a name means in a function of a module: local, of the module, or global."""
         for key in ((module, function, name), (module, "", name), ("", "", name)):
             if key in self._found:
                 return self._found[key]
@@ -176,12 +176,12 @@ class Variables:
         return Type("void", size)
 
     def _any_struct(self, name: str) -> dict[str, tuple[int, Type]]:
-        """A structure of another module, for a global one: headers give all the same."""
+        """A structure of another module, for a global variable: by their headers all are the same."""
         return next((members for (_, other), members in self._structs.items() if other == name), {})
 
 
 def _size(chain: str) -> int:
-    """Bytes of what a pointer points at; 0 if its record would have to say (a structure)."""
+    """Bytes of what a pointer points at; 0 if only its record would say (a structure)."""
     head = chain.partition(",")[0].partition(":")[0]
     return _SIZES.get(head, 0)
 

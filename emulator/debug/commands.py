@@ -1,7 +1,7 @@
-"""The monitor's commands that look and set, while the CPU stands still; GDB's `monitor` has them too.
+"""The monitor's commands that inspect and change, while the CPU is stopped; GDB's `monitor` has them too.
 
-A command is a method `do_NAME`; its docstring is its help, the first line how it is called. Names may be
-shortened as far as they stay clear, and some as in GDB.
+A command is a method `do_NAME`; its docstring is its help, the first line its usage. Names may be shortened
+as long as they are unambiguous, and some as in GDB.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ ALIASES = {
     "i": "info", "l": "list", "n": "next", "ni": "nexti", "p": "print", "q": "quit", "s": "step",
     "si": "stepi", "tb": "tbreak", "w": "watch", "where": "backtrace", "x": "dump",
 }  # fmt: skip
-"""Short names that GDB has made familiar."""
+"""Short names as in GDB."""
 LISTED = 10
-"""Lines of source, and instructions, that are shown at a time."""
+"""Lines of source, or instructions, shown at a time."""
 MAX_LINE = 1000
-"""Characters of a command."""
+"""The most characters of a command."""
 KEPT = 1000
 """Lines of the trace that are kept."""
 SHOWN = 12
-"""Of them, shown by default."""
+"""How many of them are shown by default."""
 MAX_DUMP = 0x1000
-"""Bytes of a dump."""
+"""The most bytes of a dump."""
 _DUMP = re.compile(r"(?P<space>[a-z]+)[\s\[:]+(?P<address>\w+)\]?(?:\s+(?P<size>\w+))?")
 
 
 class Resume:
-    """What a command returns that lets the CPU go on.
+    """What a command returns that resumes the CPU.
 
     Args:
         plan: the step that ends it; None to run.
-        clocks: after which it ends; None for as long as it takes.
+        clocks: after which it ends; None for no limit.
     """
 
     def __init__(self, plan: Plan | None = None, clocks: int | None = None) -> None:
@@ -57,13 +57,13 @@ class Resume:
 
 
 class Commands(cmd.Cmd):
-    """Looking and setting.
+    """Inspecting and changing.
 
     Args:
         debugger: of the board.
         variables: of the image.
         sources: the C files.
-        write: takes text for the user.
+        write: shows text to the user.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Commands(cmd.Cmd):
         self._listed: tuple[str, int] | None = None  # file and the line after the last one shown
         self._trace: Trace | None = None
         self._traced: deque[str] = deque(maxlen=KEPT)
-        self._untold = 0  # of them, the newest that no stop has shown
+        self._unshown = 0  # how many of them, the newest, no stop has shown
 
     def say(self, line: str = "") -> None:
         """Write a line."""
@@ -91,7 +91,7 @@ class Commands(cmd.Cmd):
         """Do one command.
 
         Raises:
-            UsageError: there is no such command, or it is not called so.
+            UsageError: there is no such command, or its arguments are wrong.
         """
         line = line.split("#", 1)[0].strip()
         if not line:
@@ -100,7 +100,7 @@ class Commands(cmd.Cmd):
             raise UsageError(f"a command has at most {MAX_LINE} characters")
         match = re.match(r"([a-zA-Z]+)\s*(.*)", line)
         if match is None:
-            raise UsageError(f"{line!r} is no command", hint="help lists them")
+            raise UsageError(f"{line!r} is not a command", hint="help lists them")
         command: Callable[[str], Resume | None] = getattr(self, "do_" + self._command(match[1]))
         return command(match[2])
 
@@ -121,11 +121,11 @@ class Commands(cmd.Cmd):
         return fitting[0]
 
     def completenames(self, text: str, *ignored: object) -> list[str]:
-        """Commands that begin so; for readline."""
+        """Commands that begin with this; for readline."""
         return [name for name in self.commands() if name.startswith(text)]
 
     def completedefault(self, *ignored: object) -> list[str]:
-        """Names of functions, variables and registers that begin so; for readline."""
+        """Names of functions, variables and registers that begin with this; for readline."""
         begun = str(ignored[0])
         names = {function.name for function in self._symbols.functions} | set(self.variables.names)
         names |= {register.name for register in ASM2464PD}
@@ -136,7 +136,7 @@ class Commands(cmd.Cmd):
     def do_break(self, argument: str) -> None:
         """`break [FUNCTION | MODULE.FUNCTION | FILE:LINE | LINE | *0x1234 | *1:0x9000]`
 
-        Stop there. Without a place: here. A line without code means the next one that has some.
+        Stop there. Without a place: here. A line without code means the next line that has code.
         """
         self._break(argument, temporary=False)
 
@@ -189,7 +189,7 @@ class Commands(cmd.Cmd):
     def do_delete(self, argument: str) -> None:
         """`delete [NUMBER...]`
 
-        Take breakpoints and watchpoints away; all without a number.
+        Delete breakpoints and watchpoints; without a number, all.
         """
         known = [*self.debugger.breakpoints, *self.debugger.watchpoints]
         for word in argument.split() or map(str, known):
@@ -210,11 +210,11 @@ class Commands(cmd.Cmd):
     def do_set(self, argument: str) -> None:
         """`set EXPRESSION = VALUE`
 
-        Change it. A register of a block is written as the CPU writes it, with all that this starts.
+        Change it. A register of a block is written as the CPU writes it, with all effects.
         """
         left, equals, right = argument.partition("=")
         if not equals:
-            raise UsageError("what to set it to is missing", hint="set EXPRESSION = VALUE")
+            raise UsageError("the value is missing", hint="set EXPRESSION = VALUE")
         value = self._evaluator.value(left)
         if value.put is None:
             raise UsageError(f"{value.what} cannot be set", hint="integers and pointers can")
@@ -231,7 +231,7 @@ class Commands(cmd.Cmd):
         address = self._evaluator.value(match["address"]).number
         size = self._evaluator.value(match["size"] or "16").number
         if not 0 < size <= MAX_DUMP:
-            raise UsageError(f"{size} is no length of a dump", hint=f"1 to {MAX_DUMP}")
+            raise UsageError(f"a dump cannot have a length of {size}", hint=f"1 to {MAX_DUMP} bytes")
         data = self.debugger.memory.read(match["space"], address, size)
         for offset in range(0, size, 16):
             row = data[offset : offset + 16]
@@ -243,8 +243,8 @@ class Commands(cmd.Cmd):
     def do_backtrace(self, argument: str) -> None:
         """`backtrace`
 
-        Who called whom, innermost first, as far as the stack tells: an 8051 keeps no frames. What is marked
-        with a question mark only looks like a return address.
+        The callers, innermost first, as far as the stack shows: an 8051 keeps no frames. An entry with a
+        question mark only looks like a return address.
         """
         for number, frame in enumerate(backtrace(self._board)):
             how = " (interrupted here)" if frame.interrupted else "" if frame.sure else " ?"
@@ -253,7 +253,7 @@ class Commands(cmd.Cmd):
     def do_list(self, argument: str) -> None:
         """`list [PLACE]`
 
-        Source around a place; without one, further down from what was listed, or around where the CPU is.
+        Source around a place; without one, the lines after those listed last, or those around the CPU.
         """
         if argument:
             found, _ = places(self._board, argument, self._file())
@@ -264,7 +264,7 @@ class Commands(cmd.Cmd):
         else:
             line = self._symbols.line_at(self._cpu.bank, self._cpu.pc)
         if line is None:
-            raise UsageError("no line of C is known there", hint="disassemble shows the code")
+            raise UsageError("there is no known line of C", hint="disassemble shows the code")
         self._show(line.file, max(1, line.line - LISTED // 2))
 
     def _show(self, file: str, first: int) -> None:
@@ -282,7 +282,7 @@ class Commands(cmd.Cmd):
     def do_disassemble(self, argument: str) -> None:
         """`disassemble [PLACE]`
 
-        The instructions of the function that holds a place, or of where the CPU is.
+        The instructions of the function at a place, or of the one the CPU is in.
         """
         bank, address = self.debugger.here
         if argument:
@@ -309,7 +309,7 @@ class Commands(cmd.Cmd):
         Look for C files there too.
         """
         if not Path(argument).is_dir() or not argument:
-            raise UsageError(f"{argument or 'the empty name'} is no directory")
+            raise UsageError(f"{argument or 'the empty name'} is not a directory")
         self.sources.directories.append(Path(argument))
 
     # -- the trace --------------------------------------------------------------------------------------
@@ -332,14 +332,14 @@ class Commands(cmd.Cmd):
         elif word and not word.isdecimal():
             raise UsageError(f"trace takes on, off or a number, not {word!r}")
         elif not self._traced:
-            self.say("nothing is traced" + ("" if self._trace is not None else ": trace on begins"))
+            self.say("nothing is traced" + ("" if self._trace is not None else ": trace on starts it"))
         else:
             for line in list(self._traced)[-int(word or SHOWN) :]:
                 self.say(line)
 
     def _keep(self, line: str) -> None:
         self._traced.append(line)
-        self._untold += 1
+        self._unshown += 1
 
     def _stop_trace(self) -> None:
         if self._trace is not None:
@@ -351,12 +351,12 @@ class Commands(cmd.Cmd):
     def do_info(self, argument: str) -> None:
         """`info breakpoints | registers [BLOCK] | locals | variables | functions | line`
 
-        What there is. `info registers` shows the CPU's; with a block (usb, tlp, link...), the chip's.
+        List them. `info registers` shows the CPU's; with a block (usb, tlp, link...), the chip's.
         """
         word, _, rest = argument.partition(" ")
         asked = [name[6:] for name in dir(self) if name.startswith("_info_") and name[6:].startswith(word)]
         if len(asked) != 1 or not word:
-            raise UsageError(f"info does not know {argument!r}", hint=_doc(self, "info")[0])
+            raise UsageError(f"info has no topic {argument!r}", hint=_doc(self, "info")[0])
         getattr(self, f"_info_{asked[0]}")(rest.strip())
 
     def _info_breakpoints(self, rest: str) -> None:
@@ -400,7 +400,7 @@ class Commands(cmd.Cmd):
         for name in self.variables.names:
             for variable in self.variables.anywhere(name):
                 module = f"{variable.module}: " if variable.module else ""
-                place = f"{variable.space} {variable.address:#06x}" if variable.space else "in no place"
+                place = f"{variable.space} {variable.address:#06x}" if variable.space else "no known place"
                 self.say(f"{module}{name}  {place}, {variable.type.size} bytes")
 
     def _info_functions(self, rest: str) -> None:
@@ -414,7 +414,7 @@ class Commands(cmd.Cmd):
     def do_help(self, argument: str) -> None:
         """`help [COMMAND]`
 
-        What there is, or how a command is called.
+        List the commands, or explain one.
         """
         if argument:
             lines = _doc(self, self._command(argument))
@@ -422,22 +422,22 @@ class Commands(cmd.Cmd):
             return
         for name in self.commands():
             self.say(_doc(self, name)[0])
-        self.say("help COMMAND says more. Names may be shortened: b, s, n, c, p, bt, l...")
+        self.say("help COMMAND explains one. Names may be shortened: b, s, n, c, p, bt, l...")
 
-    # -- words ------------------------------------------------------------------------------------------
+    # -- as text ----------------------------------------------------------------------------------------
 
     def place(self, frame: Frame) -> str:
-        """Where a frame stands, in words."""
+        """Where a frame is, as text."""
         line = self._symbols.line_at(frame.bank, frame.pc)
         name = f"{frame.function.name} ()" if frame.function is not None else "??"
         return f"{frame.pc:#06x} in {name}" + (f" at {line}" if line is not None else "")
 
     def time(self) -> str:
-        """Virtual time, in words."""
+        """Virtual time, as text."""
         return f"{seconds(self._board.machine.clock.now):.9f} s"
 
     def _file(self) -> str:
-        """The file that a line without one means."""
+        """The file that a line number alone refers to."""
         line = self._symbols.line_at(self._cpu.bank, self._cpu.pc)
         if line is not None:
             return line.file
@@ -447,7 +447,7 @@ class Commands(cmd.Cmd):
 
 
 def _doc(owner: Commands, name: str) -> list[str]:
-    """The lines of a command's help; the first is how it is called."""
+    """The lines of a command's help; the first is its usage."""
     text = getattr(owner, f"do_{name}").__doc__ or name
     first, *rest = (line.strip() for line in text.splitlines())
     return [first.strip("`"), *rest]

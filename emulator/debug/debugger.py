@@ -1,9 +1,9 @@
 """Breakpoints, watchpoints and steps on a board; what GDB's stub and the monitor have in common.
 
-The debugger stands inside the machine: at a stop it asks its front, and no virtual time passes until that has
-answered how to go on. What drives the machine (a host that enumerates, a program) waits meanwhile and notices
-nothing. A step is a generator: it yields where the CPU has to stop next, is resumed there, and returns when
-the step is over (`emulator.debug.stepping`).
+The debugger is inside the machine: at a stop it asks its front, and no virtual time passes until that has
+answered how to go on. What drives the machine (a host that enumerates, a program) waits meanwhile and is not
+affected. A step is a generator: it yields where the CPU has to stop next, is resumed there, and returns when
+the step is complete (`emulator.debug.stepping`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PLANES = ("xdata", "phy")
 
 
 class Ended(TowlineError):
-    """The user ended the session; what there is of the run is reported."""
+    """The user ended the session; the run up to then is reported."""
 
     code = "ended"
     exit_code = 0
 
 
 class Cause(Enum):
-    """Why the CPU stands still."""
+    """Why the CPU is stopped."""
 
     START = "start"
     BREAKPOINT = "breakpoint"
@@ -71,10 +71,10 @@ class Breakpoint:
     """A place to stop before.
 
     Attributes:
-        number: by which the user knows it.
+        number: its name for the user.
         places: (bank, address), of the common half with bank 0.
-        what: it, in words.
-        temporary: it goes away when it is reached.
+        what: its description.
+        temporary: it is deleted when it is reached.
         hits: how often it was reached.
     """
 
@@ -87,17 +87,17 @@ class Breakpoint:
 
 @dataclass
 class Watchpoint:
-    """Bytes to stop behind an access of.
+    """Bytes; an access to them stops the CPU after it.
 
     Attributes:
-        number: by which the user knows it.
+        number: its name for the user.
         space: of `emulator.debug.memory`: iram, sfr, xdata or phy.
         address: of the first.
         size: in bytes.
         access: what counts.
-        what: it, in words.
+        what: its description.
         changed: a write counts only if it changes the value.
-        value: what they held when last looked at.
+        value: what they held at the last check.
         hits: how often it stopped.
     """
 
@@ -139,10 +139,10 @@ class Stopped:
 
 
 class Front(Protocol):
-    """Who talks to the user."""
+    """The side that talks to the user."""
 
     def stopped(self, stop: Stopped) -> Plan | None:
-        """The CPU stands still. Returns when it is to go on: by a step, or just so.
+        """The CPU is stopped. Returns when it is to go on: with a plan for a step, None to run.
 
         Raises:
             Ended: it is not to go on at all.
@@ -151,7 +151,7 @@ class Front(Protocol):
 
 @contextlib.contextmanager
 def ctrl_c(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have Ctrl-C call this meanwhile, if this is the main thread; it comes to no other."""
+    """Have Ctrl-C call this meanwhile, if this is the main thread; only that one gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,27 +186,27 @@ class Debugger:
         self._numbers = itertools.count(1)
         self._cpu = board.machine.cpu
         self._plan: Plan | None = None
-        self._pauses = deque((Cause.START,))  # asked for; several threads append
-        self._touched: list[Watchpoint] = []  # since the last look
+        self._pauses = deque((Cause.START,))  # requested; several threads append
+        self._touched: list[Watchpoint] = []  # since the last check
         self.ended: TowlineError | None = None
         board.machine.debugger = self
         self._patience = board.usb.pump.patience
-        board.usb.pump.patience = float("inf")  # the user takes the time he needs
+        board.usb.pump.patience = float("inf")  # the user may take any time
 
     # -- for the front ----------------------------------------------------------------------------------
 
     def interrupt(self, cause: Cause = Cause.INTERRUPT) -> None:
-        """Stop as soon as the machine comes by; may be called from any thread, and by a signal."""
+        """Stop at the machine's next check; may be called from any thread, and by a signal."""
         if cause not in self._pauses:
             self._pauses.append(cause)
 
     @property
     def interrupted(self) -> bool:
-        """Whether the machine has not come by since the last `interrupt`."""
+        """Whether the machine has not checked since the last `interrupt`."""
         return bool(self._pauses)
 
     def stop_after(self, clocks: int) -> Callable[[], None]:
-        """Stop when so much time has passed; returns what calls that off."""
+        """Stop when this much time has passed; returns a function that cancels it."""
         clock = self.board.machine.clock
         event = clock.after(clocks, lambda: self.interrupt(Cause.TIME))
         return lambda: clock.cancel(event)
@@ -241,22 +241,22 @@ class Debugger:
         return found
 
     def delete(self, number: int) -> None:
-        """Take a breakpoint or watchpoint away; KeyError if there is none of that number."""
+        """Delete a breakpoint or watchpoint; KeyError if there is none of that number."""
         if self.breakpoints.pop(number, None) is None:
             del self.watchpoints[number]
             self._set_watches()
 
     def resume(self, plan: Plan | None) -> None:
-        """Go on like that when the machine is run again; for a front that was not asked at a stop."""
+        """Follow this plan when the machine is run again; for a front that was not asked at a stop."""
         self._end_plan()
         self._start(plan)
 
     def end(self, reason: TowlineError) -> None:
-        """The session is over: the machine does not go on, and whoever wants it to gets this."""
+        """End the session: the machine does not go on, and any attempt to run it raises this."""
         self.ended = reason
 
     def detach(self) -> None:
-        """Let everything run as if nobody had looked."""
+        """Let everything run as without a debugger."""
         self.breakpoints.clear()
         self.watchpoints.clear()
         self._plan = None
@@ -282,7 +282,7 @@ class Debugger:
             self._ask(Stopped(self._pauses.popleft()))
 
     def stopped(self, stop: Stop) -> None:
-        """The core has come to a mark, or touched a watched byte."""
+        """The core has reached a mark, or accessed a watched byte."""
         if stop is Stop.WATCHED:
             hits = [
                 (*(("sfr", place - WATCH_SFR) if place >= WATCH_SFR else ("iram", place)), kinds)
@@ -308,14 +308,14 @@ class Debugger:
     # -- bus.Observer -----------------------------------------------------------------------------------
 
     def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
-        """The CPU has accessed a byte that calls."""
+        """The CPU has accessed a byte that notifies observers."""
         done = WATCH_READ if kind == "R" else WATCH_WRITE
         self._touched += [
             entry for entry in self.watchpoints.values() if entry.counts(space.value, address, done)
         ]
 
     def changed(self, space: Space, address: int, data: bytes) -> None:
-        """A block has changed storage, perhaps that of a window: what differs by it counts as written."""
+        """A block has changed storage, perhaps that of a window: bytes that differ count as written."""
         self._touched += [
             entry
             for entry in self.watchpoints.values()
@@ -325,20 +325,20 @@ class Debugger:
         ]
 
     def line(self, number: int, level: bool) -> None:
-        """Nothing: interrupt lines are not watched."""
+        """Ignored: interrupt lines are not watched."""
 
     # -- inside -----------------------------------------------------------------------------------------
 
     @property
     def here(self) -> Place:
-        """Where the CPU stands; the common half counts as bank 0."""
+        """Where the CPU is; the common half counts as bank 0."""
         return (self._cpu.bank if self._cpu.pc >= COMMON else 0), self._cpu.pc
 
     def _value(self, watchpoint: Watchpoint) -> bytes:
         return self.memory.read(watchpoint.space, watchpoint.address, watchpoint.size)
 
     def _hit(self, touched: Iterable[Watchpoint]) -> bool:
-        """Stop for the first of some watchpoints for which it counts; whether there is one."""
+        """Stop for the first of some watchpoints for which it counts; returns whether there is one."""
         for watchpoint in touched:
             before, watchpoint.value = watchpoint.value, self._value(watchpoint)
             if not watchpoint.changed or watchpoint.value != before:
@@ -354,7 +354,7 @@ class Debugger:
             self._start(plan)
 
     def _start(self, plan: Plan | None) -> None:
-        self._touched.clear()  # that was the user
+        self._touched.clear()  # accesses by the user
         for watchpoint in self.watchpoints.values():
             watchpoint.value = self._value(watchpoint)
         self._plan = plan
@@ -365,7 +365,7 @@ class Debugger:
         self._cpu.pass_mark()
 
     def _go_on(self) -> None:
-        """Have the step say where to stop next; it may be over."""
+        """Have the step report where to stop next; it may be complete."""
         if self._plan is None:
             return
         try:

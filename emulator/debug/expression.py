@@ -1,9 +1,9 @@
-"""What `print` takes: variables of the C, registers of the chip and their fields, memory.
+"""The expressions of `print`: variables of the C, registers of the chip and their fields, memory.
 
     job.left   table[3]   *from   &setup   USB_EVENTS   USB_EVENTS.BULK   xdata[0x9101]   PC   DPTR   R7   42
 
-A name is looked up as C does, in the function that runs, its file, and everywhere; then among the CPU's
-registers and the chip's. A value keeps where it stands, so that it can be changed and watched.
+A name is looked up as in C, in the function that runs, its file, and globally; then among the CPU's registers
+and the chip's. A value knows its place, so that it can be changed and watched.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BYTE = Type("integer", 1)
 _WORD = Type("integer", 2)
 _SFRS = {"A": 0xE0, "B": 0xF0, "SP": 0x81, "DPL": 0x82, "DPH": 0x83, "DPX": 0x93}
 MAX_TOKENS = 64
-"""Words and signs of an expression."""
+"""The most tokens of an expression."""
 MAX_ELEMENTS = 64
-"""Of an array that are printed."""
+"""Elements of an array that are printed."""
 _PRINTABLE = range(0x20, 0x7F)
 _POINTED = {0x00: "xdata", 0x40: "iram", 0x60: "xdata", 0x80: "code"}
 """Memory by the third byte of sdcc's generic pointers."""
@@ -37,16 +37,16 @@ _POINTED = {0x00: "xdata", 0x40: "iram", 0x60: "xdata", 0x80: "code"}
 
 @dataclass(frozen=True)
 class Value:
-    """A value, and where it stands.
+    """A value, and where it is stored.
 
     Attributes:
         type: C type.
         data: its bytes, least significant first.
-        what: it, as an expression.
-        space: of `emulator.debug.memory`; "" if it stands nowhere that has an address.
-        address: there.
-        register: the chip's register that it is.
-        field: the field of it that it is.
+        what: its expression.
+        space: of `emulator.debug.memory`; "" if it has no address.
+        address: in that space.
+        register: the register of the chip, if it is one or a field of one.
+        field: the field of that register, if it is one.
         put: changes it; None if it cannot be changed.
     """
 
@@ -67,14 +67,14 @@ class Value:
             UsageError: it is a structure or an array.
         """
         if self.type.kind in ("struct", "array"):
-            raise UsageError(f"{self.what} is no number")
+            raise UsageError(f"{self.what} is not a number")
         if self.type.kind == "bits":
             return int.from_bytes(self.data, "little") >> self.type.bit & (1 << self.type.width) - 1
         return int.from_bytes(self.data, "little", signed=self.type.signed)
 
 
 class Evaluator:
-    """Evaluates expressions where the CPU stands.
+    """Evaluates expressions at the place where the CPU is stopped.
 
     Args:
         debugger: of the board.
@@ -92,11 +92,11 @@ class Evaluator:
         """The value of an expression.
 
         Raises:
-            UsageError: it is none, or names what there is not.
+            UsageError: it is not an expression, or names something that does not exist.
         """
         tokens = list(_tokens(text))
         if len(tokens) > MAX_TOKENS:
-            raise UsageError("the expression is too long", hint=f"it may have {MAX_TOKENS} words and signs")
+            raise UsageError("the expression is too long", hint=f"the limit is {MAX_TOKENS} tokens")
         parser = _Parser(self, tokens)
         found = parser.prefixed()
         parser.end()
@@ -104,7 +104,7 @@ class Evaluator:
 
     @property
     def scope(self) -> tuple[str, str]:
-        """Module and function where the CPU stands, "" for none."""
+        """Module and function where the CPU is, "" for none."""
         function = self._debugger.board.symbols.function_at(self._cpu.bank, self._cpu.pc)
         return (function.module, function.name) if function is not None else ("", "")
 
@@ -136,20 +136,20 @@ class Evaluator:
         """The value of a variable.
 
         Raises:
-            UsageError: nobody knows where it is.
+            UsageError: its place is unknown.
         """
         if variable.space == "registers":
             return self._in_registers(variable)
         if not variable.space:
             if variable.type.kind == "bits":
-                raise UsageError(f"{variable.name} is a __bit: sdcc does not write where its linker put it")
+                raise UsageError(f"{variable.name} is a __bit: sdcc does not record where its linker put it")
             raise UsageError(
                 f"{variable.name} has no place: it was optimised away, or is in registers that are not named"
             )
         return self.at(variable.type, variable.space, variable.address, variable.name)
 
     def at(self, kind: Type, space: str, address: int, what: str) -> Value:
-        """What stands at an address, as a type.
+        """The value at an address, as a type.
 
         Raises:
             UsageError: there is no such address, or the type has no size.
@@ -200,12 +200,12 @@ class Evaluator:
         self._cpu.pc = int.from_bytes(_packed(value, 2, "PC"), "little")
 
     def _in_registers(self, variable: Variable) -> Value:
-        """A variable whose bytes are in registers: what these hold now, which may be another's meanwhile."""
+        """A variable in registers: what these hold now, which may belong to another one by now."""
         places = []
         for name in variable.registers:
             value = self._core({"a": "A", "b": "B", "dpl": "DPL", "dph": "DPH"}.get(name, name.upper()))
             if value is None:
-                raise UsageError(f"{variable.name} is in {name}, which nobody can read")
+                raise UsageError(f"{variable.name} is in {name}, which cannot be read")
             places.append(value)
 
         def put(number: int) -> None:
@@ -229,7 +229,8 @@ class Evaluator:
         if value.register is not None:
             return self._field(value, value.register, name)
         if name not in value.type.members:
-            hint = f"it has {', '.join(value.type.members)}" if value.type.members else "it is no structure"
+            members = ", ".join(value.type.members)
+            hint = f"it has {members}" if members else "it is not a structure"
             raise UsageError(f"there is no {what}", hint=hint)
         offset, kind = value.type.members[name]
         return self.at(kind, value.space, value.address + offset, what)
@@ -254,7 +255,7 @@ class Evaluator:
         """`value[index]` of an array or a pointer."""
         what = f"{value.what}[{index}]"
         if value.type.target is None:
-            raise UsageError(f"{value.what} is no array and no pointer")
+            raise UsageError(f"{value.what} is neither an array nor a pointer")
         size = max(value.type.target.size, 1)
         if value.type.kind == "pointer":
             space, address = self._pointed(value)
@@ -275,7 +276,7 @@ class Evaluator:
     # -- as text ----------------------------------------------------------------------------------------
 
     def text(self, value: Value) -> str:
-        """A value for people: of a register, a line for each field."""
+        """A value as text: of a register, a line for each field."""
         if value.register is not None and value.field is None:
             return self._register_text(value, value.register)
         if value.field is not None:
@@ -348,7 +349,7 @@ class Evaluator:
 
 
 class _Parser:
-    """Recursive descent: prefix operators, then a name with what follows it."""
+    """Recursive descent: prefix operators, then a name and its suffixes."""
 
     def __init__(self, evaluator: Evaluator, tokens: list[str]) -> None:
         self._evaluator = evaluator
@@ -391,7 +392,9 @@ class _Parser:
             number = _number(token)
             return Value(Type("integer", 4), _packed(number, 4, token), token)
         if not token or not (token[0].isalpha() or token[0] == "_"):
-            raise UsageError("an expression is missing" if not token else f"{token!r} begins no expression")
+            raise UsageError(
+                "an expression is missing" if not token else f"no expression begins with {token!r}"
+            )
         if token in SPACES and self._take("["):
             address = self._index()
             return self._evaluator.at(_BYTE, token, address, f"{token}[{address:#x}]")
@@ -401,7 +404,7 @@ class _Parser:
         index = self.prefixed().number
         self._expect("]")
         if index < 0:
-            raise UsageError(f"{index} is no index")
+            raise UsageError(f"{index} is not an index")
         return index
 
     def _name(self) -> str:
@@ -424,7 +427,7 @@ def _tokens(text: str) -> Iterator[str]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise UsageError(f"{text[place:].strip()!r} cannot be understood", hint="help print has examples")
+            raise UsageError(f"{text[place:].strip()!r} is not understood", hint="help print has examples")
         yield next(group for group in match.groups() if group is not None)
         place = match.end()
 
@@ -433,7 +436,7 @@ def _number(text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise UsageError(f"{text!r} is no number", hint="decimal without leading zeros, or 0x1f") from None
+        raise UsageError(f"{text!r} is not a number", hint="decimal without leading zeros, or 0x1f") from None
 
 
 def _packed(number: int, size: int, what: str) -> bytes:

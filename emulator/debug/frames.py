@@ -1,10 +1,10 @@
-"""Who called whom, as far as the stack tells.
+"""The chain of callers, as far as the stack shows.
 
-An 8051 keeps no frames: return addresses stand among pushed registers. A word on the stack is taken for one
-if a call instruction stands before the place, and the call leads to the function that is running; if no word
-does, the nearest one behind any call (a jump in place of a call and a return, as sdcc makes of a last call,
-hides the caller; the frame is marked as a guess). An interrupt handler has no caller: what it interrupted
-stands below what it has pushed.
+An 8051 keeps no frames: return addresses lie among pushed registers. A word on the stack counts as one if a
+call instruction precedes its address, and that call leads to the running function; if there is no such word,
+the nearest one after any call (a jump instead of a call and a return, which sdcc generates for a last call,
+hides the caller; the frame is marked as a guess). An interrupt handler has no caller: the interrupted address
+is below what it has pushed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Frame:
     Attributes:
         pc: where it goes on.
         bank: CODE bank of that.
-        function: that holds it, None if there is no name.
-        sp: the stack pointer once the function inside of it has returned; of the innermost, as it is.
-        interrupted: it did not call the function inside of it: an interrupt came.
+        function: that contains it, None if it has no name.
+        sp: the stack pointer once the function it called has returned; of the innermost, the current one.
+        interrupted: it did not call the next inner function: an interrupt did.
         sure: whether the evidence is more than a word that looks like a return address.
     """
 
@@ -51,7 +51,7 @@ def backtrace(board: Board) -> list[Frame]:
     while len(frames) < MAX_FRAMES:
         inner = frames[-1]
         if inner.function is not None and inner.function.name == "main":
-            return frames  # what stands below is no stack
+            return frames  # what lies below is not the stack
         entry = inner.function.start if inner.function is not None else None
         found = None
         if inner.pc in _VECTORS:
@@ -108,10 +108,9 @@ def _caller(board: Board, inner: Frame, entry: int | None) -> Frame | None:
 
 
 def _interrupted(board: Board, inner: Frame) -> Frame | None:
-    """What a handler interrupted: below what it has pushed and not popped on the way to where it is.
+    """What a handler interrupted: below the bytes it has pushed and not popped up to where it is.
 
-    The way is taken to be straight: sdcc pops behind a call what it pushed before it, whatever branches
-    between.
+    The path is assumed to be straight: sdcc pops after a call what it pushed before it, on any branch.
     """
     if inner.function is None:
         return None

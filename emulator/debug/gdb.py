@@ -1,6 +1,6 @@
 """A GDB stub: the target's side of the remote serial protocol (GDB manual, "Remote Protocol").
 
-It answers while the CPU stands still, in the thread that runs the board. Addresses are those of
+It answers while the CPU is stopped, in the thread that runs the board. Addresses are those of
 `emulator.debug.memory`, registers those of `emulator.debug.registers`; `monitor` in GDB reaches the commands
 of `emulator.debug.commands`, which know variables, registers by field, and source.
 """
@@ -27,14 +27,14 @@ from sdk.errors import EnvironmentMissing, TowlineError, UsageError
 
 LOOPBACK = "127.0.0.1"
 POLL = 0.2
-"""Seconds after which a wait for GDB looks for Ctrl-C."""
+"""Seconds between checks for Ctrl-C while waiting for GDB."""
 SIGINT, SIGILL, SIGTRAP, SIGSEGV = 2, 4, 5, 11
 """GDB's numbers of signals."""
 _WATCH = {2: Access.WRITE, 3: Access.READ, 4: Access.ACCESS}
 """Watchpoints by their type in Z packets."""
 _WORD = {Access.WRITE: "watch", Access.READ: "rwatch", Access.ACCESS: "awatch"}
 WRONG = (TowlineError, ValueError)
-"""What is answered by E01."""
+"""Errors that are answered with E01."""
 _RESUME = re.compile(r"([cs]|[CS][0-9a-fA-F]{2};?)([0-9a-fA-F]{0,16})")
 _POINT = re.compile(r"([Zz])([0-4]),([0-9a-fA-F]{1,16}),([0-9a-fA-F]{1,16})")
 
@@ -72,15 +72,15 @@ class Gdb:
         except OSError as problem:
             self._listener.close()
             raise EnvironmentMissing(
-                f"port {port} of {LOOPBACK} cannot be had: {problem.strerror}",
-                hint="take another one, or 0 for any that is free",
+                f"cannot listen on port {port} of {LOOPBACK}: {problem.strerror}",
+                hint="use another port, or 0 for any free port",
             ) from None
         self._listener.listen(1)
         self.port: int = self._listener.getsockname()[1]
 
     @property
     def attached(self) -> bool:
-        """Whether GDB is there."""
+        """Whether GDB is connected."""
         return self._connection is not None
 
     def wait(self) -> None:
@@ -96,7 +96,7 @@ class Gdb:
         self._connection = Connection(peer, self.debugger.interrupt)
 
     def over(self, problem: TowlineError | None) -> None:
-        """The run has ended: GDB may look once more, and is told when it wants to go on."""
+        """The run has ended: GDB may inspect it once more, and learns of the end when it resumes."""
         if self._connection is None or self.debugger.ended is not None:
             return
         if problem is not None:
@@ -112,7 +112,7 @@ class Gdb:
             self._connection.send(b"X09" if problem is not None else b"W00")
 
     def close(self) -> None:
-        """Hang up, and listen no more."""
+        """Close the connection, and stop listening."""
         self._listener.close()
         if self._connection is not None:
             self._connection.close()
@@ -121,7 +121,7 @@ class Gdb:
     # -- debugger.Front ---------------------------------------------------------------------------------
 
     def stopped(self, stop: Stopped) -> Plan | None:
-        """Tell GDB why the CPU stands still, and do as it says."""
+        """Report to GDB why the CPU is stopped, and do what it requests."""
         connection = self._connection
         if connection is None:
             self.debugger.detach()
@@ -143,7 +143,7 @@ class Gdb:
         return f"T{number:02x}{PC:x}:{pc};{more}".encode()
 
     def _kind(self, number: int) -> str:
-        """The stop reason of a breakpoint of GDB's; it takes one of `monitor break` for a plain SIGTRAP."""
+        """The stop reason of a breakpoint that GDB set; one of `monitor break` is a plain SIGTRAP to it."""
         for (kind, _, _), known in self._points.items():
             word = "hwbreak" if kind else "swbreak"
             if known == number and f"{word}+" in self._options:
@@ -153,8 +153,8 @@ class Gdb:
     # -- packets ----------------------------------------------------------------------------------------
 
     def _serve(self, connection: Connection) -> Plan | None:
-        """Answer until GDB lets the CPU go on."""
-        with ctrl_c(signal.default_int_handler):  # ends the run; what drives the machine would hold it
+        """Answer until GDB resumes the CPU."""
+        with ctrl_c(signal.default_int_handler):  # ends the run; what drives the machine would block it
             while True:
                 try:
                     packet = connection.receive(POLL)
@@ -168,7 +168,7 @@ class Gdb:
                     return plan
 
     def _handle(self, connection: Connection, packet: str) -> tuple[bool, Plan | None]:
-        """Answer one packet; whether the CPU is to go on, and how."""
+        """Answer one packet; returns whether the CPU is to go on, and how."""
         if packet.startswith("D"):
             connection.send(b"OK")
             self._leave()
@@ -195,20 +195,20 @@ class Gdb:
         return False, None
 
     def _resume(self, how: str, address: str) -> Plan | None:
-        """How the CPU is to go on, and from where if that is said."""
+        """How the CPU is to go on, and from where if an address is given."""
         if address:
             self._registers.write(PC, _number(address).to_bytes(REGISTERS[PC].size, "little"))
         return stepping.instruction(self.debugger) if how[0] in "sS" else None
 
     def _leave(self) -> None:
-        """GDB is gone: the board runs on as if it had never been there."""
+        """GDB has disconnected: the board runs on as without a debugger."""
         self.debugger.detach()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _answer(self, packet: str) -> bytes:
-        """What a packet asks for that does not let the CPU go on; empty if it is not known."""
+        """The answer to a packet that does not resume the CPU; empty if the packet is unknown."""
         kind, rest = packet[:1], packet[1:]
         match kind:
             case "?":
@@ -263,7 +263,7 @@ class Gdb:
         return fixed.get(packet, fixed.get(name, b"") if name == "qSymbol" else b"")
 
     def _command(self, line: str) -> bytes:
-        """A command of the monitor; its text, as GDB wants it."""
+        """Run a command of the monitor; returns its text, encoded for GDB."""
         self._output.clear()
         try:
             self._commands.execute(line)
@@ -277,7 +277,7 @@ class Gdb:
         if len(data) != sum(sizes):
             raise UsageError("the registers have another size")
         for number in sorted(range(len(sizes)), key=lambda number: REGISTERS[number].name[0] == "R"):
-            start = sum(sizes[:number])  # R0 to R7 come last: PSW has chosen their bank then
+            start = sum(sizes[:number])  # R0 to R7 come last: PSW has selected their bank by then
             self._registers.write(number, data[start : start + sizes[number]])
         return b"OK"
 
@@ -296,7 +296,7 @@ class Gdb:
         return *located(_number(address), max(length, 1)), length
 
     def _point(self, packet: str) -> bytes:
-        """Set or take away a breakpoint or a watchpoint."""
+        """Set or delete a breakpoint or a watchpoint."""
         match = _POINT.fullmatch(packet.partition(";")[0])
         if match is None:
             return b""
@@ -331,7 +331,7 @@ def _piece(document: bytes, where: str) -> bytes:
 
 
 def _number(text: str) -> int:
-    """A number of a packet; `int` takes more."""
+    """A number of a packet; `int` would accept more forms."""
     if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text):
-        raise UsageError(f"{text!r} is no number")
+        raise UsageError(f"{text!r} is not a number")
     return int(text, 16)

@@ -1,11 +1,11 @@
 """The chip's memories as a debugger sees them: by space and address, and as one range for GDB.
 
-A read has no effect: it shows storage, so that a FIFO keeps its bytes. A write to memory changes storage; one
-to a register of a block is what the CPU's write would be, with all it starts; one to a special function
-register changes its storage only.
+A read has no side effect: it shows storage, so that a FIFO keeps its bytes. A write to memory changes
+storage; one to a register of a block acts as the CPU's write, with all effects; one to a special function
+register changes only its storage.
 
-GDB knows one range of addresses. Each space is a window of it (`WINDOWS`); CODE stands as sdcc's linker
-places it, bank 1 from 0x18000 on.
+GDB has one range of addresses. Each space is a window of it (`WINDOWS`); CODE is where sdcc's linker places
+it, bank 1 from 0x18000 on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sdk.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Where a space stands in GDB's range.
+    """Where a space is in GDB's range.
 
     Attributes:
         space: its name.
@@ -68,7 +68,7 @@ def address_of(space: str, address: int) -> int:
 
 
 def linked(bank: int, address: int) -> int:
-    """A code address as the linker has it, which is how this module and GDB number CODE."""
+    """A code address as the linker numbers it, as do this module and GDB."""
     return address + (bank * HEX_BANK1 if address >= BANK_START else 0)
 
 

@@ -1,8 +1,8 @@
 """The monitor: a debugger for firmware in C, on a terminal or from a file (`towline emulate IMAGE --debug`).
 
-It stands in the place of the user between two instructions: while it reads commands no virtual time passes.
-Ctrl-C stops the run and not the monitor. From a file or a pipe it shows each command as it reads it; one that
-is wrong is answered with an error, the next one follows, and the session counts as failed.
+It stops the machine between two instructions: while it reads commands no virtual time passes. Ctrl-C stops
+the run and not the monitor. From a file or a pipe it shows each command as it reads it; a wrong one is
+answered with an error, the session continues with the next, and counts as failed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sdk.errors import TowlineError, UsageError
 
 PROMPT = "(towline) "
 MAX_COUNT = 100_000
-"""Steps that one command takes."""
+"""The most steps of one command."""
 REPEATED = ("step", "next", "stepi", "nexti", "list")
-"""What an empty line does again, if it was the last command."""
+"""Commands that an empty line repeats."""
 
 
 class CommandsFailed(TowlineError):
@@ -45,7 +45,7 @@ class Monitor(Commands):
         board: not yet running.
         variables: of its image.
         sources: its C files.
-        write: takes text for the user.
+        write: shows text to the user.
         source: where commands come from; a terminal, or a file.
     """
 
@@ -65,14 +65,14 @@ class Monitor(Commands):
         self._last = ""
         self._cancel: Callable[[], None] = lambda: None
         self._function = ""
-        self._problem: TowlineError | None = None  # that the run ended with
+        self._problem: TowlineError | None = None  # that ended the run
         if self._terminal and self._source is sys.stdin:
             self._set_up_readline()
 
     # -- debugger.Front ---------------------------------------------------------------------------------
 
     def stopped(self, stop: Stopped) -> Plan | None:
-        """Say why the CPU stands still, and do as the user says."""
+        """Report why the CPU is stopped, and do the user's commands."""
         self._cancel()
         self._describe(stop)
         resume = self._converse()
@@ -80,11 +80,11 @@ class Monitor(Commands):
             self._cancel = self.debugger.stop_after(resume.clocks)
         return resume.plan
 
-    # -- for who runs the board -------------------------------------------------------------------------
+    # -- for the code that runs the board ---------------------------------------------------------------
 
     @property
     def failure(self) -> CommandsFailed | None:
-        """What the session's commands come to, if it is from a file and any was wrong."""
+        """The failure of a session from a file, if any of its commands was wrong."""
         if not self._wrong:
             return None
         first, *more = self._wrong
@@ -92,24 +92,24 @@ class Monitor(Commands):
         return CommandsFailed(first.message + rest, where=first.where, hint=first.hint)
 
     def keyboard(self) -> contextlib.AbstractContextManager[None]:
-        """Ctrl-C stops the run meanwhile, for the user to look at."""
+        """Ctrl-C stops the run meanwhile, so that the user can inspect it."""
         return ctrl_c(self._pressed)
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
-        """The second Ctrl-C reaches a host program that does not let the machine go on."""
+        """The second Ctrl-C reaches a host program that does not return to the machine."""
         if self.debugger.interrupted:
             raise KeyboardInterrupt
         self.debugger.interrupt()
 
     def over(self, problem: TowlineError | None, length: int) -> None:
-        """The run is over: let the user look, and have it go on if he likes and it can.
+        """The run has ended: let the user inspect it, and continue it if possible and requested.
 
         Args:
-            problem: what ended it, if not its time.
-            length: clocks by which `continue` prolongs it.
+            problem: what ended it, None for its time limit.
+            length: clocks by which `continue` extends it.
 
         Raises:
-            Ended: the user is through.
+            Ended: the user quits.
         """
         self._problem = problem
         while True:
@@ -125,7 +125,7 @@ class Monitor(Commands):
             self.debugger.resume(resume.plan)
             self._board.usb.clock.sleep(seconds(resume.clocks if resume.clocks is not None else length))
 
-    # -- commands that let the CPU go on ----------------------------------------------------------------
+    # -- commands that resume the CPU -------------------------------------------------------------------
 
     def do_continue(self, argument: str) -> Resume:
         """`continue [TIME]`
@@ -137,7 +137,7 @@ class Monitor(Commands):
     def do_step(self, argument: str) -> Resume:
         """`step [COUNT]`
 
-        To another line of C, into functions that have lines. Interrupts are passed over.
+        To another line of C, into functions that have lines. Interrupts are skipped.
         """
         return self._steps(argument, lambda: stepping.line(self.debugger, over=False))
 
@@ -165,22 +165,22 @@ class Monitor(Commands):
     def do_finish(self, argument: str) -> Resume:
         """`finish`
 
-        Until the function returns, as far as the stack tells to where.
+        Until the function returns, as far as the stack shows to where.
         """
         return Resume(stepping.finish(self.debugger))
 
     def do_quit(self, argument: str) -> None:
         """`quit`
 
-        End the session and the run; what there is of it is reported.
+        End the session and the run; the run up to here is reported.
         """
         raise self._end()
 
     def _steps(self, argument: str, plan: Callable[[], Plan]) -> Resume:
         count = int(argument) if argument.isdecimal() and len(argument) < 9 else 0 if argument else 1
         if not 0 < count <= MAX_COUNT:
-            raise UsageError(f"{argument} is no number of steps", hint=f"1 to {MAX_COUNT}")
-        first = plan()  # what is wrong shows now
+            raise UsageError(f"{argument!r} is not a number of steps", hint=f"1 to {MAX_COUNT}")
+        first = plan()  # raises now if it cannot be done
 
         def repeated() -> Plan:
             yield from first
@@ -188,7 +188,7 @@ class Monitor(Commands):
                 try:
                     following = plan()
                 except UsageError:
-                    return  # it came to where there are no lines
+                    return  # the code here has no lines
                 yield from following
 
         return Resume(repeated())
@@ -198,11 +198,11 @@ class Monitor(Commands):
         self.debugger.end(ended)
         return ended
 
-    # -- the conversation -------------------------------------------------------------------------------
+    # -- the dialogue -----------------------------------------------------------------------------------
 
     def _converse(self) -> Resume:
-        """Commands until one lets the CPU go on."""
-        # Ctrl-C takes a half-written line back; what drives the machine would hold it.
+        """Commands until one resumes the CPU."""
+        # Ctrl-C discards a half-written line; what drives the machine would block it.
         with ctrl_c(signal.default_int_handler):
             while True:
                 try:
@@ -248,7 +248,7 @@ class Monitor(Commands):
         return line
 
     def _refuse(self, problem: TowlineError) -> None:
-        """Say what is wrong; a session from a file has failed, and goes on."""
+        """Report what is wrong; a session from a file has failed, and goes on."""
         said = problem.message + (f" ({problem.hint})" if problem.hint else "")
         if not self._terminal:
             where = f"line {self._read_lines} of the session"
@@ -259,15 +259,15 @@ class Monitor(Commands):
     def _set_up_readline(self) -> None:
         try:
             import readline
-        except ImportError:  # a Python without it: lines cannot be edited, that is all
+        except ImportError:  # a Python without it: only line editing is missing
             return
         readline.set_completer(self.complete)  # type: ignore[arg-type]
         readline.parse_and_bind("tab: complete")
 
-    # -- what is said at a stop -------------------------------------------------------------------------
+    # -- the report at a stop ---------------------------------------------------------------------------
 
     def _describe(self, stop: Stopped) -> None:
-        reason = {Cause.INTERRUPT: "interrupted", Cause.TIME: "the time is over"}.get(stop.cause, "")
+        reason = {Cause.INTERRUPT: "interrupted", Cause.TIME: "the time has elapsed"}.get(stop.cause, "")
         if stop.cause is Cause.START:
             self.say(f"{self._board.boot.reason}; help lists the commands")
         if stop.breakpoint is not None:
@@ -277,17 +277,17 @@ class Monitor(Commands):
             reason = f"watchpoint {watchpoint.number}, {watchpoint.what}"
             change = f"{watchpoint.before_and_after(stop.before)}"
             reason += f": {change}" if change else ""
-        if untold := min(self._untold, SHOWN):
-            for line in list(self._traced)[-untold:]:
+        if unshown := min(self._unshown, SHOWN):
+            for line in list(self._traced)[-unshown:]:
                 self.say(line)
             self._traced.append(f"{seconds(self._board.machine.clock.now):12.9f} ---- stopped ----")
-        self._untold = 0
+        self._unshown = 0
         if reason:
             self.say(f"{reason}, at {self.time()}")
         self._listing(always=stop.cause is not Cause.STEP)
 
     def _listing(self, *, always: bool) -> None:
-        """Where the CPU is: the function, if it is another one, and the line or the instruction."""
+        """Where the CPU is: the function, if it has changed, and the line or the instruction."""
         frame = backtrace(self._board)[0]
         line = self._symbols.line_at(frame.bank, frame.pc)
         name = frame.function.name if frame.function is not None else ""

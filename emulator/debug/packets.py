@@ -1,7 +1,7 @@
 """Packets of the GDB remote serial protocol on a socket (GDB manual, "Remote Protocol", "Overview").
 
 `$data#checksum`, acknowledged by `+` or `-` until both sides agree not to. A byte 0x03 between packets asks a
-running target to stop. A thread reads, so that this is seen while the target runs.
+running target to stop. A thread reads, so that this is noticed while the target runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 MAX_PACKET = 0x4000
-"""Bytes of data that a packet may have; told to GDB."""
+"""The most bytes of data of a packet; reported to GDB."""
 _ESCAPED = b"#$}*"
 
 
@@ -40,7 +40,7 @@ class Connection:
 
     Args:
         peer: the socket; closed by `close`.
-        interrupted: called in the reading thread when GDB sends 0x03, or is gone.
+        interrupted: called in the reading thread when GDB sends 0x03, or disconnects.
     """
 
     def __init__(self, peer: socket.socket, interrupted: Callable[[], None]) -> None:
@@ -54,21 +54,21 @@ class Connection:
         self._reader.start()
 
     def receive(self, timeout: float) -> bytes | None:
-        """The data of the next packet; None if GDB is gone.
+        """The data of the next packet; None if GDB has disconnected.
 
         Raises:
-            TimeoutError: none has come for so many seconds.
+            TimeoutError: none came within `timeout` seconds.
         """
         try:
             packet = self._packets.get(timeout=timeout)
         except queue.Empty:
             raise TimeoutError from None
         if packet is None:
-            self._packets.put(None)  # for who asks again
+            self._packets.put(None)  # for the next call
         return packet
 
     def send(self, data: bytes) -> None:
-        """Send a packet; lost if GDB is gone."""
+        """Send a packet; it is dropped if GDB has disconnected."""
         self._last = frame(data)
         self._write(self._last)
 
@@ -77,7 +77,7 @@ class Connection:
         self._acknowledge = False
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
@@ -103,7 +103,7 @@ class Connection:
         self._interrupted()
 
     def _consume(self, data: bytes) -> bytes:
-        """Take whole packets from the front of `data`; what is left."""
+        """Take whole packets from the front of `data`; returns the rest."""
         while True:
             between, start, rest = data.partition(b"$")
             if b"\x03" in between:

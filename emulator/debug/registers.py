@@ -1,11 +1,11 @@
 """The 8051's registers as GDB gets them: numbers, sizes, and the target description.
 
-GDB has no 8051, and takes a description only for an architecture that it has. The one chosen here is AArch64:
-it steps by asking the target (RISC-V's computes the next address from the code), masks no address, wants no
-memory for its frames, and allows more registers. So there is a feature with its registers, and one with the
-8051's by their own names, in capitals. Of the first, `pc` is the PC, `sp` the address in IRAM's window of the
-byte at SP, and `x30` where the running function returns to as far as the stack tells; the others read 0. Code
-addresses are those of `emulator.debug.memory`.
+GDB has no 8051, and accepts a description only for an architecture that it has. The one chosen here is
+AArch64: it steps by asking the target (RISC-V's computes the next address from the code), masks no address,
+needs no memory for its frames, and allows more registers. So there is a feature with its registers, and one
+with the 8051's by their own names, in capitals. Of the first, `pc` is the PC, `sp` the address in IRAM's
+window of the byte at SP, and `x30` where the running function returns to as far as the stack shows; the
+others read 0. Code addresses are those of `emulator.debug.memory`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CpuRegister:
     Attributes:
         name: in the target description.
         size: in bytes, least significant first on the wire.
-        sfr: the special function register that it is, 0 for another one.
+        sfr: the address of a special function register, 0 for others.
         kind: GDB's type.
     """
 
@@ -57,7 +57,7 @@ OWN = (
     *(CpuRegister(name, sfr=address) for name, address in _SFRS.items()),
     CpuRegister("DPTR", 2, kind="uint16"),
 )
-"""The 8051's, in the order of the numbers behind."""
+"""The 8051's, with the numbers that follow, in this order."""
 REGISTERS = (*CARRIED, *OWN)
 _RA, _STACK, PC = 30, 31, 32
 
@@ -95,16 +95,16 @@ class Registers:
         """A register's bytes.
 
         Raises:
-            UsageError: there is none of that number.
+            UsageError: there is no register of that number.
         """
         register = _register(number)
         return self._value(number, register).to_bytes(register.size, "little")
 
     def write(self, number: int, data: bytes) -> None:
-        """Change a register; of those that only GDB's architecture has, nothing happens.
+        """Change a register; writes to those that only GDB's architecture has are ignored.
 
         Raises:
-            UsageError: there is none of that number, it has another size, or the value does not exist.
+            UsageError: there is no register of that number, it has another size, or the value is invalid.
         """
         register = _register(number)
         if len(data) != register.size:
@@ -140,7 +140,7 @@ class Registers:
         return self._cpu.iram[self._in_bank(number)] if register in OWN else 0
 
     def _in_bank(self, number: int) -> int:
-        """Where R0 to R7 stand in IRAM."""
+        """Where R0 to R7 are in IRAM."""
         return (self._cpu.psw & 0x18) + number - len(CARRIED)
 
     def _set_pc(self, value: int) -> None:

@@ -1,6 +1,6 @@
-"""C source by file name and line, and what a location of the command line means.
+"""C source by file name and line, and the locations of commands.
 
-A .cdb names files without their directories; they are looked for beside the image and where the user says.
+A .cdb names files without their directories; they are searched beside the image and where the user says.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _read(path: Path) -> list[str]:
 
 
 def places(board: Board, text: str, file: str) -> tuple[list[Place], str]:
-    """The code of a location, and it in words.
+    """The code of a location, and its description.
 
     Args:
         board: with the image's symbols.
         text: `FILE:LINE`, `LINE` of the current file, `FUNCTION`, `MODULE.FUNCTION`, `*0x1234`, or in
-            CODE bank 1 `*1:0x9000` or, as the linker has it, `*0x19000`.
+            CODE bank 1 `*1:0x9000` or, as the linker numbers it, `*0x19000`.
         file: the current one, "" for none.
 
     Raises:
@@ -87,26 +87,26 @@ def _of_address(text: str) -> Place:
         bank, place = split(address) if match["bank"] is None else (int(match["bank"]), address)
         if place < CODE_SIZE:
             return bank, place
-    raise UsageError(f"{text} is no address of code", hint="*0x0000 to *0xffff; *1:0x9000 is in bank 1")
+    raise UsageError(f"{text} is not an address of code", hint="*0x0000 to *0xffff; *1:0x9000 is in bank 1")
 
 
 def _of_line(symbols: Symbols, file: str, number: int) -> tuple[list[Place], str]:
     """Where a line begins, or the next one that has code: once in each function."""
     if not file:
-        raise UsageError("no file is current: name one", hint="for example main.c:20")
+        raise UsageError("there is no current file: name one", hint="for example main.c:20")
     numbers = sorted({entry.line for entry in symbols.lines if entry.file == file})
     if not numbers:
         files = sorted({entry.file for entry in symbols.lines})
         hint = (
             f"files: {', '.join(files)}"
             if files
-            else "build with sdcc --debug, and keep the .cdb by the image"
+            else "build with sdcc --debug, and keep the .cdb beside the image"
         )
         raise UsageError(f"no code comes from a file {file}", hint=hint)
     line = next((candidate for candidate in numbers if candidate >= number), None)
     if line is None:
         raise UsageError(
-            f"{file}:{number} has no code behind it", hint=f"its last line with code is {numbers[-1]}"
+            f"{file}:{number} has no code after it", hint=f"its last line with code is {numbers[-1]}"
         )
     first: dict[tuple[int, int], Place] = {}
     for bank, address in symbols.addresses(file, line):

@@ -1,7 +1,7 @@
 """Steps, as plans for `emulator.debug.debugger`: by instruction, by line, out of a function.
 
-The CPU runs at the speed of a core with breakpoints all the while: to leave a line, every place outside of it
-is marked. What an interrupt does meanwhile is passed over, unless the step began in its handler.
+The CPU always runs at the speed of a core with breakpoints: to leave a line, every place outside of it is
+marked. Interrupts meanwhile are skipped, unless the step began in the handler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sdk.errors import UsageError
 
 
 def instruction(debugger: Debugger) -> Plan:
-    """One instruction, or the taking of an interrupt."""
+    """One instruction, or the entry into an interrupt."""
     yield bytearray(b"\1" * (2 * CODE_SIZE))
 
 
@@ -41,7 +41,7 @@ def line(debugger: Debugger, *, over: bool) -> Plan:
     current, function = symbols.line_at(cpu.bank, cpu.pc), symbols.function_at(cpu.bank, cpu.pc)
     if current is None or function is None:
         raise UsageError(
-            f"no line of C is known at {cpu.pc:#06x}",
+            f"there is no known line of C at {cpu.pc:#06x}",
             hint="stepi steps by instruction, finish leaves the function",
         )
     return _line(debugger, function, current, over)
@@ -69,12 +69,12 @@ def _line(debugger: Debugger, function: Function, current: Line, over: bool) -> 
             continue
         now = symbols.function_at(*debugger.here)
         reached = symbols.line_at(*debugger.here)
-        if now is not None and reached is None:  # assembly: until it comes back to C
+        if now is not None and reached is None:  # assembly: until it returns to C
             inside = frozenset((now.bank, address) for address in range(now.start, now.end))
             marks, function = _outside(inside), now
         elif now != function or reached is None or reached.address == cpu.pc:
             return
-        else:  # in the midst of another line
+        else:  # in the middle of another line
             inside = _places(symbols, function, reached)
             marks = _outside(inside)
 
@@ -83,11 +83,11 @@ def finish(debugger: Debugger) -> Plan:
     """Until the function returns, or the interrupt handler.
 
     Raises:
-        UsageError: the stack does not tell where to.
+        UsageError: the stack does not show where to.
     """
     frames = backtrace(debugger.board)
     if len(frames) < 2:
-        raise UsageError("nobody has called this function, as far as the stack tells")
+        raise UsageError("the stack shows no caller of this function")
     return _run_to(debugger, (frames[1].bank, frames[1].pc), frames[1].sp)
 
 
@@ -128,7 +128,7 @@ def _places(symbols: Symbols, function: Function, current: Line) -> frozenset[Pl
 
 
 def _outside(inside: frozenset[Place]) -> bytearray:
-    """Marks on all the rest."""
+    """Marks on all other places."""
     marks = bytearray(b"\1" * (2 * CODE_SIZE))
     for bank, address in inside:
         marks[mark(bank, address)] = 0
@@ -136,7 +136,7 @@ def _outside(inside: frozenset[Place]) -> bytearray:
 
 
 def _is_called(symbols: Symbols, back: Place, caller: Function, here: Place) -> bool:
-    """Whether the CPU stands at the entry of a function that was called, and will return into the caller."""
+    """Whether the CPU is at the entry of a function that was called, and will return into the caller."""
     callee = symbols.function_at(*here)
     if callee == caller and here[1] != caller.start:
         return False
@@ -145,7 +145,7 @@ def _is_called(symbols: Symbols, back: Place, caller: Function, here: Place) -> 
 
 
 def _run_to(debugger: Debugger, place: Place, sp: int | None = None) -> Plan:
-    """Until the CPU comes to a place, with that stack pointer."""
+    """Until the CPU reaches a place, with that stack pointer."""
     cpu = debugger.board.machine.cpu
     marks = bytearray(2 * CODE_SIZE)
     marks[mark(*place)] = 1

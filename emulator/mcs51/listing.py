@@ -1,6 +1,6 @@
 """A graph as text and as data for JSON: labelled blocks with cross references, and comments from the facts.
 
-A comment says what DPTR points at, as far as the block alone tells: XDATA registers and memory by name (the
+A comment says what DPTR points at, as far as the block alone shows: XDATA registers and memory by name (the
 PHY plane after MOV DPX,#1), variables and functions from the symbols.
 """
 
@@ -21,14 +21,14 @@ from sdk.jumps import beside
 _DPL, _DPH, _DPX = 0x82, 0x83, 0x93
 _INC_DPTR, _MOV_DIRECT_DATA = 0xA3, 0x75
 _PLAIN = {Kind.BRANCH, Kind.JUMP}
-"""References whose kind goes without saying."""
+"""References whose kind is not shown, being obvious."""
 _MAX_REFERENCES = 8
 """References that a line of text shows; JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line: an instruction as text, with what is to be said of it."""
+    """A line: an instruction as text, with its comment."""
 
     instruction: Instruction
     text: str
@@ -59,11 +59,11 @@ class Listing:
         )
 
     def label(self, place: Place) -> str:
-        """What a place is called."""
+        """The name of a place."""
         return self._labels.get(place, str(place))
 
     def lines(self, block: Block) -> Iterator[Listed]:
-        """The instructions of a block with comments."""
+        """The instructions of a block, with comments."""
         names = self._names[block.place.bank]
         pointer = _Pointer()
         for index, instruction in enumerate(block.instructions):
@@ -78,7 +78,7 @@ class Listing:
     def as_text(self, routines: Iterable[Routine]) -> str:
         """Assembly with addresses, bytes, clocks and references, and arrows for the jumps within a routine.
 
-        A block that several routines reach stands with the first of them; the others say where it is.
+        A block that several routines reach is listed with the first of them; the others say where it is.
         """
         shown: dict[Place, str] = {}
         return "\n".join("\n".join(self._routine_lines(routine, shown)) + "\n" for routine in routines)
@@ -192,7 +192,7 @@ class _Pointer:
         self._space = Space.XDATA
 
     def step(self, instruction: Instruction) -> tuple[Space, int] | None:
-        """Take an instruction; what DPTR points at, if that is worth saying here."""
+        """Execute an instruction; returns what DPTR points at, if a comment should say so here."""
         code = instruction.data[0]
         if instruction.is_dptr_load:
             self._address = instruction.values[1]
@@ -218,7 +218,7 @@ def _uses_dptr(instruction: Instruction) -> bool:
 
 
 def _writes_dptr(instruction: Instruction) -> bool:
-    """It names DPL or DPH as an operand; that it may only read it does not matter."""
+    """Whether it names DPL or DPH as an operand, even if it may only read it."""
     return any(kind is Operand.DIRECT and value in (_DPL, _DPH) for kind, value in instruction.operands)
 
 
@@ -227,7 +227,7 @@ def _plus(name: str, offset: int) -> str:
 
 
 def ranges(addresses: Iterable[int]) -> list[range]:
-    """Addresses as stretches without gaps."""
+    """Addresses as ranges without gaps."""
     found: list[range] = []
     for address in sorted(addresses):
         if found and found[-1].stop == address:

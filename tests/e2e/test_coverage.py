@@ -78,7 +78,7 @@ def test_another_build_is_refused_before_it_runs(capfd: pytest.CaptureFixture[st
         (["--save", "none/a.cov"], 1, "its directory does not exist"),
         (["--save", "."], 1, "is not a regular file"),
         (["--html", "a", "--save", "./a"], 2, "would write over what is html"),
-        (["storage"], 1, "has no C lines"),
+        (["storage"], 1, "C lines"),
     ],
 )
 def test_wrong_input(
@@ -212,7 +212,7 @@ unsigned char pick(unsigned char n)
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sdcc") is None, reason="needs sdcc")
 def test_a_program_of_ones_own(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Loops, conditions in parts, tables of jumps, a function of a header, one that nothing calls."""
+    """Loops, conditions in parts, jump tables, a function in a header, one that is never called."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     for arguments in (["-c", "one.c"], ["-c", "two.c"], ["one.rel", "two.rel", "-o", "both.ihx"]):
@@ -226,7 +226,7 @@ def test_a_program_of_ones_own(capfd: pytest.CaptureFixture[str], tmp_path: Path
         "4": 0, "5": 1, "8": 3, "9": 3, "10": 1
     }  # fmt: skip
     assert one["times"]["11"] > 1000
-    assert one["sides"] == {"reached": 5, "all": 6}  # the comparison in line 8 is no branch
+    assert one["sides"] == {"reached": 5, "all": 6}  # the comparison in line 8 is not a branch
     assert [(side["line"], side["instruction"][:8], side["side"]) for side in one["missed"]] == [
         (9, "cjne r6,", "not taken")
     ]

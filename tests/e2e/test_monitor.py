@@ -25,7 +25,7 @@ SOURCES = Path(__file__).parents[2] / "firmware" / "asm2464pd" / "src"
 
 @pytest.fixture
 def session(capfd, monkeypatch):
-    """Runs commands on our firmware; what was said, by command, and the exit code."""
+    """Runs commands on our firmware; returns the exit code, the output and the errors."""
 
     def run(commands, *options):
         monkeypatch.setattr(sys, "stdin", io.StringIO(commands))
@@ -44,13 +44,13 @@ def board():
 
 
 def line_of(file, text):
-    """The number of the line with a text: the test does not depend on what stands above it."""
+    """The number of the line with a text: the test does not depend on what is above it."""
     lines = (SOURCES / file).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
 def said(out, command):
-    """What the monitor answered to a command."""
+    """The monitor's answer to a command."""
     match = re.search(rf"^\(towline\) {re.escape(command)}$\n(.*?)(?=^\(towline\)|\Z)", out, re.M | re.S)
     assert match is not None, out
     return match[1]
@@ -81,7 +81,7 @@ def test_watchpoints_time_and_the_end_of_the_run(session):
         "200ms",
     )
     assert code == 0
-    assert "the time is over, at 0.00200" in said(out, "continue 2ms")
+    assert "the time has elapsed, at 0.00200" in said(out, "continue 2ms")
     assert "watchpoint 1, USB_LINK_EVENTS: 00 -> " in out
     assert f"at usb.c:{line_of('usb.c', 'u8 plane = CPU_DPX;')}\n" in out, "the first statement, and no push"
     assert re.search(r"#0 .*usb_interrupt.*\n#1 .*interrupted here", said(out, "backtrace"))
@@ -95,7 +95,7 @@ def test_a_time_that_the_end_of_the_run_has_overtaken_is_forgotten(session):
     assert code == 0
     assert "the run is over, at 0.001" in said(out, "continue 5ms")
     assert "the run is over, at 0.011" in said(out, "continue 10ms")
-    assert "the time is over" not in out
+    assert "the time has elapsed" not in out
 
 
 def test_the_world_goes_on_after_a_stop_in_a_request(session):
@@ -117,43 +117,43 @@ WRONG = [
     ("frobnicate", "no command 'frobnicate'"),
     ("break nowhere", "no function 'nowhere'"),
     ("break nowhere.c:3", "no code comes from a file nowhere.c"),
-    ("break main.c:999999", "no code behind it"),
+    ("break main.c:999999", "main.c:999999 has no code"),
     ("print nonesuch", "there is no nonesuch"),
     ("print setup.nothing", "there is no setup.nothing"),
     ("print serial[4]", "no serial[4]"),
     ("print USB_MODE.NOTHING", "there is no USB_MODE.NOTHING"),
-    ("print 1 +", "'+' cannot be understood"),
+    ("print 1 +", "'+'"),
     ("print", "expression is missing"),
     ("print sfr[0x10]", "sfr 0x10 does not exist"),
     ("print 99999999999", "does not fit"),
-    ("print 012", "is no number"),
+    ("print 012", "not a number"),
     ("set R0 = 256", "does not fit"),
-    ("set R0", "missing"),
+    ("set R0", "value is missing"),
     ("set setup = 1", "cannot be set"),
     ("dump nowhere 0", "no space nowhere"),
     ("dump xdata 0xfff0 32", "does not exist"),
-    ("dump xdata 0 0", "no length"),
+    ("dump xdata 0 0", "length of 0"),
     ("watch 5", "no address"),
     ("continue soon", "is not a time"),
-    ("step 0", "no number of steps"),
-    ("step", "no line of C"),
-    ("finish", "nobody has called"),
+    ("step 0", "number of steps"),
+    ("step", "line of C"),
+    ("finish", "no caller"),
     ("delete 7", "no breakpoint 7"),
-    ("info nothing", "info does not know"),
+    ("info nothing", "info has no topic 'nothing'"),
     ("trace on nothing", "no block nothing"),
-    ("directory /nowhere", "no directory"),
-    ("break *0x20000", "no address of code"),
-    ("break *2:0x8000", "no address of code"),
+    ("directory /nowhere", "/nowhere is not a directory"),
+    ("break *0x20000", "not an address of code"),
+    ("break *2:0x8000", "not an address of code"),
     ("print " + "*" * 500 + "1", "too long"),
     ("delete " + "1" * 5000, "at most"),
     ("continue " + "9" * 400 + "s", "is not a time"),
     ("set USB_MODE.SUPER_SPEED = 2", "does not fit the 1 bit of"),
     ("set USB_MODE.SUPER_SPEED = job_run", "does not fit"),
-    ("s!", "no number of steps"),
+    ("s!", "number of steps"),
 ]
 
 
-def test_values_stand_where_the_chip_has_them(board):
+def test_values_are_where_the_chip_has_them(board):
     said = list[str]()
     monitor = Monitor(board, cdb.Variables(), Sources(()), said.append, io.StringIO())
     steps = {
@@ -196,7 +196,7 @@ def test_after_a_wrong_command_in_a_file_the_next_one_runs(session):
     assert "instructions" in err, "the run is reported"
 
 
-def test_a_guard_s_stop_can_be_looked_at(tmp_path, capfd, monkeypatch):
+def test_a_guard_s_stop_can_be_inspected(tmp_path, capfd, monkeypatch):
     image = tmp_path / "wrong.bin"
     image.write_bytes(wrap(bytes.fromhex("7F03 DFFE A5")))
     monkeypatch.setattr(sys, "stdin", io.StringIO("continue\nprint PC\nstepi\n"))

@@ -1,4 +1,4 @@
-"""What has run of an image: counting, adding up, files, and where it is in the source."""
+"""Which parts of an image have run: counting, adding up, files, and where they are in the source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SOURCE = """void main(void)
 
 
 class Started:
-    """As much of a board as a recording sees."""
+    """The part of a board that a recording uses."""
 
     def __init__(self, body: bytes = BODY) -> None:
         self.bench = Bench()
@@ -181,14 +181,14 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict):
     path = tmp_path / "a.cov"
     ran().write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(InvalidInput, match="no coverage of firmware"):
+    with pytest.raises(InvalidInput, match="not a coverage file"):
         Coverage.read(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100_000, ":00000001FF"])
-def test_what_is_no_file_of_coverage(tmp_path: Path, text: str):
+def test_other_files_are_refused(tmp_path: Path, text: str):
     (tmp_path / "a.cov").write_text(text)
-    with pytest.raises(InvalidInput, match="no coverage of firmware"):
+    with pytest.raises(InvalidInput, match="not a coverage file"):
         Coverage.read(tmp_path / "a.cov")
 
 
@@ -197,7 +197,7 @@ def test_where_nothing_can_be_written(tmp_path: Path):
         ran().add_to(tmp_path / "none" / "a.cov")
     with pytest.raises(InvalidInput, match="is not a regular file"):
         ran().add_to(tmp_path)
-    os.mkfifo(tmp_path / "pipe")  # would be waited for
+    os.mkfifo(tmp_path / "pipe")  # reading it would block
     with pytest.raises(InvalidInput, match="is not a regular file"):
         Coverage.read(tmp_path / "pipe")
 
@@ -225,7 +225,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_boards_add_to_the_file_whether_they_are_gone_or_not(file: Path):
+def test_boards_add_to_the_file_whether_they_still_exist_or_not(file: Path):
     boards = [Started(), Started(), Started(b"\x04\xa5")]
     for board in boards:
         environment.record(board, "main")
@@ -256,9 +256,7 @@ def test_the_file_says_which_build_counts(file: Path, monkeypatch: pytest.Monkey
         environment.begin(digest(b"\x04\xa5"), "other")
 
 
-def test_a_board_that_starts_late_with_another_build_is_left_alone(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_board_that_starts_late_with_another_build_is_ignored(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv(settings.COVERAGE.name, file.name)
     late, board = Off(), Started()
@@ -272,9 +270,9 @@ def test_a_board_that_starts_late_with_another_build_is_left_alone(
     assert (Coverage.read(file).build, Coverage.read(file).runs) == (digest(BODY), 1)
 
 
-def test_a_file_that_cannot_be_is_refused_at_once(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_impossible_file_is_refused_at_once(file: Path, monkeypatch: pytest.MonkeyPatch):
     file.write_text("something else")
-    with pytest.raises(InvalidInput, match="no coverage of firmware") as refused:
+    with pytest.raises(InvalidInput, match="not a coverage file") as refused:
         environment.record(Started(), "main")
     assert "TOWLINE_COVERAGE names it" in refused.value.hint
     assert file.read_text() == "something else"
@@ -290,7 +288,7 @@ def boot(_: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_processes_add_to_the_file_when_they_end(file: Path, start: str):
-    boot(0)  # of this process: it is none of theirs
+    boot(0)  # of this process, not of the children
     with ProcessPoolExecutor(2, multiprocessing.get_context(start)) as pool:
         list(pool.map(boot, range(4)))
     found = Coverage.read(file)
@@ -308,7 +306,7 @@ def test_lines_of_c_and_of_assembly_in_it(program: Program):
     assert program.shared == {("main.c", 1): (0,)}
 
 
-def test_a_branch_to_the_next_instruction_is_none(program: Program):
+def test_a_jump_to_the_next_instruction_is_not_a_branch(program: Program):
     assert program.branches.tolist() == [2, 4]
     assert program.reached(ran().sides) == 3
     assert [str(side) for side in program.missed(ran().sides)] == [
@@ -378,7 +376,7 @@ def test_code_of_bank_1(tmp_path: Path):
     assert "b.c:2 far 1:0x8005: jnz 0x8005 never not taken" in report.text(every_side=True)
 
 
-def test_code_that_ran_is_there_however_it_was_reached(tmp_path: Path):
+def test_code_that_ran_counts_however_it_was_reached(tmp_path: Path):
     """By RET, to an address that was pushed: JNZ, at 0x40."""
     main = bytes.fromhex("7440 C0E0 E4 C0E0 22")
     body = b"\x80\x2e".ljust(0x30, b"\xa5") + main.ljust(0x10, b"\xa5") + bytes.fromhex("7001 A5")
@@ -394,14 +392,14 @@ def test_code_that_ran_is_there_however_it_was_reached(tmp_path: Path):
 
 
 def test_an_image_without_c_is_refused():
-    with pytest.raises(InvalidInput, match="has no C lines"):
+    with pytest.raises(InvalidInput, match="C lines"):
         Program.of("storage")
 
 
 # -- reports --------------------------------------------------------------------------------------------
 
 
-def test_a_report_tells_lines_from_branches(program: Program):
+def test_a_report_distinguishes_lines_and_branches(program: Program):
     report = Report(program, ran())
     (file,) = report.files
     assert {number: (line.times, len(line.missed)) for number, line in file.lines.items()} == {

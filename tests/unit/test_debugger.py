@@ -1,4 +1,4 @@
-"""The debugger on small programs, without a user: a list says what to do at each stop."""
+"""The debugger on small programs, without a user: a list holds what to do at each stop."""
 
 import random
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FOREVER = "80FE"
 
 
 class Script:
-    """Goes through a list; what it returns or None lets the CPU go on, an empty list too."""
+    """Executes a list: a plan that an entry returns, or None, resumes the CPU, and so does the list's end."""
 
     def __init__(self, code, bank1=None, symbols=None):
         self.board = Board(None, Options(port=None, fallback=False))
@@ -40,7 +40,7 @@ class Script:
         return self.steps.pop(0)() if self.steps else None
 
     def run(self, *steps, clocks=2000):
-        """What stopped it, but for the start."""
+        """Run it; returns what stopped it, except the start."""
         self.steps = list(steps)
         machine = self.board.machine
         machine.run(machine.clock.now + clocks)
@@ -72,7 +72,7 @@ def test_banks_have_breakpoints_of_their_own():
     [("iram", 0x30, "75 30 05", "E5 30"), ("xdata", 0x10, "90 00 10 74 05 F0", "90 00 10 E0")],
 )
 def test_points_on_one_byte_do_not_hide_each_other(first, space, address, write, read):
-    """A write that changes nothing counts for `changed` neither, but for who watches accesses."""
+    """A write that changes nothing does not count for `changed`, but it does for accesses."""
     script = Script({0: f"{write} {write} {read} {FOREVER}"})
     second = {Access.READ: Access.WRITE, Access.WRITE: Access.READ}[first]
 
@@ -217,7 +217,7 @@ def test_frames_of_a_recursion_in_an_interrupt():
 
 
 def test_a_call_of_the_function_is_preferred_to_what_was_pushed():
-    """f pushes the address behind a call of g."""
+    """f pushes the address after a call of g."""
     code = {0x40: "12 0060 12 0070", 0x60: "75 30 46 C0 30 75 30 00 C0 30 00", 0: "02 0040"}
     functions = (Function("main", 0, 0x40, 0x46), Function("f", 0, 0x60, 0x70), Function("g", 0, 0x70, 0x71))
     script = Script(code, symbols=Symbols(functions))
@@ -230,7 +230,7 @@ def test_a_call_of_the_function_is_preferred_to_what_was_pushed():
 
 
 def outcome(debugged):
-    """All of a run of our firmware that a debugger might disturb."""
+    """Everything in a run of our firmware that a debugger might disturb."""
     board, lines = Board.of("firmware"), list[str]()
     stops = list[Cause]()
     if debugged:
@@ -278,11 +278,11 @@ class Disturber:
         )
         try:
             return self.random.choice(plans)() if plans else None
-        except UsageError:  # no line, or nobody to return to
+        except UsageError:  # no line, or no caller
             return None
 
 
-def test_a_run_under_the_debugger_is_the_same_to_the_clock():
+def test_a_run_under_the_debugger_is_the_same_to_the_last_clock():
     plain, _ = outcome(debugged=False)
     debugged, stops = outcome(debugged=True)
     assert stops == {Cause.START, Cause.BREAKPOINT, Cause.WATCHPOINT, Cause.STEP}

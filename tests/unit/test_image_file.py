@@ -130,7 +130,7 @@ def test_a_plain_binary_begins_with_a_jump_into_itself(tmp_path, first):
     path.write_bytes(first.ljust(5, b"\0") + b"\x80\xfe")
     assert load(path).kind is Kind.BINARY
     for content in (first.ljust(5, b"\0"), b"\0" + first.ljust(5, b"\0") + b"\x80\xfe"):
-        path.write_bytes(content)  # to behind its end; behind another instruction
+        path.write_bytes(content)  # a jump beyond its end; a jump after another instruction
         with pytest.raises(InvalidInput) as refused:
             load(path)
         assert refused.value.where == str(path)
@@ -150,7 +150,7 @@ def test_a_plain_binary_begins_with_a_jump_into_itself(tmp_path, first):
         pytest.param(b"\xff\xff\xff\xff", id="erased"),
     ],
 )
-def test_a_file_that_is_no_code_is_refused(tmp_path, start):
+def test_a_file_that_is_not_code_is_refused(tmp_path, start):
     path = tmp_path / "other.bin"
     path.write_bytes(start + start[-1:] * 5000)
     with pytest.raises(InvalidInput) as refused:
