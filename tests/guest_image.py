@@ -1,6 +1,6 @@
-"""What a Linux guest is made of: a kernel, modules and busybox of this Debian, downloaded once and kept.
+"""The parts of a Linux guest: a kernel, modules and busybox of this Debian, downloaded once and kept.
 
-Nothing is installed: `apt-get download` brings the packages, of which a kernel that QEMU boots without
+Nothing is installed: `apt-get download` fetches the packages, from which a kernel that QEMU boots without
 decompressing it, and an initramfs, are made.
 """
 
@@ -47,11 +47,11 @@ exec </dev/ttyS1 >/dev/ttyS1 2>&1
 echo @ready
 while read -r line; do sh -c "$line" </dev/null; echo "@end $?"; done
 """
-"""Runs what comes on the second serial port, a line at a time."""
+"""Runs the commands that arrive on the second serial port, a line at a time."""
 
 
 class NoImage(Exception):
-    """It cannot be made on this machine, and why."""
+    """The reason why it cannot be made on this machine."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Image:
 
 
 def image() -> Image:
-    """The image, made if need be. Raises NoImage."""
+    """The image, made if necessary. Raises NoImage."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise NoImage("needs Debian's packages")
     depends = _run("apt-cache", "depends", "--important", "linux-image-amd64")
@@ -78,7 +78,7 @@ def image() -> Image:
             _build(names[0], Path(folder))
             try:
                 (Path(folder) / "image").rename(place)
-            except OSError:  # somebody was faster
+            except OSError:  # another process was faster
                 if not place.exists():
                     raise
     return Image(place / "kernel", place / "initramfs", place / "usbip")
@@ -146,7 +146,7 @@ def _module(data: bytes) -> bytes:
 
 
 def _in_order(modules: dict[str, bytes], wanted: tuple[str, ...]) -> list[str]:
-    """The modules to load: what they depend on first. What is not a module is in the kernel."""
+    """The modules to load: what they depend on first. What is not a module is built into the kernel."""
     order: list[str] = []
 
     def add(name: str) -> None:

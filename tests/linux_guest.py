@@ -1,7 +1,7 @@
-"""A Linux guest under QEMU, to which emulated devices are plugged in while it runs.
+"""A Linux guest under QEMU, into which emulated devices are plugged while it runs.
 
 It has an xHCI controller with nothing on it, a network of its own that reaches this machine's loopback as
-10.0.2.2, and this machine's root file system, read only, under /host. Emulated without KVM it boots in some
+10.0.2.2, and this machine's root file system, read-only, under /host. Emulated without KVM it boots in a few
 seconds, and is one to two orders of magnitude slower than the machine.
 """
 
@@ -32,7 +32,7 @@ class Guest:
     """A running guest; made by `guest`.
 
     Attributes:
-        qmp: path of a QMP socket for whoever wants to stop and continue it.
+        qmp: path of a QMP socket, to stop and continue it.
         has_root: this machine's root file system is in /host.
         usbip: path, in /host, of Debian's usbip.
     """
@@ -57,7 +57,7 @@ class Guest:
         self.has_root = self.run("test -e /host/etc", check=False)[0] == 0
 
     def run(self, command: str, seconds: float = 120.0, *, check: bool = True) -> tuple[int, str]:
-        """Run a command line of the shell in the guest; its exit code, 0 if `check`, and what it printed."""
+        """Run a shell command in the guest; returns its exit code, 0 if `check`, and its output."""
         self._serial.sendall(command.encode() + b"\n")
         text = self._until("@end ", seconds)
         code = int(self._until("\n", 10.0))
@@ -74,21 +74,21 @@ class Guest:
         return self.run(f"chroot /host sh -c 'cd {ROOT} && {line}'", seconds, check=check)
 
     def log(self) -> str:
-        """What the kernel has said since `clear_log`."""
+        """The kernel's log since `clear_log`."""
         return self.run("dmesg", check=False)[1]
 
     def clear_log(self) -> None:
-        """Forget what it has said."""
+        """Empty the log."""
         self.run("dmesg -c >/dev/null")
 
     def warnings(self) -> list[str]:
-        """Of the kernel's log, what is a warning or worse."""
+        """The lines of the kernel's log that are warnings or worse."""
         lines = self.run("dmesg -r")[1].splitlines()
         return [line for line in lines if line.startswith("<") and int(line[1 : line.index(">")]) & 7 <= 4]
 
     @contextlib.contextmanager
     def redirected(self, port: int) -> Iterator[None]:
-        """Plug in the device that a usbredir server has on that port."""
+        """Plug in the device of the usbredir server on that port."""
         backend = {
             "type": "socket",
             "data": {
@@ -104,7 +104,7 @@ class Guest:
             yield
         finally:
             self.monitor(("device_del", {"id": "usb"}))
-            for _ in range(100):  # it has gone a little later
+            for _ in range(100):  # it disappears a little later
                 if not any(
                     child["name"] == "usb"
                     for child in self.monitor(("qom-list", {"path": "/machine/peripheral"}))
@@ -113,7 +113,7 @@ class Guest:
                 time.sleep(0.02)
 
     def monitor(self, *commands: tuple[str, dict[str, Any]]) -> Any:
-        """Carry out QMP commands; what the last one returns."""
+        """Execute QMP commands; returns the result of the last one."""
 
         async def talk() -> Any:
             qmp = QMPClient("tests")
@@ -131,7 +131,7 @@ class Guest:
         end = time.monotonic() + seconds
         while mark.encode() not in self._text:
             assert time.monotonic() < end, (
-                f"the guest says no {mark!r}: {self._text!r} {self._console.read_text()}"
+                f"the guest does not print {mark!r}: {self._text!r} {self._console.read_text()}"
             )
             with contextlib.suppress(TimeoutError):
                 self._text += self._serial.recv(65536)
