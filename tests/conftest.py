@@ -18,7 +18,7 @@ settings.register_profile("quick", settings.get_profile("all"), max_examples=25)
 # The tests choose their devices themselves.
 os.environ.pop("TOWLINE_DEVICE", None)
 
-# Whoever starts the tests in the background of a shell has them ignore Ctrl-C, which some of them send.
+# Tests started in the background of a shell ignore Ctrl-C, which some of them send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

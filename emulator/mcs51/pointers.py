@@ -71,7 +71,9 @@ class Pointers:
             return None
         if one.kind is _Kind.CONSTANT:
             address = one.number | other.number << 8
-            return frozenset((Place(0, address),)) if address else frozenset()  # nobody calls a null pointer
+            return (
+                frozenset((Place(0, address),)) if address else frozenset()
+            )  # a null pointer is never called
         if one.kind is _Kind.VARIABLE:
             return self._variable(one.number) if other.number == one.number + 1 else None
         is_argument = (one.number, other.number) == (DPL, DPH) and block.place in self._entries

@@ -1,4 +1,4 @@
-"""Random networks on every target: what nobody thought of writing a test for."""
+"""Random networks on every target: the cases that no hand-written test covers."""
 
 import pytest
 

@@ -141,7 +141,7 @@ def test_numbers_of_inferences_are_checked(capsys, argv):
 # -- which layers -----------------------------------------------------------------------------------------
 
 
-def test_the_dearest_layers_are_shown_with_v(capsys, monkeypatch):
+def test_the_most_expensive_layers_are_shown_with_v(capsys, monkeypatch):
     packets = [*range(1, 13), 22]
     layers = [LayerProfile(f"layer{n}", "Conv", 0, {"packets": n, "waves": 1}) for n in packets]
     monkeypatch.setattr(ReferenceDevice, "profile", lambda self: Profile(layers, {"packets": 99}, {}))

@@ -16,7 +16,7 @@ SPEEDS = (Speed.SUPER_PLUS, Speed.HIGH)
 
 
 class Port:
-    """A host port that writes down what it is told."""
+    """A host port that records what the device reports."""
 
     def __init__(self, best: Speed = Speed.SUPER_PLUS) -> None:
         self.best = best
