@@ -224,6 +224,39 @@ class Tunable(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class KernelCount:
+    """What one kernel costs in one layer.
+
+    Attributes:
+        kernel: its function, with the name of its variant if it is one that `Tunable` chooses between.
+        layer: the layer that calls it.
+        count: exact, the same on every machine.
+    """
+
+    kernel: str
+    layer: str
+    count: int
+
+
+@runtime_checkable
+class CountsKernels(Protocol):
+    """What a target offers beside `Target` whose kernels have exact counts of their own."""
+
+    counter: str
+    """What `count_kernels` counts: "packets"."""
+
+    def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
+        """Of every kernel of an integer body, in its order, and of every variant of it.
+
+        Returns:
+            The compilers that the counts depend on, by name, with their versions; and the counts.
+
+        Raises:
+            EnvironmentMissing, BuildFailed, DeviceFailed: they cannot be compiled, run or counted here.
+        """
+
+
 # -- checks shared by targets and sessions --------------------------------------------------------------
 
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dsp.adreno import opencl
 from dsp.adreno.lowering import lower
 from dsp.adreno.plan import SOURCE
 from dsp.adreno.session import OpenClDevice
+from sdk import toolchain
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.passes import unsigned_activations
-from sdk.target import SUPPORTED, Arithmetic, Device, OpenOptions, Options, Program, Verdict, batch_verdict
+from sdk.target import (
+    SUPPORTED,
+    Arithmetic,
+    Device,
+    KernelCount,
+    OpenOptions,
+    Options,
+    Program,
+    Verdict,
+    batch_verdict,
+)
 
 
 class AdrenoTarget:
@@ -21,6 +32,7 @@ class AdrenoTarget:
     name = "adreno-a6xx"
     arithmetic: Arithmetic = "f32"
     description = "Qualcomm Adreno 6xx GPU, or any other device, by OpenCL C 1.2"
+    counter = "issue_slots"
     device_kinds = ("emulated", "opencl")
     later_parts = ()
 
@@ -44,6 +56,18 @@ class AdrenoTarget:
         code = {SOURCE: lowered.plan.source}
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
+
+    def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
+        """Those that have NIR, as Mesa compiles them; no device runs."""
+        from dsp.adreno import ir3  # wants Mesa; compiling and running do not
+
+        plan = lower(unsigned_activations(body)).plan
+        found = [
+            KernelCount(plan.kernels[step.kernel].function, step.name, int(counters[self.counter]))
+            for step, counters in zip(plan.steps, ir3.static(plan).layers, strict=True)
+            if counters
+        ]
+        return {"tinymesa": toolchain.tinymesa()[0]}, found
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         return OpenClDevice(opencl.choose(device))

@@ -49,6 +49,7 @@ from sdk.target import (
     Arithmetic,
     Candidate,
     Device,
+    KernelCount,
     OpenOptions,
     Options,
     Program,
@@ -128,6 +129,19 @@ class HexagonTarget:
         program = Program(self.name, graph, _plan(lowered).to_json(), lowered.weights, code)
         with contextlib.closing(self.open(None).load(program)) as session:
             return int(session.profile().layers[0].counters["packets"])
+
+    def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
+        lowered, names = tuning.apart(lower(unsigned_activations(body)))
+        code, _ = build(lowered, self._version)
+        plan = _plan(lowered)
+        program = Program(self.name, body, plan.to_json(), lowered.weights, code)
+        with contextlib.closing(self.open(None).load(program)) as session:
+            layers = session.profile().layers
+        found = [
+            KernelCount(kernel, layer, int(profile.counters[self.counter]))
+            for (kernel, layer), profile in zip(names, layers, strict=True)
+        ]
+        return plan.toolchain, found
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         if device in (None, "emulated"):

@@ -161,6 +161,34 @@ def candidates(lowered: Lowered, version: str) -> list[Candidate]:
     ]
 
 
+def apart(lowered: Lowered) -> tuple[Lowered, list[tuple[str, str]]]:
+    """The program with a layer for each kernel of a layer, and for each of its variants.
+
+    What calls the same kernel over the same extents as an earlier layer is left out.
+
+    Returns:
+        The program, which is for counting: it computes the same several times; and (kernel, layer) of each of
+        its layers.
+    """
+    layers: list[Layer] = []
+    names: list[tuple[str, str]] = []
+    seen: set[tuple[str, ...]] = set()
+    for layer in lowered.layers:
+        kernels: dict[KernelSource, list[Call]] = {}
+        for call in layer.calls:
+            kernels.setdefault(call.kernel, []).append(call)
+        for kernel, calls in kernels.items():
+            extents = tuple(map(signature, calls))
+            if extents in seen:
+                continue
+            seen.add(extents)
+            for choice in choices(kernel):
+                varied = [dataclasses.replace(call, kernel=vary(kernel, choice)) for call in calls]
+                layers.append(dataclasses.replace(layer, calls=varied))
+                names.append((f"{kernel.symbol} {choice}".rstrip(), layer.name))
+    return dataclasses.replace(lowered, layers=layers), names
+
+
 def source_of(candidate: Candidate) -> str:
     """The source of the kernel of which a candidate is a variant."""
     return str(json.loads(candidate.work)["kernel"]["source"])

@@ -20,7 +20,7 @@ from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
-from sdk.target import LayerProfile, Options, Profile, get_target, open_device
+from sdk.target import CountsKernels, LayerProfile, Options, Profile, get_target, open_device, target_names
 from sdk.zoo.benchmark import PATTERN, quantized_benchmark, require_name
 from towline.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
 from towline.cli.runtime import add_device, logged, open_options
@@ -32,6 +32,7 @@ PEAK = 256
 
 BASELINE_SCHEMA = 1
 USB = "usb"
+KERNELS = "kernels"
 SUBJECTS = ("mcs51", "firmware", "gpu", USB, "zoo")
 """What is measured besides a network."""
 ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
@@ -45,9 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "NETWORK_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
         "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
         "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
-        "its host; or zoo, every network on every target, at zoo_0.25_32 or another width and size",
+        "its host; or kernels, each kernel of a target on three shapes; "
+        "or zoo, every network on every target, at zoo_0.25_32 or another width and size",
     )
-    parser.add_argument("--target", metavar="NAME", help="what to compile a model or a name of the zoo for")
+    parser.add_argument(
+        "--target", metavar="NAME", help="what to compile a model, a name of the zoo or the kernels for"
+    )
     add_device(parser)
     parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
     parser.add_argument(
@@ -65,6 +69,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return _gpu(args, console)
     if args.subject == USB:
         return _usb(args, console)
+    if args.subject == KERNELS:
+        return _kernels(args, console)
     if zoo := ZOO.fullmatch(args.subject):
         return _zoo(args, zoo["shape"], console)
     baseline = _baseline(args)
@@ -261,6 +267,30 @@ def _usb(args: argparse.Namespace, console: Console) -> Result:
 
     document, text, counts = bench_usb.run(console)
     return _compared(args, baseline, document, text, counts)
+
+
+def _kernels(args: argparse.Namespace, console: Console) -> Result:
+    """Every kernel of a target on three shapes, with all its variants: exact counts."""
+    if args.device or args.input_shape:
+        raise UsageError("kernels takes no --device or --input-shape: it counts on emulated devices")
+    if not args.target:
+        raise UsageError("kernels needs --target NAME", hint=f"targets: {', '.join(target_names())}")
+    target, baseline = get_target(args.target), _baseline(args)
+    if not isinstance(target, CountsKernels):
+        raise UsageError(f"the kernels of {target.name} have no exact counts")
+    from towline.cli.benchmarks import kernels
+
+    console.note(f"counting {target.counter} of the kernels of {target.name}")
+    tools, found = target.count_kernels(kernels.network())
+    rows = [(one.kernel, one.layer, one.count) for one in found]
+    document = {
+        "target": target.name,
+        "kernels": [{"kernel": one.kernel, "layer": one.layer, target.counter: one.count} for one in found],
+    }
+    counts = {f"{kernel} ({layer}).{target.counter}": count for kernel, layer, count in rows}
+    exact = {"target": target.name, "toolchain": dict(tools), "counts": counts}
+    text = table(("kernel", "layer", target.counter.replace("_", " ")), rows)
+    return _compared(args, baseline, document, text, exact)
 
 
 def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Result:

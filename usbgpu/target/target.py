@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,17 @@ from sdk.lowering import channel_scales
 from sdk.passes import unsigned_activations
 from sdk.report import size as human
 from sdk.shapes import window_counts
-from sdk.target import SUPPORTED, Arithmetic, Device, OpenOptions, Options, Program, Verdict, batch_verdict
+from sdk.target import (
+    SUPPORTED,
+    Arithmetic,
+    Device,
+    KernelCount,
+    OpenOptions,
+    Options,
+    Program,
+    Verdict,
+    batch_verdict,
+)
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
@@ -53,6 +64,7 @@ class AmdTarget:
     """
 
     arithmetic: Arithmetic = "f32"
+    counter = "wave_instructions"
     device_kinds = ("emulated", "usb", "replay")
     later_parts = ()
 
@@ -88,6 +100,17 @@ class AmdTarget:
             code=image.files,
             seconds=seconds,
         )
+
+    def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
+        program = self.compile(body, Options())
+        plan = CardPlan.from_json(program.plan, program.graph, program.code)
+        with contextlib.closing(self.open(None).load(program)) as session:
+            layers = session.profile().layers
+        found = [
+            KernelCount(plan.kernels[launch.kernel].name, launch.name, int(layer.counters[self.counter]))
+            for launch, layer in zip(plan.launches, layers, strict=True)
+        ]
+        return plan.toolchain, found
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         return CardDevice(self._open_gpu(self._chip.name, device, options))
