@@ -67,7 +67,7 @@ def test_emulate_shows_the_cards_registers_by_name(capfd: pytest.CaptureFixture[
     ("arguments", "message"),
     [
         (["--gpu", "gfx900"], "no emulated GPU 'gfx900'"),
-        (["--gpu", ""], "empty name"),
+        (["--gpu", ""], "not empty"),
         (["--vram", "1G"], "--gpu"),
         (["--gpu", "gfx1100", "--vram", "1T"], "'1T' is not a size"),
         (["--gpu", "gfx1100", "--vram", ""], "'' is not a size"),
