@@ -4,7 +4,9 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,14 @@ from sdk.errors import TowlineError
 # Deterministic, and without a clock: the same examples on every machine, however slow.
 settings.register_profile("all", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("all"), max_examples=25)
+
+# Where bytecode is not to lie beside the sources, it is kept here: the assertions of all tests would be compiled
+# again in every run, and all that is imported in each of the hundreds of processes that the tests start.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 # The tests choose their devices themselves.
 os.environ.pop("TOWLINE_DEVICE", None)
