@@ -17,8 +17,8 @@ from sdk.errors import TowlineError
 settings.register_profile("all", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("all"), max_examples=25)
 
-# Where bytecode is not to lie beside the sources, it is kept here: the assertions of all tests would be compiled
-# again in every run, and all that is imported in each of the hundreds of processes that the tests start.
+# Where bytecode must not lie beside the sources (PYTHONDONTWRITEBYTECODE) it is kept here: otherwise every
+# run compiles all tests again, and each of the hundreds of processes that tests start what it imports.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -36,7 +36,8 @@ def dev(tmp_path):
     there.mkdir()
     for name in re.findall(r"[a-z0-9_]+-linux-gnu\w*(?=:)", (ROOT / "dev").read_text()):
         (there / f"{name}-gcc").symlink_to("/bin/true")
-    (there / "gcc").symlink_to("/bin/true")
+    for name in ("gcc", "g++", "chromium"):
+        (there / name).symlink_to("/bin/true")
     path = {"PATH": f"{there}:{os.environ['PATH']}"}
     environment = os.environ | tools | path | {"CALLED": str(tmp_path / "called")}
 
