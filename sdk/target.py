@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Reshape, Tensor
 from sdk.suggestions import did_you_mean
@@ -362,7 +362,7 @@ EMULATED = "emulated"
 
 def target_names() -> list[str]:
     """The names of all installed targets, sorted."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in entries(GROUP)})
 
 
 def get_target(name: str) -> Target:
@@ -371,7 +371,7 @@ def get_target(name: str) -> Target:
     Raises:
         UsageError: no installed package registers it.
     """
-    for entry in entry_points(group=GROUP):
+    for entry in entries(GROUP):
         if entry.name == name:
             target: Target = entry.load()()
             return target

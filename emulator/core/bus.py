@@ -37,6 +37,9 @@ UNINITIALISED = 0x10
 NATIVE = 0x20
 """A CPU write goes to the native device of that plane (the PCIe TLP launch)."""
 
+MARKED = bytes(flags | UNINITIALISED for flags in range(0x100))
+"""Flags by what they were, once their byte counts as not written."""
+
 Read = Callable[[], int]
 Write = Callable[[int], None]
 
@@ -304,8 +307,9 @@ class Bus:
         self._guarded = True
         for memory in self.facts.memories:
             if memory.space in self.planes and memory.writable and memory.sram is None:
-                for address in memory.addresses:
-                    self.planes[memory.space].flags[address] |= UNINITIALISED
+                flags = self.planes[memory.space].flags
+                part = slice(memory.address, memory.address + memory.size)
+                flags[part] = flags[part].translate(MARKED)
 
     def disconnect(self, read: Callable[[Space, int], int]) -> None:
         """Disconnect every block: their reads come from `read`, writes only store. For replay."""
@@ -338,8 +342,7 @@ class Bus:
             elif memory.mirror is not None:
                 plane.pages[page] = plane.pages[memory.mirror + address - memory.address >> 8]
         flags = 0 if memory.writable else WRITE_IGNORED
-        for address in memory.addresses:
-            plane.flags[address] = flags
+        plane.flags[memory.address : memory.address + memory.size] = bytes([flags]) * memory.size
 
     def _reset(self, register: ByteRegister) -> None:
         plane = self.planes[register.space]
@@ -357,7 +360,9 @@ class Bus:
             return flags | NATIVE
         if port.write is not None:
             return flags | WRITE_CALLS
-        return flags | {Access.RW: 0, Access.W1C: WRITE_CLEARS}.get(port.access, WRITE_IGNORED)
+        if port.access is Access.RW:
+            return flags
+        return flags | (WRITE_CLEARS if port.access is Access.W1C else WRITE_IGNORED)
 
     def _question(self, space: Space, address: int, port: _Port | None) -> None:
         """Log an access to a byte that is not mapped, or a guess, once; or refuse it, under `strict`."""

@@ -8,6 +8,7 @@ resizable BARs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -407,6 +408,7 @@ class ConfiguredFunction:
         self.config.reset(kind)
 
 
+@functools.cache
 def _spread(byte_enables: int) -> int:
     """The bits of a dword that its byte enables stand for."""
     return sum(0xFF << 8 * lane for lane in range(4) if byte_enables >> lane & 1)

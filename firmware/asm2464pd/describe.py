@@ -18,6 +18,8 @@ from sdk.facts.registers import MACRO, Access, Evidence, FactError, Register, ch
 class Space(Enum):
     """An address space."""
 
+    __hash__ = object.__hash__  # quicker than Enum's, which calls Python: spaces are keys on hot paths
+
     SFR = "sfr"
     """The 8051's special function registers, 0x80 to 0xFF."""
     XDATA = "xdata"

@@ -158,9 +158,9 @@ def body(banks: tuple[bytes, bytes], loaded: tuple[bytes, bytes]) -> bytes:
     result = bytearray([ERASED]) * MAX_BODY
     end = 0
     for bank in (0, 1):
-        covered = bytearray(CODE_SIZE)
+        outside = bytearray(loaded[bank])
         for area in CODE_AREAS:
-            covered[area.address : area.address + len(area.body)] = b"\1" * len(area.body)
+            outside[area.address : area.address + len(area.body)] = bytes(len(area.body))
             if bank not in area.banks:
                 continue
             part = slice(area.address, area.address + len(area.body))
@@ -170,8 +170,7 @@ def body(banks: tuple[bytes, bytes], loaded: tuple[bytes, bytes]) -> bytes:
             if last >= 0:
                 result[area.body.start : area.body.stop] = banks[bank][part]
                 end = max(end, area.body.start + last + 1)
-        outside = [place for place in range(CODE_SIZE) if loaded[bank][place] and not covered[place]]
-        if outside:
-            found = f"code at {outside[0]:#x} in bank {bank}"
+        if any(outside):
+            found = f"code at {len(outside) - len(outside.lstrip(bytes(1))):#x} in bank {bank}"
             raise Malformed("image", [Finding("body", 0, "code below 0xff6b in either bank", found)])
     return bytes(result[:end])

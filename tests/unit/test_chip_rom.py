@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 
 import pytest
@@ -24,6 +25,7 @@ def config(index: int, **changes: int) -> bytes:
     return flash_layout.seal(index, bytes(block))
 
 
+@functools.cache
 def body(size: int) -> bytes:
     return bytes((place * 31 + (place >> 9)) & 0xFF for place in range(size))
 

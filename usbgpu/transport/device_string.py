@@ -14,9 +14,9 @@ Without a string the environment variable TOWLINE_DEVICE counts, and without tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from sdk import settings
+from sdk.entries import entries
 from sdk.errors import EnvironmentMissing, UsageError
 from usbgpu.transport.emulation import EmulatedBackend
 
@@ -75,7 +75,7 @@ class DeviceString:
 
 def kinds() -> list[str]:
     """What a device string can begin with."""
-    return [REAL, REPLAY, *sorted(entry_points(group=GROUP).names)]
+    return [REAL, REPLAY, *sorted(entries(GROUP).names)]
 
 
 def backend(device: DeviceString) -> EmulatedBackend:
@@ -85,7 +85,7 @@ def backend(device: DeviceString) -> EmulatedBackend:
         EnvironmentMissing: what makes the device is not installed.
         TowlineError: it could not be made; the error comes from its package.
     """
-    (entry,) = entry_points(group=GROUP, name=device.kind)
+    (entry,) = entries(GROUP).select(name=device.kind)
     try:
         made: EmulatedBackend = entry.load()(device.text)
         return made
