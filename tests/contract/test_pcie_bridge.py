@@ -158,8 +158,10 @@ def test_random_lists_do_what_a_model_does(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-def test_more_random_lists(rig: Rig) -> None:
-    _random_lists(rig, range(8, 200))
+def test_more_random_lists(rig: Rig, request: pytest.FixtureRequest) -> None:
+    """By requests, which take 20 times as long, each of them at one of the two speeds."""
+    lists, speed = request.node.callspec.params["rig"]
+    _random_lists(rig, range(8, 200) if lists else range(8 + (speed is HIGH), 200, 2))
 
 
 # -- slots ----------------------------------------------------------------------------------------------
