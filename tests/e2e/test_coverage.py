@@ -156,6 +156,8 @@ def test_an_image_with_its_sources_elsewhere(capfd: pytest.CaptureFixture[str], 
     built, sources = images.build("firmware"), tmp_path / "c"
     for path in (built.ihx, built.map, built.cdb):
         shutil.copy(path, tmp_path)
+    with (tmp_path / built.cdb.name).open("a") as symbols:
+        symbols.write("\n")  # of another build than today's, whose sources would be known
     sources.mkdir()
     shutil.copy(product.SOURCES / "main.c", sources)
     image, saved, page = tmp_path / built.ihx.name, tmp_path / "a.cov", tmp_path / "a.html"
