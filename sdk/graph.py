@@ -1,18 +1,33 @@
-"""The quantised graph: what importers produce, passes rewrite, the reference defines and targets compile.
+"""The graph: what importers produce, passes rewrite, the reference defines and targets compile.
 
-Activations are uint8 or int8 with one scale and zero-point per tensor; weights are int8 or uint8, per
-tensor or per output channel; accumulators and biases are int32. Between `Quantize` and `Dequantize` no
-tensor is float. Layout at this level is ONNX's: NCHW activations, OIHW convolution weights, and
-[out, in] matrices. Operators keep their ONNX names and attribute names, with two additions: every
-requantising operator carries a `clamp` (a fused Relu or Clip, in quantised units of its output), and
-`Requantize` stands for a Relu, Clip or change of scale that could not be fused.
+A tensor is quantised or a plain number. A quantised activation is uint8 or int8 with one scale and
+zero-point; weights are int8 or uint8, per tensor or per output channel; accumulators and biases are int32.
+The real value of an element is ``scale * (q - zero_point)``. Plain tensors are floats, integers and truth
+values, and keep the dtype that the model has. Layout at this level is ONNX's: NCHW activations, OIHW
+convolution weights, and [out, in] matrices of Gemm.
 
-Real value of an element: ``scale * (q - zero_point)``.
+Nodes come in few families, so that a target implements families:
+
+============ ===============================================================================================
+product      Conv, ConvTranspose, MatMul, Gemm (quantised)
+map          Map: one expression over broadcast tensors. Quantised: Add, Mul, Requantize, Lookup
+reduction    Reduce, Softmax, Normalize
+window       MaxPool, AveragePool, GlobalAveragePool, Resize, Interpolate
+move         Reshape, Transpose, Concat, Slice, Take, Pad, Fill; by computed coordinates Gather, GatherND,
+             Scatter, GridSample
+recurrence   Recurrent
+============ ===============================================================================================
+
+Operators that are ONNX's keep its names and attribute names, with two additions: every requantising operator
+carries a `clamp` (a fused Relu or Clip, in quantised units of its output), and `Requantize` stands for a
+Relu, Clip or change of scale that could not be fused. Quantize and Dequantize lead from one kind to the
+other.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,11 +35,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sdk import dtypes
 from sdk.errors import InvalidModel
+from sdk.expression import Expression
 
 Array = NDArray[Any]
-
-DTYPES: Mapping[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("uint8", "int8", "int32", "float32")}
 
 LARGEST_TENSOR = 2**28
 """Elements of one tensor. No embedded network has one of 256 MiB; a damaged file easily has."""
@@ -68,9 +83,10 @@ class Tensor:
     Attributes:
         name: unique in the graph; the ONNX value name where there is one.
         shape: fully static.
-        dtype: one of DTYPES.
-        quantization: None for float32 tensors.
-        data: the constant's elements, C-contiguous, of `dtype` and `shape`; None for activations.
+        dtype: a name of `sdk.dtypes.DTYPES`.
+        quantization: of quantised tensors, which are uint8, int8 or int32; None for plain numbers.
+        data: the constant's elements, C-contiguous, of `shape` and of the numpy dtype that stores `dtype`;
+            None for activations.
     """
 
     name: str
@@ -89,7 +105,13 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all elements."""
+        return self.size * dtypes.dtype(self.dtype).nbytes
 
     @property
     def scale(self) -> float:
@@ -107,6 +129,9 @@ class Tensor:
 
 Clamp = tuple[int, int]
 """Inclusive bounds in quantised units of the output; the dtype's whole range when nothing is fused."""
+
+NO_CLAMP: Clamp = (0, 0)
+"""Of an operator whose output is not quantised."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +176,31 @@ class Conv(Node):
     dilations: tuple[int, int]
     group: int
     clamp: Clamp
+
+
+@dataclass(frozen=True)
+class ConvTranspose(Node):
+    """Inputs x [N,C,H,W], weight [C,O/group,kh,kw], optional bias [O]; output [N,O,H',W'].
+
+    H' = (H - 1) * stride + dilation * (kh - 1) + 1 + output_padding - top - bottom. Each element of x adds
+    its multiples of the kernel; `pads` (top, left, bottom, right) cut the border of the sum off.
+    """
+
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    output_padding: tuple[int, int]
+    dilations: tuple[int, int]
+    group: int
+
+
+@dataclass(frozen=True)
+class MatMul(Node):
+    """Inputs a [...,M,K], b [...,K,N], optional bias [N]; leading axes broadcast; either may be constant.
+
+    With `transposed`, b is [...,N,K].
+    """
+
+    transposed: bool
 
 
 @dataclass(frozen=True)
@@ -256,10 +306,131 @@ class Reshape(Node):
 
 
 @dataclass(frozen=True)
-class Softmax(Node):
-    """float32 -> float32 over `axis`; only at the tail, where the host runs it."""
+class Slice(Node):
+    """Of each axis i the elements starts[i], starts[i] + steps[i], ...; the output tensor says how many."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Take(Node):
+    """Of each axis the elements that its list names, in that order; an empty list stands for all of them."""
+
+    indices: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Fill(Node):
+    """x inside a border of `value`: befores[i] elements before axis i and afters[i] behind it."""
+
+    befores: tuple[int, ...]
+    afters: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class Gather(Node):
+    """Inputs data and indices (integers, -n counts from the end): along `axis`, the slices they name.
+
+    Output data.shape[:axis] + indices.shape + data.shape[axis+1:]. An index out of range ends the run.
+    """
 
     axis: int
+
+
+@dataclass(frozen=True)
+class GatherND(Node):
+    """ONNX GatherND: the last axis of the indices has coordinates into data, behind `batch_dims` axes."""
+
+    batch_dims: int
+
+
+@dataclass(frozen=True)
+class Scatter(Node):
+    """ONNX ScatterND: data, with the slices that indices name replaced by updates, in the order of those."""
+
+
+@dataclass(frozen=True)
+class GridSample(Node):
+    """Inputs x [N,C,H,W], grid [N,H',W',2] of (x, y) in [-1,1]; ONNX's modes "linear" and "nearest"."""
+
+    mode: str
+    padding_mode: str
+    align_corners: bool
+
+
+@dataclass(frozen=True)
+class Interpolate(Node):
+    """[N,C,H,W] resized by weighted sums: inputs x, then for rows and for columns indices and weights.
+
+    Indices int32 [H',k] and weights float32 [H',k], then [W',l] of both: element (i, j) is the sum over k and
+    l of ``x[row_indices[i,k], column_indices[j,l]] * row_weights[i,k] * column_weights[j,l]``.
+    """
+
+
+@dataclass(frozen=True)
+class Map(Node):
+    """One expression over the elements of the inputs, which broadcast as numpy's do."""
+
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Reduce(Node):
+    """Over `axes`: "sum", "mean", "max", "min", "prod"; "argmax", "argmin" (one axis, the first of equals).
+
+    The output has extents of 1 there, or, as its tensor says, lacks those axes.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Normalize(Node):
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over `axes`: layer, instance, group.
+
+    Inputs x, then scale and bias, which broadcast to x; either may be missing at the end. Without `centre` it
+    is ``x / sqrt(mean of squares + epsilon) * scale + bias``, the RMS normalisation.
+    """
+
+    axes: tuple[int, ...]
+    epsilon: float
+    centre: bool
+
+
+@dataclass(frozen=True)
+class Softmax(Node):
+    """Over `axis`, of floats: ``exp(x - max) / sum``."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Recurrent(Node):
+    """`steps` evaluations of `body`, which turns states and a slice of each sequence into the next states.
+
+    Inputs: `sequences` tensors whose first axis has `steps` elements, then the initial states, then what
+    every step reads. The body's inputs are the same, the sequences without their first axis, and its outputs
+    the next states, all of one shape and dtype. The output is [steps, states, *shape]: the states behind each
+    step, in the order of the sequences' elements. With `backward` the last element comes first.
+    """
+
+    body: Graph
+    steps: int
+    sequences: int
+    backward: bool
+
+
+@dataclass(frozen=True)
+class Region(Node):
+    """Nodes that a target runs as one. Their tensors are the graph's, and the last has the output.
+
+    What is defined of it is what is defined of its nodes, roundings included.
+    """
+
+    nodes: tuple[Node, ...]
 
 
 OPERATORS: Mapping[str, type[Node]] = {cls.op: cls for cls in Node.__subclasses__()}
@@ -316,12 +487,21 @@ class Graph:
 
 
 def macs(graph: Graph, node: Node) -> int:
-    """Multiply-accumulates of one node as the paper count goes: Conv and Gemm only, padding included."""
-    if not isinstance(node, Conv | Gemm):
-        return 0
-    weight = graph.tensor(node.inputs[1])
-    per_output = int(np.prod(weight.shape[1:], dtype=np.int64))
-    return graph.tensor(node.output).size * per_output
+    """Multiply-accumulates of one node as the paper count goes: products only, padding included."""
+    output = graph.tensor(node.output)
+    match node:
+        case Conv() | Gemm():
+            return output.size * math.prod(graph.tensor(node.inputs[1]).shape[1:])
+        case ConvTranspose():
+            return graph.tensor(node.inputs[0]).size * math.prod(graph.tensor(node.inputs[1]).shape[1:])
+        case MatMul():
+            return output.size * graph.tensor(node.inputs[0]).shape[-1]
+        case Recurrent():
+            return node.steps * node.body.macs
+        case Region():
+            return sum(macs(graph, inner) for inner in node.nodes)
+        case _:
+            return 0
 
 
 def node_to_json(node: Node) -> dict[str, Any]:
