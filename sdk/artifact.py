@@ -36,9 +36,9 @@ from sdk import files
 from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported, UsageError
 from sdk.graph import Graph
 from sdk.graph_json import Constants, graph_from_json, graph_to_json
-from sdk.passes import verify
 from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.target import Arithmetic, Program
+from sdk.verification import verify
 
 SCHEMA = 1
 """Raised when a reader of the old schema would misread the new one."""

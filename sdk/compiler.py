@@ -14,10 +14,11 @@ from sdk.errors import UsageError
 from sdk.graph import Graph
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
-from sdk.passes import optimize, split, verify
+from sdk.passes import optimize, split
 from sdk.quantization import read_metadata
 from sdk.target import Options, Tunable, get_target, require_supported
 from sdk.tuning import of_user
+from sdk.verification import verify
 
 DEFAULT_TARGET = "hexagon-v65"
 

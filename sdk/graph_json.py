@@ -14,9 +14,9 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
+from sdk.dtypes import DTYPES, storage
 from sdk.errors import InvalidModel
 from sdk.graph import (
-    DTYPES,
     LARGEST_TENSOR,
     OPERATORS,
     Array,
@@ -147,11 +147,11 @@ def _quantization_from_json(
 
 def _take(constants: bytes, offset: Any, shape: tuple[int, ...], dtype: str, name: str) -> Array:
     count = math.prod(shape)
-    little = DTYPES[dtype].newbyteorder("<")
+    little = storage(dtype).newbyteorder("<")
     if not _is_int(offset) or offset < 0 or offset + count * little.itemsize > len(constants):
         raise InvalidModel("its data lies outside constants.bin", where=f"tensor {name}")
     array = np.frombuffer(constants, little, count, offset).reshape(shape)
-    return array.astype(DTYPES[dtype], copy=False)
+    return array.astype(storage(dtype), copy=False)
 
 
 def _node_from_json(document: Any) -> Node:

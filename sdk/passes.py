@@ -1,4 +1,4 @@
-"""What is done to a graph between importer and target: verification, rewriting, and the split host/target.
+"""What is done to a graph between importer and target: rewriting, and the split host/target.
 
 Every pass takes a verified graph and returns a new verified one that computes the same bits in both
 arithmetics of `sdk.reference`.
@@ -7,223 +7,34 @@ arithmetics of `sdk.reference`.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.errors import InternalError, InvalidModel, Unsupported
+from sdk.errors import Unsupported
 from sdk.graph import (
-    DTYPES,
-    LARGEST_TENSOR,
-    Add,
     Array,
     AveragePool,
     Clamp,
-    Concat,
     Conv,
     Dequantize,
-    Gemm,
-    GlobalAveragePool,
     Graph,
     Lookup,
     MaxPool,
-    Mul,
     Node,
     Pad,
-    Quantization,
     Quantize,
     Requantize,
     Reshape,
-    Resize,
     Softmax,
     Tensor,
     Transpose,
 )
-from sdk.shapes import output_shape, window_counts
-
-Clamped = Conv | Gemm | Add | Mul | Requantize | AveragePool | GlobalAveragePool
-Moved = MaxPool | Concat | Resize | Transpose | Pad
-"""What gives its output the quantisation of its inputs, as a Reshape of integers does."""
-
-INTEGER_RANGE = {"uint8": (0, 255), "int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
-OPERANDS: Mapping[type[Node], Container[int]] = {
-    Conv: (2, 3),
-    Gemm: (2, 3),
-    Add: (2,),
-    Mul: (2,),
-    Lookup: (2,),
-    Concat: range(2, 1 << 16),
-}
-"""How many inputs an operator may have, where that is not one."""
-
-
-def verify(graph: Graph) -> None:
-    """Check every invariant that passes, reference and targets rely on.
-
-    Raises:
-        InvalidModel: tensors, shapes, dtypes or attributes contradict each other.
-        Unsupported: an accumulator could leave int32.
-        InternalError: names defined twice or never, or nodes out of order.
-    """
-    for name, tensor in graph.tensors.items():
-        if tensor.name != name:
-            raise InternalError(f"tensor {tensor.name!r} is filed under {name!r}", where=graph.name)
-        _verify_tensor(tensor)
-    names = [node.name for node in graph.nodes]
-    if len(set(names)) != len(names):
-        raise InternalError("two nodes share a name", where=graph.name)
-    defined = {name for name, tensor in graph.tensors.items() if tensor.data is not None}
-    for name in graph.inputs:
-        _define(name, graph, defined, "graph input")
-    for node in graph.nodes:
-        for name in node.inputs:
-            if name not in defined:
-                raise InternalError(f"{name!r} is read before it is computed", where=f"node {node.name}")
-        _define(node.output, graph, defined, f"node {node.name}")
-        _verify_node(graph, node)
-    for name in graph.outputs:
-        if name not in defined:
-            raise InternalError(f"nothing computes the graph output {name!r}", where=graph.name)
-
-
-def _define(name: str, graph: Graph, defined: set[str], where: str) -> None:
-    if name in defined:
-        raise InternalError(f"{name!r} is defined twice", where=where)
-    if name not in graph.tensors:
-        raise InternalError(f"{name!r} has no tensor", where=where)
-    defined.add(name)
-
-
-def _verify_tensor(tensor: Tensor) -> None:
-    where = f"tensor {tensor.name}"
-    if tensor.dtype not in DTYPES:
-        raise InvalidModel(f"its dtype is {tensor.dtype}", where=where)
-    if any(extent < 1 for extent in tensor.shape):
-        raise InvalidModel(f"its shape is {list(tensor.shape)}", where=where)
-    if math.prod(tensor.shape) > LARGEST_TENSOR:
-        raise Unsupported(f"its shape {list(tensor.shape)} exceeds {LARGEST_TENSOR:,} elements", where=where)
-    if tensor.data is not None and (
-        tensor.data.dtype != np.dtype(tensor.dtype) or tensor.data.shape != tensor.shape
-    ):
-        raise InvalidModel(f"{tensor.data.dtype} data of shape {list(tensor.data.shape)}", where=where)
-    if tensor.quantization is None:
-        if tensor.dtype != "float32":
-            raise InvalidModel("an integer tensor without quantisation", where=where)
-    elif tensor.dtype == "float32":
-        raise InvalidModel("a float tensor with a quantisation", where=where)
-    else:
-        check_quantization(tensor.quantization, tensor.dtype, tensor.shape, where)
-
-
-def check_quantization(quantization: Quantization, dtype: str, shape: tuple[int, ...], where: str) -> None:
-    """Check that scales are finite and positive, zero-points in range, and both of the right shape.
-
-    Raises:
-        InvalidModel: they are not; `where` names the tensor.
-    """
-    scale, zero_point, axis = quantization.scale, quantization.zero_point, quantization.axis
-    if axis is not None and not 0 <= axis < len(shape):
-        raise InvalidModel(f"quantisation axis {axis} of a tensor of rank {len(shape)}", where=where)
-    expected = () if axis is None else (shape[axis],)
-    if scale.shape != expected or zero_point.shape != expected:
-        raise InvalidModel(
-            f"scale of shape {list(scale.shape)} and zero-point of shape {list(zero_point.shape)}, "
-            f"but its {'channels' if expected else 'quantisation per tensor'} need {list(expected)}",
-            where=where,
-        )
-    if not (np.isfinite(scale) & (scale > 0)).all():
-        bad = scale[~(np.isfinite(scale) & (scale > 0))].flat[0]
-        raise InvalidModel(f"its scale is {bad}; scales are finite and positive", where=where)
-    low, high = (0, 0) if dtype == "int32" else INTEGER_RANGE[dtype]
-    if not ((zero_point >= low) & (zero_point <= high)).all():
-        raise InvalidModel(f"a zero-point of {dtype} outside [{low}, {high}]", where=where)
-
-
-def _verify_node(graph: Graph, node: Node) -> None:
-    def require(condition: bool, message: str) -> None:
-        if not condition:
-            raise InvalidModel(message, where=f"node {node.name}")
-
-    counts = OPERANDS.get(type(node), (1,))
-    require(len(node.inputs) in counts, f"{node.op} with {len(node.inputs)} inputs")
-    require(graph.tensor(node.inputs[0]).data is None, "its input is a constant")
-    x, out = graph.tensor(node.inputs[0]), graph.tensor(node.output)
-    shape = output_shape(node, graph.tensors)
-    require(shape in (None, out.shape), f"its output is {list(shape or ())}, not {list(out.shape)}")
-    require(x.size == out.size or not isinstance(node, Reshape), "Reshape changes the number of elements")
-
-    takes_float = isinstance(node, Quantize | Softmax) or (isinstance(node, Reshape) and x.dtype == "float32")
-    gives_float = isinstance(node, Dequantize | Softmax) or (takes_float and isinstance(node, Reshape))
-    for tensor, is_float in ((x, takes_float), (out, gives_float)):
-        allowed = ("float32",) if is_float else ("uint8", "int8")
-        require(tensor.dtype in allowed, f"{node.op} with {tensor.dtype} at {tensor.name}")
-        per_tensor = tensor.quantization is None or tensor.quantization.axis is None
-        require(per_tensor, f"the activation {tensor.name} is quantised per channel")
-
-    if isinstance(node, Moved) or (isinstance(node, Reshape) and not takes_float):
-        for name in node.inputs:
-            require(_same_quantization(graph.tensor(name), out), f"{node.op} changes the quantisation")
-    if isinstance(node, Lookup):
-        table = graph.tensor(node.inputs[1])
-        require(table.data is not None and table.shape == (256,), "its table is not a constant of 256 values")
-        require(_same_quantization(table, out), "its table is not of the output's dtype and quantisation")
-    if isinstance(node, Softmax):
-        require(0 <= node.axis < len(x.shape), f"Softmax over axis {node.axis}")
-    if isinstance(node, Clamped):
-        low, high = INTEGER_RANGE[out.dtype]
-        require(low <= node.clamp[0] <= node.clamp[1] <= high, f"clamp {node.clamp} of {out.dtype}")
-    if isinstance(node, Add | Mul | Concat):
-        for name in node.inputs[1:]:
-            other = graph.tensor(name)
-            require(other.dtype in ("uint8", "int8"), f"{node.op} with {other.dtype} at {name}")
-            per_tensor = other.quantization is not None and other.quantization.axis is None
-            require(per_tensor, f"{node.op} per channel")
-            require(other.data is None, f"{node.op} of a constant")
-    if isinstance(node, Conv | Gemm):
-        weight = graph.tensor(node.inputs[1])
-        require(weight.data is not None, "its weight is not a constant")
-        require(weight.dtype in ("uint8", "int8"), f"weight of {weight.dtype}")
-        require(weight.quantization is not None and weight.quantization.axis in (None, 0), "weight axis")
-        for name in node.inputs[2:]:
-            bias = graph.tensor(name)
-            require(bias.data is not None, "its bias is not a constant")
-            require(bias.dtype == "int32", f"bias of {bias.dtype}")
-            require(bias.shape == weight.shape[:1], f"bias {list(bias.shape)} of {weight.shape[0]} channels")
-    _verify_accumulator(graph, node)
-
-
-def _verify_accumulator(graph: Graph, node: Node) -> None:
-    x = graph.tensor(node.inputs[0])
-    bound = 0
-    if isinstance(node, Conv | Gemm):
-        weight = graph.tensor(node.inputs[1])
-        assert weight.data is not None  # verified above
-        assert weight.quantization is not None
-        flat = weight.data.reshape(weight.shape[0], -1).astype(np.int64)
-        sums = np.abs(flat - weight.quantization.zero_point.reshape(-1, 1)).sum(axis=1) * _reach(x)
-        for name in node.inputs[2:]:
-            sums = sums + np.abs(graph.tensor(name).data.astype(np.int64))  # type: ignore[union-attr]
-        bound = int(sums.max())
-    elif isinstance(node, AveragePool):
-        bound = _reach(x) * node.kernel[0] * node.kernel[1]
-    elif isinstance(node, GlobalAveragePool):
-        bound = _reach(x) * x.shape[2] * x.shape[3]
-    if bound >= 2**31:
-        raise Unsupported(
-            f"its accumulator could reach {bound}, beyond int32",
-            where=f"node {node.name}",
-            hint="requantise the model, per channel, with calibration data like its real inputs",
-        )
-
-
-def _reach(x: Tensor) -> int:
-    """The largest magnitude of an element less its zero-point."""
-    low, high = INTEGER_RANGE[x.dtype]
-    return max(high - x.zero_point, x.zero_point - low)
+from sdk.shapes import window_counts
+from sdk.verification import INTEGER_RANGE, Clamped, same_quantization, verify
 
 
 @dataclass(frozen=True)
@@ -316,7 +127,7 @@ def fuse_requantize(graph: Graph) -> Graph:
             isinstance(node, Requantize)
             and isinstance(producer, Clamped)
             and uses[producer.output] == 1
-            and _same_quantization(graph.tensor(producer.output), graph.tensor(node.output))
+            and same_quantization(graph.tensor(producer.output), graph.tensor(node.output))
         ):
             del nodes[producer.output]
             clamp = _narrow(producer.clamp, node.clamp)
@@ -355,7 +166,7 @@ def _table(node: Node, tensors: Mapping[str, Tensor]) -> NDArray[Any] | None:
     if isinstance(node, Lookup):
         return tensors[node.inputs[1]].data
     out = tensors[node.output]
-    if not isinstance(node, Requantize) or not _same_quantization(tensors[node.inputs[0]], out):
+    if not isinstance(node, Requantize) or not same_quantization(tensors[node.inputs[0]], out):
         return None
     low, high = INTEGER_RANGE[out.dtype]
     return np.arange(low, high + 1).clip(*node.clamp).astype(out.dtype)
@@ -423,12 +234,6 @@ def _use_counts(graph: Graph) -> dict[str, int]:
     for name in [*graph.outputs, *(name for node in graph.nodes for name in node.inputs)]:
         counts[name] += 1
     return counts
-
-
-def _same_quantization(a: Tensor, b: Tensor) -> bool:
-    if a.quantization is None or b.quantization is None:
-        return False
-    return a.dtype == b.dtype and a.quantization.equals(b.quantization)
 
 
 def _narrow(first: Clamp, second: Clamp) -> Clamp:

@@ -13,8 +13,8 @@ import numpy as np
 import tflite
 
 from sdk import graph as g
-from sdk.passes import INTEGER_RANGE
 from sdk.shapes import window_positions
+from sdk.verification import INTEGER_RANGE
 
 NHWC = (0, 2, 3, 1)
 

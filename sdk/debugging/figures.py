@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sdk.fidelity import decibels
 from sdk.graph import Array, Clamp, Tensor
-from sdk.passes import INTEGER_RANGE
+from sdk.verification import INTEGER_RANGE
 
 
 def squares(value: Array) -> float:

@@ -18,8 +18,8 @@ from sdk.debugging.document import columns, document
 from sdk.debugging.figures import Divergence, Layer, Report
 from sdk.fidelity import EXACT_DB
 from sdk.graph import Array
-from sdk.passes import INTEGER_RANGE
 from sdk.report import Cell, dumps
+from sdk.verification import INTEGER_RANGE
 
 BINS = 64
 """Of the histograms: four levels each."""

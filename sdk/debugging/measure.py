@@ -22,9 +22,10 @@ from sdk.debugging.figures import Difference, Divergence, FloatError, Layer, Rep
 from sdk.debugging.oracle import Oracle
 from sdk.errors import InvalidInput, InvalidModel, UsageError
 from sdk.graph import Array, Conv, Gemm, Graph, Node, Quantize, Reshape, Tensor
-from sdk.passes import INTEGER_RANGE, split
+from sdk.passes import split
 from sdk.session import Session, probabilities
 from sdk.target import Arithmetic
+from sdk.verification import INTEGER_RANGE
 
 Progress = Callable[[str, int, int], None]
 Sample = tuple[str, Mapping[str, Array]]

@@ -131,15 +131,15 @@ def _apply(step: Step, args: Sequence[Array]) -> Array:
     return np.asarray(OPERATIONS[step.op].value(*args))
 
 
-def intervals(expression: Expression, arrays: Sequence[Array], precision: str = "float32") -> Interval:
-    """What correct implementations compute, given exact inputs.
+def intervals(expression: Expression, inputs: Sequence[Interval], precision: str = "float32") -> Interval:
+    """What correct implementations compute, of inputs that are uncertain themselves.
 
     Args:
         expression: as for `evaluate`.
-        arrays: as for `evaluate`.
+        inputs: values as for `evaluate`; an exact one is its own bounds.
         precision: the float type that the result of each step is rounded to.
     """
-    values = [Interval(array, array, array) for array in arrays]
+    values = list(inputs)
     with np.errstate(all="ignore"):
         for step in expression.steps:
             values.append(_interval(step, [values[arg] for arg in step.args], precision))

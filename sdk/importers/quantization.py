@@ -14,7 +14,7 @@ from sdk.graph import Array, Quantization
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import Constant, Hosted, Quantized, QuantizedConstant, Real, Shape
 from sdk.importers.walk import Walk
-from sdk.passes import INTEGER_RANGE, check_quantization
+from sdk.verification import INTEGER_RANGE, check_quantization
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference below which a bias's own scale is taken for input scale * weight scale."""

@@ -37,8 +37,8 @@ from sdk.importers.tflite_file import Shape, TfliteOperator
 from sdk.importers.tflite_walk import NCHW, View, Walk
 from sdk.importers.tflite_weights import conv_2d, depthwise_conv_2d, fully_connected
 from sdk.importers.tflite_windows import clamp, windows
-from sdk.passes import INTEGER_RANGE
 from sdk.shapes import output_shape
+from sdk.verification import INTEGER_RANGE
 
 Handler = Callable[[Walk, TfliteOperator], None]
 Real = NDArray[np.float64]

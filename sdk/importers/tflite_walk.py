@@ -16,8 +16,8 @@ from sdk.errors import InvalidModel, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Quantization, Reshape, Tensor, Transpose
 from sdk.importers.tflite_file import Shape, TfliteModel, TfliteOperator, TfliteTensor
 from sdk.importers.values import GraphBuilder
-from sdk.passes import check_quantization
 from sdk.shapes import output_shape
+from sdk.verification import check_quantization
 
 NCHW = (0, 2, 3, 1)
 """The `View.axes` of a picture: where N, H, W and C are in the integer graph's tensor."""

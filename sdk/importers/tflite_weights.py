@@ -8,7 +8,7 @@ from sdk.graph import Array, Conv, Gemm, Pad, Quantization, Reshape, Tensor, Tra
 from sdk.importers.tflite_file import TfliteOperator, TfliteTensor
 from sdk.importers.tflite_walk import CONVERT, NCHW, Walk
 from sdk.importers.tflite_windows import clamp, windows
-from sdk.passes import check_quantization
+from sdk.verification import check_quantization
 
 BIAS_TOLERANCE = 0.02
 """TFLite's own: how far, in output steps, a bias's scale may be off the product of input and weight scale."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sdk.graph import LARGEST_TENSOR, Clamp, Quantization
 from sdk.importers.tflite_file import Shape, TfliteOperator, TfliteTensor
-from sdk.passes import INTEGER_RANGE
+from sdk.verification import INTEGER_RANGE
 
 Pads = tuple[int, int, int, int]
 REAL_BOUNDS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}

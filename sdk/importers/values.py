@@ -33,7 +33,7 @@ from sdk.graph import (
     Reshape,
     Tensor,
 )
-from sdk.passes import INTEGER_RANGE, Clamped
+from sdk.verification import INTEGER_RANGE, Clamped
 
 Shape = tuple[int, ...]
 UNSET: Clamp = (0, 0)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.errors import EnvironmentMissing
 from sdk.graph import Graph
-from sdk.passes import verify
 from sdk.target import Options, get_target, require_supported, target_names
+from sdk.verification import verify
 from tests import shader_gpu
 from tests.graph_builder import RANGES
 from usbgpu.amd.facts.chips import CHIPS

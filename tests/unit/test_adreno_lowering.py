@@ -15,8 +15,9 @@ from dsp.adreno.target import adreno_a6xx
 from sdk import reference
 from sdk.errors import EnvironmentMissing, Unsupported
 from sdk.graph import Graph, Quantization, Softmax
-from sdk.passes import unsigned_activations, verify
+from sdk.passes import unsigned_activations
 from sdk.target import Options, Program
+from sdk.verification import verify
 from tests.graph_builder import RANGES, GraphBuilder, mobilenet_v2
 
 TARGET = adreno_a6xx()

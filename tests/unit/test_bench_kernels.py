@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sdk.graph import OPERATORS, Dequantize, Quantize, Reshape, Softmax
-from sdk.passes import verify
 from sdk.target import CountsKernels, KernelCount
+from sdk.verification import verify
 from towline.cli import bench, main
 from towline.cli.benchmarks import kernels
 

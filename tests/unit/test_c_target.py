@@ -15,9 +15,9 @@ from dsp.c.target import CTarget
 from sdk import compiler, reference, toolchain
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Concat, Conv, Graph, Lookup, Mul, Pad, Quantization, Resize, Tensor, Transpose
-from sdk.passes import verify
 from sdk.shapes import output_shape
 from sdk.target import Options, require_supported
+from sdk.verification import verify
 from tests.graph_builder import GraphBuilder
 from tests.reference_target import small_network
 from tests.unit.test_imports import run_with_numpy_alone

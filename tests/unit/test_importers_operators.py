@@ -13,7 +13,8 @@ from sdk import reference
 from sdk.errors import InvalidModel, TowlineError, Unsupported
 from sdk.importers import check_float
 from sdk.importers.onnx import import_onnx
-from sdk.passes import optimize, verify
+from sdk.passes import optimize
+from sdk.verification import verify
 from tests.onnx_models import CONTRIB, RANGES, OnnxBuilder, imported, integers, oracle, small_float_model
 
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None, database=None)

@@ -21,7 +21,7 @@ from sdk import reference
 from sdk.errors import TowlineError
 from sdk.importers.onnx import import_onnx
 from sdk.importers.operators import HINTS, OPERATORS, operator_table
-from sdk.passes import verify
+from sdk.verification import verify
 
 MODULES = (
     *("convinteger", "dequantizelinear", "dynamicquantizelinear", "matmulinteger"),

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.errors import InternalError, InvalidModel, TowlineError, Unsupported
 from sdk.graph import Dequantize, Graph, MaxPool, Quantization, Quantize, Requantize, Softmax, Tensor
-from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, split, unsigned_activations, verify
+from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, split, unsigned_activations
+from sdk.verification import verify
 from tests.graph_builder import RANGES, GraphBuilder
 
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None, database=None)
@@ -351,7 +352,7 @@ WRONG = {
         InvalidModel,
         "conv0",
     ),
-    "no quantisation": (change_tensor("x", quantization=None), InvalidModel, "tensor x"),
+    "no quantisation": (change_tensor("x", quantization=None), InvalidModel, "node conv0"),
     "zero scale": (
         change_tensor("x", quantization=quantization(0, 0)),
         InvalidModel,

@@ -28,8 +28,8 @@ from sdk.graph import (
     Softmax,
     Tensor,
 )
-from sdk.passes import verify
 from sdk.shapes import output_shape
+from sdk.verification import verify
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 FULL = (0, 255)

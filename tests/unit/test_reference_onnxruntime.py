@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sdk import reference
-from sdk.passes import optimize, verify
+from sdk.passes import optimize
+from sdk.verification import verify
 from tests.onnx_models import CONTRIB, RANGES, SAFE_WEIGHTS, OnnxBuilder, imported, integers, oracle
 
 PROPERTY = settings(

@@ -61,31 +61,12 @@ from sdk.graph import (
     Tensor,
     Transpose,
 )
-from sdk.shapes import window_counts, window_positions
-from sdk.target import Arithmetic, check_inputs
+from sdk.reference.windows import padded, taps
+from sdk.shapes import window_counts
+from sdk.target import Arithmetic
 
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
-
-
-def run(graph: Graph, inputs: Mapping[str, Array], arithmetic: Arithmetic = "f32") -> dict[str, Array]:
-    """Run a verified graph (`sdk.passes.verify`).
-
-    Args:
-        graph: a whole network or an integer body.
-        inputs: one array for each of `graph.inputs`, of its tensor's shape and dtype.
-        arithmetic: how accumulators are requantised.
-
-    Returns:
-        Every activation by tensor name, inputs and outputs included.
-
-    Raises:
-        InvalidInput: a wrong name, shape or dtype, or a NaN.
-    """
-    values = check_inputs(graph, inputs)
-    for node in graph.nodes:
-        values[node.output] = evaluate(graph, node, values, arithmetic)
-    return values
 
 
 def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: Arithmetic) -> Array:
@@ -148,7 +129,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Transpose():
             return value.transpose(node.perm)
         case Pad():
-            return _pad(value, node.pads, x.zero_point)
+            return padded(value, node.pads, x.zero_point)
         case Requantize():
             ratio = np.asarray(scale_ratio(x.scale, over=out.scale))
             return _requantize(_centred(x, value), ratio, out, node.clamp, arithmetic)
@@ -229,53 +210,33 @@ def _add_bias(graph: Graph, node: Node, acc: Int32, shape: tuple[int, ...]) -> I
     return acc if bias is None else acc + bias.reshape(shape)
 
 
-def _pad(x: Array, pads: tuple[int, int, int, int], value: int = 0) -> Array:
-    top, left, bottom, right = pads
-    if not any(pads):
-        return x
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
-
-
-def _taps(
-    x: Array, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
-) -> list[Array]:
-    """Views of padded `x`, one per kernel element in row-major order, each of the output's size."""
-    rows, columns = window_positions(x.shape[2:], kernel, strides, (0, 0, 0, 0), dilations)
-    (sh, sw), (dh, dw) = strides, dilations
-    return [
-        x[:, :, i * dh : i * dh + (rows - 1) * sh + 1 : sh, j * dw : j * dw + (columns - 1) * sw + 1 : sw]
-        for i in range(kernel[0])
-        for j in range(kernel[1])
-    ]
-
-
 def _convolve(x: Int32, weight: Int32, node: Conv) -> Int32:
     """Exact int32 accumulators [N,O,rows,columns] of centred inputs and weights."""
     batch, channels = x.shape[:2]
     outputs, per_group, kh, kw = weight.shape
-    taps = _taps(_pad(x, node.pads), (kh, kw), node.strides, node.dilations)
+    found = taps(padded(x, node.pads), (kh, kw), node.strides, node.dilations)
     if per_group == 1 and node.group == channels:
         repeat = outputs // channels
-        acc = np.zeros((batch, outputs, *taps[0].shape[2:]), np.int32)
-        for tap, element in zip(taps, weight.reshape(outputs, -1).T, strict=True):
+        acc = np.zeros((batch, outputs, *found[0].shape[2:]), np.int32)
+        for tap, element in zip(found, weight.reshape(outputs, -1).T, strict=True):
             acc += (np.repeat(tap, repeat, axis=1) if repeat > 1 else tap) * element[:, None, None]
         return acc
     # float64 matrix products are exact below 2^53 and use the BLAS, which integer ones do not.
-    columns = np.stack(taps, axis=2).astype(np.float64)  # [N, C, kh*kw, rows, columns]
+    columns = np.stack(found, axis=2).astype(np.float64)  # [N, C, kh*kw, rows, columns]
     columns = columns.reshape(batch, node.group, per_group * kh * kw, -1)
     matrix = weight.reshape(node.group, outputs // node.group, -1).astype(np.float64)
-    return (matrix @ columns).astype(np.int32).reshape(batch, outputs, *taps[0].shape[2:])
+    return (matrix @ columns).astype(np.int32).reshape(batch, outputs, *found[0].shape[2:])
 
 
 def _sum_pool(node: AveragePool, x: Int32) -> Int32:
-    taps = _taps(_pad(x, node.pads), node.kernel, node.strides, (1, 1))
-    acc = np.zeros(taps[0].shape, np.int32)
-    for tap in taps:
+    found = taps(padded(x, node.pads), node.kernel, node.strides, (1, 1))
+    acc = np.zeros(found[0].shape, np.int32)
+    for tap in found:
         acc += tap
     return acc
 
 
 def _max_pool(node: MaxPool, x: Array) -> Array:
-    padded = _pad(x, node.pads, dtype_range(str(x.dtype))[0])  # the smallest value never wins
-    taps = _taps(padded, node.kernel, node.strides, node.dilations)
-    return np.asarray(np.maximum.reduce(taps))
+    around = padded(x, node.pads, dtype_range(str(x.dtype))[0])  # the smallest value never wins
+    found = taps(around, node.kernel, node.strides, node.dilations)
+    return np.asarray(np.maximum.reduce(found))
