@@ -11,10 +11,13 @@ from collections.abc import Mapping
 
 from sdk.graph import Array, Graph, Node
 from sdk.reference import plain, quantized
+from sdk.reference.comparison import Comparison, compare
+from sdk.reference.plain import expect, is_plain
 from sdk.reference.quantized import dtype_range
+from sdk.reference.spread import Spread
 from sdk.target import Arithmetic, check_inputs
 
-__all__ = ["dtype_range", "evaluate", "run"]
+__all__ = ["Comparison", "Spread", "compare", "dtype_range", "evaluate", "expect", "is_plain", "run"]
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], arithmetic: Arithmetic = "f32") -> dict[str, Array]:
