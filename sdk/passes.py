@@ -261,14 +261,15 @@ def optimize(graph: Graph, *, check: bool = False) -> Graph:
 
 
 def unsigned_activations(graph: Graph) -> Graph:
-    """Rewrite a graph so that every int8 activation is uint8, its zero-point and clamps raised by 128.
+    """Rewrite a graph so that every quantised int8 activation is uint8, its zero-point and clamps raised by 128.
 
     Each activation then holds exactly the old value plus 128, inputs and outputs included: at the boundary
     the caller flips the top bit (`to_unsigned`, `from_unsigned`). So do the values of tables; their order
     stays what it was. Weights keep their dtype.
     """
     tensors = dict(graph.tensors)
-    raised = {tensor.name for tensor in graph.activations() if tensor.dtype == "int8"}
+    quantized = (tensor for tensor in graph.activations() if tensor.quantization is not None)
+    raised = {tensor.name for tensor in quantized if tensor.dtype == "int8"}
     tables = {node.inputs[1] for node in graph.nodes if isinstance(node, Lookup) and node.output in raised}
     for name in raised | tables:
         tensor = tensors[name]
