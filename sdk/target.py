@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from sdk import dtypes
 from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Reshape, Tensor
@@ -329,7 +330,7 @@ def _shape_hint(shape: tuple[int, ...], tensor: Tensor) -> str | None:
 
 def _cast(array: Array, tensor: Tensor, where: str) -> Array:
     """The array in the tensor's dtype: floats are rounded, integers must be of it already."""
-    dtype = np.dtype(tensor.dtype)
+    dtype = dtypes.storage(tensor.dtype)
     if array.dtype == dtype:
         return array
     if dtype.kind == array.dtype.kind == "f":
