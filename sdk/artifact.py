@@ -28,6 +28,7 @@ import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
@@ -37,10 +38,11 @@ from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported,
 from sdk.graph import Graph
 from sdk.graph_json import Constants, graph_from_json, graph_to_json
 from sdk.preprocess import InputStatistics, Preprocessing, require_shape
+from sdk.segments import Segment, boundary, cut
 from sdk.target import Arithmetic, Program
 from sdk.verification import verify
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised when a reader of the old schema would misread the new one."""
 
 LIMIT = 2**31 - 1
@@ -79,31 +81,63 @@ class Artifact:
     """A compiled network and everything a session needs to know about it.
 
     Attributes:
-        program: the integer body, compiled.
-        graph: the whole network: head, body and tail.
-        arithmetic: of `sdk.reference`, in which the program is bit-identical to it.
+        programs: what the device runs, a program for each of its segments, in order of execution.
+        graph: the whole network.
+        arithmetic: of `sdk.reference`, in which quantised tensors are bit-identical to it.
+        hosted: names of the nodes that the host runs, in order; None for those at a quantised network's ends
+            (`sdk.segments.boundary`).
+        states: pairs (output, input): what a step leaves behind for the next.
         preprocessing: `Preprocessing.to_json()`, or None if the network takes no pictures.
         input_statistics: `InputStatistics.to_json()`, or None.
         labels: names of the classes in order, or None.
         source: the model file, None for a graph built in memory.
         made_by: the version of Towline that compiled it.
+        seconds: stage name -> wall seconds of the compilation; informative, never stored.
     """
 
-    program: Program
+    programs: tuple[Program, ...]
     graph: Graph
     arithmetic: Arithmetic
+    hosted: tuple[str, ...] | None = None
+    states: tuple[tuple[str, str], ...] = ()
     preprocessing: dict[str, Any] | None = None
     input_statistics: dict[str, Any] | None = None
     labels: list[str] | None = None
     source: Source | None = None
     made_by: str = field(default_factory=lambda: _version())
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def program(self) -> Program:
+        """The only one.
+
+        Raises:
+            Unsupported: there are several, with parts of the host between them.
+        """
+        if len(self.programs) != 1:
+            raise Unsupported(
+                f"it has {len(self.programs)} parts for the device, with parts of the host between them",
+                where=self.graph.name,
+                hint="compile it with --no-host to see what the target refuses",
+            )
+        return self.programs[0]
+
+    @property
+    def target(self) -> str:
+        """Registry name of what it is compiled for."""
+        return self.programs[0].target
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The network by place, in order of execution; each device segment has the program of its rank."""
+        return cut(self.graph, boundary(self.graph) if self.hosted is None else self.hosted)
 
     def __repr__(self) -> str:
         return f"<Artifact for {self}>"
 
     def __str__(self) -> str:
         """Target, inputs, outputs and size in a line."""
-        return f"{self.program.target}, {self.graph}"
+        return f"{self.target}, {self.graph}"
 
 
 def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
@@ -142,6 +176,8 @@ def to_bytes(artifact: Artifact) -> bytes:
             "towline": artifact.made_by,
             "target": program.target,
             "arithmetic": artifact.arithmetic,
+            "hosted": None if artifact.hosted is None else list(artifact.hosted),
+            "states": [list(pair) for pair in artifact.states],
             "source": None if source is None else {"name": source.name, "sha256": source.sha256},
             "preprocessing": artifact.preprocessing,
             "input_statistics": artifact.input_statistics,
@@ -345,10 +381,13 @@ def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Art
         weights=contents[WEIGHTS],
         code={match[1]: data for name, data in contents.items() if (match := CODE.fullmatch(name))},
     )
+    hosted, states = _optional(manifest, "hosted", list), _typed(manifest.get("states"), list, "states")
     return Artifact(
-        program=program,
+        programs=(program,),
         graph=network,
         arithmetic=cast(Arithmetic, arithmetic),
+        hosted=None if hosted is None else tuple(hosted),
+        states=tuple((output, given) for output, given in states),
         preprocessing=preprocessing,
         input_statistics=statistics,
         labels=labels,

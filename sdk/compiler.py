@@ -1,4 +1,4 @@
-"""From a quantised model to an artefact: import, optimise, part host from target, compile for the target."""
+"""From a model to an artefact: import, optimise, place, compile for the target."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from sdk.errors import UsageError
 from sdk.graph import Graph
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.quantization import read_metadata
-from sdk.target import Options, Tunable, get_target, require_supported
+from sdk.segments import HostPolicy, check_host, cut, place
+from sdk.states import check_states, find_states
+from sdk.target import Options, Tunable, get_target
 from sdk.tuning import of_user
 from sdk.verification import verify
 
@@ -31,25 +33,32 @@ def compile(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     labels: Sequence[str] | None = None,
     options: Options | None = None,
+    states: Sequence[tuple[str, str]] | None = None,
+    host: HostPolicy = "default",
 ) -> Artifact:
-    """Compile a quantised network for a target.
+    """Compile a network for a target.
 
     Args:
-        model: the path of a quantised ONNX file (QDQ or QOperator) or .tflite, or a graph built in memory.
+        model: the path of an ONNX file (quantised, QDQ or QOperator, or float) or .tflite, or a graph built
+            in memory.
         target: a name of `targets()`.
         output: where to write the artefact, a `.tow`; nowhere by default.
         input_shapes: static shapes by name, for inputs whose shape is dynamic.
         labels: names of the classes, in order.
         options: for the target; by default what the user has measured with `towline tune`.
+        states: pairs (output, input) of tensors that a step leaves behind for the next; by default every
+            output `next_NAME` with an input `NAME` of its shape, dtype and quantisation.
+        host: what may run on the host of the nodes that the target does not take: "default" is no product and
+            at most 1 % of the multiply-accumulates, "any" is everything, "none" nothing.
 
     Returns:
-        The artefact; `program.seconds` has the wall seconds of every stage.
+        The artefact; `seconds` has the wall seconds of every stage.
 
     Raises:
         UsageError: no such target or model file, or `input_shapes` contradicts the model.
         InvalidInput: not as many labels as classes.
         InvalidModel: the file is damaged, or contradicts itself.
-        Unsupported: the model is float, or holds something that Towline or the target does not support.
+        Unsupported: the model holds something that Towline or the target does not support.
         ToolMissing, EnvironmentMissing: a compiler, or the extra `compile`, is not installed.
         BuildFailed: a compiler rejected its input.
         OutputFailed: the artefact could not be written.
@@ -72,29 +81,40 @@ def compile(
     started = time.perf_counter()
     graph = optimize(graph)
     verify(graph)
-    body = split(graph).body
-    require_supported(chosen, body)
+    pairs = find_states(graph) if states is None else tuple(states)
+    check_states(graph, pairs)
+    placements = place(graph, chosen, host)
+    check_host(graph, placements, target, host)
+    hosted = tuple(placement.node.name for placement in placements if placement.place == "host")
+    parts = [segment.graph for segment in cut(graph, hosted) if segment.place == "device"]
     if labels is not None:
         artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    program = chosen.compile(body, options)
-    program.seconds = seconds | program.seconds
+    programs = []
+    for part in parts:
+        program = chosen.compile(part, options)
+        for stage, spent in program.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+        programs.append(program)
     result = Artifact(
-        program=program,
+        programs=tuple(programs),
         graph=graph,
         arithmetic=chosen.arithmetic,
+        hosted=hosted,
+        states=pairs,
         preprocessing=preprocessing.to_json() if preprocessing else None,
         input_statistics=statistics.to_json() if statistics else None,
         labels=list(labels) if labels is not None else None,
         source=source,
+        seconds=seconds,
     )
     if output is not None:
         started = time.perf_counter()
         artifacts.save(result, output)
-        program.seconds["write"] = time.perf_counter() - started
+        seconds["write"] = time.perf_counter() - started
     return result
 
 

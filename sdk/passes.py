@@ -1,4 +1,4 @@
-"""What is done to a graph between importer and target: rewriting, and the split host/target.
+"""What is done to a graph between importer and target.
 
 Every pass takes a verified graph and returns a new verified one that computes the same bits in both
 arithmetics of `sdk.reference`.
@@ -8,96 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.errors import Unsupported
 from sdk.graph import (
     Array,
     AveragePool,
     Clamp,
     Conv,
-    Dequantize,
     Graph,
     Lookup,
     MaxPool,
     Node,
     Pad,
-    Quantize,
     Requantize,
     Reshape,
-    Softmax,
     Tensor,
     Transpose,
 )
 from sdk.shapes import window_counts
 from sdk.verification import INTEGER_RANGE, Clamped, same_quantization, verify
-
-
-@dataclass(frozen=True)
-class Split:
-    """A network in three parts: what the host does first, what the target does, what the host does last.
-
-    Attributes:
-        head: Quantize nodes on float graph inputs.
-        body: the integer part; its inputs and outputs are uint8 or int8, and it holds only what it needs.
-        tail: Dequantize, Softmax, float Reshape (and Quantize of a Softmax), in order, after the body.
-    """
-
-    head: tuple[Quantize, ...]
-    body: Graph
-    tail: tuple[Node, ...]
-
-
-def split(graph: Graph) -> Split:
-    """Part a verified network at its first Quantize and last Dequantize.
-
-    Raises:
-        Unsupported: an integer operator comes after a float one, or there is none at all.
-    """
-    head: list[Quantize] = []
-    body: list[Node] = []
-    tail: list[Node] = []
-    hosted: set[str] = set()  # computed by the tail
-    for node in graph.nodes:
-        after = hosted.intersection(node.inputs)
-        if isinstance(node, Quantize) and node.inputs[0] in graph.inputs:
-            head.append(node)
-        elif isinstance(node, Dequantize | Softmax) or after:
-            if not isinstance(node, Dequantize | Softmax | Reshape | Quantize):
-                raise Unsupported(
-                    f"{node.op} comes after float operators; float is only done at the head and the tail",
-                    where=f"node {node.name}",
-                    hint="quantise the operators before it too, or cut the model there",
-                )
-            tail.append(node)
-            hosted.add(node.output)
-        elif graph.tensor(node.output).dtype == "float32":
-            raise Unsupported(f"{node.op} works on float", where=f"node {node.name}")
-        else:
-            body.append(node)
-    if not body:
-        raise Unsupported("there is no quantised operator in it", where=graph.name)
-    integer = {node.output for node in (*head, *body)}.union(
-        name for name in graph.inputs if graph.tensor(name).dtype != "float32"
-    )
-    produced = {node.output for node in body}
-    wanted = [name for node in tail for name in node.inputs] + list(graph.outputs)
-    read = [name for node in body for name in node.inputs]
-    inputs = [name for name in graph.inputs if name in integer and name in read]
-    inputs += [node.output for node in head if node.output in read]
-    result = Graph(
-        name=graph.name,
-        inputs=tuple(inputs),
-        outputs=tuple(dict.fromkeys(name for name in wanted if name in produced)),
-        tensors=graph.tensors,
-        nodes=tuple(body),
-        metadata=dict(graph.metadata),
-    )
-    return Split(tuple(head), eliminate_dead(result), tuple(tail))
 
 
 def eliminate_dead(graph: Graph) -> Graph:
@@ -261,7 +193,7 @@ def optimize(graph: Graph, *, check: bool = False) -> Graph:
 
 
 def unsigned_activations(graph: Graph) -> Graph:
-    """Rewrite a graph so that every quantised int8 activation is uint8, its zero-point and clamps raised by 128.
+    """Rewrite a graph: every quantised int8 activation is uint8, zero-point and clamps raised by 128.
 
     Each activation then holds exactly the old value plus 128, inputs and outputs included: at the boundary
     the caller flips the top bit (`to_unsigned`, `from_unsigned`). So do the values of tables; their order

@@ -53,6 +53,21 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Split:
+    """A network of one part for the device.
+
+    Attributes:
+        head: nodes of the host that come before the device's.
+        body: the device's part; it holds only what it needs.
+        tail: nodes of the host, in order, after the body.
+    """
+
+    head: tuple[Node, ...]
+    body: Graph
+    tail: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class Placement:
     """Where a node runs, and why.
 
@@ -164,6 +179,26 @@ def cut(graph: Graph, hosted: Collection[str]) -> tuple[Segment, ...]:
         place = "device" if place == "host" else "host"
         waiting = later
     return tuple(Segment(place, part) for place, part in _parts(graph, parts))
+
+
+def split(graph: Graph, hosted: Collection[str] | None = None) -> Split:
+    """A network whose nodes for the device are all in one segment, as those of quantised networks are.
+
+    Args:
+        graph: verified.
+        hosted: names of the nodes that run on the host; by default those of `boundary`.
+
+    Raises:
+        Unsupported: nothing is left for the device, or the host computes something in mid-graph.
+    """
+    segments = cut(graph, boundary(graph) if hosted is None else hosted)
+    (first, *others) = [index for index, segment in enumerate(segments) if segment.place == "device"]
+    if others:
+        between = segments[first + 1].graph.nodes[0]
+        raise Unsupported("the host computes it in mid-graph", where=f"node {between.name}")
+    head = tuple(node for segment in segments[:first] for node in segment.graph.nodes)
+    tail = tuple(node for segment in segments[first + 1 :] for node in segment.graph.nodes)
+    return Split(head, segments[first].graph, tail)
 
 
 def _parts(graph: Graph, parts: Sequence[tuple[Place, list[Node]]]) -> Iterable[tuple[Place, Graph]]:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from sdk import artifact, reference, settings
 from sdk.artifact import Artifact
+from sdk.dtypes import storage
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
-from sdk.graph import Array, Dequantize, Graph, Quantize, Requantize, Reshape, Softmax, Tensor
-from sdk.passes import split
+from sdk.graph import Array, Dequantize, Graph, Node, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.preprocess import Channels, InputStatistics, Preprocessing, from_pixels
 from sdk.target import (
     EMULATED,
@@ -34,6 +34,10 @@ from sdk.target import (
 )
 
 log = logging.getLogger("towline")
+
+
+class Ticket:
+    """An inference that was submitted and not yet collected."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +82,31 @@ class Session:
     ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
         self.device = device or settings.DEVICE.value() or EMULATED
-        program = self.artifact.program
         self._graph = self.artifact.graph
-        self._split = split(self._graph)
-        if (self._split.body.inputs, self._split.body.outputs) != (
-            program.graph.inputs,
-            program.graph.outputs,
-        ):
+        self._segments = self.artifact.segments
+        parts = [segment.graph for segment in self._segments if segment.place == "device"]
+        ends = [(program.graph.inputs, program.graph.outputs) for program in self.artifact.programs]
+        if [(part.inputs, part.outputs) for part in parts] != ends:
             raise InvalidArtifact(
-                "the program does not fit its network: their inputs and outputs differ",
-                hint="compile it again",
+                "the programs do not fit their network: inputs and outputs differ", hint="compile it again"
             )
+        head = self._segments[0]
+        self._head = head.graph.nodes if head.place == "host" else ()
+        self._states: dict[str, Array] = {}
+        self._tickets: dict[Ticket, dict[str, Array]] = {}
         recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
-        self._session = open_device(program.target, self.device, options).load(program)
+        opened = open_device(self.artifact.target, self.device, options)
+        self._sessions: list[DeviceSession] = []
         self._closed = False
+        try:
+            for program in self.artifact.programs:
+                self._sessions.append(opened.load(program))
+        except BaseException:
+            self.close()
+            raise
+        self.reset()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -112,12 +125,15 @@ class Session:
     @property
     def emulated(self) -> bool:
         """Whether the device is emulated: its wall times are the emulator's, not the part's."""
-        return is_emulated(self.artifact.program.target, self.device)
+        return is_emulated(self.artifact.target, self.device)
 
     @property
     def quantized_inputs(self) -> dict[str, Tensor]:
-        """The integer body's inputs by name: what may be given in place of float `inputs`."""
-        return {name: self._graph.tensor(name) for name in self._split.body.inputs}
+        """What may be given in place of float `inputs`: what the host's first part makes of them."""
+        made = [node.output for node in self._head if isinstance(node, Quantize)]
+        replaced = {node.inputs[0] for node in self._head if isinstance(node, Quantize)}
+        names = [name for name in self._graph.inputs if name not in replaced]
+        return {name: self._graph.tensor(name) for name in (*names, *made)}
 
     @property
     def on_device(self) -> DeviceSession:
@@ -125,15 +141,18 @@ class Session:
 
         Raises:
             UsageError: the session is closed.
+            Unsupported: the host computes something in mid-graph, so that there are several.
         """
-        return self._open()
+        sessions = self._open()
+        _ = self.artifact.program  # one
+        return sessions[0]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One inference.
+        """One inference; states are inputs and outputs like the others.
 
         Args:
             inputs: one array for each of `inputs`, of its shape. A float input takes any floating-point dtype
-                (float64 is rounded to float32, and must be in its range), an integer input its own alone.
+                (it is rounded to the input's, and must be in its range), an integer input its own alone.
                 In place of a float input, the quantised tensors made from it (`quantized_inputs`) may be
                 given.
 
@@ -141,36 +160,117 @@ class Session:
             The outputs by name, of their tensors' shapes and dtypes.
 
         Raises:
-            InvalidInput: a name missing or unknown, a wrong shape or dtype, a value out of range, or a NaN.
+            InvalidInput: a name missing or unknown, a wrong shape or dtype, or a value out of range.
             DeviceFailed: the device died or gave an invalid answer.
             UsageError: the session is closed.
         """
-        values = self._head(inputs)
-        body = self._split.body
-        results = self._open().run({name: values[name] for name in body.inputs})
-        values |= _answered(body, results, body.outputs)
-        for node in self._split.tail:
-            values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
+        values = self._values(inputs)
         return {name: values[name] for name in self._graph.outputs}
 
-    def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`, but returns every tensor of the integer body that the device materialises, by name.
+    def observe(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, but returns every tensor that the host has, or the device materialises, by name.
 
         Raises:
             InvalidInput, DeviceFailed, UsageError: as `run`.
         """
-        body = self.artifact.program.graph
-        results = self._open().trace(self.quantize(inputs))
-        return _answered(body, results, [*results, *body.outputs])
+        return self._values(inputs, trace=True)
+
+    def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, but returns every tensor that the device materialises, by name.
+
+        Raises:
+            InvalidInput, DeviceFailed, UsageError: as `run`.
+        """
+        values = self.observe(inputs)
+        known = {name for program in self.artifact.programs for name in program.graph.tensors}
+        host = {node.output for part in self._segments if part.place == "host" for node in part.graph.nodes}
+        given = {*self._graph.inputs, *host}
+        return {name: array for name, array in values.items() if name in known and name not in given}
 
     def quantize(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """What the device is given for `inputs`: the integer body's inputs by name.
+        """What the device is given for `inputs`: the first program's inputs by name.
 
         Raises:
             InvalidInput: as `run`.
         """
-        values = self._head(inputs)
-        return {name: values[name] for name in self._split.body.inputs}
+        values = self._given(inputs)
+        for node in self._head:
+            if node.output not in values:
+                values[node.output] = self._evaluate(node, values)
+        return {name: values[name] for name in self.artifact.programs[0].graph.inputs}
+
+    # -- states ---------------------------------------------------------------------------------------------
+
+    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One inference from the states that the last one left behind.
+
+        A step that fails leaves the states as they were.
+
+        Args:
+            inputs: as for `run`, without the states.
+
+        Returns:
+            The outputs by name, without the next states.
+
+        Raises:
+            InvalidInput, DeviceFailed: as `run`.
+            UsageError: the session is closed.
+        """
+        for name in inputs:
+            if name in self._states:
+                raise InvalidInput(
+                    "is a state, which step feeds itself",
+                    where=f"input {name}",
+                    hint="leave it out, or give all inputs to run; reset() puts states in place",
+                )
+        outputs = self.run({**inputs, **self._states})
+        self._states = {name: outputs[output] for output, name in self.artifact.states}
+        kept = {output for output, _ in self.artifact.states}
+        return {name: array for name, array in outputs.items() if name not in kept}
+
+    def reset(self, states: Mapping[str, Array] | None = None) -> None:
+        """Put states in place: those given, by the name of their input; the others become zero.
+
+        Raises:
+            InvalidInput: an unknown name, a wrong shape or dtype.
+        """
+        names = tuple(name for _, name in self.artifact.states)
+        zeros = {name: _zero(self._graph.tensor(name)) for name in names}
+        for name in states or {}:
+            if name not in names:
+                hint = f"its states: {', '.join(names) or 'none'}"
+                raise InvalidInput(f"no state named {name!r}", where=self._graph.name, hint=hint)
+        part = dataclasses.replace(self._graph, inputs=names)
+        self._states = check_inputs(part, {**zeros, **(states or {})})
+
+    def states(self) -> dict[str, Array]:
+        """The states as they are now, by the name of their input."""
+        return {name: array.copy() for name, array in self._states.items()}
+
+    # -- several at once ------------------------------------------------------------------------------------
+
+    def submit(self, inputs: Mapping[str, Array]) -> Ticket:
+        """Begin an inference as `run` does; `collect` gives its outputs.
+
+        A target that runs one inference at a time has finished it when this returns.
+
+        Raises:
+            InvalidInput, DeviceFailed, UsageError: as `run`.
+        """
+        outputs = self.run(inputs)
+        ticket = Ticket()
+        self._tickets[ticket] = outputs
+        return ticket
+
+    def collect(self, ticket: Ticket) -> dict[str, Array]:
+        """The outputs of a submitted inference, once.
+
+        Raises:
+            UsageError: the ticket is of another session, or was collected.
+        """
+        if ticket not in self._tickets:
+            raise UsageError("the ticket was collected, or is of another session")
+        return self._tickets.pop(ticket)
 
     def profile(self) -> Profile:
         """The device's counters of one inference, layer by layer.
@@ -178,7 +278,7 @@ class Session:
         Raises:
             DeviceFailed, UsageError: as `run`.
         """
-        return self._open().profile()
+        return self.on_device.profile()
 
     def prepare(self, picture: Any, *, channels: Channels = "rgb") -> dict[str, Array]:
         """A picture as the network's input, of its dtype, preprocessed as the calibration's were.
@@ -282,7 +382,8 @@ class Session:
         """Release the device. Closing twice does nothing."""
         if not self._closed:
             self._closed = True
-            self._session.close()
+            for session in reversed(self._sessions):
+                session.close()
 
     def __enter__(self) -> Session:
         return self
@@ -292,10 +393,29 @@ class Session:
     ) -> None:
         self.close()
 
-    def _open(self) -> DeviceSession:
+    def _open(self) -> list[DeviceSession]:
         if self._closed:
             raise UsageError("the session is closed")
-        return self._session
+        return self._sessions
+
+    def _values(self, inputs: Mapping[str, Array], trace: bool = False) -> dict[str, Array]:
+        """What is known after one inference; with `trace` also what is within the device's parts."""
+        values = self._given(inputs)
+        sessions = iter(self._open())
+        for segment in self._segments:
+            if segment.place == "host":
+                for node in segment.graph.nodes:
+                    if node.output not in values:
+                        values[node.output] = self._evaluate(node, values)
+                continue
+            part, session = segment.graph, next(sessions)
+            run = session.trace if trace else session.run
+            results = run({name: values[name] for name in part.inputs})
+            values |= _answered(part, results, [*results, *part.outputs])
+        return values
+
+    def _evaluate(self, node: Node, values: Mapping[str, Array]) -> Array:
+        return reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
 
     def _as_input(self, real: NDArray[np.float32]) -> Array:
         """Real values as the first input's integers, if that is not float."""
@@ -308,19 +428,22 @@ class Session:
         graph = dataclasses.replace(self._graph, tensors=known)
         return reference.evaluate(graph, quantize, values, self.artifact.arithmetic)
 
-    def _head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The given arrays, checked, and what the head makes of them."""
+    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The given arrays, checked; quantised tensors may stand for the float input they are made from."""
+        heads = [node for node in self._head if isinstance(node, Quantize)]
         replaced = {
-            node.inputs[0]: [other.output for other in self._split.head if other.inputs == node.inputs]
-            for node in self._split.head
+            node.inputs[0]: [other.output for other in heads if other.inputs == node.inputs]
+            for node in heads
             if node.output in inputs
         }
         names = [name for given in self._graph.inputs for name in replaced.get(given, [given])]
-        values = check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
-        for node in self._split.head:
-            if node.output not in values:
-                values[node.output] = reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
-        return values
+        return check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
+
+
+def _zero(tensor: Tensor) -> Array:
+    """A tensor of real zeros, as it is stored."""
+    value = 0 if tensor.quantization is None else tensor.zero_point
+    return np.full(tensor.shape, value, storage(tensor.dtype))
 
 
 def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:

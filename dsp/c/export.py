@@ -26,7 +26,7 @@ from dsp.c.lowering import amalgamate
 from dsp.c.plan import CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
-from sdk.passes import Split, split
+from sdk.segments import Split, split
 from sdk.target import Program
 
 DRIVER = Path(__file__).parent / "driver"
@@ -217,7 +217,7 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
     raw_in, raw_out = reads(body.inputs), writes(body.outputs)
     real_in = reads(graph.inputs)
     helpers = {"files.c"}
-    head = [_quantize(graph, node, array) for node in parts.head]
+    head = [_quantize(graph, node, array) for node in parts.head if isinstance(node, Quantize)]
     tail = []
     for node in parts.tail:
         x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)

@@ -22,7 +22,7 @@ from sdk.debugging.figures import Difference, Divergence, FloatError, Layer, Rep
 from sdk.debugging.oracle import Oracle
 from sdk.errors import InvalidInput, InvalidModel, UsageError
 from sdk.graph import Array, Conv, Gemm, Graph, Node, Quantize, Reshape, Tensor
-from sdk.passes import split
+from sdk.segments import split
 from sdk.session import Session, probabilities
 from sdk.target import Arithmetic
 from sdk.verification import INTEGER_RANGE

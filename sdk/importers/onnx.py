@@ -31,7 +31,8 @@ from sdk.importers.operators import OPERATORS, refuse
 from sdk.importers.quantization import input_quantization
 from sdk.importers.values import Constant, Quantized, QuantizedConstant, Real
 from sdk.importers.walk import Walk
-from sdk.passes import eliminate_dead, split
+from sdk.passes import eliminate_dead
+from sdk.segments import split
 from sdk.verification import verify
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from sdk.graph import Graph
 from sdk.importers.tflite_file import TfliteModel, read_tflite
 from sdk.importers.tflite_operators import handler_of
 from sdk.importers.tflite_walk import CONVERT, Walk
-from sdk.passes import eliminate_dead, split
+from sdk.passes import eliminate_dead
 from sdk.preprocess import Preprocessing, default_for
+from sdk.segments import split
 from sdk.verification import verify
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from sdk import reference
 from sdk.importers import load_model
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.quantization import quantize
+from sdk.segments import split
 from sdk.target import Options
 from sdk.zoo.digits import digits
 from tests.card_gpu import CardGpu

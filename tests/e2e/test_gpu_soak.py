@@ -17,8 +17,9 @@ import pytest
 from sdk.errors import DeviceFailed
 from sdk.graph import Graph
 from sdk.importers import load_model
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.quantization import quantize
+from sdk.segments import split
 from sdk.target import DeviceSession
 from sdk.zoo.digits import digits
 from tests.footprint import footprint

@@ -15,8 +15,9 @@ import pytest
 from sdk import reference
 from sdk.graph import Add, AveragePool, Conv, Dequantize, Gemm, GlobalAveragePool, Graph
 from sdk.importers import load_model
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.quantization import quantize
+from sdk.segments import split
 from sdk.target import Options, get_target, require_supported, target_names
 from sdk.verification import verify
 from sdk.zoo import NETWORKS

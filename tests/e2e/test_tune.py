@@ -20,8 +20,9 @@ from dsp.hexagon.lowering import lower
 from sdk import reference, toolchain, tuner, tuning
 from sdk.errors import DeviceFailed, EnvironmentMissing, ToolMissing
 from sdk.importers import load_model
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.quantization import quantize
+from sdk.segments import split
 from sdk.target import Options, get_target
 from sdk.tuning import Entry, Tuning
 from sdk.zoo.benchmark import quantized_benchmark

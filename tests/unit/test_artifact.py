@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sdk import artifact
 from sdk.artifact import Artifact, Source, from_bytes, load, save, to_bytes
 from sdk.errors import InvalidArtifact, OutputFailed, UsageError
-from sdk.passes import split
 from sdk.preprocess import InputStatistics, Preprocessing
+from sdk.segments import split
 from sdk.target import Options
 from tests.reference_target import ReferenceTarget, small_network
 
@@ -31,7 +31,7 @@ def make(**changes):
         "labels": ["Katze", "Hündin", "猫"],
         "source": Source("net.onnx", "00" * 32),
     }
-    return Artifact(program, graph, "q31", **fields | changes)
+    return Artifact((program,), graph, "q31", **fields | changes)
 
 
 DATA = to_bytes(make())

@@ -111,7 +111,7 @@ def test_requests_that_come_in_two_parts(kernel, monkeypatch):
 
 def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path, monkeypatch, capsys):
     graph, program = network()
-    artifact.save(artifact.Artifact(program, graph, "q31"), tmp_path / "net.tow")
+    artifact.save(artifact.Artifact((program,), graph, "q31"), tmp_path / "net.tow")
     np.save(tmp_path / "x.npy", random_input()["x"])
     monkeypatch.setattr(sessions, "LinuxCalls", lambda: kernel)
     command = ["run", str(tmp_path / "net.tow"), "--input", str(tmp_path / "x.npy"), "--json", "--check"]

@@ -6,7 +6,8 @@ import pytest
 
 from sdk import reference
 from sdk.importers import check_float, is_quantized, load_model, read_onnx
-from sdk.passes import optimize, split
+from sdk.passes import optimize
+from sdk.segments import split
 from tests.onnx_models import (
     CONTRIB,
     OnnxBuilder,

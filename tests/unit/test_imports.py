@@ -15,7 +15,7 @@ import pytest
 
 import usbgpu
 from sdk import artifact
-from sdk.passes import split
+from sdk.segments import split
 from sdk.target import Options
 from tests.reference_target import ReferenceTarget, install, small_network
 
@@ -202,7 +202,7 @@ def test_session_runs_with_numpy_alone(tmp_path):
     install(tmp_path)
     graph = small_network()
     program = ReferenceTarget().compile(split(graph).body, Options())
-    artifact.save(artifact.Artifact(program, graph, "q31"), tmp_path / "net.tow")
+    artifact.save(artifact.Artifact((program,), graph, "q31"), tmp_path / "net.tow")
     done = run_with_numpy_alone(
         f"""
         sys.path.insert(0, {str(tmp_path)!r})

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.errors import InternalError, InvalidModel, TowlineError, Unsupported
 from sdk.graph import Dequantize, Graph, MaxPool, Quantization, Quantize, Requantize, Softmax, Tensor
-from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, split, unsigned_activations
+from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, unsigned_activations
+from sdk.segments import split
 from sdk.verification import verify
 from tests.graph_builder import RANGES, GraphBuilder
 

@@ -17,9 +17,9 @@ from sdk.calibration import PICTURE_SUFFIXES
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.fidelity import decibels
 from sdk.importers import load_model
-from sdk.passes import split
 from sdk.preprocess import default_for
 from sdk.quantization import PREPROCESSING_KEY, STATISTICS_KEY, quantize, read_metadata
+from sdk.segments import split
 from sdk.zoo import digits, mobilenet_v2
 from tests.onnx_models import oracle
 

@@ -213,7 +213,7 @@ def test_what_is_not_a_frame_is_refused(compiled, picture, channels, error):
 def test_path_and_artefact_and_graph_give_the_same(compiled, picture, tmp_path):
     path = tmp_path / "net.tow"
     again = compile(small_network(), NAME, path, labels=["a", "b", "c"])
-    assert {"import", "optimise", "code", "write"} <= again.program.seconds.keys()
+    assert {"import", "optimise", "code", "write"} <= again.seconds.keys()
     with Session(path) as from_path, Session(compiled) as from_memory:
         results = [session.run({"picture": picture})["probabilities"] for session in (from_path, from_memory)]
     assert np.array_equal(*results)

@@ -90,7 +90,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "memory": program.plan.get("memory", {}),
         "tuning": program.plan.get("tuning"),
         "preprocessing": network.preprocessing,
-        "seconds": program.seconds,
+        "seconds": network.seconds,
     }
 
 

@@ -13,8 +13,9 @@ from sdk.artifact import Artifact
 from sdk.errors import TowlineError, UsageError
 from sdk.graph import Graph, Tensor, macs, node_to_json
 from sdk.importers import is_tflite
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.report import Console, Result, size, table
+from sdk.segments import split
 from sdk.target import get_target, target_names
 from towline.cli import graphs, layers
 from towline.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line

@@ -10,8 +10,9 @@ from typing import Any
 from sdk import cache, files, tuner, tuning
 from sdk.graph import Graph
 from sdk.importers import load_model
-from sdk.passes import optimize, split
+from sdk.passes import optimize
 from sdk.report import Console, Result, table
+from sdk.segments import split
 from sdk.target import get_target, require_supported
 from sdk.tuner import Layer, Outcome
 from sdk.zoo.benchmark import quantized_benchmark
