@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sdk import artifact as artifacts
 from sdk.artifact import Artifact, Source
-from sdk.errors import UsageError
+from sdk.errors import Unsupported, UsageError
 from sdk.graph import Graph
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
@@ -72,14 +72,17 @@ def compile(
     graph = optimize(graph)
     verify(graph)
     body = split(graph).body
-    require_supported(chosen, body)
     if labels is not None:
         artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    program = chosen.compile(body, options)
+    try:
+        program = chosen.compile(body, options)
+    except Unsupported:
+        require_supported(chosen, body)  # it names the node, unless only the whole exceeds a limit
+        raise
     program.seconds = seconds | program.seconds
     result = Artifact(
         program=program,

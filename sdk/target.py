@@ -17,7 +17,7 @@ import numpy as np
 
 from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
-from sdk.graph import Array, Graph, Node, Reshape, Tensor
+from sdk.graph import Array, Graph, Node, Tensor
 from sdk.suggestions import did_you_mean
 from sdk.tuning import Tuning
 
@@ -166,10 +166,16 @@ class Target(Protocol):
     device_kinds: Sequence[str]
     later_parts: Sequence[str]
 
-    def supports(self, graph: Graph, node: Node) -> Verdict: ...
+    def supports(self, graph: Graph, node: Node) -> Verdict:
+        """Whether it takes the node. It may cost as much as lowering the node: only a refusal asks for it."""
 
     def compile(self, graph: Graph, options: Options) -> Program:
-        """Compile an integer body. Deterministic: the same graph and options give identical bytes."""
+        """Compile an integer body. Deterministic: the same graph and options give identical bytes.
+
+        Raises:
+            Unsupported: `supports` refuses a node, or the network as a whole exceeds a limit. The error need
+                not name the node.
+        """
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         """Open a device; None or "emulated" is the embedded default.
@@ -257,19 +263,7 @@ class CountsKernels(Protocol):
         """
 
 
-# -- checks shared by targets and sessions --------------------------------------------------------------
-
-
-def batch_verdict(graph: Graph, node: Node) -> Verdict:
-    """Refuse a batch: targets run one sample at a time. A Reshape may make one of several, or none."""
-    for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
-        if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
-            return Verdict(
-                False,
-                f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
-                "fix the batch at 1 (--input-shape) and run the samples one after the other",
-            )
-    return SUPPORTED
+# -- inputs ---------------------------------------------------------------------------------------------
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
