@@ -167,14 +167,14 @@ class Target(Protocol):
     later_parts: Sequence[str]
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        """Whether it takes the node. It may cost as much as lowering the node: only a refusal asks for it."""
+        """Whether it takes the node; this may take as long as lowering it."""
 
     def compile(self, graph: Graph, options: Options) -> Program:
         """Compile an integer body. Deterministic: the same graph and options give identical bytes.
 
         Raises:
-            Unsupported: `supports` refuses a node, or the network as a whole exceeds a limit. The error need
-                not name the node.
+            Unsupported: `supports` refuses one of the nodes, which the error need not name; or the network as
+                a whole exceeds a limit.
         """
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
