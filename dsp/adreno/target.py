@@ -21,6 +21,7 @@ from sdk.target import (
     Options,
     Program,
     Verdict,
+    require_supported,
 )
 
 
@@ -39,6 +40,7 @@ class AdrenoTarget:
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
+        require_supported(self, graph)  # lowering checks no window of a Conv that takes in an Add or Lookup
         lowered = _lower(unsigned_activations(graph), options.guard)
         code = {SOURCE: lowered.plan.source}
         seconds = {"lowering": time.perf_counter() - started}
