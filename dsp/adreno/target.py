@@ -32,8 +32,8 @@ class AdrenoTarget:
     arithmetic: Arithmetic = "f32"
     description = "Qualcomm Adreno 6xx GPU, or any other device, by OpenCL C 1.2"
     counter = "issue_slots"
-    device_kinds = ("emulated", "opencl")
-    later_parts = ()
+    device_kinds: Sequence[str] = ("emulated", "opencl")
+    later_parts: Sequence[str] = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
         return verdict(graph, node, _lower)
