@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from sdk import artifact as artifacts
 from sdk.artifact import Artifact, Source
-from sdk.errors import UsageError
+from sdk.errors import Unsupported, UsageError
 from sdk.graph import Graph
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
 from sdk.passes import optimize
 from sdk.quantization import read_metadata
-from sdk.segments import HostPolicy, check_host, cut, place
+from sdk.segments import HostPolicy, boundary, check_host, cut, place
 from sdk.states import check_states, find_states
-from sdk.target import Options, Tunable, get_target
+from sdk.target import Options, Program, Target, Tunable, get_target
 from sdk.tuning import of_user
 from sdk.verification import verify
 
@@ -83,27 +83,30 @@ def compile(
     verify(graph)
     pairs = find_states(graph) if states is None else tuple(states)
     check_states(graph, pairs)
-    placements = place(graph, chosen, host)
-    check_host(graph, placements, target, host)
-    hosted = tuple(placement.node.name for placement in placements if placement.place == "host")
-    parts = [segment.graph for segment in cut(graph, hosted) if segment.place == "device"]
     if labels is not None:
         artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    programs = []
-    for part in parts:
-        program = chosen.compile(part, options)
+    hosted = () if host == "none" else boundary(graph)
+    try:
+        programs = _programs(graph, hosted, chosen, options)
+    except Unsupported:
+        placements = place(graph, chosen, host)
+        check_host(graph, placements, target, host)
+        if all(placement.verdict.supported for placement in placements):
+            raise  # only the whole exceeds a limit
+        hosted = tuple(placement.node.name for placement in placements if placement.place == "host")
+        programs = _programs(graph, hosted, chosen, options)
+    for program in programs:
         for stage, spent in program.seconds.items():
             seconds[stage] = seconds.get(stage, 0.0) + spent
-        programs.append(program)
     result = Artifact(
-        programs=tuple(programs),
+        programs=programs,
         graph=graph,
         arithmetic=chosen.arithmetic,
-        hosted=hosted,
+        hosted=tuple(hosted),
         states=pairs,
         preprocessing=preprocessing.to_json() if preprocessing else None,
         input_statistics=statistics.to_json() if statistics else None,
@@ -116,6 +119,11 @@ def compile(
         artifacts.save(result, output)
         seconds["write"] = time.perf_counter() - started
     return result
+
+
+def _programs(graph: Graph, hosted: Collection[str], target: Target, options: Options) -> tuple[Program, ...]:
+    parts = [segment.graph for segment in cut(graph, hosted) if segment.place == "device"]
+    return tuple(target.compile(part, options) for part in parts)
 
 
 def _source(path: Path) -> Source:

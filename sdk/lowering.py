@@ -1,4 +1,4 @@
-"""What lowerings share of Conv and Gemm: centred weights, folded biases, scales, what may be fused.
+"""What lowerings share: a node by itself, a batch of one, and centred weights, folded biases and scales.
 
 With padding that holds the input's zero-point, the accumulator of centred weights over raw input bytes is
 the one that the reference defines once the zero-point is folded into the bias.
@@ -6,12 +6,61 @@ the one that the reference defines once the zero-point is folded into the bias.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arithmetic import channel_ratios
-from sdk.errors import InternalError
-from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Tensor
+from sdk.errors import InternalError, Unsupported
+from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Reshape, Tensor
+from sdk.passes import unsigned_activations
+from sdk.target import SUPPORTED, Verdict
+
+# -- limits -----------------------------------------------------------------------------------------------
+
+
+def alone(graph: Graph, node: Node) -> Graph:
+    """A node as a network of its own, with its constants; its activations are the network's inputs."""
+    tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
+    inputs = dict.fromkeys(name for name in node.inputs if tensors[name].data is None)
+    return Graph(graph.name, tuple(inputs), (node.output,), tensors, (node,))
+
+
+def verdict(graph: Graph, node: Node, lower: Callable[[Graph], object]) -> Verdict:
+    """Whether a target's lowering, which takes a graph of unsigned activations, takes the node alone."""
+    try:
+        lower(unsigned_activations(alone(graph, node)))
+    except Unsupported as problem:
+        return Verdict(False, problem.message, problem.hint)
+    return SUPPORTED
+
+
+def require_quantized_samples(graph: Graph) -> None:
+    """Refuse plain tensors, and a batch, for targets that run quantised networks one sample at a time.
+
+    A Reshape may make one sample of several, or none.
+
+    Raises:
+        Unsupported: an activation is not quantised, or has not a batch of 1.
+    """
+    for node in graph.nodes:
+        for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
+            if tensor.quantization is None:
+                raise Unsupported(
+                    f"{tensor} is not quantised",
+                    where=f"node {node.name}",
+                    hint="quantise the model (towline quantize), or compile it for the target c",
+                )
+            if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
+                raise Unsupported(
+                    f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
+                    where=f"node {node.name}",
+                    hint="fix the batch at 1 (--input-shape) and run the samples one after the other",
+                )
+
+
+# -- Conv and Gemm ----------------------------------------------------------------------------------------
 
 
 def weight_quantization(weight: Tensor) -> Quantization:

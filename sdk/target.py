@@ -18,7 +18,7 @@ import numpy as np
 from sdk import dtypes
 from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
-from sdk.graph import Array, Graph, Node, Reshape, Tensor
+from sdk.graph import Array, Graph, Node, Tensor
 from sdk.suggestions import did_you_mean
 from sdk.tuning import Tuning
 
@@ -167,10 +167,16 @@ class Target(Protocol):
     device_kinds: Sequence[str]
     later_parts: Sequence[str]
 
-    def supports(self, graph: Graph, node: Node) -> Verdict: ...
+    def supports(self, graph: Graph, node: Node) -> Verdict:
+        """Whether it takes the node; this may take as long as lowering it."""
 
     def compile(self, graph: Graph, options: Options) -> Program:
-        """Compile an integer body. Deterministic: the same graph and options give identical bytes."""
+        """Compile an integer body. Deterministic: the same graph and options give identical bytes.
+
+        Raises:
+            Unsupported: `supports` refuses one of the nodes, which the error need not name; or the network as
+                a whole exceeds a limit.
+        """
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         """Open a device; None or "emulated" is the embedded default.
@@ -258,19 +264,7 @@ class CountsKernels(Protocol):
         """
 
 
-# -- checks shared by targets and sessions --------------------------------------------------------------
-
-
-def batch_verdict(graph: Graph, node: Node) -> Verdict:
-    """Refuse a batch: targets run one sample at a time. A Reshape may make one of several, or none."""
-    for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
-        if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
-            return Verdict(
-                False,
-                f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
-                "fix the batch at 1 (--input-shape) and run the samples one after the other",
-            )
-    return SUPPORTED
+# -- inputs ---------------------------------------------------------------------------------------------
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -7,7 +7,7 @@ import numpy as np
 from sdk import reference
 from sdk.errors import UsageError
 from sdk.graph import Conv, Dequantize, Gemm, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
-from sdk.target import SUPPORTED, LayerProfile, Profile, Program
+from sdk.target import SUPPORTED, LayerProfile, Profile, Program, require_supported
 
 NAME = "test-reference"
 ENTRY_POINTS = f"[towline.targets]\n{NAME} = tests.reference_target:ReferenceTarget\n"
@@ -39,6 +39,7 @@ class ReferenceTarget:
         return SUPPORTED
 
     def compile(self, graph, options):
+        require_supported(self, graph)
         weights = b"".join(t.data.tobytes() for t in graph.tensors.values() if t.data is not None)
         plan = {"order": [node.name for node in graph.nodes], "guard": options.guard}
         return Program(self.name, graph, plan, weights, {"network.txt": b"run the reference"}, {"code": 0.0})

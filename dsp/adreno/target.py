@@ -6,15 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from dsp.adreno import opencl
-from dsp.adreno.lowering import lower
+from dsp.adreno.lowering import Lowered, lower
 from dsp.adreno.plan import SOURCE
 from dsp.adreno.session import OpenClDevice
 from sdk import toolchain
-from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
+from sdk.lowering import require_quantized_samples, verdict
 from sdk.passes import unsigned_activations
 from sdk.target import (
-    SUPPORTED,
     Arithmetic,
     Device,
     KernelCount,
@@ -22,7 +21,7 @@ from sdk.target import (
     Options,
     Program,
     Verdict,
-    batch_verdict,
+    require_supported,
 )
 
 
@@ -33,26 +32,16 @@ class AdrenoTarget:
     arithmetic: Arithmetic = "f32"
     description = "Qualcomm Adreno 6xx GPU, or any other device, by OpenCL C 1.2"
     counter = "issue_slots"
-    device_kinds = ("emulated", "opencl")
-    later_parts = ()
+    device_kinds: Sequence[str] = ("emulated", "opencl")
+    later_parts: Sequence[str] = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        verdict = batch_verdict(graph, node)
-        if not verdict.supported:
-            return verdict
-        tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
-        inputs = tuple(
-            name for name, tensor in tensors.items() if tensor.data is None and name != node.output
-        )
-        try:
-            lower(unsigned_activations(Graph(graph.name, inputs, (node.output,), tensors, (node,))))
-        except Unsupported as problem:
-            return Verdict(False, problem.message, problem.hint)
-        return SUPPORTED
+        return verdict(graph, node, _lower)
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
-        lowered = lower(unsigned_activations(graph), options.guard)
+        require_supported(self, graph)  # lowering checks no window of a Conv that takes in an Add or Lookup
+        lowered = _lower(unsigned_activations(graph), options.guard)
         code = {SOURCE: lowered.plan.source}
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
@@ -61,7 +50,7 @@ class AdrenoTarget:
         """Those that have NIR, as Mesa compiles them; no device runs."""
         from dsp.adreno import ir3  # wants Mesa; compiling and running do not
 
-        plan = lower(unsigned_activations(body)).plan
+        plan = _lower(unsigned_activations(body)).plan
         found = [
             KernelCount(plan.kernels[step.kernel].function, step.name, int(counters[self.counter]))
             for step, counters in zip(plan.steps, ir3.static(plan).layers, strict=True)
@@ -74,6 +63,11 @@ class AdrenoTarget:
 
     def devices(self) -> Sequence[tuple[str, str]]:
         return opencl.devices()
+
+
+def _lower(graph: Graph, guard: int = 0) -> Lowered:
+    require_quantized_samples(graph)
+    return lower(graph, guard)
 
 
 def adreno_a6xx() -> AdrenoTarget:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dsp.c.lowering import lower
 from dsp.c.session import HostDevice
 from sdk import toolchain
-from sdk.errors import ToolMissing, Unsupported, UsageError
+from sdk.errors import ToolMissing, UsageError
 from sdk.graph import Graph, Node
+from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
-from sdk.target import SUPPORTED, Arithmetic, OpenOptions, Options, Program, Verdict
+from sdk.target import Arithmetic, OpenOptions, Options, Program, Verdict
 
 
 class CTarget:
@@ -24,15 +25,7 @@ class CTarget:
     later_parts = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
-        inputs = tuple(
-            name for name, tensor in tensors.items() if tensor.data is None and name != node.output
-        )
-        try:
-            lower(unsigned_activations(Graph(graph.name, inputs, (node.output,), tensors, (node,))), guard=0)
-        except Unsupported as problem:
-            return Verdict(False, problem.message, problem.hint)
-        return SUPPORTED
+        return verdict(graph, node, lambda network: lower(network, guard=0))
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arena import Buffer, align
+from sdk.errors import Unsupported
 from sdk.graph import (
     Add,
     AveragePool,
@@ -69,17 +70,25 @@ class Window:
 
 
 def window_of(graph: Graph, node: Node) -> Window | None:
-    """The window of a Conv or a pool; None for other operators."""
+    """The window of a Conv or a pool; None for other operators.
+
+    Raises:
+        Unsupported: its stride exceeds the limit.
+    """
     match node:
         case Conv():
             shape = graph.tensor(node.inputs[1]).shape
-            return Window((shape[2], shape[3]), node.strides, node.pads, node.dilations)
+            window = Window((shape[2], shape[3]), node.strides, node.pads, node.dilations)
         case MaxPool():
-            return Window(node.kernel, node.strides, node.pads, node.dilations)
+            window = Window(node.kernel, node.strides, node.pads, node.dilations)
         case AveragePool():
-            return Window(node.kernel, node.strides, node.pads)
+            window = Window(node.kernel, node.strides, node.pads)
         case _:
             return None
+    if max(window.strides) > MAX_STRIDE:
+        reason = f"a stride of {max(window.strides)} exceeds {MAX_STRIDE}"
+        raise Unsupported(reason, hint="use a smaller stride, or pool")
+    return window
 
 
 def is_planar(tensor: Tensor) -> bool:

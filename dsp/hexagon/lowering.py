@@ -10,190 +10,163 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsp.hexagon.calls import At, Lowered
+from dsp.hexagon.context import Context
+from dsp.hexagon.elementwise import add, lookup, mul, requantize
 from dsp.hexagon.layout import is_planar
-from dsp.hexagon.packing import weights_and_bias
-from dsp.hexagon.products import Products
-from dsp.hexagon.windows import Windows
+from dsp.hexagon.moves import concat, pad, rename, resize, transpose
+from dsp.hexagon.products import conv, gemm
+from dsp.hexagon.windows import average_pool, depthwise_conv, global_pool, max_pool
+from sdk import graph as ops
 from sdk.arena import ALIGNMENT, align, plan
-from sdk.errors import InternalError
-from sdk.graph import (
-    Add,
-    AveragePool,
-    Concat,
-    Conv,
-    Gemm,
-    GlobalAveragePool,
-    Graph,
-    Lookup,
-    MaxPool,
-    Mul,
-    Node,
-    Pad,
-    Requantize,
-    Reshape,
-    Resize,
-    Transpose,
-    macs,
-)
+from sdk.errors import Unsupported
+from sdk.graph import Graph, Node, macs
+from sdk.lowering import require_quantized_samples
 
 
-def pool_is_global(graph: Graph, node: Node) -> bool:
-    """Whether an AveragePool covers the whole picture at once."""
-    if not isinstance(node, AveragePool):
-        return False
-    return node.kernel == graph.tensor(node.inputs[0]).shape[2:] and not any(node.pads)
+def lower(graph: Graph, guard: int = 0) -> Lowered:
+    """Lower an integer body whose activations are all uint8.
+
+    Raises:
+        Unsupported: a node that has no kernel, or is beyond a limit.
+    """
+    require_quantized_samples(graph)
+    context = Context(graph)
+    fused = _fusable_adds(graph)
+    absorbed = {producer.name for producer in fused.values()}
+    inputs = []
+    for name in graph.inputs:
+        tensor = graph.tensor(name)
+        context.dense[name] = at = At(context.buffer(f"input {name}", align(tensor.size)))
+        inputs.append((tensor, at))
+    for node in graph.nodes:
+        if node.name not in absorbed:
+            _node(context, node, fused)
+    outputs = []
+    for name in graph.outputs:
+        tensor = graph.tensor(name)
+        if name not in context.dense:
+            context.begin(f"{name} (output)", "Output", name)
+            context.finish_dense(tensor, context.as_dense(tensor))
+        outputs.append((tensor, context.dense[name]))
+    end = len(context.layers)
+    for _, at in outputs:
+        at.buffer.last = end
+    return Lowered(
+        layers=context.layers,
+        weights=bytes(context.blob),
+        arena=plan(context.buffers, guard),
+        live_peak=_live_peak(context),
+        laid_out_peak=max(
+            sum(buffer.size for buffer in context.buffers if buffer.first <= now <= buffer.last)
+            for now in range(end + 1)
+        ),
+        margin=align(context.furthest + 4 * ALIGNMENT),
+        inputs=inputs,
+        outputs=outputs,
+        buffers=context.buffers,
+    )
 
 
-def is_depthwise(graph: Graph, node: Conv) -> bool:
+def _node(context: Context, node: Node, fused: Mapping[str, ops.Conv]) -> None:
+    if not isinstance(node, ops.Reshape | ops.Transpose):  # which may need no layer
+        context.begin(node.name, node.op, node.output, macs(context.graph, node))
+    match node:
+        case ops.Conv() if not _has_planes(context.graph, node):
+            gemm(context, node)
+        case ops.Conv() if _is_depthwise(context.graph, node):
+            depthwise_conv(context, node)
+        case ops.Conv():
+            conv(context, node)
+        case ops.Gemm():
+            gemm(context, node)
+        case ops.Add() if node.name in fused:
+            producer = fused[node.name]
+            context.layer.op, context.layer.macs = "Conv+Add", macs(context.graph, producer)
+            conv(context, producer, node)
+        case ops.Add():
+            add(context, node)
+        case ops.Mul():
+            mul(context, node)
+        case ops.Requantize():
+            requantize(context, node)
+        case ops.Lookup():
+            lookup(context, node)
+        case ops.GlobalAveragePool():
+            global_pool(context, node)
+        case ops.AveragePool() if _is_global(context.graph, node):
+            global_pool(context, node)
+        case ops.AveragePool():
+            average_pool(context, node)
+        case ops.MaxPool():
+            max_pool(context, node)
+        case ops.Concat():
+            concat(context, node)
+        case ops.Pad():
+            pad(context, node)
+        case ops.Resize():
+            resize(context, node)
+        case ops.Transpose():
+            transpose(context, node)
+        case ops.Reshape():
+            rename(context, node)
+        case _:
+            raise Unsupported("the operator has no kernel")
+
+
+def _fusable_adds(graph: Graph) -> dict[str, ops.Conv]:
+    """Add node name -> the convolution it is fused into: its later operand, used by nothing else."""
+    fused: dict[str, ops.Conv] = {}
+    order = {node.name: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if not isinstance(node, ops.Add) or node.inputs[0] == node.inputs[1]:
+            continue
+        candidates = [
+            producer
+            for name in node.inputs
+            if isinstance(producer := graph.producer(name), ops.Conv)
+            and _has_planes(graph, producer)
+            and is_planar(graph.tensor(name))
+            and not _is_depthwise(graph, producer)
+            and len(graph.consumers(name)) == 1
+            and name not in graph.outputs
+        ]
+        if candidates:
+            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
+    return fused
+
+
+def _has_planes(graph: Graph, node: ops.Conv) -> bool:
+    """Whether a convolution is from planes or to planes; else it is from one pixel to one pixel."""
+    return any(is_planar(graph.tensor(name)) for name in (node.inputs[0], node.output))
+
+
+def _is_depthwise(graph: Graph, node: ops.Conv) -> bool:
     channels = graph.tensor(node.inputs[0]).shape[1]
     return node.group == channels > 1 and graph.tensor(node.output).shape[1] == channels
 
 
-def lower(graph: Graph, guard: int = 0) -> Lowered:
-    """Lower an integer body whose activations are all uint8 and whose nodes the target supports."""
-    return _Lowering(graph, guard).run()
+def _is_global(graph: Graph, node: ops.AveragePool) -> bool:
+    """Whether a pool covers the whole picture at once."""
+    return node.kernel == graph.tensor(node.inputs[0]).shape[2:] and not any(node.pads)
 
 
-class _Lowering(Products, Windows):
-    def __init__(self, graph: Graph, guard: int) -> None:
-        super().__init__(graph)
-        self.guard = guard
-
-    # -- the walk ---------------------------------------------------------------------------------------
-
-    def run(self) -> Lowered:
-        graph = self.graph
-        fused = self._fusable_adds()
-        absorbed = {conv.name for conv in fused.values()}
-        inputs = []
-        for name in graph.inputs:
-            tensor = graph.tensor(name)
-            at = At(self._buffer(f"input {name}", align(tensor.size)))
-            self.dense_form[name] = at
-            inputs.append((tensor, at))
-        for node in graph.nodes:
-            if node.name not in absorbed:
-                self._node(node, fused)
-        outputs = []
-        for name in graph.outputs:
-            tensor = graph.tensor(name)
-            if name not in self.dense_form:
-                layer = self._begin(f"{name} (output)", "Output", tensor)
-                self._finish_dense(layer, tensor, self._dense(layer, tensor))
-            outputs.append((tensor, self.dense_form[name]))
-        for _, at in outputs:
-            at.buffer.last = len(self.layers)
-        arena = plan(self.buffers, self.guard)
-        margin = align(self.furthest + 4 * ALIGNMENT)
-        laid_out = max(
-            sum(buffer.size for buffer in self.buffers if buffer.first <= now <= buffer.last)
-            for now in range(len(self.layers) + 1)
-        )
-        return Lowered(
-            layers=self.layers,
-            weights=bytes(self.blob),
-            arena=arena,
-            live_peak=self._live_peak(),
-            laid_out_peak=laid_out,
-            margin=margin,
-            inputs=inputs,
-            outputs=outputs,
-            buffers=self.buffers,
-        )
-
-    def _node(self, node: Node, fused: Mapping[str, Conv]) -> None:
-        y = self.graph.tensor(node.output)
-        if isinstance(node, Reshape):
-            self._rename(node, y)
-            return
-        if isinstance(node, Transpose):
-            self._transpose(node, y)
-            return
-        layer = self._begin(node.name, node.op, y, macs(self.graph, node))
-        match node:
-            case Conv() if not self._planar_io(node):
-                self._pixel_conv(layer, node, y)
-            case Conv() if is_depthwise(self.graph, node):
-                self._depthwise_conv(layer, node, y)
-            case Conv():
-                self._conv(layer, node, y, None)
-            case Gemm():
-                weight, _ = weights_and_bias(self.graph, node)
-                self._gemm(layer, node, y, weight, node.clamp)
-            case Add() if node.name in fused:
-                conv = fused[node.name]
-                layer.macs = macs(self.graph, conv)
-                layer.op = "Conv+Add"
-                self._conv(layer, conv, y, node)
-            case Add():
-                self._add(layer, node, y)
-            case Requantize():
-                self._requantize(layer, node, y)
-            case GlobalAveragePool():
-                self._global_pool(layer, node, y, node.clamp)
-            case AveragePool() if pool_is_global(self.graph, node):
-                self._global_pool(layer, node, y, node.clamp)
-            case AveragePool():
-                self._average_pool(layer, node, y)
-            case MaxPool():
-                self._max_pool(layer, node, y)
-            case Mul():
-                self._mul(layer, node, y)
-            case Lookup():
-                self._lookup(layer, node, y)
-            case Concat():
-                self._concat(layer, node, y)
-            case Resize():
-                self._resize(layer, node, y)
-            case Pad():
-                self._pad_pixels(layer, node, y)
-            case _:
-                raise InternalError(f"no lowering for {node.op}", where=f"node {node.name}")
-
-    def _fusable_adds(self) -> dict[str, Conv]:
-        """Add node name -> the convolution it is fused into: its later operand, used by nothing else."""
-        fused: dict[str, Conv] = {}
-        order = {node.name: i for i, node in enumerate(self.graph.nodes)}
-        for add in self.graph.nodes:
-            if not isinstance(add, Add) or add.inputs[0] == add.inputs[1]:
-                continue
-            candidates = [
-                producer
-                for name in add.inputs
-                if isinstance(producer := self.graph.producer(name), Conv)
-                and self._planar_io(producer)
-                and is_planar(self.graph.tensor(name))
-                and not is_depthwise(self.graph, producer)
-                and len(self.graph.consumers(name)) == 1
-                and name not in self.graph.outputs
-            ]
-            if candidates:
-                fused[add.name] = max(candidates, key=lambda conv: order[conv.name])
-        return fused
-
-    def _planar_io(self, node: Conv) -> bool:
-        tensors = (self.graph.tensor(node.inputs[0]), self.graph.tensor(node.output))
-        return any(is_planar(tensor) for tensor in tensors)
-
-    def _live_peak(self) -> int:
-        """The largest sum of dense bytes of the graph's tensors that one layer needs or leaves behind."""
-        graph, end = self.graph, len(self.layers)
-        made = {layer.tensor: i for i, layer in enumerate(self.layers)}
-        when: dict[
-            str, int
-        ] = {}  # node -> the layer that reads its inputs: its own, or that it is fused into
-        last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
-        for node in reversed(graph.nodes):
-            readers = [when[reader.name] for reader in graph.consumers(node.output)]
-            when[node.name] = made.get(node.output, max(readers, default=end))
-            for name in node.inputs:
-                last[name] = max(last.get(name, 0), when[node.name])
-        spans = [
-            (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).size)
-            for name in {*graph.inputs, *(node.output for node in graph.nodes)}
-            if name in graph.inputs or name in made
-        ]
-        return max(
-            sum(size for birth, death, size in spans if birth <= now <= max(birth, death))
-            for now in range(end + 1)
-        )
+def _live_peak(context: Context) -> int:
+    """The largest sum of dense bytes of the graph's tensors that one layer needs or leaves behind."""
+    graph, end = context.graph, len(context.layers)
+    made = {layer.tensor: i for i, layer in enumerate(context.layers)}
+    when: dict[str, int] = {}  # node -> the layer that reads its inputs: its own, or that it is fused into
+    last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
+    for node in reversed(graph.nodes):
+        readers = [when[reader.name] for reader in graph.consumers(node.output)]
+        when[node.name] = made.get(node.output, max(readers, default=end))
+        for name in node.inputs:
+            last[name] = max(last.get(name, 0), when[node.name])
+    spans = [
+        (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).size)
+        for name in {*graph.inputs, *(node.output for node in graph.nodes)}
+        if name in graph.inputs or name in made
+    ]
+    return max(
+        sum(size for birth, death, size in spans if birth <= now <= max(birth, death))
+        for now in range(end + 1)
+    )

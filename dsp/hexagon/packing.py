@@ -1,4 +1,4 @@
-"""Weights, biases and multipliers in the order the kernels read them; one blob, in plan order.
+"""Weights, biases, multipliers and masks in the order the kernels read them; one blob, in plan order.
 
 The orders are those of kernels/kernels.h. Zero-points are folded into the bias: with padding that holds the
 input's zero-point, sum((x - zx) * w) + b = sum(x * w) + (b - zx * sum(w)).
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp.hexagon.calls import splat
+from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, element_index
 from sdk.arena import Blob
-from sdk.arithmetic import q31_arrays
-from sdk.graph import Array, Graph, Node
-from sdk.lowering import centred_weights
+from sdk.arithmetic import Q31, q31, q31_arrays
+from sdk.errors import Unsupported
+from sdk.graph import Array, Clamp, Graph, Node
+from sdk.lowering import centred_weights, channel_scales
 
 Int = NDArray[np.int64]
 
@@ -40,10 +43,36 @@ def padded(values: Int, length: int) -> Int:
     return np.pad(values, (0, length - len(values)))
 
 
-def weights_and_bias(graph: Graph, node: Node) -> tuple[Array, Array | None]:
-    """Of a Conv or Gemm: weights less their zero-points, and the bias if it has one."""
+def product_constants(graph: Graph, node: Node) -> tuple[Array, Array | None, NDArray[np.float32]]:
+    """Of a Conv or Gemm: weights less their zero-points, the bias if it has one, and the channels' scales.
+
+    Raises:
+        Unsupported: a scale is out of range, or takes the accumulator out of 32 bits.
+    """
+    weight, scales = centred_weights(graph.tensor(node.inputs[1])), channel_scales(graph, node)
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
-    return centred_weights(graph.tensor(node.inputs[1])), bias
+    reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
+    if bias is not None:
+        reach += np.abs(bias.astype(np.int64))
+    _require_room(scales, reach)
+    return weight, bias, scales
+
+
+def q31_within(scale: np.float32, bound: int) -> Q31:
+    """The q31 constants of a scale for accumulators of at most this magnitude.
+
+    Raises:
+        Unsupported: the scale is out of range, or takes the accumulator out of 32 bits.
+    """
+    _require_room(np.atleast_1d(scale), np.array(bound))
+    return q31(float(scale))
+
+
+def _require_room(scales: NDArray[np.float32], bounds: Int) -> None:
+    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits."""
+    _, shifts = q31_arrays(scales)
+    if (over := bounds << shifts >= 2**31).any():
+        raise Unsupported(f"its accumulator, scaled by {scales[over].max():g}, does not fit 32 bits")
 
 
 def fold_zero_point(weight: Array, bias: Array | None, zero_point: int) -> Int:
@@ -144,3 +173,17 @@ def gemm_weights(weight: Array) -> Array:
     outputs, inputs = weight.shape
     full = np.pad(weight, ((0, round_up(outputs, 32) - outputs), (0, round_up(inputs, 4) - inputs)))
     return full.reshape(-1, 32, full.shape[1] // 4, 4).transpose(0, 2, 1, 3).astype(np.int8)
+
+
+def pixel_mask(planes: Planes) -> Array:
+    """uint32 per cell of a plane, whole vectors: all ones at pixels."""
+    mask = np.zeros(planes.vectors * VECTOR_PIXELS, "<u4")
+    mask[element_index((1, 1, planes.height, planes.width), planes.geometry).ravel() // PIXEL] = 0xFFFFFFFF
+    return mask
+
+
+def pixel_bounds(planes: Planes, clamp: Clamp, padding: int) -> Array:
+    """uint32 [vectors, 2, 32]: the clamp at pixels, the padding's byte as both bounds elsewhere."""
+    mask = pixel_mask(planes).reshape(-1, 1, VECTOR_PIXELS)
+    low, high = (np.where(mask, np.uint32(splat(bound)), np.uint32(splat(padding))) for bound in clamp)
+    return np.concatenate([low, high], axis=1).astype("<u4")

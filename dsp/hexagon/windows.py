@@ -1,27 +1,30 @@
-"""Windows over each channel by itself: depthwise convolutions and pools."""
+"""Windows over each channel by itself: depthwise convolutions and pools; and what any window reads."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from dsp.hexagon.calls import At, Call, KernelSource, Layer, range_fields, variant
-from dsp.hexagon.forms import Forms, pixel_mask
-from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Window
+from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant
+from dsp.hexagon.context import Context
+from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place
 from dsp.hexagon.packing import (
     Requantization,
     depthwise_weights,
     fold_zero_point,
     in_bytes,
     padded,
+    pixel_mask,
+    product_constants,
+    q31_within,
     requantization,
     round_up,
     three_by_three_weights,
-    weights_and_bias,
 )
 from sdk.arena import align
-from sdk.arithmetic import q31, scale_ratio
-from sdk.graph import Array, AveragePool, Clamp, Conv, MaxPool, Node, Tensor
-from sdk.lowering import channel_scales
+from sdk.arithmetic import scale_ratio
+from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, MaxPool, Node, Tensor
 from sdk.shapes import window_counts
 
 UNROLLED_TAPS = 64
@@ -31,148 +34,201 @@ UNROLLED_VECTORS = 8
 """Planes up to this many vectors get a depthwise kernel of their own, without a loop over them."""
 
 
-class Windows(Forms):
-    """The lowering of these operators."""
-
-    def _depthwise_conv(self, layer: Layer, node: Conv, y: Tensor) -> None:
-        weight, bias = weights_and_bias(self.graph, node)
-        x = self.graph.tensor(node.inputs[0])
-        words = requantization(
-            self.blob,
-            fold_zero_point(weight, bias, x.zero_point),
-            channel_scales(self.graph, node),
-            round_up(len(weight), 4),
-        )
-        window = Window((weight.shape[2], weight.shape[3]), node.strides, node.pads, node.dilations)
-        self._sum_of_taps(layer, node, window, weight.reshape(len(weight), -1), words, node.clamp, y)
-
-    def _average_pool(self, layer: Layer, node: AveragePool, y: Tensor) -> None:
-        """The mean as a depthwise convolution with weights of one; border windows may count fewer pixels."""
-        x = self.graph.tensor(node.inputs[0])
-        channels, height, width = x.shape[1:]
-        window = Window(node.kernel, node.strides, node.pads)
-        area = node.kernel[0] * node.kernel[1]
-        weight = np.ones((channels, area), np.int8)
-        bias = fold_zero_point(weight, None, x.zero_point)
-        counts = np.full(y.shape[2:], area, np.int32)
-        if not node.count_include_pad:
-            counts = window_counts((height, width), node.kernel, node.strides, node.pads)
-        if (counts == area).all():
-            scales = np.full(channels, scale_ratio(x.scale, over=y.scale * area))
-            words = requantization(self.blob, bias, scales, round_up(channels, 4))
-            self._sum_of_taps(layer, node, window, weight, words, node.clamp, y)
-            return
-        by_count = {
-            int(n): q31(float(scale_ratio(x.scale, over=y.scale * int(n)))) for n in np.unique(counts)
-        }
-        pitch = self.pitches.pitch(y.name, window)
-        line = np.zeros((2, round_up(y.shape[2] * pitch, VECTOR_PIXELS)), "<i4")
-        for (row, column), count in np.ndenumerate(counts):
-            constants = by_count[int(count)]
-            line[:, row * pitch + column] = constants.multiplier, constants.shift
-        table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
-        words = Requantization(
-            self.blob.add(padded(bias, round_up(channels, 4)).astype("<i4")), self.blob.add(table), None
-        )
-        self._sum_of_taps(layer, node, window, weight, words, node.clamp, y, positional=True)
-
-    def _sum_of_taps(
-        self,
-        layer: Layer,
-        node: Node,
-        window: Window,
-        weight: Array,
-        words: Requantization,
-        clamp: Clamp,
-        y: Tensor,
-        positional: bool = False,
-    ) -> None:
-        """The depthwise kernel; `weight` is [C, taps]."""
-        x = self.graph.tensor(node.inputs[0])
-        source, pitch, taps = self._window_input(layer, node, window, y, x.zero_point)
-        weight = in_bytes(weight)
-        taps = taps * (weight.shape[1] // len(taps))
-        target = self._new_planes(y, pitch)
-        table, shape = taps, {}
-        features = {"POSITIONAL": positional, "SHIFTED": words.shift is not None}
-        columns = neighbouring_columns(taps)
-        if columns and target.vectors > 1 and not any(features.values()):
-            shape["STRIDE"] = 1 if columns == [0, 1, 2] else 2
-            features["THREE_BY_THREE"] = True
-            table = taps[columns[0] :: 3] + taps[columns[2] :: 3]
-            packed, products = three_by_three_weights(weight, columns), 3
-        else:
-            single = len(taps) % 4 == 1 and len(taps) <= UNROLLED_TAPS
-            quads = -(-(len(taps) - single) // 4)
-            left_over = [taps.pop()] if single else []
-            table = taps + [taps[-1] if taps else 0] * (quads * 4 - len(taps)) + left_over
-            features["ROLLED"] = len(table) > UNROLLED_TAPS
-            if not features["ROLLED"]:
-                shape = {"QUADS": quads, "SINGLE": int(single)}
-                if target.vectors <= UNROLLED_VECTORS:
-                    shape["VECTORS"] = target.vectors
-            packed, products = depthwise_weights(weight, quads, single), quads + single
-        kernel = variant("depthwise", shape, features)
-        fields = {
-            "x": At(source.buffer, source.base),
-            "x_plane": source.plane,
-            "y": At(target.buffer, target.base),
-            "y_plane": target.plane,
-            "table": self.blob.add(np.array(table, "<i4")),
-            "quads": len(table) // 4,
-            "vectors": target.vectors,
-            "planes": target.planes,
-            "weights": self.blob.add(packed),
-            **words.fields(),
-            **range_fields(y, clamp),
-        }
-        accumulators = target.vectors * target.planes * 4
-        layer.multiplies(accumulators * products, accumulators)
-        layer.calls.append(Call(kernel, "depthwise", fields))
-        self._pad(layer, y, target)
-        self._finish_planes(layer, y, target)
-
-    def _max_pool(self, layer: Layer, node: MaxPool, y: Tensor) -> None:
-        window = Window(node.kernel, node.strides, node.pads, node.dilations)
-        source, pitch, taps = self._window_input(layer, node, window, y, 0)
-        target = self._new_planes(y, pitch)
-        fields = {
-            "x": At(source.buffer, source.base),
-            "x_plane": source.plane,
-            "y": At(target.buffer, target.base),
-            "y_plane": target.plane,
-            "table": self.blob.add(np.array(taps, "<i4")),
-            "taps": len(taps),
-            "vectors": target.vectors,
-            "planes": target.planes,
-        }
-        layer.calls.append(Call(KernelSource("pool.c", "maxpool"), "maxpool", fields))
-        self._pad(layer, y, target)
-        self._finish_planes(layer, y, target)
-
-    def _global_pool(self, layer: Layer, node: Node, y: Tensor, clamp: Clamp) -> None:
-        x = self.graph.tensor(node.inputs[0])
-        source = self._planes(layer, x)
-        area = source.width * source.height
-        constants = q31(float(scale_ratio(x.scale, over=y.scale * area)))
-        at = At(self._buffer(y.name, align(source.planes * 4)))
-        fields = {
-            "x": At(source.buffer, source.base),
-            "x_plane": source.plane,
-            "vectors": source.vectors,
-            "planes": source.planes,
-            "mask": self.blob.add(pixel_mask(source)),
-            "y": at,
-            "bias": -x.zero_point * area,
-            "multiplier": constants.multiplier,
-            "shift": constants.shift,
-            **range_fields(y, clamp),
-        }
-        layer.calls.append(Call(KernelSource("pool.c", "global_pool"), "global_pool", fields))
-        self._finish_dense(layer, y, at)
+# -- what a window reads ----------------------------------------------------------------------------------
 
 
-def neighbouring_columns(taps: list[int]) -> list[int]:
+def window_input(context: Context, node: Node, y: Tensor, fill: int) -> tuple[Planes, int, list[int]]:
+    """(planes to read, pitch of the output, bytes from the output's pixel to each tap)."""
+    x, window = context.graph.tensor(node.inputs[0]), context.window(node)
+    if reads_in_place(context.graph, node):
+        planes = context.as_planes(x)
+        top, left, _, _ = window.pads
+        taps = [planes.tap(row - top, column - left) for row, column in window.taps()]
+        pitch = planes.pitch
+    elif x.name in context.planes and context.planes[x.name].stride != (1, 1):
+        planes = context.planes[x.name]
+        context.use(planes.buffer)
+        taps = [planes.tap(row, column) for row, column in window.taps()]
+        pitch = planes.pitch
+    else:
+        pitch = context.pitches.pitch(y.name, window)
+        planes = phases(context, x, window, y, pitch, fill)
+        taps = [planes.tap(row, column) for row, column in window.taps()]
+    context.furthest = max(context.furthest, *(abs(tap) for tap in taps))
+    return planes, pitch, taps
+
+
+def phases(context: Context, x: Tensor, window: Window, y: Tensor, pitch: int, padding: int | None) -> Planes:
+    """A copy of what `window` reads of x; without `padding`, cells outside the picture are undefined."""
+    source = context.as_planes(x)
+    copy = phase_planes(f"{x.name} phases", x, window, y, pitch, context.now)
+    context.keep(copy.buffer)
+    fields = {
+        "x": At(source.buffer, source.base),
+        "x_plane": source.plane,
+        "x_pitch": source.pitch,
+        "top": copy.top,
+        "left": copy.left,
+        "y": At(copy.buffer, copy.base),
+        "y_plane": copy.plane,
+        "planes": copy.planes,
+        "stride_y": copy.stride[0],
+        "stride_x": copy.stride[1],
+        "rows": copy.rows,
+        "pitch": copy.pitch,
+        "padded": int(padding is not None),
+        "value": splat(padding or 0),
+        "row": _picture_cells(copy.top, copy.height, copy.stride[0], copy.rows),
+        "column": _picture_cells(copy.left, copy.width, copy.stride[1], copy.pitch),
+    }
+    context.call(KernelSource("layout.c", "gather"), fields)
+    context.furthest = max(context.furthest, (copy.left + 2 * copy.pitch * window.strides[1]) * PIXEL)
+    return copy
+
+
+def _picture_cells(before: int, size: int, stride: int, cells: int) -> list[Fields]:
+    """Of each phase along one axis, the cells [begin, end) whose padded position lies within the picture."""
+    result: list[Fields] = []
+    for phase in range(stride):
+        begin = min(max(-(-(before - phase) // stride), 0), cells)
+        end = min(max(-(-(before + size - phase) // stride), begin), cells)
+        result.append({"begin": begin, "end": end})
+    return result
+
+
+# -- operators --------------------------------------------------------------------------------------------
+
+
+def depthwise_conv(context: Context, node: Conv) -> None:
+    weight, bias, scales = product_constants(context.graph, node)
+    bias = fold_zero_point(weight, bias, context.graph.tensor(node.inputs[0]).zero_point)
+    words = requantization(context.blob, bias, scales, round_up(len(weight), 4))
+    _sum_of_taps(context, node, weight.reshape(len(weight), -1), words, node.clamp)
+
+
+def average_pool(context: Context, node: AveragePool) -> None:
+    """The mean as a depthwise convolution with weights of one; border windows may count fewer pixels."""
+    x, y = context.ends(node)
+    channels, height, width = x.shape[1:]
+    area = math.prod(node.kernel)
+    weight = np.ones((channels, area), np.int8)
+    bias = fold_zero_point(weight, None, x.zero_point)
+    counts = np.full(y.shape[2:], area, np.int32)
+    if not node.count_include_pad:
+        counts = window_counts((height, width), node.kernel, node.strides, node.pads)
+    scales = {int(n): scale_ratio(x.scale, over=y.scale * int(n)) for n in np.unique(counts)}
+    by_count = {n: q31_within(scale, 255 * area) for n, scale in scales.items()}
+    if by_count.keys() == {area}:
+        words = requantization(context.blob, bias, np.full(channels, scales[area]), round_up(channels, 4))
+        _sum_of_taps(context, node, weight, words, node.clamp)
+        return
+    pitch = context.pitches.pitch(y.name, context.window(node))
+    line = np.zeros((2, round_up(y.shape[2] * pitch, VECTOR_PIXELS)), "<i4")
+    for (row, column), count in np.ndenumerate(counts):
+        constants = by_count[int(count)]
+        line[:, row * pitch + column] = constants.multiplier, constants.shift
+    table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
+    bias_at = context.blob.add(padded(bias, round_up(channels, 4)).astype("<i4"))
+    words = Requantization(bias_at, context.blob.add(table), None)
+    _sum_of_taps(context, node, weight, words, node.clamp, positional=True)
+
+
+def _sum_of_taps(
+    context: Context,
+    node: Node,
+    weight: Array,
+    words: Requantization,
+    clamp: Clamp,
+    positional: bool = False,
+) -> None:
+    """The depthwise kernel; `weight` is [C, taps]."""
+    x, y = context.ends(node)
+    source, pitch, taps = window_input(context, node, y, x.zero_point)
+    weight = in_bytes(weight)
+    taps = taps * (weight.shape[1] // len(taps))
+    target = context.new_planes(y, pitch)
+    table, shape = taps, {}
+    features = {"POSITIONAL": positional, "SHIFTED": words.shift is not None}
+    columns = _neighbouring_columns(taps)
+    if columns and target.vectors > 1 and not any(features.values()):
+        shape["STRIDE"] = 1 if columns == [0, 1, 2] else 2
+        features["THREE_BY_THREE"] = True
+        table = taps[columns[0] :: 3] + taps[columns[2] :: 3]
+        packed, products = three_by_three_weights(weight, columns), 3
+    else:
+        single = len(taps) % 4 == 1 and len(taps) <= UNROLLED_TAPS
+        quads = -(-(len(taps) - single) // 4)
+        left_over = [taps.pop()] if single else []
+        table = taps + [taps[-1] if taps else 0] * (quads * 4 - len(taps)) + left_over
+        features["ROLLED"] = len(table) > UNROLLED_TAPS
+        if not features["ROLLED"]:
+            shape = {"QUADS": quads, "SINGLE": int(single)}
+            if target.vectors <= UNROLLED_VECTORS:
+                shape["VECTORS"] = target.vectors
+        packed, products = depthwise_weights(weight, quads, single), quads + single
+    fields = {
+        "x": At(source.buffer, source.base),
+        "x_plane": source.plane,
+        "y": At(target.buffer, target.base),
+        "y_plane": target.plane,
+        "table": context.blob.add(np.array(table, "<i4")),
+        "quads": len(table) // 4,
+        "vectors": target.vectors,
+        "planes": target.planes,
+        "weights": context.blob.add(packed),
+        **words.fields(),
+        **range_fields(y, clamp),
+    }
+    accumulators = target.vectors * target.planes * 4
+    context.layer.multiplies(accumulators * products, accumulators)
+    context.call(variant("depthwise", shape, features), fields, "depthwise")
+    context.pad(y, target)
+    context.finish_planes(y, target)
+
+
+def max_pool(context: Context, node: MaxPool) -> None:
+    y = context.graph.tensor(node.output)
+    source, pitch, taps = window_input(context, node, y, 0)
+    target = context.new_planes(y, pitch)
+    fields = {
+        "x": At(source.buffer, source.base),
+        "x_plane": source.plane,
+        "y": At(target.buffer, target.base),
+        "y_plane": target.plane,
+        "table": context.blob.add(np.array(taps, "<i4")),
+        "taps": len(taps),
+        "vectors": target.vectors,
+        "planes": target.planes,
+    }
+    context.call(KernelSource("pool.c", "maxpool"), fields)
+    context.pad(y, target)
+    context.finish_planes(y, target)
+
+
+def global_pool(context: Context, node: AveragePool | GlobalAveragePool) -> None:
+    """A pool that covers the whole picture."""
+    x, y = context.ends(node)
+    source = context.as_planes(x)
+    area = source.width * source.height
+    constants = q31_within(scale_ratio(x.scale, over=y.scale * area), 255 * area)
+    at = At(context.buffer(y.name, align(source.planes * 4)))
+    fields = {
+        "x": At(source.buffer, source.base),
+        "x_plane": source.plane,
+        "vectors": source.vectors,
+        "planes": source.planes,
+        "mask": context.blob.add(pixel_mask(source)),
+        "y": at,
+        "bias": -x.zero_point * area,
+        "multiplier": constants.multiplier,
+        "shift": constants.shift,
+        **range_fields(y, node.clamp),
+    }
+    context.call(KernelSource("pool.c", "global_pool"), fields)
+    context.finish_dense(y, at)
+
+
+def _neighbouring_columns(taps: list[int]) -> list[int]:
     """Of three rows by three columns, the columns such that the second lies one pixel behind the first.
 
     At a stride of one the third lies behind the second; at a stride of two the middle column is elsewhere, in

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sdk.compiler import compile
 from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
 from sdk.graph import Quantization
 from sdk.target import Options, get_target, require_supported
@@ -246,6 +247,26 @@ def test_scales_without_constants_are_refused_by_name(target, op):
         with pytest.raises(Unsupported, match=r"out of range|does not fit") as caught:
             require_supported(target, graph)
         assert caught.value.where == f"node {y}"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("op", ["conv", "add", "lookup", "window"])
+def test_a_node_that_another_takes_in_is_refused_by_its_own_name(name, op):
+    """`compile` of a target refuses what `supports` does, and `sdk.compiler` says which node that is."""
+    b = GraphBuilder((1, 8, 6, 6))
+    other, strides = (b.global_average_pool("x"), 1 << 15) if op == "window" else ("x", 1)
+    y = b.conv("x", 8, strides=strides)
+    z = b.lookup(y, np.tanh) if op == "lookup" else b.add(y, other)
+    refused = z if op == "add" else y
+    graph = b.graph()
+    if op != "window":
+        out = graph.tensor(refused)
+        graph.tensors[refused] = dataclasses.replace(out, quantization=Quantization.per_tensor(1e-8, 3))
+    with pytest.raises(Unsupported):
+        get_target(name).compile(graph, Options())
+    with pytest.raises(Unsupported) as caught:
+        compile(graph, name)
+    assert caught.value.where == f"node {refused}"
 
 
 def test_refused_nodes_say_why():

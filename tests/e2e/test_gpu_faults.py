@@ -1,6 +1,6 @@
 """Faults of a GPU behind a bridge, at any transfer of a program: clear errors, and work continues.
 
-By default one transfer of an operation is tested; slow, all of every operation, of long ones twenty.
+By default one transfer of an operation is tested; slow, all of every operation, of long ones eight.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOOT = 30
 
 SLOW = pytest.mark.slow
 BOTH = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=SLOW)])
-MANY = 20
+MANY = 8
 """Transfers of an operation that are all tested."""
 MOMENTS = range(1, 38)
 """Transfers of a boot, and some more."""

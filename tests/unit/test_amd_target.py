@@ -14,6 +14,7 @@ from sdk.target import Options
 from tests.contract.targets import GEOMETRY, assert_identical, fits
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import target
+from usbgpu.target import products
 from usbgpu.target import target as targets
 from usbgpu.target.moves import places
 
@@ -393,20 +394,15 @@ def test_weights_of_many_groups_are_counted_as_they_will_lie_in_memory(amd):
         assert amd.supports(graph, conv).supported == supported
 
 
-def test_weights_are_counted_as_they_will_lie_in_memory(amd):
+def test_weights_are_counted_as_they_will_lie_in_memory(amd, monkeypatch):
     """Sixteen channels for one."""
-    graph = small()
-    for shape, supported in (((1, 1 << 25, 1, 1), True), ((1, 1 << 26, 1, 1), False), ((64, 1 << 24), False)):
-        weight = dataclasses.replace(
-            graph.tensor("conv0.w"),
-            shape=shape,
-            data=np.broadcast_to(np.int8(1), shape),
-            quantization=Quantization.per_tensor(0.1, 0),
-        )
-        graph.tensors["conv0.w"] = weight
-        verdict = amd.supports(graph, graph.nodes[0])
+    monkeypatch.setattr(products, "TENSOR_LIMIT", 1 << 12)
+    for inputs, outputs, supported in ((128, 1, True), (256, 1, False), (64, 64, False)):
+        b = GraphBuilder((1, inputs, 1, 1))
+        b.conv("x", outputs)
+        verdict = amd.supports(b.graph(), b.nodes[0])
         assert verdict.supported == supported
-        assert supported or f"weights of {list(shape)} are too large" in verdict.reason
+        assert supported or f"weights of [{outputs}, {inputs}, 1, 1] are too large" in verdict.reason
 
 
 def test_a_grid_that_the_card_cannot_count_is_refused(amd):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dsp.hexagon import build
 from dsp.hexagon.calls import At
-from dsp.hexagon.forms import pixel_bounds, pixel_mask
 from dsp.hexagon.layout import Pitches, Window, element_index, phase_planes, plain_planes
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.packing import (
@@ -22,6 +21,8 @@ from dsp.hexagon.packing import (
     dense_groups,
     depthwise_weights,
     gemm_weights,
+    pixel_bounds,
+    pixel_mask,
     three_by_three_weights,
 )
 from dsp.hexagon.plan import HexagonPlan

@@ -21,8 +21,14 @@ from usbgpu.target.packing import round_up
 NARROW = 4
 """Inputs of at most this many channels have a pitch of 4: a dword a pixel, for kernels/direct.cl."""
 
-GROUPS_Y = 1 << 16
-"""Workgroups in y stay below: gfx12 gives a wave 16 bits of that number (TTMP7)."""
+SCALE_LIMIT = 2.0**9
+"""No requantisation scale reaches this: no usable network has one, and every target refuses it."""
+
+TENSOR_LIMIT = 1 << 30
+"""Bytes of a tensor as it lies in memory: offsets in kernels have 32 bits."""
+
+WINDOW_LIMIT = 1 << 15
+"""Of padding, strides and dilations: positions in kernels have 32 bits."""
 
 Words = list[int | float]
 Places = dict[str, tuple[str, int]]
@@ -118,9 +124,6 @@ class Context:
     # -- launches ---------------------------------------------------------------------------------------
 
     def append(self, call: Call) -> None:
-        """Raises Unsupported for a grid that the card cannot count."""
-        if call.groups[1] >= GROUPS_Y:
-            raise Unsupported(f"a launch of {call.groups[1]} rows of workgroups", where=f"node {call.name}")
         for pointer in call.pointers:
             if isinstance(pointer, At):
                 pointer.buffer.last = max(pointer.buffer.last, len(self.calls))
@@ -170,7 +173,7 @@ class Context:
     def residual(self, add: Add, own: str, other: str, pitch: int) -> Words:
         """`struct residual` of an Add that gets one operand from the kernel, the other from memory."""
         a, b, y = (self.graph.tensor(name) for name in (own, other, add.output))
-        ratios = [float(scale_ratio(tensor.scale, over=y.scale)) for tensor in (a, b)]
+        ratios = [require_scale(float(scale_ratio(tensor.scale, over=y.scale))) for tensor in (a, b)]
         return [*ratios, float(b.zero_point), pitch, *self.range(add.output, add.clamp)]
 
     def zero_point(self, name: str) -> int:
@@ -179,6 +182,38 @@ class Context:
     def splat(self, name: str) -> int:
         """Four bytes of the tensor's zero-point."""
         return self.zero_point(name) * 0x01010101
+
+
+def require_room(graph: Graph, node: Node) -> None:
+    """Refuse a node whose offsets and positions do not fit the kernels' integers.
+
+    Raises:
+        Unsupported: its input, output or window is too large.
+    """
+    for tensor in (graph.tensor(name) for name in (*node.inputs[:1], node.output)):
+        height, width, channels = extent(tensor)
+        if max(tensor.size, height * width * round_up(channels)) >= TENSOR_LIMIT:
+            raise Unsupported(
+                f"{tensor.name} of {list(tensor.shape)} is too large (limit: {TENSOR_LIMIT} bytes)"
+            )
+    names = ("pads", "strides", "dilations")
+    if max(value for name in names for value in getattr(node, name, (0,))) >= WINDOW_LIMIT:
+        values = ", ".join(f"{name} {list(getattr(node, name))}" for name in names if hasattr(node, name))
+        raise Unsupported(f"padding, strides and dilations must be below {WINDOW_LIMIT}: {values}")
+
+
+def require_scale(scale: float) -> float:
+    """A requantisation scale, if it is in range.
+
+    Raises:
+        Unsupported: it is not.
+    """
+    if not scale < SCALE_LIMIT:  # nor is an infinity, nor a NaN
+        raise Unsupported(
+            f"a requantisation scale of {scale:g} is out of range",
+            hint="quantise the model again, on inputs like those it will see",
+        )
+    return scale
 
 
 def divisor(by: int) -> Words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sdk.arithmetic import scale_ratio
 from sdk.graph import Add, Lookup, Mul, Requantize
 from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, variant
+from usbgpu.target.context import Context, Words, divisor, no_residual, require_scale, variant
 from usbgpu.target.moves import spread
 
 
@@ -26,11 +26,11 @@ def elementwise(context: Context, node: Add | Mul | Lookup | Requantize) -> None
             second = _factors(context, node)
             other, features = second.at, ["MULTIPLY"]
             words = no_residual(factor.zero_point, second.pitch if second.pixels > 1 else 0)
-            scale = float(scale_ratio(source.scale, factor.scale, over=out.scale))
+            scale = require_scale(float(scale_ratio(source.scale, factor.scale, over=out.scale)))
         case Lookup():
             other, features = context.table(node), ["TABLE"]
         case Requantize():
-            scale = float(scale_ratio(source.scale, over=out.scale))
+            scale = require_scale(float(scale_ratio(source.scale, over=out.scale)))
     y = context.new_picture(out)
     quads = -(-x.channels // 4)
     items = x.pixels * quads

@@ -7,7 +7,7 @@ another name for bytes that are there. An Add goes into the Conv or Gemm that fe
 from __future__ import annotations
 
 from sdk import arena
-from sdk.errors import InternalError
+from sdk.errors import Unsupported
 from sdk.graph import (
     Add,
     AveragePool,
@@ -26,39 +26,25 @@ from sdk.graph import (
     Resize,
     Transpose,
 )
-from sdk.lowering import fusable
+from sdk.lowering import fusable, require_quantized_samples
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import Lowered
-from usbgpu.target.context import Context
+from usbgpu.target.context import Context, require_room
 from usbgpu.target.elementwise import elementwise
 from usbgpu.target.moves import concat, pick, places, transpose
 from usbgpu.target.products import product
 from usbgpu.target.windows import average_pool, is_global, max_pool, mean
 
-OPERATORS = (
-    Add,
-    AveragePool,
-    Concat,
-    Conv,
-    Gemm,
-    GlobalAveragePool,
-    Lookup,
-    MaxPool,
-    Mul,
-    Pad,
-    Requantize,
-    Reshape,
-    Resize,
-    Transpose,
-)
-
 
 def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
-    """Lower an integer body whose activations are all uint8 and whose nodes the target supports.
+    """Lower an integer body whose activations are all uint8.
 
     Raises:
-        Unsupported: a launch is larger than the card can count.
+        Unsupported: a node that has no kernel, or is beyond a limit.
     """
+    require_quantized_samples(graph)
+    for node in graph.nodes:
+        require_room(graph, node)
     context = Context(graph, chip, places(graph))
     fused = fusable(graph)
     absorbed = {producer.name for producer in fused.values()}
@@ -104,7 +90,7 @@ def _node(context: Context, node: Node) -> None:
         case Reshape():
             context.dense[node.output] = context.as_dense(node.inputs[0])
         case _:
-            raise InternalError(f"no lowering for {node.op}", where=f"node {node.name}")
+            raise Unsupported("the operator has no kernel")
 
 
 def _live_peak(context: Context) -> int:

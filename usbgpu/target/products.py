@@ -5,15 +5,24 @@ A convolution whose groups are computed apart becomes a launch for each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from sdk.errors import InternalError
+from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, macs
 from sdk.lowering import centred_weights, channel_scales, folded_bias
 from usbgpu.target.calls import At, Picture, Pointer
-from usbgpu.target.context import NARROW, Context, Words, no_residual, variant
+from usbgpu.target.context import (
+    NARROW,
+    TENSOR_LIMIT,
+    Context,
+    Words,
+    no_residual,
+    require_scale,
+    variant,
+)
 from usbgpu.target.packing import (
     TILE,
     dense_groups,
@@ -79,15 +88,18 @@ def groups_apart(graph: Graph, node: Conv | Gemm) -> int:
 def product(context: Context, node: Conv | Gemm, final: Node) -> None:
     """A Conv or Gemm, and the Add or Lookup behind it if that is `final`."""
     graph = context.graph
+    groups = groups_apart(graph, node)
+    _require_room(graph, node, groups)
     x = context.picture(node.inputs[0])
     other, residual, features = _other(context, node, final)
     weights = centred_weights(graph.tensor(node.inputs[1]))
     weights = weights.reshape(*weights.shape, *(1, 1)[: 4 - weights.ndim])
-    groups = groups_apart(graph, node)
     if isinstance(node, Conv) and node.group > groups:
         weights = dense_groups(weights, node.group)
     weights, offsets = signed_weights(weights)
-    constants = [folded_bias(graph, node), channel_scales(graph, node)]
+    scales = channel_scales(graph, node)
+    require_scale(float(scales.max()))
+    constants = [folded_bias(graph, node), scales]
     if offsets.any():
         constants.append(offsets)
         features.append("OFFSET")
@@ -113,6 +125,15 @@ def product(context: Context, node: Conv | Gemm, final: Node) -> None:
     else:
         for group in range(groups):
             _matrix(context, made, group)
+
+
+def _require_room(graph: Graph, node: Conv | Gemm, groups: int) -> None:
+    """Refuse weights that are too large as they lie in memory."""
+    shape = graph.tensor(node.inputs[1]).shape
+    outputs, inputs, *window = shape
+    together = node.group // groups if isinstance(node, Conv) else 1
+    if round_up(outputs) * round_up(inputs * together) * math.prod(window) >= TENSOR_LIMIT:
+        raise Unsupported(f"its weights of {list(shape)} are too large (limit: {TENSOR_LIMIT} bytes)")
 
 
 def _other(context: Context, node: Node, final: Node) -> tuple[Pointer, Words, list[str]]:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
 from sdk import settings, toolchain
 from sdk.arena import BufferPlan
-from sdk.arithmetic import scale_ratio
 from sdk.errors import Unsupported
-from sdk.graph import Add, AveragePool, Conv, Gemm, GlobalAveragePool, Graph, Mul, Node, Requantize
-from sdk.lowering import channel_scales
+from sdk.graph import Graph, Node
+from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
 from sdk.report import size as human
-from sdk.shapes import window_counts
 from sdk.target import (
-    SUPPORTED,
     Arithmetic,
     Device,
     KernelCount,
@@ -30,27 +24,17 @@ from sdk.target import (
     Options,
     Program,
     Verdict,
-    batch_verdict,
 )
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
 from usbgpu.target.calls import Lowered, Picture
-from usbgpu.target.context import extent
-from usbgpu.target.lowering import OPERATORS, lower
-from usbgpu.target.packing import round_up
+from usbgpu.target.lowering import lower
 from usbgpu.target.plan import LIMIT, MARGIN, CardPlan, KernelPlan, LaunchPlan, TensorPlan
-from usbgpu.target.products import groups_apart
 from usbgpu.target.session import CardDevice
 
-SCALE_LIMIT = 2.0**9
-"""No requantisation scale reaches this: no usable network has one, and every target refuses it."""
-
-TENSOR_LIMIT = 1 << 30
-"""Bytes of a tensor as it lies in memory: offsets in kernels have 32 bits."""
-
-WINDOW_LIMIT = 1 << 15
-"""Of padding, strides and dilations: positions in kernels have 32 bits."""
+GROUPS_Y = 1 << 16
+"""Workgroups in y stay below: gfx12 gives a wave 16 bits of that number (TTMP7)."""
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +63,7 @@ class AmdTarget:
         self._open_gpu = open_gpu or connect
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        if not isinstance(node, OPERATORS):
-            return Verdict(False, "the operator has no kernel")
-        verdicts = (batch_verdict, _size_verdict, _weights_verdict, _scale_verdict)
-        return next((v for ask in verdicts if not (v := ask(graph, node)).supported), SUPPORTED)
+        return verdict(graph, node, lambda network: lower(network, self._chip))
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
@@ -148,6 +129,10 @@ def connect(chip: str, device: str | None, options: OpenOptions) -> Gpu:
 
 
 def _require_room(graph: Graph, lowered: Lowered) -> None:
+    """Refuse launches that the card cannot count, and a program beyond its limits."""
+    for call in lowered.calls:
+        if call.groups[1] >= GROUPS_Y:
+            raise Unsupported(f"a launch of {call.groups[1]} rows of workgroups", where=f"node {call.name}")
     for what, size in (("weights", len(lowered.weights)), ("activations", lowered.arena)):
         if size >= LIMIT:
             raise Unsupported(
@@ -201,72 +186,6 @@ def _launches(lowered: Lowered, numbers: dict[str, int], kernels: Sequence[Kerne
 
 def _tensor(form: Picture) -> TensorPlan:
     return TensorPlan(form.at.offset, form.pixels, form.channels, form.pitch)
-
-
-def _size_verdict(graph: Graph, node: Node) -> Verdict:
-    """Whether offsets and positions fit the kernels' integers."""
-    for tensor in (graph.tensor(name) for name in (*node.inputs[:1], node.output)):
-        height, width, channels = extent(tensor)
-        if max(tensor.size, height * width * round_up(channels)) >= TENSOR_LIMIT:
-            return Verdict(
-                False, f"{tensor.name} of {list(tensor.shape)} is too large (limit: {TENSOR_LIMIT} bytes)"
-            )
-    names = ("pads", "strides", "dilations")
-    if max(value for name in names for value in getattr(node, name, (0,))) >= WINDOW_LIMIT:
-        values = ", ".join(f"{name} {list(getattr(node, name))}" for name in names if hasattr(node, name))
-        return Verdict(False, f"padding, strides and dilations must be below {WINDOW_LIMIT}: {values}")
-    return SUPPORTED
-
-
-def _weights_verdict(graph: Graph, node: Node) -> Verdict:
-    if not isinstance(node, Conv | Gemm):
-        return SUPPORTED
-    weight = graph.tensor(node.inputs[1])
-    if weight.quantization is None or weight.data is None:
-        return Verdict(False, "its weights are not constant")
-    outputs, inputs, *window = weight.shape
-    together = node.group // groups_apart(graph, node) if isinstance(node, Conv) else 1
-    if round_up(outputs) * round_up(inputs * together) * math.prod(window) >= TENSOR_LIMIT:
-        return Verdict(
-            False, f"its weights of {list(weight.shape)} are too large (limit: {TENSOR_LIMIT} bytes)"
-        )
-    return SUPPORTED
-
-
-def _scale_verdict(graph: Graph, node: Node) -> Verdict:
-    """Whether every scale of the node is finite and in range."""
-    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
-    try:
-        match node:
-            case Conv() | Gemm():
-                _require_scale(float(channel_scales(graph, node).max()))
-            case Add():
-                for name in node.inputs:
-                    _require_scale(float(scale_ratio(graph.tensor(name).scale, over=y.scale)))
-            case Mul():
-                factor = graph.tensor(node.inputs[1])
-                _require_scale(float(scale_ratio(x.scale, factor.scale, over=y.scale)))
-            case Requantize():
-                _require_scale(float(scale_ratio(x.scale, over=y.scale)))
-            case GlobalAveragePool():
-                _require_scale(float(scale_ratio(x.scale, over=y.scale * math.prod(x.shape[2:]))))
-            case AveragePool():
-                least = math.prod(node.kernel)
-                if not node.count_include_pad:
-                    counts = window_counts(x.shape[2:], node.kernel, node.strides, node.pads)
-                    least = int(np.min(counts))
-                _require_scale(float(scale_ratio(x.scale, over=y.scale * least)))
-    except Unsupported as problem:
-        return Verdict(False, problem.message, problem.hint)
-    return SUPPORTED
-
-
-def _require_scale(scale: float) -> None:
-    if not scale < SCALE_LIMIT:  # nor is an infinity, nor a NaN
-        raise Unsupported(
-            f"a requantisation scale of {scale:g} is out of range",
-            hint="quantise the model again, on inputs like those it will see",
-        )
 
 
 def gfx1100() -> AmdTarget:

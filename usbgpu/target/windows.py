@@ -11,7 +11,7 @@ from sdk.arithmetic import scale_ratio
 from sdk.graph import AveragePool, GlobalAveragePool, Graph, MaxPool, Node, macs
 from sdk.shapes import window_counts
 from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, variant
+from usbgpu.target.context import Context, Words, divisor, no_residual, require_scale, variant
 from usbgpu.target.packing import round_up
 from usbgpu.target.tiling import strip
 
@@ -76,6 +76,7 @@ def average_pool(context: Context, node: AveragePool) -> None:
     if not node.count_include_pad:
         counts = window_counts(source.shape[2:], node.kernel, node.strides, node.pads)
     scales = {int(n): scale_ratio(source.scale, over=out.scale * int(n)) for n in np.unique(counts)}
+    require_scale(float(max(scales.values())))
     table = np.array([scales[int(n)] for n in counts.ravel()], "<f4")
     words = [*context.range(node.output, node.clamp), *no_residual()]
     pointers: list[Pointer] = [x.at, None, context.constant(table), y.at, None]
@@ -96,7 +97,7 @@ def mean(context: Context, node: AveragePool | GlobalAveragePool) -> None:
     x = context.picture(node.inputs[0])
     source, out = context.graph.tensor(node.inputs[0]), context.graph.tensor(node.output)
     y = context.new_picture(out)
-    scale = float(scale_ratio(source.scale, over=out.scale * x.pixels))
+    scale = require_scale(float(scale_ratio(source.scale, over=out.scale * x.pixels)))
     quads = -(-x.channels // 4)
     fields: Words = [quads, x.pixels, x.pitch, -source.zero_point * x.pixels, scale]
     fields += context.range(node.output, node.clamp)

@@ -1,0 +1,186 @@
+"""What the lowerings of all nodes share: the layers so far, and which form each tensor has in the arena.
+
+A tensor is dense (C-order bytes), planes, or the phases of a strided window; see layout.py. Conversions are
+made when a kernel first asks for a form, as calls of the layer that asks, which is the last one.
+"""
+
+from __future__ import annotations
+
+from dsp.hexagon.calls import At, Call, Fields, KernelSource, Layer, splat
+from dsp.hexagon.layout import PIXEL, Pitches, Planes, Window, is_planar, plain_planes, window_of
+from sdk.arena import ALIGNMENT, Blob, Buffer, align
+from sdk.errors import InternalError
+from sdk.graph import Graph, Node, Tensor
+
+
+class Context:
+    """A network on its way into layers of kernel calls.
+
+    Attributes:
+        blob: constants so far, in the order in which calls read them.
+        dense, planes: the forms in which tensors are there, by name.
+        wholes: the planes of Concats' outputs, from their first part on.
+        furthest: bytes beyond a tensor's planes that any kernel reads.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.pitches = Pitches(graph)
+        self.blob = Blob()
+        self.layers: list[Layer] = []
+        self.buffers: list[Buffer] = []
+        self.dense: dict[str, At] = {}
+        self.planes: dict[str, Planes] = {}
+        self.wholes: dict[str, Planes] = {}
+        self.furthest = 0
+
+    def ends(self, node: Node) -> tuple[Tensor, Tensor]:
+        """The first input of a node, and its output."""
+        return self.graph.tensor(node.inputs[0]), self.graph.tensor(node.output)
+
+    def window(self, node: Node) -> Window:
+        """The window of a Conv or a pool."""
+        window = window_of(self.graph, node)
+        if window is None:
+            raise InternalError(f"a {node.op} without a window", where=f"node {node.name}")
+        return window
+
+    # -- layers -----------------------------------------------------------------------------------------
+
+    def begin(self, name: str, op: str, tensor: str, macs: int = 0) -> None:
+        """Begin the layer that makes `tensor`."""
+        self.layers.append(Layer(name, op, tensor, macs))
+
+    @property
+    def layer(self) -> Layer:
+        """The layer that has begun last."""
+        return self.layers[-1]
+
+    @property
+    def now(self) -> int:
+        return len(self.layers) - 1
+
+    def call(self, kernel: KernelSource, fields: Fields, struct: str = "") -> None:
+        """Append a call to the layer; its descriptor is a `struct` of the kernel's name by default."""
+        self.layer.calls.append(Call(kernel, struct or kernel.symbol, fields))
+
+    # -- where tensors are ------------------------------------------------------------------------------
+
+    def buffer(self, name: str, size: int) -> Buffer:
+        now = max(self.now, 0)
+        return self.keep(Buffer(name, size, now, now))
+
+    def keep(self, buffer: Buffer) -> Buffer:
+        self.buffers.append(buffer)
+        return buffer
+
+    def use(self, buffer: Buffer) -> None:
+        buffer.last = max(buffer.last, self.now)
+
+    def as_dense(self, tensor: Tensor) -> At:
+        """The tensor's bytes in C order, converted inside the layer if need be."""
+        at = self.dense.get(tensor.name)
+        if at is None:
+            planes = self.planes[tensor.name]
+            self.use(planes.buffer)
+            at = At(self.buffer(f"{tensor.name} dense", align(tensor.size)))
+            one_row = planes.pitch == planes.width
+            fields = {
+                "x": At(planes.buffer, planes.base),
+                "x_plane": planes.plane,
+                "channels": planes.channels,
+                "width": planes.width * planes.height if one_row else planes.width,
+                "height": 1 if one_row else planes.height,
+                "pitch": planes.pitch,
+                "y": at,
+            }
+            self.call(KernelSource("moving.c", "unpack_output"), fields)
+            self.dense[tensor.name] = at
+        self.use(at.buffer)
+        return at
+
+    def as_planes(self, tensor: Tensor) -> Planes:
+        """The tensor as planes, converted inside the layer if need be."""
+        planes = self.planes.get(tensor.name)
+        if planes is None:
+            at = self.dense[tensor.name]
+            self.use(at.buffer)
+            planes = self.new_planes(tensor)
+            fields = {
+                "x": at,
+                "channels": planes.channels,
+                "width": planes.width,
+                "height": planes.height,
+                "y": At(planes.buffer, planes.base),
+                "y_plane": planes.plane,
+                "pitch": planes.pitch,
+            }
+            self.call(KernelSource("layout.c", "pack_input"), fields)
+            self.pad(tensor, planes)
+            self.planes[tensor.name] = planes
+        self.use(planes.buffer)
+        return planes
+
+    def new_planes(self, tensor: Tensor, pitch: int | None = None) -> Planes:
+        joined = self.pitches.joined.get(tensor.name)
+        if joined is not None:
+            whole, channel = joined
+            planes = self.whole(self.graph.tensor(whole))
+            self.use(planes.buffer)
+            return planes.part(channel, tensor.shape[1])
+        before, behind, _ = self.pitches.padding(tensor)
+        pitch = pitch or self.pitches.pitch(tensor.name)
+        planes = plain_planes(tensor.name, tensor, pitch, before, behind, self.now)
+        self.keep(planes.buffer)
+        return planes
+
+    def whole(self, tensor: Tensor) -> Planes:
+        """The planes of a Concat's output, some of whose parts may be written already."""
+        if tensor.name not in self.wholes:
+            self.wholes[tensor.name] = self.new_planes(tensor)
+        return self.wholes[tensor.name]
+
+    def padded(self, tensor: Tensor) -> bool:
+        """Whether a layer reads around the tensor's pixels."""
+        return self.pitches.padding(tensor)[2]
+
+    def pad(self, tensor: Tensor, planes: Planes, bounded: bool = False) -> None:
+        """Put the zero-point around the pixels, if a layer reads it; with `bounded`, most of it is there."""
+        if not self.padded(tensor):
+            return
+        inner = planes.base > align(self.pitches.padding(tensor)[0] * PIXEL)
+        end = planes.vectors * ALIGNMENT if bounded else planes.height * planes.pitch * PIXEL
+        if bounded and end == planes.plane and not planes.base:
+            return
+        fields = {
+            "y": At(planes.buffer, planes.base),
+            "y_plane": planes.plane,
+            "planes": planes.planes,
+            "width": planes.pitch if bounded else planes.width,
+            "height": planes.height,
+            "pitch": planes.pitch,
+            "end": end,
+            "before": 0 if inner else planes.base,
+            "value": splat(tensor.zero_point),
+        }
+        self.call(KernelSource("layout.c", "fill"), fields)
+        if inner:  # of a Concat: the cells before these planes are the end of another part's last
+            other = {
+                "y": At(planes.buffer, planes.base - planes.plane),
+                "planes": 1,
+                "width": planes.pitch,
+                "end": planes.height * planes.pitch * PIXEL,
+            }
+            self.call(KernelSource("layout.c", "fill"), fields | other)
+
+    def finish_planes(self, tensor: Tensor, planes: Planes) -> None:
+        """The layer has made the tensor as planes."""
+        self.planes[tensor.name] = planes
+        if is_planar(tensor):
+            self.layer.start, self.layer.planes = At(planes.buffer, planes.base), planes
+        else:
+            self.layer.start = self.as_dense(tensor)
+
+    def finish_dense(self, tensor: Tensor, at: At) -> None:
+        """The layer has made the tensor's bytes in C order."""
+        self.dense[tensor.name] = self.layer.start = at
