@@ -16,7 +16,6 @@ from sdk import ort
 from sdk.extras import require
 from sdk.graph import Array
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain.table import HANDLERS
 from sdk.importers.plain.types import numpy_name
 from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value
 
@@ -25,13 +24,15 @@ if TYPE_CHECKING:
 
     from sdk.importers.walk import Walk
 
-NEVER_FOLDED = {
-    *("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"),  # have handlers of their own
+HANDLED = ("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear")
+"""Operators that are not evaluated even where all their inputs are known: they have handlers of their own."""
+
+NEVER_EVALUATED = {
     *("SplitToSequence", "SequenceConstruct", "SequenceAt", "ConcatFromSequence"),
     *("Bernoulli", "Multinomial"),
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
 }
-"""Operators that are not constants even where all their inputs are, or need no evaluation."""
+"""Operators whose results are no constants, or no tensors."""
 
 LARGEST_GROWTH = 64 << 20
 """Bytes that all folded results may have beyond what they were made from."""
@@ -40,13 +41,18 @@ SMALL = 1 << 16
 """Elements of a constant whose values shape inference is given."""
 
 
-def fold(walk: Walk, node: OnnxNode) -> bool:
+def fold(walk: Walk, node: OnnxNode, *, whatever: bool = False) -> bool:
     """Make constants of a node's results if all its inputs are known; whether it did.
+
+    Args:
+        walk: what is known.
+        node: the node.
+        whatever: whether to evaluate operators too that have handlers of their own.
 
     Raises:
         Unsupported: its results are too large, and no handler can leave it in the graph; or nothing evaluates it.
     """
-    if node.op_type in NEVER_FOLDED or node.domain:
+    if node.op_type in NEVER_EVALUATED or node.domain or (node.op_type in HANDLED and not whatever):
         return False
     if any(attribute.HasField("g") for attribute in node.proto.attribute):
         return False  # a Loop of constants may never end
@@ -57,8 +63,9 @@ def fold(walk: Walk, node: OnnxNode) -> bool:
         arrays = {name: value.array for name, value in values.items() if isinstance(value, Constant)}
         if len(arrays) != len(values) or not arrays:
             return False
-    if arrays is None or not _may_grow(walk, node, arrays):
+    if arrays is None:
         return False
+    _check_growth(walk, node, arrays)
     for name, array in zip(filter(None, node.outputs), evaluate(node, arrays), strict=False):
         if not walk.float_model:
             walk.check_declared(name, numpy_name(array.dtype.name), array.shape, node.where)
@@ -91,22 +98,19 @@ def shape_of(walk: Walk, value: Value | None) -> Shape | None:
     return None
 
 
-def _may_grow(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> bool:
-    """Whether the results fit what folding may add; they are counted if they do."""
+def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> None:
+    """Count what the results add, and refuse what exceeds LARGEST_GROWTH before it is computed."""
     outputs = inferred(node, arrays)
     if outputs is None or node.op_type in ("Shape", "Size"):
-        return True
+        return
     made = sum(math.prod(shape) * dtype.itemsize for dtype, shape in outputs)
     growth = max(made - sum(array.nbytes for array in arrays.values()), 0)
-    if walk.growth + growth <= LARGEST_GROWTH:
-        walk.growth += growth
-        return True
-    if (node.domain, node.op_type) in HANDLERS and not walk.float_model:
-        return False
-    raise node.unsupported(
-        f"its constant result of {made:,} bytes exceeds the {LARGEST_GROWTH:,} that folding may add",
-        "compute it from smaller constants, or give it as an initializer",
-    )
+    if walk.growth + growth > LARGEST_GROWTH:
+        raise node.unsupported(
+            f"its constant result of {made:,} bytes exceeds the {LARGEST_GROWTH:,} that folding may add",
+            "compute it from smaller constants, or give it as an initializer",
+        )
+    walk.growth += growth
 
 
 def inferred(node: OnnxNode, arrays: Mapping[str, Array]) -> list[tuple[np.dtype[Any], Shape]] | None:

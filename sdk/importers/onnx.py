@@ -13,12 +13,12 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sdk import dtypes
-from sdk.errors import InvalidModel, Unsupported, UsageError
+from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
 from sdk.importers.folding import fold
@@ -51,35 +51,6 @@ from sdk.verification import verify
 
 if TYPE_CHECKING:
     import onnx
-
-
-class Refusal(NamedTuple):
-    """A node that is not supported.
-
-    Attributes:
-        name: the node's; an output's, where that is what is refused.
-        op: its operator; "" of an output.
-        reason, hint: what is wrong, and what to do.
-    """
-
-    name: str
-    op: str
-    reason: str
-    hint: str | None
-
-
-class NotSupported(Unsupported):
-    """A model of which several nodes are refused: the first one's message, then the others.
-
-    Attributes:
-        refusals: all of them.
-    """
-
-    def __init__(self, first: Unsupported, refusals: Sequence[Refusal]) -> None:
-        others = "; ".join(f"{r.name} ({r.op or 'output'}): {r.reason}" for r in refusals[1:])
-        message = f"{first.message}. Refused too: {others}" if others else first.message
-        super().__init__(message, where=first.where, hint=first.hint)
-        self.refusals = tuple(refusals)
 
 
 def load_onnx(
@@ -126,7 +97,9 @@ def survey(
     """
     try:
         import_onnx(model, input_shapes=input_shapes, float_model=False, folder=folder)
-    except NotSupported as problem:
+    except Unsupported as problem:
+        if not problem.refusals:  # it is not about nodes
+            raise
         return list(problem.refusals)
     return []
 
@@ -225,6 +198,8 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
                 return
         except Unsupported as problem:
             first = problem
+    if node.op_type in OWN and fold(walk, node, whatever=True):
+        return
     if is_known(node):
         convert_plain(walk, node)
     else:
@@ -277,9 +252,13 @@ class _Refused:
             self.walk.values.setdefault(name, Unknown() if known is None else Plain(name))
 
     def check(self) -> None:
-        """Raise what was refused, if anything was."""
-        if self.first is not None:
-            raise NotSupported(self.first, self.refusals)
+        """Raise what was refused, if anything was: the first refusal's message, then the others."""
+        if self.first is None:
+            return
+        others = "; ".join(f"{r.name} ({r.op or 'output'}): {r.reason}" for r in self.refusals[1:])
+        first = self.first
+        message = f"{first.message}. Refused too: {others}" if others else first.message
+        raise Unsupported(message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)) from first
 
 
 def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
@@ -394,14 +373,13 @@ def _finish(walk: Walk, name: str) -> None:
             tensor = value.tensor
         case Real():
             tensor = walk.float_tensor(value, where)
-        case Constant() if not walk.float_model:
-            tensor = walk.builder.file(walk.constant_tensor(value, where))
         case Tensors():
             raise Unsupported("it is a sequence of tensors", where=where)
         case _:
-            raise Unsupported("it is a constant", where=where)
+            hint = "a graph computes something of its inputs: leave out the output"
+            raise Unsupported("it is a constant", where=where, hint=hint)
     if tensor in walk.inputs and tensor == name:
         raise Unsupported("it is a graph input", where=where)
     if tensor != name:
-        known = dataclasses.replace(walk.builder.tensors[tensor], name=name, data=None)
+        known = dataclasses.replace(walk.builder.tensors[tensor], name=name)
         walk.builder.emit(Reshape(f"{name}_copy", (tensor,), ""), known)

@@ -146,6 +146,8 @@ def quantize_linear(walk: Walk, node: OnnxNode) -> None:
         walk.define(node, Constant(node.output, _quantized(array, dtype, quantization)))
     elif dtype == "int32":
         raise node.unsupported(f"the activation {node.output!r} is quantised to int32")
+    elif isinstance(value, Plain) and walk.builder.tensors[value.tensor].dtype != "float32":
+        raise node.unsupported(f"its input {node.inputs[0]!r} is not float32")
     elif isinstance(value, Plain):
         walk.host_quantize(node, value.tensor, dtype, quantization)
     else:
