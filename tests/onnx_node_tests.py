@@ -95,7 +95,7 @@ def outcome(case: Any) -> Outcome:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     arrays = dict(zip([value.name for value in model.graph.input], map(_array, inputs), strict=True))
-    for name in sorted(_constants(model)):
+    for name in sorted(_constants(case.name, model)):
         if name in arrays:
             model.graph.initializer.append(numpy_helper.from_array(arrays.pop(name), name))
     try:
@@ -120,10 +120,11 @@ def outcome(case: Any) -> Outcome:
     return Outcome("passed")
 
 
-def _constants(model: onnx.ModelProto) -> set[str]:
-    """Names of inputs that are constants in networks."""
+def _constants(test: str, model: onnx.ModelProto) -> set[str]:
+    """Names of inputs that are constants in networks; an expanded operator has those of the operator."""
     names: set[str] = set()
-    for node in model.graph.node:
+    whole = cases().get(test.removesuffix("_expanded"))
+    for node in [*model.graph.node, *(whole.model.graph.node if whole else ())]:
         for index in CONSTANT_OPERANDS.get(node.op_type, ()):
             if index < len(node.input):
                 names.add(node.input[index])

@@ -24,6 +24,7 @@ from sdk.graph import Graph, Reshape, Tensor
 from sdk.importers.folding import fold
 from sdk.importers.onnx_file import (
     OnnxNode,
+    check_opset,
     decode_node,
     element_name,
     input_shape,
@@ -146,7 +147,8 @@ def import_onnx(
         folder: of the model, where its external data was not read.
     """
     name = model.graph.name or "model"
-    opsets = opset_versions(model)
+    opsets = opset_versions(model.opset_import)
+    check_opset(opsets, name)
     if model.functions:
         model = require("onnx.inliner").inline_local_functions(model)
     nodes = [decode_node(node, opsets) for node in model.graph.node]
@@ -156,6 +158,7 @@ def import_onnx(
         [value.name for value in model.graph.output],
         float_model=float_model,
         convert=_convert,
+        opsets=opsets,
         folder=folder,
     )
     for tensor in model.graph.initializer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,20 +173,19 @@ def decode_node(node: onnx.NodeProto, opsets: Mapping[str, int]) -> OnnxNode:
     return OnnxNode(name, node.op_type, domain, opsets[domain], inputs, outputs, attributes, node)
 
 
-def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
-    """Version by domain.
+def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain."""
+    return {("" if entry.domain == "ai.onnx" else entry.domain): int(entry.version) for entry in imports}
 
-    Raises:
-        Unsupported: an opset older than this importer knows.
-    """
-    versions = {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
+
+def check_opset(versions: Mapping[str, int], where: str) -> None:
+    """Raise Unsupported for an opset older than this importer knows."""
     if 0 < versions.get("", 0) < OLDEST_OPSET:
         raise Unsupported(
             f"opset {versions['']} is older than {OLDEST_OPSET}",
-            where=model.graph.name or "model",
+            where=where,
             hint="convert it with onnx.version_converter.convert_version(model, 13)",
         )
-    return versions
 
 
 def element_name(element: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from sdk.errors import InvalidModel, Unsupported
 from sdk.graph import Array, Node, Quantization, Quantize, Reshape, Tensor
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain import constant_tensor, convert_plain
+from sdk.importers.plain import constant_tensor, convert_plain, model_array
 from sdk.importers.values import (
     Constant,
     GraphBuilder,
@@ -46,6 +46,7 @@ class Walk:
         float_model: whether the model is float, and only checked: activations take made-up scales.
         values: what each ONNX name is.
         plains: names of plain tensors, by ONNX name.
+        opsets: versions by domain.
         folder: of the model, where its external data was not read.
         growth: bytes that folded constants have beyond what they were made from.
         declared: dtypes and shapes that the model states; None for an extent that it leaves open.
@@ -59,6 +60,7 @@ class Walk:
         *,
         float_model: bool,
         convert: Callable[[Walk, OnnxNode], None] | None = None,
+        opsets: Mapping[str, int] | None = None,
         folder: Path | None = None,
     ) -> None:
         self.nodes = nodes
@@ -68,6 +70,7 @@ class Walk:
         self.values: dict[str, Value] = {}
         self.plains: dict[str, str] = {}
         self.declared: dict[str, tuple[str, tuple[int | None, ...] | None]] = {}
+        self.opsets = dict(opsets or {})
         self.folder = folder
         self.growth = 0
         self._convert = convert
@@ -266,7 +269,7 @@ class Walk:
         name = node.outputs[output]
         self.check_declared(name, tensor.dtype, tensor.shape, node.where)
         if tensor.data is not None:
-            self.values.setdefault(name, Constant(tensor.name, tensor.data))
+            self.values.setdefault(name, Constant(tensor.name, model_array(tensor)))
             self._constants.setdefault(tensor.name, tensor)
             return
         if name in self.plains:

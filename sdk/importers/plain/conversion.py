@@ -11,13 +11,14 @@ import numpy as np
 
 from sdk import dtypes
 from sdk.errors import InvalidModel
-from sdk.expression import trace
-from sdk.expression.operations import Kind
+from sdk.expression import Expression, evaluate, trace
+from sdk.expression.operations import STORAGE, Kind
 from sdk.expression.trace import Symbol, apply, constant
 from sdk.graph import Array, Map, Node, Reduce, Reshape, Slice, Take, Tensor, Transpose
 from sdk.importers.onnx_file import OnnxNode, element_name
 from sdk.importers.values import Constant, Shape
 from sdk.shapes import broadcast, output_shape
+from sdk.verification import STORED
 
 if TYPE_CHECKING:
     from sdk.importers.walk import Walk
@@ -182,6 +183,11 @@ class Conversion:
             if shape is not None and derived != shape:
                 raise self.node.invalid(f"its result is {list(derived)}, not {list(shape)}")
             tensor = dataclasses.replace(tensor, shape=derived)
+        if tensor.dtype not in STORED:
+            raise self.node.unsupported(
+                f"its result {result!r} is {tensor.dtype}; tensors are {', '.join(STORED)}",
+                "export the model in float32",
+            )
         if 0 in tensor.shape:
             raise self.node.unsupported(f"its result {result!r} is empty: {list(tensor.shape)}")
         builder.emit(template, tensor)
@@ -218,7 +224,16 @@ class Conversion:
         except InvalidModel as problem:
             raise self.node.invalid(problem.message) from problem
         dtype = dtype or inputs[0].dtype
+        if all(tensor.data is not None for tensor in inputs):
+            return self.same(self._evaluated(expression, list(variable.values()), dtype, part), part)
         return self.make(Map, list(variable.values()), part, shape=shape, dtype=dtype, expression=expression)
+
+    def _evaluated(self, expression: Expression, inputs: Sequence[Tensor], dtype: str, part: str) -> Tensor:
+        """A Map of constants: a constant itself."""
+        arrays = [dtypes.decode(tensor.data, tensor.dtype) for tensor in inputs if tensor.data is not None]
+        kinds = [STORAGE[kind_of(tensor)] for tensor in inputs]
+        values = evaluate(expression, [a.astype(kind) for a, kind in zip(arrays, kinds, strict=True)])
+        return self.file(dtypes.encode(values, dtype), part or "constant", dtype)
 
     def cast(self, x: Tensor, dtype: str, part: str = "") -> Tensor:
         """x as another dtype, as ONNX's Cast has it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdk import dtypes
-from sdk.expression.trace import Operand, Symbol, apply, clip, select, sigmoid, softplus
+from sdk.expression.trace import Operand, Symbol, apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import Tensor
 from sdk.importers.functions import SELU_ALPHA, SELU_GAMMA
 from sdk.importers.onnx_file import OnnxNode
@@ -86,7 +86,13 @@ def shrink(node: OnnxNode, x: Symbol) -> Symbol:
 
 
 def remainder(node: OnnxNode, a: Symbol, b: Symbol) -> Symbol:
-    return apply("fmod" if node.integer("fmod", 0) or a.kind == "real" else "mod", a, b)
+    """With fmod the sign is a's, else b's."""
+    if a.kind != "real" and not node.integer("fmod", 0):
+        return apply("mod", a, b)
+    rest = apply("fmod", a, b)
+    if node.integer("fmod", 0):
+        return rest
+    return select(apply("xor", rest < 0, b < 0), select(apply("eq", rest, 0), rest, rest + b), rest)
 
 
 def leaky(x: Symbol, slope: Operand) -> Symbol:
@@ -218,14 +224,21 @@ def cast(c: Conversion) -> None:
     """Cast, CastLike."""
     x = c.x(0)
     dtype = c.dtype_of(c.node.integer("to", 0)) if c.node.op_type == "Cast" else c.x(1).dtype
-    found = dtypes.dtype(dtype)
-    form = found.format
-    saturates = bool(c.node.integer("saturate", 1)) and dtype.startswith("float8")
-    if form is None or not saturates or not form.has_infinity:
-        c.cast(x, dtype)
+    form, saturates = dtypes.dtype(dtype).format, bool(c.node.integer("saturate", 1))
+    if form is None or not dtype.startswith("float8") or saturates != form.has_infinity:
+        c.cast(x, dtype)  # what exceeds the range becomes what the format makes of it
         return
     largest = form.largest
-    c.map(lambda s: clip(to_kind(s, "real"), -largest, largest), [x], dtype=dtype)
+    halfway = largest + 2.0 ** math.floor(math.log2(largest)) * form.unit
+    """The largest value that is still rounded to `largest`."""
+
+    def function(s: Symbol) -> Symbol:
+        real = to_kind(s, "real")
+        if saturates:
+            return clip(real, -largest, largest)
+        return select(apply("abs", real) <= halfway, real, math.nan)
+
+    c.map(function, [x], dtype=dtype)
 
 
 def quantize(c: Conversion) -> None:
@@ -239,7 +252,7 @@ def quantize(c: Conversion) -> None:
     found = dtypes.dtype(dtype)
 
     def function(s: Symbol, by: Symbol, zero: Symbol | None = None) -> Symbol:
-        quotient = to_kind(s, "real") / to_kind(by, "real")
+        quotient = round_to(to_kind(s, "real") / to_kind(by, "real"), "float32")  # as onnxruntime has it
         if found.format is not None:
             return clip(quotient, -found.format.largest, found.format.largest)
         quotient = apply("rint", quotient)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sdk.extras import require
-from sdk.importers.onnx_file import OnnxNode, decode_node
+from sdk.importers.onnx_file import OnnxNode, decode_node, opset_versions, to_array
 from sdk.importers.plain.conversion import Conversion
+from sdk.importers.values import Constant
 
 if TYPE_CHECKING:
     import onnx
@@ -42,7 +43,7 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
     names = dict(zip(body.output, node.outputs, strict=False))
     names |= {formal: given for formal, given in zip(body.input, node.inputs, strict=False)}
     names |= {formal: "" for formal in body.input[len(node.inputs) :]}
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in body.opset_import}
+    opsets = {**c.walk.opsets, **opset_versions(body.opset_import)}
     attributes = {attribute.name: attribute for attribute in node.proto.attribute}
     schema = _schema(node.domain, node.op_type, node.opset)
     for name, attribute in schema.attributes.items():
@@ -56,6 +57,30 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
         last = index == len(body.node) - 1
         proto.name = node.name if last else f"{node.name}/{index}_{inner.op_type}"
         yield decode_node(proto, opsets)
+
+
+def branch(c: Conversion) -> None:
+    """The branch of an If that a constant condition chooses."""
+    node, walk = c.node, c.walk
+    graph = node.attributes["then_branch" if bool(c.constant(0).reshape(())) else "else_branch"]
+    made = {name for inner in graph.node for name in inner.output} | {t.name for t in graph.initializer}
+    names = {name: f"{c.first}/{name}" for name in made if name}
+    names |= {value.name: given for value, given in zip(graph.output, node.outputs, strict=False) if value.name in made}
+    for tensor in graph.initializer:
+        array = to_array(tensor, f"{node.where}, initializer {tensor.name}", walk.folder)
+        walk.values[names[tensor.name]] = Constant(names[tensor.name], array)
+    for index, inner in enumerate(graph.node):
+        proto = _bound(inner, {})
+        for field in (proto.input, proto.output):
+            for i, name in enumerate(field):
+                field[i] = names.get(name, name)
+        proto.name = f"{node.name}/{inner.name or f'{index}_{inner.op_type}'}"
+        walk.convert(decode_node(proto, walk.opsets))
+    for value, given in zip(graph.output, node.outputs, strict=False):
+        if value.name not in made:  # a value of the graph around it
+            walk.values[given] = walk.values[value.name]
+            if value.name in walk.plains:
+                walk.plains[given] = walk.plains[value.name]
 
 
 def _body(c: Conversion) -> onnx.FunctionProto | None:

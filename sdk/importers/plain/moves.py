@@ -106,7 +106,8 @@ def space_to_depth(c: Conversion) -> None:
     _check_blocks(c, x, block, fits)
     n, channels, rows, columns = x.shape
     split = (n, channels, rows // block, block, columns // block, block)
-    turned = c.transpose(c.reshape(x, split, "blocks"), (0, 3, 5, 1, 2, 4), "turned")
+    perm = (0, 1, 3, 5, 2, 4) if c.node.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    turned = c.transpose(c.reshape(x, split, "blocks"), perm, "turned")
     c.reshape(turned, (n, channels * block * block, rows // block, columns // block))
 
 
@@ -136,8 +137,6 @@ def slices(c: Conversion) -> None:
     for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):
         axis = c.axis(axis, rank)
         taken = range(x.shape[axis])[begin:end:step]
-        if not taken:
-            raise c.node.unsupported(f"its result is empty: [{begin}:{end}:{step}] of {x.shape[axis]}")
         starts[axis], shape[axis] = taken.start, len(taken)
         strides[axis] = step if len(taken) > 1 else 1
     cut(c, x, starts, shape, steps=strides)
@@ -153,12 +152,12 @@ def cut(
     output: int = 0,
     steps: Sequence[int] | None = None,
 ) -> Tensor:
-    """A Slice of x; x itself where that is all of it."""
+    """A Slice of x; x itself where that is all of it, and a constant where it is empty."""
+    if 0 in shape:
+        return c.same(c.file(np.zeros(shape, dtypes.storage(x.dtype)), part or "empty", x.dtype), part, output=output)
     steps = tuple(steps or (1,) * len(shape))
     if tuple(shape) == x.shape and all(step == 1 for step in steps):
-        if not part:
-            c.define(x, output)
-        return x
+        return c.same(x, part, output=output)
     return c.make(Slice, [x], part, shape=tuple(shape), output=output, starts=tuple(starts), steps=steps)
 
 

@@ -32,8 +32,10 @@ def reduction(kind: str, before: Expr | None = None, after: Expr | None = None) 
 
     def handler(c: Conversion) -> None:
         x, (axes, shape) = c.x(0), _reduced(c)
-        inner = wide(x.dtype)
-        if before is not None:
+        inner = "uint8" if x.dtype == "bool" else wide(x.dtype)
+        if x.dtype == "bool":
+            x = c.cast(x, inner, "elements")
+        elif before is not None:
             last = not axes and after is None
             x = c.map(before, [x], "" if last else "elements", dtype=x.dtype if last else inner)
         elif after is not None:

@@ -9,11 +9,12 @@ import numpy as np
 
 from sdk import dtypes
 from sdk.errors import Unsupported
+from sdk.extras import require
 from sdk.graph import Array, Tensor
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.plain import elementwise, indices, moves, products, recurrences, reductions, windows
 from sdk.importers.plain.conversion import Conversion
-from sdk.importers.plain.functions import expanded, has_body
+from sdk.importers.plain.functions import branch, expanded, has_body
 from sdk.importers.plain.types import check_types, numpy_name
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "GridSample"): indices.grid_sample,
     ("", "GroupNormalization"): reductions.group_normalization,
     ("", "Hardmax"): reductions.over_axis(reductions.hardmax),
+    ("", "If"): branch,
     ("", "Identity"): moves.identity,
     ("", "InstanceNormalization"): reductions.instance_normalization,
     ("", "LRN"): reductions.local_response_normalization,
@@ -84,6 +86,7 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "ReduceSumSquare"): reductions.reduction("sum", before=lambda s: s * s),
     ("", "Reshape"): moves.reshape,
     ("", "Resize"): windows.resize,
+    ("", "Scatter"): indices.scatter_elements,
     ("", "ScatterElements"): indices.scatter_elements,
     ("", "ScatterND"): indices.scatter_nd,
     ("", "SequenceAt"): moves.sequence_at,
@@ -139,3 +142,13 @@ def constant_tensor(name: str, array: Array, where: str) -> Tensor:
         data = data.view(dtypes.storage(dtype))
     return Tensor(name, data.shape, dtype, None, data)
 
+
+
+def model_array(tensor: Tensor) -> Array:
+    """The elements of a constant tensor in the numpy dtype that onnx has for them."""
+    assert tensor.data is not None
+    if dtypes.dtype(tensor.dtype).is_native:
+        return tensor.data
+    onnx = require("onnx")
+    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
+    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))

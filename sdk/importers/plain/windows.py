@@ -93,13 +93,9 @@ def _average(
         counted: whether the node's pads, not what ceil_mode adds, are divided by as well.
         whole: whether all of a window is divided by.
     """
-    own = pool_windows(
-        dataclasses.replace(
-            in_two_dimensions(c.node, len(c.x(0).shape) - 2),
-            attributes={**in_two_dimensions(c.node, len(c.x(0).shape) - 2).attributes, "ceil_mode": 0},
-        ),
-        x.shape,
-    ).pads
+    node = in_two_dimensions(c.node, len(c.x(0).shape) - 2)
+    floor = dataclasses.replace(node, attributes={**node.attributes, "ceil_mode": 0})
+    own = pool_windows(floor, x.shape).pads
     added = tuple(wide - pad for wide, pad in zip(windows.pads, own, strict=True))
     if windows.dilations != (1, 1):
         return _dilated_average(c, x, windows, own, part, counted=counted, whole=whole)
@@ -213,6 +209,11 @@ def _taps(
     c: Conversion, extent: int, size: int, scale: np.float32, mode: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Which elements of an axis each of `size` results reads, [size, k], and their weights."""
+    align = c.node.text("coordinate_transformation_mode", "") == "align_corners"
+    if align and abs(float(scale) * extent - size) > 1e-3:  # ONNX and its own tests disagree
+        raise c.node.unsupported(
+            f"align_corners of {extent} elements by {scale:g}, which is no whole size", "give the sizes themselves"
+        )
     place = np.asarray(positions(c.node, extent, size, scale), np.float64)
     if extent == size and scale == 1:
         return np.arange(size).reshape(-1, 1), np.ones((size, 1))
