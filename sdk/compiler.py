@@ -89,7 +89,7 @@ def compile(
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    hosted = () if host == "none" else boundary(graph)
+    hosted: Collection[str] = () if host == "none" else boundary(graph)
     try:
         programs = _programs(graph, hosted, chosen, options)
     except Unsupported:
@@ -106,7 +106,7 @@ def compile(
         programs=programs,
         graph=graph,
         arithmetic=chosen.arithmetic,
-        hosted=tuple(hosted),
+        hosted=tuple(node.name for node in graph.nodes if node.name in hosted),
         states=pairs,
         preprocessing=preprocessing.to_json() if preprocessing else None,
         input_statistics=statistics.to_json() if statistics else None,

@@ -7,7 +7,7 @@ CLI prints it without a traceback and turns its class into the exit code; `--jso
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class TowlineError(Exception):
@@ -64,10 +64,40 @@ class InvalidModel(TowlineError):
     code = "invalid-model"
 
 
+class Refusal(NamedTuple):
+    """A node that is not supported.
+
+    Attributes:
+        name: the node's; a graph output's, where that is what is refused.
+        op: its operator; "" of an output.
+        reason, hint: what is wrong, and what to do.
+    """
+
+    name: str
+    op: str
+    reason: str
+    hint: str | None
+
+
 class Unsupported(TowlineError):
-    """The model is sound, but holds something that the importer or the target does not support."""
+    """The model is sound, but holds something that the importer or the target does not support.
+
+    Attributes:
+        refusals: every node that is concerned, where they were looked for.
+    """
 
     code = "unsupported"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        refusals: tuple[Refusal, ...] = (),
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.refusals = refusals
 
 
 class InvalidInput(TowlineError):

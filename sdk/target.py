@@ -18,7 +18,7 @@ import numpy as np
 from sdk import dtypes
 from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
-from sdk.graph import Array, Graph, Node, Tensor
+from sdk.graph import Array, Graph, Node, Quantize, Tensor
 from sdk.suggestions import did_you_mean
 from sdk.tuning import Tuning
 
@@ -279,12 +279,13 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         Arrays of exactly the inputs' shapes and dtypes.
 
     Raises:
-        InvalidInput: a wrong name, shape or dtype, a value out of range, or a NaN.
+        InvalidInput: a wrong name, shape or dtype, a value out of range, or a NaN that is to be quantised.
     """
     for name in inputs:
         if name not in graph.inputs:
             hint = f"the inputs are: {', '.join(graph.inputs)}"
             raise InvalidInput(f"the network has no input named {name!r}", where=graph.name, hint=hint)
+    quantized = {node.inputs[0] for node in graph.nodes if isinstance(node, Quantize)}
     arrays = {}
     for name in graph.inputs:
         where, tensor = f"input {name}", graph.tensor(name)
@@ -301,8 +302,8 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 hint=_shape_hint(array.shape, tensor),
             )
         array = _cast(array, tensor, where)
-        if tensor.dtype == "float32" and np.isnan(array).any():
-            raise InvalidInput("it holds NaN", where=where)
+        if name in quantized and np.isnan(array).any():
+            raise InvalidInput("it holds NaN, which has no quantised value", where=where)
         arrays[name] = array
     return arrays
 

@@ -1,8 +1,10 @@
-"""ONNX in: a quantised model becomes the integer graph, a float one is checked beforehand.
+"""ONNX in: a model, quantised or float or both, becomes the graph.
 
-`load_onnx` and `check_float` are one loop over one operator table. For a float model, every operator's
-result is quantised in place with a made-up scale: what a quantised model would be refused for later is
-then refused now, by the same code.
+One loop over the nodes. Where a node reads views of quantised tensors, the handlers of
+`sdk.importers.operators` make it an integer operator; where they cannot, and wherever it reads plain tensors,
+those of `sdk.importers.plain` do. What is refused is refused all at once. `check_float` is the same loop over a
+float model that is to be quantised: every operator's result is quantised in place with a made-up scale, so
+that what has no quantised form is refused by the same code.
 """
 
 from __future__ import annotations
@@ -15,68 +17,92 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdk.errors import InvalidModel, Unsupported, UsageError
+from sdk import dtypes
+from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
-from sdk.graph import Array, Graph, Reshape, Tensor
+from sdk.graph import Graph, Reshape, Tensor
+from sdk.importers.folding import fold
 from sdk.importers.onnx_file import (
     OnnxNode,
+    check_opset,
     decode_node,
+    element_name,
     input_shape,
     is_quantized,
     opset_versions,
     read_onnx,
+    skeleton,
     to_array,
 )
 from sdk.importers.operators import OPERATORS, refuse
+from sdk.importers.plain import convert_plain, is_known
 from sdk.importers.quantization import input_quantization
-from sdk.importers.values import Constant, Quantized, QuantizedConstant, Real
+from sdk.importers.values import (
+    Constant,
+    Plain,
+    Quantized,
+    QuantizedConstant,
+    Real,
+    Tensors,
+    Unknown,
+)
 from sdk.importers.walk import Walk
 from sdk.passes import eliminate_dead
-from sdk.segments import split
 from sdk.verification import verify
 
 if TYPE_CHECKING:
     import onnx
 
-NEVER_FOLDED = {
-    *("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"),  # have handlers of their own
-    *("Bernoulli", "Multinomial"),
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-}
-"""Operators that are not constants even where all their inputs are, or need no evaluation."""
-
 
 def load_onnx(
     path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Graph:
-    """Read a quantised ONNX model, QDQ or QOperator, into the verified integer graph.
+    """Read an ONNX model, quantised (QDQ or QOperator) or float, into the verified graph.
 
     Args:
-        path: the .onnx file.
+        path: the .onnx file. Its external data is mapped, not read.
         input_shapes: static shapes of dynamic inputs, by input name.
 
     Returns:
-        The graph, dead nodes removed; float only at its head (Quantize of an input) and tail.
+        The graph, dead nodes removed.
 
     Raises:
         UsageError: no such file, or `input_shapes` contradicts the model.
         InvalidModel: the file is damaged, or the model contradicts itself.
-        Unsupported: a float model, a dynamic shape, or an operator that Towline does not support, by node
-            name.
+        Unsupported: a dynamic shape, or operators that Towline does not support, by node name.
         EnvironmentMissing: the onnx package is not installed.
     """
-    model = read_onnx(path)
-    where = os.fspath(path)
-    if not is_quantized(model):
-        raise Unsupported(
-            "the model is float; quantise it first",
-            where=where,
-            hint=f"towline quantize {where} --calibrate DIR -o {Path(path).stem}-int8.onnx",
-        )
-    graph = eliminate_dead(import_onnx(model, input_shapes=input_shapes, float_model=False))
+    model = read_onnx(path, external=False)
+    folder = Path(path).parent
+    graph = import_onnx(model, input_shapes=input_shapes, float_model=False, folder=folder)
+    graph = eliminate_dead(graph)
     verify(graph)
-    split(graph)
     return graph
+
+
+def survey(
+    model: onnx.ModelProto,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    folder: Path | None = None,
+) -> list[Refusal]:
+    """Every node of a model that the importer refuses, in the model's order.
+
+    Args:
+        model: as `read_onnx` gives it.
+        input_shapes: static shapes of dynamic inputs, by input name.
+        folder: of the model, where its external data was not read.
+
+    Raises:
+        UsageError, InvalidModel, Unsupported: as `load_onnx`, of what is wrong with the model as a whole.
+    """
+    try:
+        import_onnx(model, input_shapes=input_shapes, float_model=False, folder=folder)
+    except Unsupported as problem:
+        if not problem.refusals:  # it is not about nodes
+            raise
+        return list(problem.refusals)
+    return []
 
 
 def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -98,7 +124,7 @@ def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int,
             hint="compile it as it is, or give the float model",
         )
     for tensor in model.graph.initializer:
-        array = to_array(tensor, tensor.name)
+        array = to_array(tensor, f"initializer {tensor.name}")
         # Bounds of a Clip are scalars and may be infinite.
         if array.ndim and np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise InvalidModel("it holds NaN or infinity", where=f"initializer {tensor.name}")
@@ -106,7 +132,11 @@ def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int,
 
 
 def import_onnx(
-    model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None, float_model: bool
+    model: onnx.ModelProto,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    float_model: bool,
+    folder: Path | None = None,
 ) -> Graph:
     """As `load_onnx` and `check_float`, of a model that was read; dead nodes included, not verified.
 
@@ -114,38 +144,181 @@ def import_onnx(
         model: as `read_onnx` gives it.
         input_shapes: static shapes of dynamic inputs, by input name.
         float_model: whether results that are not quantised take a made-up scale.
+        folder: of the model, where its external data was not read.
     """
     name = model.graph.name or "model"
-    opsets = opset_versions(model)
+    opsets = opset_versions(model.opset_import)
+    check_opset(opsets, name)
+    if model.functions:
+        model = require("onnx.inliner").inline_local_functions(model)
     nodes = [decode_node(node, opsets) for node in model.graph.node]
     _check_structure(model, nodes, name)
-    walk = Walk(nodes, [value.name for value in model.graph.output], float_model=float_model)
+    walk = Walk(
+        nodes,
+        [value.name for value in model.graph.output],
+        float_model=float_model,
+        convert=_convert,
+        opsets=opsets,
+        folder=folder,
+    )
     for tensor in model.graph.initializer:
-        walk.values[tensor.name] = Constant(tensor.name, to_array(tensor, tensor.name))
+        walk.values[tensor.name] = Constant(tensor.name, to_array(tensor, f"initializer {tensor.name}", folder))
     _add_inputs(walk, model, input_shapes or {}, name)
-    for node, proto in zip(nodes, model.graph.node, strict=True):
-        if not _fold(walk, node, proto, model):
-            handler = OPERATORS.get((node.domain, node.op_type)) or refuse(node)
-            handler(walk, node)
+    for value in [*model.graph.value_info, *model.graph.output]:
+        _declare(walk, value)
+    refused = _Refused(walk, model)
+    for node in nodes:
+        if refused.reads(node):
+            continue
+        try:
+            walk.convert(node)
+        except Unsupported as problem:
+            refused.add(problem, node)
     for output in walk.outputs:
-        _finish(walk, output)
+        try:
+            _finish(walk, output)
+        except Unsupported as problem:
+            refused.add(problem, None, output)
+    refused.check()
     metadata = {"onnx.producer": model.producer_name} if model.producer_name else {}
     return walk.builder.graph(name, walk.inputs, walk.outputs, metadata)
 
 
-def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: str) -> None:
-    """Operators that onnx does not know, by node name; then what its own checker finds."""
+def _convert(walk: Walk, node: OnnxNode) -> None:
+    """Convert one node: folded, as an operator on quantised views, or on plain tensors."""
+    if fold(walk, node):
+        return
+    handler = OPERATORS.get((node.domain, node.op_type))
+    if walk.float_model:
+        (handler or refuse(node))(walk, node)
+        return
+    values = [walk.optional(node, index) for index in range(len(node.inputs))]
+    first: Unsupported | None = None
+    if handler is not None and (node.op_type in OWN or any(isinstance(value, VIEWS) for value in values)):
+        try:
+            if not any(isinstance(value, Plain) for value in values) or node.op_type in OWN:
+                handler(walk, node)
+                return
+        except Unsupported as problem:
+            first = problem
+    if node.op_type in OWN and fold(walk, node, whatever=True):
+        return
+    if is_known(node):
+        convert_plain(walk, node)
+    else:
+        raise first or refuse(node)
+
+
+VIEWS = (Real, Quantized, QuantizedConstant)
+"""What the handlers of quantised operators read."""
+
+OWN = ("Constant", "QuantizeLinear", "DequantizeLinear")
+"""Operators that they convert whatever they read, if they can."""
+
+
+class _Refused:
+    """The nodes that were refused, and what becomes of those that read their results."""
+
+    def __init__(self, walk: Walk, model: onnx.ModelProto) -> None:
+        self.walk = walk
+        self.model = model
+        self.refusals: list[Refusal] = []
+        self.first: Unsupported | None = None
+        self._inferred: dict[str, Tensor] | None = None
+
+    def add(self, problem: Unsupported, node: OnnxNode | None, output: str = "") -> None:
+        """File a refusal; a node's results are taken to be what shape inference says."""
+        if self.walk.float_model:
+            raise problem
+        self.first = self.first or problem
+        name, op = (node.name, node.op_type) if node else (output, "")
+        self.refusals.append(Refusal(name, op, problem.message, problem.hint))
+        if node is not None:
+            self._leave(node)
+
+    def reads(self, node: OnnxNode) -> bool:
+        """Whether a node reads something of which nothing is known; then so are its results."""
+        values = [self.walk.values.get(name) for name in node.inputs]
+        if not any(isinstance(value, Unknown) for value in values):
+            return False
+        self._leave(node)
+        return True
+
+    def _leave(self, node: OnnxNode) -> None:
+        if self._inferred is None:
+            self._inferred = _inferred(self.walk, self.model)
+        for name in filter(None, node.outputs):
+            known = self._inferred.get(name)
+            if known is not None:
+                self.walk.builder.tensors.setdefault(name, known)
+                self.walk.plains.setdefault(name, name)
+            self.walk.values.setdefault(name, Unknown() if known is None else Plain(name))
+
+    def check(self) -> None:
+        """Raise what was refused, if anything was: the first refusal's message, then the others."""
+        if self.first is None:
+            return
+        others = "; ".join(f"{r.name} ({r.op or 'output'}): {r.reason}" for r in self.refusals[1:])
+        first = self.first
+        message = f"{first.message}. Refused too: {others}" if others else first.message
+        raise Unsupported(message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)) from first
+
+
+def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
+    """Tensors by name, where onnx's shape inference finds a static shape."""
     onnx = require("onnx")
-    for node in nodes:
-        if (node.domain, node.op_type) not in OPERATORS and not onnx.defs.has(node.op_type, node.domain):
-            refuse(node)
+    outline = skeleton(model)
+    for value in outline.graph.input:
+        known = walk.builder.tensors.get(value.name)
+        if known is not None:
+            del value.type.tensor_type.shape.dim[:]
+            for extent in known.shape:
+                value.type.tensor_type.shape.dim.add().dim_value = extent
+    try:
+        outline = onnx.shape_inference.infer_shapes(outline, data_prop=True)
+    except Exception:  # it is only asked what it knows
+        return {}
+    found = {}
+    for value in [*outline.graph.value_info, *outline.graph.output]:
+        dtype, shape = _declared(value)
+        if shape is not None and None not in shape and 0 not in shape and dtype in dtypes.DTYPES:
+            found[value.name] = Tensor(value.name, tuple(extent or 0 for extent in shape), dtype)
+    return found
+
+
+def _declare(walk: Walk, value: onnx.ValueInfoProto) -> None:
+    """Note what the model states of a value."""
+    if value.type.WhichOneof("value") == "tensor_type" and value.type.tensor_type.elem_type:
+        walk.declared[value.name] = _declared(value)
+
+
+def _declared(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] | None]:
+    """Dtype and shape; None for an extent that is open."""
+    kind = value.type.tensor_type
+    shape = None
+    if kind.HasField("shape"):
+        shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+    return element_name(kind.elem_type), shape
+
+
+def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: str) -> None:
+    """What onnx's own checker finds; operators that it does not know are left out."""
+    onnx = require("onnx")
     if model.graph.sparse_initializer:
         raise Unsupported("sparse initializers are not read", where=name)
-    checked = onnx.ModelProto()
-    checked.CopyFrom(model)
+    checked = skeleton(model)
+    del checked.graph.node[:]
+    for node in nodes:
+        if node.domain or onnx.defs.has(node.op_type, node.domain):
+            checked.graph.node.append(node.proto)
+            continue
+        for output in filter(None, node.outputs):
+            value = onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
+            checked.graph.input.append(value)
     for value in [*checked.graph.input, *checked.graph.output]:
         # The checker requires a shape on each; onnxruntime does not, and a missing one is reported below.
-        value.type.tensor_type.shape.SetInParent()
+        if value.type.WhichOneof("value") in (None, "tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(checked)
     except onnx.checker.ValidationError as problem:
@@ -156,60 +329,38 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
 def _add_inputs(
     walk: Walk, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> None:
-    """Make the graph's inputs values; an integer one takes its scale from its readers."""
-    onnx = require("onnx")
+    """Make the graph's inputs values.
+
+    In a quantised model a float32 input is a recipe, which a QuantizeLinear may turn into integers, and an
+    8-bit one takes its scale from its readers.
+    """
     # Before IR version 4 initializers are listed among the inputs too.
     inputs = [value for value in model.graph.input if value.name not in walk.values]
     for name in shapes:
         if name not in [value.name for value in inputs]:
             known = ", ".join(value.name for value in inputs)
             raise UsageError(f"a shape was given for {name!r}, but the inputs are: {known}", where=where)
-    types = {onnx.TensorProto.FLOAT: "float32"}
-    if not walk.float_model:
-        types |= {onnx.TensorProto.UINT8: "uint8", onnx.TensorProto.INT8: "int8"}
+    quantized = is_quantized(model)
     for value in inputs:
-        element = value.type.tensor_type.elem_type
-        dtype = types.get(element)
-        if dtype is None:
-            found = onnx.TensorProto.DataType.Name(element).lower()
-            expected = " or ".join(types.values())
-            raise Unsupported(f"its type is {found}; inputs are {expected}", where=f"input {value.name}")
-        shape = input_shape(value, shapes.get(value.name))
+        walk.inputs.append(value.name)
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise Unsupported("it is no tensor", where=f"input {value.name}")
+        dtype = element_name(value.type.tensor_type.elem_type)
+        if dtype not in (("float32",) if walk.float_model else dtypes.DTYPES):
+            expected = "float32" if walk.float_model else ", ".join(dtypes.DTYPES)
+            raise Unsupported(f"its type is {dtype}; inputs are {expected}", where=f"input {value.name}")
+        shape = input_shape(value, shapes.get(value.name), batch_of_one=not walk.float_model)
         quantization = None
-        if dtype != "float32":
-            for node in walk.nodes:  # an unsupported reader is the better reason
-                if value.name in node.inputs and (node.domain, node.op_type) not in OPERATORS:
-                    refuse(node)
+        if quantized and dtype in ("uint8", "int8"):
             quantization = input_quantization(walk, value.name, dtype, shape)
         walk.builder.tensors[value.name] = Tensor(value.name, shape, dtype, quantization)
-        walk.values[value.name] = (
-            Real(value.name, value.name, shape, value.name, shape)
-            if quantization is None
-            else Quantized(value.name)
-        )
-        walk.inputs.append(value.name)
-
-
-def _fold(walk: Walk, node: OnnxNode, proto: onnx.NodeProto, model: onnx.ModelProto) -> bool:
-    """Evaluate a node whose inputs are all known, as onnxruntime does before it quantises."""
-    if node.op_type in NEVER_FOLDED:
-        return False
-    if any(attribute.HasField("g") for attribute in proto.attribute):
-        return False  # a Loop of constants may never end
-    arrays: dict[str, Array] = {}
-    for name in filter(None, node.inputs):
-        value = walk.values.get(name)
-        if isinstance(value, Constant):
-            arrays[name] = value.array
-        elif isinstance(value, Real) and node.op_type == "Shape":
-            arrays[name] = np.zeros(value.shape, np.float32)
+        if quantization is not None:
+            walk.values[value.name] = Quantized(value.name)
+        elif dtype == "float32" and (quantized or walk.float_model):
+            walk.values[value.name] = Real(value.name, value.name, shape, value.name, shape)
         else:
-            return False
-    if not arrays:
-        return False
-    for name, array in zip(node.outputs, _evaluate(node, proto, model, arrays), strict=False):
-        walk.values[name] = Constant(name, array)
-    return True
+            walk.values[value.name] = Plain(value.name)
+            walk.plains[value.name] = value.name
 
 
 def _finish(walk: Walk, name: str) -> None:
@@ -218,30 +369,20 @@ def _finish(walk: Walk, name: str) -> None:
     value = walk.values.get(name)
     if value is None:
         raise InvalidModel("no node computes it", where=where)
-    if isinstance(value, Constant | QuantizedConstant):
-        raise Unsupported("it is a constant", where=where)
-    tensor = walk.float_tensor(value, where) if isinstance(value, Real) else value.tensor
+    match value:
+        case Unknown():
+            return  # refused already
+        case Plain() | Quantized():
+            tensor = value.tensor
+        case Real():
+            tensor = walk.float_tensor(value, where)
+        case Tensors():
+            raise Unsupported("it is a sequence of tensors", where=where)
+        case _:
+            hint = "a graph computes something of its inputs: leave out the output"
+            raise Unsupported("it is a constant", where=where, hint=hint)
     if tensor in walk.inputs and tensor == name:
         raise Unsupported("it is a graph input", where=where)
     if tensor != name:
-        known = walk.builder.tensors[tensor]
-        walk.builder.emit(Reshape(f"{name}_copy", (tensor,), ""), dataclasses.replace(known, name=name))
-
-
-def _evaluate(
-    node: OnnxNode, proto: onnx.NodeProto, model: onnx.ModelProto, arrays: Mapping[str, Array]
-) -> list[Array]:
-    """Outputs of a node on known inputs, by onnx's own reference implementation."""
-    helper = require("onnx.helper")
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for name, a in arrays.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    graph = helper.make_graph([proto], "constant", inputs, outputs)
-    single = helper.make_model(graph, opset_imports=model.opset_import)
-    try:
-        evaluator = require("onnx.reference").ReferenceEvaluator(single)
-        return [np.asarray(result) for result in evaluator.run(None, dict(arrays))]
-    except Exception as problem:  # numpy and onnx raise anything on a node that contradicts itself
-        raise node.unsupported(f"{node.op_type} of constants cannot be folded: {problem}") from problem
+        known = dataclasses.replace(walk.builder.tensors[tensor], name=name)
+        walk.builder.emit(Reshape(f"{name}_copy", (tensor,), ""), known)

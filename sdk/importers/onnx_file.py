@@ -6,11 +6,15 @@ and of onnxruntime's ContribOperators.md (domain com.microsoft).
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sdk.errors import InvalidModel, Unsupported, UsageError
 from sdk.extras import require
@@ -19,13 +23,18 @@ from sdk.graph import Array
 if TYPE_CHECKING:
     import onnx
 
+LOG = logging.getLogger("towline")
 OLDEST_OPSET = 7
 QUANTIZED_PREFIXES = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize")
 INTEGER_OPERATORS = ("ConvInteger", "MatMulInteger")
 
 
-def read_onnx(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Read an ONNX file, external data included.
+def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.ModelProto:
+    """Read an ONNX file.
+
+    Args:
+        path: of the file.
+        external: whether to read external data too; else `to_array` maps it.
 
     Raises:
         UsageError: there is no such file, or it is a directory, a pipe or unreadable.
@@ -57,7 +66,7 @@ def read_onnx(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise InvalidModel("not an ONNX file: it holds no graph with nodes", where=where)
     folder = file.parent
     for tensor in model.graph.initializer:
-        if helper.uses_external_data(tensor):
+        if external and helper.uses_external_data(tensor):
             try:
                 helper.load_external_data_for_tensor(tensor, str(folder))
             except (OSError, ValueError, onnx.checker.ValidationError) as problem:
@@ -90,6 +99,7 @@ class OnnxNode:
         opset: version of the domain in the model.
         inputs: value names; "" for an optional one left out.
         outputs: value names.
+        proto: the message itself.
     """
 
     name: str
@@ -99,6 +109,7 @@ class OnnxNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(repr=False)
+    proto: onnx.NodeProto = field(repr=False)
 
     @property
     def where(self) -> str:
@@ -159,41 +170,121 @@ def decode_node(node: onnx.NodeProto, opsets: Mapping[str, int]) -> OnnxNode:
     except ValueError as problem:
         raise InvalidModel(f"an attribute cannot be read: {problem}", where=where) from problem
     inputs, outputs = tuple(node.input), tuple(node.output)
-    return OnnxNode(name, node.op_type, domain, opsets[domain], inputs, outputs, attributes)
+    return OnnxNode(name, node.op_type, domain, opsets[domain], inputs, outputs, attributes, node)
 
 
-def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
-    """Version by domain.
+def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain."""
+    return {("" if entry.domain == "ai.onnx" else entry.domain): int(entry.version) for entry in imports}
 
-    Raises:
-        Unsupported: an opset older than this importer knows.
-    """
-    versions = {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
+
+def check_opset(versions: Mapping[str, int], where: str) -> None:
+    """Raise Unsupported for an opset older than this importer knows."""
     if 0 < versions.get("", 0) < OLDEST_OPSET:
         raise Unsupported(
             f"opset {versions['']} is older than {OLDEST_OPSET}",
-            where=model.graph.name or "model",
+            where=where,
             hint="convert it with onnx.version_converter.convert_version(model, 13)",
         )
-    return versions
 
 
-def to_array(tensor: onnx.TensorProto, name: str) -> Array:
-    """The elements of an initializer or a Constant.
+def element_name(element: int) -> str:
+    """The name of a TensorProto.DataType: that of `sdk.dtypes` for all types that the graph has."""
+    onnx = require("onnx")
+    names = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
+    try:
+        return names.get(element) or str(onnx.TensorProto.DataType.Name(element).lower())
+    except ValueError:
+        return f"number {element}"
+
+
+def to_array(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> Array:
+    """The elements of an initializer or a Constant; those of external data are mapped.
+
+    Args:
+        tensor: the message.
+        where: whose it is, for errors.
+        folder: of the model, where its external data was not read.
 
     Raises:
-        InvalidModel: its data does not fit its type and shape.
+        InvalidModel: its data does not fit its type and shape, or is missing, too short, or outside the folder.
     """
     helper = require("onnx.numpy_helper")
+    if folder is not None and tensor.data_location == tensor.EXTERNAL:
+        return _mapped(tensor, where, folder)
     try:
         array: Array = helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError) as problem:
-        raise InvalidModel(f"its data cannot be read: {problem}", where=f"initializer {name}") from problem
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise InvalidModel(f"its data cannot be read: {problem}", where=where) from problem
     return array
 
 
-def input_shape(value: onnx.ValueInfoProto, override: tuple[int, ...] | None) -> tuple[int, ...]:
+def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
+    """A view of the file that holds a tensor's elements."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    path = (folder / location).resolve()
+    hint = f"keep {location!r} beside the .onnx file, unaltered"
+    if not location or not path.is_relative_to(folder.resolve()):
+        raise InvalidModel(f"its external data {location!r} lies outside the model's directory", where=where)
+    try:
+        dtype = np.dtype(require("onnx.helper").tensor_dtype_to_np_dtype(tensor.data_type))
+        offset = int(entries.get("offset", 0))
+        shape = tuple(tensor.dims)
+        nbytes = math.prod(shape) * dtype.itemsize
+        length = int(entries.get("length", nbytes))
+        size = path.stat().st_size
+    except OSError as problem:
+        message = f"its external data {location!r} cannot be read: {problem.strerror}"
+        raise InvalidModel(message, where=where, hint=hint) from problem
+    except (ValueError, KeyError) as problem:
+        raise InvalidModel(f"its external data is not described: {problem}", where=where) from problem
+    if element_name(tensor.data_type) in HALF_BYTES:
+        raise Unsupported(f"external data of {element_name(tensor.data_type)}", where=where)
+    if offset < 0 or length != nbytes or offset + nbytes > size:
+        message = f"its {nbytes:,} bytes at {offset:,} do not fit {location!r}, which has {size:,}"
+        raise InvalidModel(message, where=where, hint=hint)
+    if not nbytes:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, np.uint8, "r", offset, nbytes).view(np.ndarray).view(dtype).reshape(shape)
+
+
+HALF_BYTES = ("uint4", "int4", "float4e2m1", "uint2", "int2")
+"""Types of which several elements share a byte."""
+
+
+def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without the data of larger initializers: they are inputs of it."""
+    onnx = require("onnx")
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = copy.graph
+    graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(model.graph, field))
+    known = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= KEPT_IN_SKELETON:
+            graph.initializer.append(tensor)
+        elif tensor.name not in known:
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(value)
+            known.add(tensor.name)
+    return copy
+
+
+KEPT_IN_SKELETON = 1024
+"""Bytes of an initializer that shape inference may want to read."""
+
+
+def input_shape(
+    value: onnx.ValueInfoProto, override: tuple[int, ...] | None, *, batch_of_one: bool = False
+) -> tuple[int, ...]:
     """The static shape of a graph input.
+
+    Args:
+        value: the input.
+        override: the shape given for it.
+        batch_of_one: whether a first extent that alone is dynamic is set to 1, with a word in the log.
 
     Raises:
         Unsupported: it is dynamic and `override` does not resolve it.
@@ -217,6 +308,9 @@ def input_shape(value: onnx.ValueInfoProto, override: tuple[int, ...] | None) ->
         return tuple(override)
     if known and all(extents):
         return tuple(extents)
+    if batch_of_one and len(extents) > 1 and all(extents[1:]):
+        LOG.warning("input %s: the batch of [%s] is set to 1", value.name, shown)
+        return (1, *extents[1:])
     example = [1, 3, 224, 224] if not known or len(extents) == 4 else [1] * len(extents)
     if known:
         example = [e or x for e, x in zip(extents, example, strict=True)]

@@ -13,8 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from sdk.extras import require
-from sdk.graph import Array, Conv, Gemm, GlobalAveragePool, Reshape, Softmax, Tensor
+from sdk.graph import Conv, Gemm, GlobalAveragePool, Reshape, Softmax, Tensor
 from sdk.importers.elementwise import (
     add,
     arithmetic,
@@ -42,7 +41,7 @@ from sdk.importers.layout import (
     transpose,
     unsqueeze,
 )
-from sdk.importers.onnx_file import OnnxNode
+from sdk.importers.onnx_file import OnnxNode, to_array
 from sdk.importers.quantization import (
     activation_bias,
     activation_quantization,
@@ -52,7 +51,7 @@ from sdk.importers.quantization import (
     read_weight,
     stored_weight,
 )
-from sdk.importers.values import UNSET, Constant, Hosted, QuantizedConstant, Real
+from sdk.importers.values import UNSET, Constant, Plain, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 from sdk.importers.windows import average_pool, convolution_windows, max_pool
 
@@ -302,7 +301,7 @@ def _max_pool(walk: Walk, node: OnnxNode) -> None:
 
 def _softmax(walk: Walk, node: OnnxNode) -> None:
     """Softmax, float, on the host, at the tail."""
-    walk.define(node, Hosted(_host_softmax(walk, node, walk.hosted(node, 0), node.opset, node.output)))
+    walk.define(node, Plain(_host_softmax(walk, node, walk.hosted(node, 0), node.opset, node.output)))
 
 
 def _host_softmax(walk: Walk, node: OnnxNode, x: str, opset: int, output: str) -> str:
@@ -339,15 +338,8 @@ def _constant(walk: Walk, node: OnnxNode) -> None:
             return
     if "value" not in node.attributes:
         raise node.unsupported("a Constant that is neither numbers nor a dense tensor")
-    walk.define(node, Constant(node.output, _tensor_value(node)))
-
-
-def _tensor_value(node: OnnxNode) -> Array:
-    try:
-        array: Array = require("onnx.numpy_helper").to_array(node.attributes["value"])
-    except (ValueError, TypeError, AttributeError) as problem:
-        raise node.invalid(f"its value cannot be read: {problem}") from problem
-    return array
+    array = to_array(node.attributes["value"], node.where, walk.folder)
+    walk.define(node, Constant(node.output, array))
 
 
 OPERATORS: Mapping[tuple[str, str], Handler] = {

@@ -12,7 +12,7 @@ from sdk.errors import InvalidModel, Unsupported
 from sdk.extras import require
 from sdk.graph import Array, Quantization
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.values import Constant, Hosted, Quantized, QuantizedConstant, Real, Shape
+from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape
 from sdk.importers.walk import Walk
 from sdk.verification import INTEGER_RANGE, check_quantization
 
@@ -112,12 +112,8 @@ def read_activation(walk: Walk, node: OnnxNode, index: int) -> str:
     return name
 
 
-def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quantization:
-    """Quantisation of the integer graph input `name`, taken from its first reader with a scale.
-
-    Raises:
-        Unsupported: no reader has a scale.
-    """
+def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quantization | None:
+    """Quantisation of the integer graph input `name`, taken from its first reader with a scale, if any."""
     names = {name}
     for node in walk.nodes:
         if node.op_type in MOVES and node.inputs and node.inputs[0] in names:
@@ -127,7 +123,7 @@ def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quant
             if read in names and (node.op_type.startswith(("QLinear", "QGemm", "DequantizeLinear"))):
                 at = index + 1
                 return read_quantization(walk, node, at, name=name, shape=shape, dtype=dtype, axis=None)[1]
-    raise Unsupported(f"no reader gives the scale of this {dtype} input", where=f"input {name}")
+    return None
 
 
 # --- QuantizeLinear and DequantizeLinear ----------------------------------------------------------------
@@ -150,7 +146,9 @@ def quantize_linear(walk: Walk, node: OnnxNode) -> None:
         walk.define(node, Constant(node.output, _quantized(array, dtype, quantization)))
     elif dtype == "int32":
         raise node.unsupported(f"the activation {node.output!r} is quantised to int32")
-    elif isinstance(value, Hosted):
+    elif isinstance(value, Plain) and walk.builder.tensors[value.tensor].dtype != "float32":
+        raise node.unsupported(f"its input {node.inputs[0]!r} is not float32")
+    elif isinstance(value, Plain):
         walk.host_quantize(node, value.tensor, dtype, quantization)
     else:
         walk.quantize(node, value, dtype, quantization)

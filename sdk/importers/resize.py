@@ -7,13 +7,17 @@ grows, up when it shrinks.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sdk.graph import Resize
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import Shape
-from sdk.importers.walk import Walk
+
+if TYPE_CHECKING:
+    from sdk.importers.walk import Walk
 
 Float32 = NDArray[np.float32]
 
@@ -39,22 +43,24 @@ def nearest(walk: Walk, node: OnnxNode, shape: Shape) -> Resize:
         raise node.unsupported(f"Resize with the policy {policy!r}", "give the sizes themselves")
     if len(shape) != 4:
         raise node.unsupported(f"{node.op_type} of {list(shape)}: only [N,C,H,W] is supported")
-    scales, sizes = _scales_and_sizes(walk, node, shape)
+    scales, sizes = scales_and_sizes(walk, node, shape)
     if sizes[:2] != list(shape[:2]):
         raise node.unsupported(f"{node.op_type} of {list(shape)} to {sizes}: only H and W are resized")
     if min(sizes) < 1 or max(sizes) > 1 << 16:
         raise node.invalid(f"{node.op_type} of {list(shape)} to {sizes}")
-    rows, columns = (_sources(node, shape[i], sizes[i], np.float32(scales[i])) for i in (2, 3))
+    rows, columns = (sources(node, shape[i], sizes[i], np.float32(scales[i])) for i in (2, 3))
     return Resize(node.name, (), "", rows, columns)
 
 
-def _scales_and_sizes(walk: Walk, node: OnnxNode, shape: Shape) -> tuple[list[float], list[int]]:
+def scales_and_sizes(walk: Walk, node: OnnxNode, shape: Shape) -> tuple[list[float], list[int]]:
     """One of each for every axis."""
     modern = node.op_type == "Resize" and node.opset >= 11
-    axes = node.integers("axes") if modern else None
-    axes = tuple(range(4)) if axes is None else tuple(axis % 4 if -4 <= axis < 4 else 4 for axis in axes)
-    if len(set(axes)) != len(axes) or max(axes, default=0) > 3:
-        raise node.invalid("its axes do not exist in an input of rank 4")
+    axes, rank = node.integers("axes") if modern else None, len(shape)
+    if axes is None:
+        axes = tuple(range(rank))
+    axes = tuple(axis % rank if -rank <= axis < rank else rank for axis in axes)
+    if len(set(axes)) != len(axes) or rank in axes:
+        raise node.invalid(f"its axes do not exist in an input of rank {rank}")
 
     def spread(given: list[float], rest: list[float]) -> list[float]:
         if len(given) != len(axes):
@@ -73,15 +79,15 @@ def _scales_and_sizes(walk: Walk, node: OnnxNode, shape: Shape) -> tuple[list[fl
         given = [float(scale) for scale in values]
     else:
         given = walk.float_constant(node, 2 if modern else 1).reshape(-1).tolist()
-    scales = spread(given, [1.0] * 4)
+    scales = spread(given, [1.0] * rank)
     if not all(0 < scale < 1 << 16 for scale in scales):
         raise node.invalid(f"scales {scales}")
     return scales, [int(np.float32(s) * np.float32(n)) for s, n in zip(scales, shape, strict=True)]
 
 
-def _sources(node: OnnxNode, extent: int, size: int, scale: np.float32) -> tuple[int, ...]:
+def sources(node: OnnxNode, extent: int, size: int, scale: np.float32) -> tuple[int, ...]:
     """The input's index for each of `size` outputs."""
-    position = _positions(node, extent, size, scale)
+    position = positions(node, extent, size, scale)
     if node.op_type == "Upsample" or node.opset < 11:
         chosen = np.ceil(position) if scale < 1 else np.floor(position)
     else:
@@ -89,7 +95,7 @@ def _sources(node: OnnxNode, extent: int, size: int, scale: np.float32) -> tuple
     return tuple(np.clip(chosen, 0, extent - 1).astype(np.int64).tolist())
 
 
-def _positions(node: OnnxNode, extent: int, size: int, scale: np.float32) -> Float32:
+def positions(node: OnnxNode, extent: int, size: int, scale: np.float32) -> Float32:
     """Each output's place among the input's, float32."""
     index, half = np.arange(size, dtype=np.float32), np.float32(0.5)
     if extent == size and scale == 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,15 @@ class QuantizedConstant:
     name: str
     array: Array
     quantization: Quantization
+
+
+def dequantized(constant: QuantizedConstant) -> NDArray[np.float32]:
+    """What the integers of a constant mean."""
+    shape = [1] * constant.array.ndim
+    if constant.quantization.axis is not None:
+        shape[constant.quantization.axis] = -1
+    centred = constant.array.astype(np.int32) - constant.quantization.zero_point.reshape(shape)
+    return np.asarray(centred.astype(np.float32) * constant.quantization.scale.reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -122,13 +131,25 @@ class Real:
 
 
 @dataclass(frozen=True)
-class Hosted:
-    """A float tensor of the tail, which the host computes."""
+class Plain:
+    """A tensor of the graph that is not quantised."""
 
     tensor: str
 
 
-Value = Constant | QuantizedConstant | Quantized | Real | Hosted
+@dataclass(frozen=True)
+class Tensors:
+    """Values under one name, as SplitToSequence makes them."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The result of a node that was refused."""
+
+
+Value = Constant | QuantizedConstant | Quantized | Real | Plain | Tensors | Unknown
 
 
 class GraphBuilder:
@@ -139,6 +160,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self._reserved = reserved
         self._node_names: set[str] = set()
+        self._views: dict[tuple[str, Shape], Tensor] = {}
 
     def emit(self, template: Node, output: Tensor) -> str:
         """Append the operator with this output; its name is made unique. Returns the output's name."""
@@ -150,7 +172,10 @@ class GraphBuilder:
 
     def fresh(self, base: str) -> str:
         """A tensor name that nothing else has."""
-        return _unique(base, self._reserved.union(self.tensors))
+        name, number = base, 1
+        while name in self._reserved or name in self.tensors:
+            name, number = f"{base}_{number}", number + 1
+        return name
 
     def constant(self, name: str, array: Array, quantization: Quantization) -> str:
         """File a constant; one of the same name and content is shared, another content gets a new name."""
@@ -164,6 +189,26 @@ class GraphBuilder:
             name = self.fresh(name)
         self.tensors[name] = Tensor(name, array.shape, str(array.dtype), quantization, array)
         return name
+
+    def file(self, tensor: Tensor) -> str:
+        """The name of a plain tensor, which is filed first if it is a constant that is not yet."""
+        if tensor.data is None:
+            return tensor.name
+        known = self.tensors.get(tensor.name)
+        if known is not None and known.data is tensor.data:
+            return tensor.name
+        name = tensor.name if known is None else self.fresh(tensor.name)
+        self.tensors[name] = dataclasses.replace(tensor, name=name)
+        return name
+
+    def view(self, constant: Tensor, shape: Shape) -> Tensor:
+        """A constant in another shape, made once for all its readers; its elements are not copied."""
+        key = (constant.name, shape)
+        if key not in self._views:
+            assert constant.data is not None
+            name = self.fresh(f"{constant.name}/{'x'.join(map(str, shape))}")
+            self._views[key] = Tensor(name, shape, constant.dtype, None, constant.data.reshape(shape))
+        return self._views[key]
 
     def quantize(
         self,
@@ -235,7 +280,7 @@ class GraphBuilder:
         return self.emit(node, Tensor(output, self.tensors[tensor].shape, "float32"))
 
     def graph(
-        self, name: str, inputs: Sequence[str], outputs: Sequence[str], metadata: dict[str, str]
+        self, name: str, inputs: Iterable[str], outputs: Iterable[str], metadata: dict[str, str]
     ) -> Graph:
         return Graph(name, tuple(inputs), tuple(outputs), self.tensors, tuple(self.nodes), metadata)
 

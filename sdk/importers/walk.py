@@ -1,29 +1,34 @@
-"""What is known while an ONNX graph is walked: the state that the operator table's handlers read and write.
+"""What is known while an ONNX graph is walked: the state that handlers read and write.
 
-`sdk.importers.onnx` is the loop that goes from node to node and calls them.
+`sdk.importers.onnx` is the loop that goes from node to node and calls them. A value has up to two forms. As
+`values` has it, it may be a recipe of what nothing has quantised yet; as `plains` has it, it is a tensor that is
+not quantised, made when the first operator without a quantised form reads it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from sdk.errors import Unsupported
+from sdk.errors import InvalidModel, Unsupported
 from sdk.graph import Array, Node, Quantization, Quantize, Reshape, Tensor
 from sdk.importers.onnx_file import OnnxNode
+from sdk.importers.plain import constant_tensor, convert_plain, model_array
 from sdk.importers.values import (
     Constant,
     GraphBuilder,
-    Hosted,
+    Plain,
     Quantized,
     QuantizedConstant,
     Real,
     Shape,
     Value,
     bounds_are_exact,
+    dequantized,
     real_values,
 )
 from sdk.shapes import output_shape
@@ -40,15 +45,37 @@ class Walk:
         inputs, outputs: names of the graph's; inputs are those that were added so far.
         float_model: whether the model is float, and only checked: activations take made-up scales.
         values: what each ONNX name is.
-        builder: the integer graph.
+        plains: names of plain tensors, by ONNX name.
+        opsets: versions by domain.
+        folder: of the model, where its external data was not read.
+        growth: bytes that folded constants have beyond what they were made from.
+        declared: dtypes and shapes that the model states; None for an extent that it leaves open.
+        builder: the graph.
     """
 
-    def __init__(self, nodes: Sequence[OnnxNode], outputs: Sequence[str], *, float_model: bool) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[OnnxNode],
+        outputs: Sequence[str],
+        *,
+        float_model: bool,
+        convert: Callable[[Walk, OnnxNode], None] | None = None,
+        opsets: Mapping[str, int] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self.nodes = nodes
         self.outputs = outputs
         self.float_model = float_model
         self.inputs: list[str] = []
         self.values: dict[str, Value] = {}
+        self.plains: dict[str, str] = {}
+        self.declared: dict[str, tuple[str, tuple[int | None, ...] | None]] = {}
+        self.opsets = dict(opsets or {})
+        self.folder = folder
+        self.growth = 0
+        self._convert = convert
+        self._constants: dict[str, Tensor] = {}
+        self._makers: dict[str, OnnxNode] = {}
         reserved = {name for node in nodes for name in node.outputs}
         self.builder = GraphBuilder(reserved.union(outputs))
 
@@ -79,11 +106,7 @@ class Walk:
         """The constant at input `index`, float32, dequantised if need be."""
         value = self.value(node, index)
         if isinstance(value, QuantizedConstant):
-            shape = [1] * value.array.ndim
-            if value.quantization.axis is not None:
-                shape[value.quantization.axis] = -1
-            centred = value.array.astype(np.int32) - value.quantization.zero_point.reshape(shape)
-            return np.asarray(centred.astype(np.float32) * value.quantization.scale.reshape(shape))
+            return dequantized(value)
         array = self.constant(node, index)
         if array.dtype != np.float32:
             raise node.unsupported(f"its input {node.inputs[index]!r} is {array.dtype}, not float32")
@@ -101,7 +124,7 @@ class Walk:
                 f"its input {node.inputs[index]!r} is a constant where an activation belongs",
                 "let onnxruntime fold constants (onnxruntime.quantization.shape_inference.quant_pre_process)",
             )
-        if isinstance(value, Hosted):
+        if isinstance(value, Plain):
             raise node.unsupported(
                 f"{node.op_type} reads {node.inputs[index]!r}, which Softmax left float",
                 "cut the model before the float part, or quantise that too",
@@ -168,19 +191,123 @@ class Walk:
     def hosted(self, node: OnnxNode, index: int) -> str:
         """Input `index` as a float tensor of the tail."""
         value = self.value(node, index)
-        if isinstance(value, Hosted):
+        if isinstance(value, Plain):
             return value.tensor
         if not isinstance(value, Real):
             raise node.unsupported(f"its input {node.inputs[index]!r} is not float")
         return self.float_tensor(value, node.where)
 
     def float_tensor(self, real: Real, where: str) -> str:
-        """A recipe as a float tensor of the tail, dequantised once for all its readers."""
-        if real.name not in self.builder.tensors:
-            self.builder.dequantize(self.integer_tensor(real, where), real.name, real.owner)
-        elif self.builder.tensors[real.name].quantization is None and real.name in self.inputs:
-            raise Unsupported("it reads a float graph input; nothing before it is quantised", where=where)
-        return real.name
+        """A recipe as a plain tensor, made once for all its readers.
+
+        Integers behind it are dequantised. Where there are none, the node that made it computes in floats.
+        """
+        if real.name in self.plains:
+            return self.plains[real.name]
+        if self.float_model or self._has_integers(real):
+            if real.name not in self.builder.tensors:
+                self.builder.dequantize(self.integer_tensor(real, where), real.name, real.owner)
+            elif self.builder.tensors[real.name].quantization is None and real.name in self.inputs:
+                raise Unsupported("it reads a float graph input; nothing before it is quantised", where=where)
+            self.plains[real.name] = real.name
+        elif isinstance(real.source, str) and not self._changed(real):
+            self.plains[real.name] = real.source
+        else:
+            convert_plain(self, self._makers[real.name])
+        return self.plains[real.name]
+
+    def _has_integers(self, real: Real) -> bool:
+        """Whether `integer_tensor` finds some behind it."""
+        if not isinstance(real.source, str):
+            return False
+        source = self.builder.tensors[real.source]
+        return source.quantization is not None and bounds_are_exact(real, source)
+
+    # --- plain tensors ----------------------------------------------------------------------------------
+
+    def plain(self, node: OnnxNode, index: int) -> Tensor:
+        """Input `index` as a plain tensor; a constant has data, and is filed when a node reads it.
+
+        Raises:
+            Unsupported: it is the integers of a quantised tensor, or a sequence.
+        """
+        return self.plain_value(self.value(node, index), node)
+
+    def plain_value(self, value: Value, node: OnnxNode) -> Tensor:
+        """A value as a plain tensor, as `node` reads it."""
+        match value:
+            case Plain(tensor):
+                return self.builder.tensors[tensor]
+            case Constant():
+                return self.constant_tensor(value, node.where)
+            case QuantizedConstant():
+                key = f"{value.name}/real"
+                if key not in self._constants:
+                    self._constants[key] = constant_tensor(key, dequantized(value), node.where)
+                return self._constants[key]
+            case Real():
+                return self.builder.tensors[self.float_tensor(value, node.where)]
+            case Quantized(tensor):
+                raise node.unsupported(
+                    f"{node.op_type} of the integers of the quantised tensor {tensor!r}",
+                    "put it behind DequantizeLinear",
+                )
+        raise node.unsupported(f"{node.op_type} of a sequence")
+
+    def constant_tensor(self, constant: Constant, where: str) -> Tensor:
+        """A constant as a tensor, made once; it is filed when a node reads it."""
+        if constant.name not in self._constants:
+            self._constants[constant.name] = constant_tensor(constant.name, constant.array, where)
+        return self._constants[constant.name]
+
+    def define_plain(self, node: OnnxNode, tensor: Tensor, output: int = 0) -> None:
+        """Say that output `output` of the node is a plain tensor.
+
+        Raises:
+            InvalidModel: the model declares another dtype or shape for it.
+        """
+        name = node.outputs[output]
+        self.check_declared(name, tensor.dtype, tensor.shape, node.where)
+        if tensor.data is not None:
+            self.values.setdefault(name, Constant(tensor.name, model_array(tensor)))
+            self._constants.setdefault(tensor.name, tensor)
+            return
+        if name in self.plains:
+            raise node.invalid(f"its output {name!r} is defined twice")
+        self.plains[name] = tensor.name
+        self.values.setdefault(name, Plain(tensor.name))  # a recipe may still be quantised by another reader
+
+    def check_declared(self, name: str, dtype: str, shape: Shape, where: str) -> None:
+        """Raise InvalidModel where the model declares another dtype or shape for a value."""
+        if name not in self.declared:
+            return
+        said, extents = self.declared[name]
+        if said != dtype:
+            raise InvalidModel(f"its result {name!r} is {dtype}, but the model declares {said}", where=where)
+        if extents is None:
+            return
+        clash = len(extents) != len(shape) or any(
+            known not in (None, extent) for known, extent in zip(extents, shape, strict=False)
+        )
+        if clash:
+            shown = ", ".join("?" if extent is None else str(extent) for extent in extents)
+            raise InvalidModel(
+                f"its result {name!r} is {list(shape)}, but the model declares [{shown}]", where=where
+            )
+
+    def convert(self, node: OnnxNode) -> None:
+        """Convert a node: one of the model's, or of a function body.
+
+        Raises:
+            TowlineError: as the handlers do.
+        """
+        self._makers.update(dict.fromkeys(node.outputs, node))
+        if self._convert is not None:
+            self._convert(self, node)
+
+    def apart(self) -> Walk:
+        """An empty walk, for a graph inside this one."""
+        return Walk([], [], float_model=self.float_model)
 
     # --- what handlers write ----------------------------------------------------------------------------
 
@@ -216,11 +343,11 @@ class Walk:
     def move(self, node: OnnxNode, index: int, template: Node, shape: Shape | None = None) -> None:
         """Define the output as input `index` moved by `template`, on integers or on a float view."""
         value = self.value(node, index)
-        if isinstance(value, Hosted):
+        if isinstance(value, Plain):
             if not isinstance(template, Reshape) or shape is None:
                 raise node.unsupported(f"{node.op_type} of float; only Softmax and Reshape run on the host")
             step = dataclasses.replace(template, inputs=(value.tensor,))
-            self.define(node, Hosted(self.builder.emit(step, Tensor(node.output, shape, "float32"))))
+            self.define(node, Plain(self.builder.emit(step, Tensor(node.output, shape, "float32"))))
             return
         real = self.real(node, index)
         if shape is None:

@@ -5,7 +5,8 @@ The rules are those of ONNX's Operators.md (Conv-11, AveragePool-19, MaxPool-12)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sdk.graph import AveragePool, MaxPool
 from sdk.importers.onnx_file import OnnxNode
@@ -28,6 +29,56 @@ def convolution_windows(node: OnnxNode, size: Shape, weight: Shape) -> Windows:
     if kernel != weight[2:]:
         raise node.invalid(f"kernel_shape {list(kernel)} with a weight {list(weight)}")
     return _windows(node, size, kernel)
+
+
+def in_two_dimensions(node: OnnxNode, rank: int) -> OnnxNode:
+    """The node with its window attributes as of two dimensions: one of one dimension has one row.
+
+    Args:
+        node: of a window in `rank` dimensions.
+        rank: 1 or 2.
+
+    Raises:
+        Unsupported: three dimensions or more.
+    """
+    if rank == 2:
+        return node
+    if rank != 1:
+        raise node.unsupported(
+            f"{node.op_type} in {rank} dimensions", "only windows in one and two dimensions are supported"
+        )
+
+    def widened(name: str, first: int) -> None:
+        value = attributes.get(name)
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            attributes[name] = [part for extent in value for part in (first, extent)]
+
+    attributes = dict(node.attributes)
+    for name in ("kernel_shape", "strides", "dilations", "output_shape"):
+        widened(name, 1)
+    for name in ("pads", "output_padding"):
+        widened(name, 0)
+    return replace(node, attributes=attributes)
+
+
+def pool_windows(node: OnnxNode, size: Shape) -> Windows:
+    """Windows of a pool over [N,C,H,W] `size`; with ceil_mode, pads are so wide that the last ones fit."""
+    if node.integers("kernel_shape") is None:
+        raise node.invalid("it has no kernel_shape")
+    if node.integer("storage_order", 0):
+        raise node.unsupported("storage_order = 1")
+    windows = _windows(node, size, _pair(node, "kernel_shape", (1, 1)))
+    if not node.integer("ceil_mode", 0):
+        return windows
+    pads = list(windows.pads)
+    for i in (0, 1):
+        reach = windows.dilations[i] * (windows.kernel[i] - 1) + 1
+        covered = size[2 + i] + pads[i] + pads[i + 2] - reach
+        last = -(-covered // windows.strides[i]) * windows.strides[i]
+        if last >= size[2 + i] + pads[i]:  # a window that starts in the padding behind x is left out
+            last -= windows.strides[i]
+        pads[i + 2] += max(last - covered, 0)
+    return replace(windows, pads=(pads[0], pads[1], pads[2], pads[3]))
 
 
 def average_pool(node: OnnxNode, x: str, size: Shape) -> AveragePool:

@@ -85,7 +85,7 @@ def expect(
 def stored(value: Array, dtype: str) -> Array:
     """A value as a tensor of that dtype keeps it."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.ascontiguousarray(dtypes.encode(value, dtype))
+        return np.asarray(dtypes.encode(value, dtype), order="C")  # a scalar keeps its rank
 
 
 def _read(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Spread]:

@@ -1,0 +1,154 @@
+"""The table of operators on plain tensors, and how a node is converted by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sdk import dtypes
+from sdk.errors import Unsupported
+from sdk.extras import require
+from sdk.graph import Array, Tensor
+from sdk.importers.onnx_file import OnnxNode
+from sdk.importers.plain import elementwise, indices, moves, products, recurrences, reductions, windows
+from sdk.importers.plain.conversion import Conversion
+from sdk.importers.plain.functions import branch, expanded, has_body
+from sdk.importers.plain.types import check_types, numpy_name
+
+if TYPE_CHECKING:
+    from sdk.importers.walk import Walk
+
+Handler = Callable[[Conversion], None]
+
+
+
+HANDLERS: Mapping[tuple[str, str], Handler] = {
+    **{("", name): handler for name, handler in elementwise.OPERATORS.items()},
+    ("", "ArgMax"): reductions.arg("argmax"),
+    ("", "ArgMin"): reductions.arg("argmin"),
+    ("", "AveragePool"): windows.average_pool,
+    ("", "BatchNormalization"): reductions.batch_normalization,
+    ("", "Cast"): elementwise.cast,
+    ("", "CastLike"): elementwise.cast,
+    ("", "Clip"): elementwise.clip_to,
+    ("", "Concat"): moves.concat,
+    ("", "ConcatFromSequence"): moves.concat_from_sequence,
+    ("", "Conv"): products.conv,
+    ("", "ConvTranspose"): products.conv_transpose,
+    ("", "CumSum"): moves.cumsum,
+    ("", "DepthToSpace"): moves.depth_to_space,
+    ("", "DequantizeLinear"): elementwise.dequantize,
+    ("", "Dropout"): moves.dropout,
+    ("", "Einsum"): products.einsum,
+    ("", "Expand"): moves.expand,
+    ("", "Flatten"): moves.flatten,
+    ("", "GRU"): recurrences.recurrence,
+    ("", "Gather"): indices.gather,
+    ("", "GatherElements"): indices.gather_elements,
+    ("", "GatherND"): indices.gather_nd,
+    ("", "Gemm"): products.gemm,
+    ("", "GlobalAveragePool"): reductions.global_average_pool,
+    ("", "GlobalMaxPool"): reductions.global_max_pool,
+    ("", "GridSample"): indices.grid_sample,
+    ("", "GroupNormalization"): reductions.group_normalization,
+    ("", "Hardmax"): reductions.over_axis(reductions.hardmax),
+    ("", "If"): branch,
+    ("", "Identity"): moves.identity,
+    ("", "InstanceNormalization"): reductions.instance_normalization,
+    ("", "LRN"): reductions.local_response_normalization,
+    ("", "LSTM"): recurrences.recurrence,
+    ("", "LayerNormalization"): reductions.layer_normalization,
+    ("", "LogSoftmax"): reductions.over_axis(reductions.log_softmax),
+    ("", "LpNormalization"): reductions.lp_normalization,
+    ("", "LpPool"): windows.lp_pool,
+    ("", "MatMul"): products.matmul,
+    ("", "MaxPool"): windows.max_pool,
+    ("", "Mean"): elementwise.mean,
+    ("", "OneHot"): indices.one_hot,
+    ("", "Pad"): moves.pad,
+    ("", "Pow"): elementwise.power,
+    ("", "QuantizeLinear"): elementwise.quantize,
+    ("", "RMSNormalization"): reductions.layer_normalization,
+    ("", "RNN"): recurrences.recurrence,
+    ("", "ReduceL1"): reductions.reduction("sum", before=lambda s: elementwise.apply("abs", s)),
+    ("", "ReduceL2"): reductions.reduction(
+        "sum", before=lambda s: s * s, after=lambda s: elementwise.apply("sqrt", s)
+    ),
+    ("", "ReduceLogSum"): reductions.reduction("sum", after=lambda s: elementwise.apply("log", s)),
+    ("", "ReduceLogSumExp"): reductions.reduce_log_sum_exp,
+    ("", "ReduceMax"): reductions.reduction("max"),
+    ("", "ReduceMean"): reductions.reduction("mean"),
+    ("", "ReduceMin"): reductions.reduction("min"),
+    ("", "ReduceProd"): reductions.reduction("prod"),
+    ("", "ReduceSum"): reductions.reduction("sum"),
+    ("", "ReduceSumSquare"): reductions.reduction("sum", before=lambda s: s * s),
+    ("", "Reshape"): moves.reshape,
+    ("", "Resize"): windows.resize,
+    ("", "Scatter"): indices.scatter_elements,
+    ("", "ScatterElements"): indices.scatter_elements,
+    ("", "ScatterND"): indices.scatter_nd,
+    ("", "SequenceAt"): moves.sequence_at,
+    ("", "SequenceConstruct"): moves.sequence_construct,
+    ("", "Slice"): moves.slices,
+    ("", "Softmax"): reductions.over_axis(reductions.softmax),
+    ("", "SpaceToDepth"): moves.space_to_depth,
+    ("", "Split"): moves.split,
+    ("", "SplitToSequence"): moves.split_to_sequence,
+    ("", "Squeeze"): moves.squeeze,
+    ("", "Tile"): moves.tile,
+    ("", "Transpose"): moves.transpose,
+    ("", "Trilu"): moves.trilu,
+    ("", "Unsqueeze"): moves.unsqueeze,
+    ("", "Upsample"): windows.resize,
+    ("", "Where"): elementwise.where,
+}
+
+
+def is_known(node: OnnxNode) -> bool:
+    """Whether the operator has a handler or a function body."""
+    return (node.domain, node.op_type) in HANDLERS or has_body(node)
+
+
+def convert_plain(walk: Walk, node: OnnxNode) -> None:
+    """Append what a node becomes on plain tensors.
+
+    Raises:
+        Unsupported: there is no handler and no function body, or it is refused.
+        InvalidModel: the node contradicts itself or what the model declares.
+    """
+    c = Conversion(walk, node)
+    check_types(c)
+    handler = HANDLERS.get((node.domain, node.op_type))
+    if handler is not None:
+        handler(c)
+        return
+    for inner in expanded(c):
+        walk.convert(inner)
+
+
+def constant_tensor(name: str, array: Array, where: str) -> Tensor:
+    """A constant of the model as a tensor; its elements are not copied.
+
+    Raises:
+        Unsupported: the graph has no such elements.
+    """
+    dtype = numpy_name(array.dtype.name)
+    if dtype not in dtypes.DTYPES:
+        raise Unsupported(f"the constant {name!r} is of {dtype}", where=where)
+    data = np.asarray(array, order="C")
+    if data.dtype != dtypes.storage(dtype):
+        data = data.view(dtypes.storage(dtype))
+    return Tensor(name, data.shape, dtype, None, data)
+
+
+
+def model_array(tensor: Tensor) -> Array:
+    """The elements of a constant tensor in the numpy dtype that onnx has for them."""
+    assert tensor.data is not None
+    if dtypes.dtype(tensor.dtype).is_native:
+        return tensor.data
+    onnx = require("onnx")
+    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
+    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))

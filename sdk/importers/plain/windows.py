@@ -1,0 +1,240 @@
+"""Pools, and Resize: MaxPool, AveragePool, LpPool; Take by the nearest neighbour, Interpolate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdk.expression.trace import apply
+from sdk.graph import NO_CLAMP, AveragePool, Conv, Fill, Interpolate, MaxPool, Tensor
+from sdk.importers.plain.conversion import Conversion, wide
+from sdk.importers.resize import positions, scales_and_sizes, sources
+from sdk.importers.windows import Windows, in_two_dimensions, pool_windows
+from sdk.shapes import window_counts
+
+CUBIC_REACH = 4
+"""Elements that a cubic interpolation reads along an axis."""
+
+
+def max_pool(c: Conversion) -> None:
+    """MaxPool."""
+    if any(c.node.outputs[1:]):
+        raise c.node.unsupported("MaxPool with indices", "use its first output only")
+    x, windows, last = _pool(c)
+    result = c.make(
+        MaxPool,
+        [x],
+        last,
+        kernel=windows.kernel,
+        strides=windows.strides,
+        pads=windows.pads,
+        dilations=windows.dilations,
+    )
+    _unflatten(c, result, last)
+
+
+def average_pool(c: Conversion) -> None:
+    """AveragePool; with dilations a depthwise Conv and a Map."""
+    x, windows, last = _pool(c)
+    result = _average(c, x, windows, last, counted=bool(c.node.integer("count_include_pad", 0)))
+    _unflatten(c, result, last)
+
+
+def lp_pool(c: Conversion) -> None:
+    """LpPool: Map, AveragePool, Map."""
+    p = c.node.integer("p", 2)
+    x, windows, last = _pool(c)
+    powers = c.map(
+        lambda s: s * s if p == 2 else apply("pow", apply("abs", s), float(p)),
+        [x],
+        "powers",
+        dtype=wide(x.dtype),
+    )
+    count = math.prod(windows.kernel)
+    means = _average(c, powers, windows, "mean", counted=True, whole=True)
+    result = c.map(
+        lambda s: apply("sqrt", s * count) if p == 2 else apply("pow", s * count, 1 / p),
+        [means],
+        last,
+        dtype=x.dtype,
+    )
+    _unflatten(c, result, last)
+
+
+def _pool(c: Conversion) -> tuple[Tensor, Windows, str]:
+    """The input in two dimensions, its windows, and the part that the pool is."""
+    x = c.x(0)
+    rank = len(x.shape) - 2
+    node = in_two_dimensions(c.node, rank)
+    if rank == 1:
+        x = c.reshape(x, (*x.shape[:2], 1, x.shape[2]), "x")
+    return x, pool_windows(node, x.shape), "" if rank == 2 else "rows"
+
+
+def _unflatten(c: Conversion, result: Tensor, last: str) -> None:
+    if last:
+        c.reshape(result, (*result.shape[:2], result.shape[3]))
+
+
+def _average(
+    c: Conversion, x: Tensor, windows: Windows, part: str, *, counted: bool, whole: bool = False
+) -> Tensor:
+    """Means over windows.
+
+    Args:
+        c: the pool.
+        x: [N,C,H,W].
+        windows: with ceil_mode their pads are wider than the node's.
+        part: of the result.
+        counted: whether the node's pads, not what ceil_mode adds, are divided by as well.
+        whole: whether all of a window is divided by.
+    """
+    node = in_two_dimensions(c.node, len(c.x(0).shape) - 2)
+    floor = dataclasses.replace(node, attributes={**node.attributes, "ceil_mode": 0})
+    own = pool_windows(floor, x.shape).pads
+    added = tuple(wide - pad for wide, pad in zip(windows.pads, own, strict=True))
+    if windows.dilations != (1, 1):
+        return _dilated_average(c, x, windows, own, part, counted=counted, whole=whole)
+    pads = windows.pads
+    if counted and not whole and any(added) and any(own):  # padding of its own first, which is counted
+        top, left, bottom, right = own
+        x = c.make(Fill, [x], "padded", befores=(0, 0, top, left), afters=(0, 0, bottom, right), value=0.0)
+        pads = (0, 0, added[2], added[3])
+    include = counted and (whole or not any(added))
+    return c.make(
+        AveragePool,
+        [x],
+        part,
+        kernel=windows.kernel,
+        strides=windows.strides,
+        pads=pads,
+        count_include_pad=include,
+        clamp=NO_CLAMP,
+    )
+
+
+def _dilated_average(
+    c: Conversion, x: Tensor, windows: Windows, own: Sequence[int], part: str, *, counted: bool, whole: bool
+) -> Tensor:
+    channels = x.shape[1]
+    ones = c.file(np.ones((channels, 1, *windows.kernel), np.float32), "ones")
+    real = c.cast(x, "float32", "real")
+    sums = c.make(
+        Conv,
+        [real, ones],
+        "sum",
+        strides=windows.strides,
+        pads=windows.pads,
+        dilations=windows.dilations,
+        group=channels,
+        clamp=NO_CLAMP,
+    )
+    size: tuple[int, int] = (x.shape[2], x.shape[3])
+    pads = windows.pads
+    if counted:
+        size = (size[0] + own[0] + own[2], size[1] + own[1] + own[3])
+        pads = (0, 0, pads[2] - own[2], pads[3] - own[3])
+    counts = window_counts(size, windows.kernel, windows.strides, pads, windows.dilations)
+    if whole:
+        counts = np.full_like(counts, math.prod(windows.kernel))
+    shares = c.file((1 / counts.astype(np.float64)).astype(np.float32), "shares")
+    return c.map(lambda s, share: s * share, [sums, shares], part, dtype=x.dtype)
+
+
+# --- resize ---------------------------------------------------------------------------------------------
+
+
+def resize(c: Conversion) -> None:
+    """Resize: Take by the nearest neighbour, else Interpolate of the last two axes."""
+    x, node = c.x(0), c.node
+    if node.integer("antialias", 0):
+        raise node.unsupported("Resize with antialias = 1", "resize with antialias = 0")
+    if node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        raise node.unsupported("Resize with the coordinates 'tf_crop_and_resize'", "resize the whole picture")
+    mode = node.text("mode", "nearest")
+    scales, sizes = _proportions(c, x.shape)
+    if min(sizes) < 1 or max(sizes) > 1 << 16:
+        raise node.invalid(f"{node.op_type} of {list(x.shape)} to {sizes}")
+    changed = [i for i, n in enumerate(x.shape) if sizes[i] != n or scales[i] != 1]
+    if mode == "nearest":
+        chosen = [sources(node, n, sizes[i], np.float32(scales[i])) for i, n in enumerate(x.shape)]
+        c.take(x, chosen)
+        return
+    if mode not in ("linear", "cubic"):
+        raise node.invalid(f"mode {mode!r}")
+    if any(axis < len(x.shape) - 2 for axis in changed) or not x.shape:
+        raise node.unsupported(
+            f"{node.op_type} of {list(x.shape)} to {sizes}: only the last two axes are interpolated",
+            "interpolate one axis or two at a time",
+        )
+    extents = (1, 1, *x.shape)[-2:]
+    picture = c.reshape(x, (1, math.prod(x.shape[:-2]), *extents), "picture")
+    if len(x.shape) == 4:
+        picture = x
+    operands = [picture]
+    for part, axis in (("rows", -2), ("columns", -1)):
+        extent, size, scale = extents[axis], 1, 1.0
+        if -axis <= len(x.shape):
+            size, scale = sizes[axis], scales[axis]
+        indices, weights = _taps(c, extent, size, np.float32(scale), mode)
+        operands.append(c.file(indices.astype(np.int32), f"{part}/indices"))
+        operands.append(c.file(weights.astype(np.float32), f"{part}/weights"))
+    same = len(x.shape) == 4
+    result = c.make(Interpolate, operands, "" if same else "interpolated")
+    if not same:
+        c.reshape(result, sizes)
+
+
+def _proportions(c: Conversion, shape: Sequence[int]) -> tuple[list[float], list[int]]:
+    """Scales and sizes of all axes, the policy of the aspect ratio applied."""
+    scales, sizes = scales_and_sizes(c.walk, c.node, tuple(shape))
+    policy = c.node.text("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch" or not c.has(3):
+        return scales, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        raise c.node.invalid(f"keep_aspect_ratio_policy {policy!r}")
+    rank = len(shape)
+    axes = c.axes(c.node.integers("axes") or range(rank), rank)
+    ratio = (min if policy == "not_larger" else max)(sizes[axis] / shape[axis] for axis in axes)
+    for axis in axes:
+        scales[axis], sizes[axis] = ratio, math.floor(ratio * shape[axis] + 0.5)
+    return scales, sizes
+
+
+def _taps(
+    c: Conversion, extent: int, size: int, scale: np.float32, mode: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Which elements of an axis each of `size` results reads, [size, k], and their weights."""
+    align = c.node.text("coordinate_transformation_mode", "") == "align_corners"
+    if align and abs(float(scale) * extent - size) > 1e-3:  # ONNX and its own tests disagree
+        raise c.node.unsupported(
+            f"align_corners of {extent} elements by {scale:g}, which is no whole size", "give the sizes themselves"
+        )
+    place = np.asarray(positions(c.node, extent, size, scale), np.float64)
+    if extent == size and scale == 1:
+        return np.arange(size).reshape(-1, 1), np.ones((size, 1))
+    if mode == "linear":
+        place = np.clip(place, 0, extent - 1)
+    first = np.floor(place)
+    fraction = (place - first).reshape(-1, 1)
+    if mode == "linear":
+        indices = first.reshape(-1, 1) + np.arange(2)
+        weights = np.concatenate([1 - fraction, fraction], axis=1)
+    else:
+        indices = first.reshape(-1, 1) + np.arange(-1, CUBIC_REACH - 1)
+        weights = _cubic(np.abs(indices - place.reshape(-1, 1)), c.node.number("cubic_coeff_a", -0.75))
+    if c.node.integer("exclude_outside", 0):
+        weights = np.where((indices >= 0) & (indices < extent), weights, 0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return np.clip(indices, 0, extent - 1).astype(np.int64), weights
+
+
+def _cubic(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """Keys's cubic kernel."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
