@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
-from dsp.c.lowering import lower
+from dsp.c.lowering import flattened, lower
 from dsp.c.session import HostDevice
 from sdk import toolchain
 from sdk.errors import ToolMissing, Unsupported, UsageError
@@ -24,18 +25,20 @@ class CTarget:
     later_parts = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
-        inputs = tuple(
-            name for name, tensor in tensors.items() if tensor.data is None and name != node.output
-        )
+        alone = flattened(Graph(graph.name, (), (node.output,), graph.tensors, (node,)))
+        made = {one.output for one in alone.nodes}
+        read = dict.fromkeys(name for one in alone.nodes for name in one.inputs)
+        tensors = {name: graph.tensor(name) for name in (*read, *made)}
+        inputs = tuple(name for name in read if tensors[name].data is None and name not in made)
         try:
-            lower(unsigned_activations(Graph(graph.name, inputs, (node.output,), tensors, (node,))), guard=0)
+            lower(unsigned_activations(dataclasses.replace(alone, inputs=inputs, tensors=tensors)), guard=0)
         except Unsupported as problem:
             return Verdict(False, problem.message, problem.hint)
         return SUPPORTED
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
+        graph = flattened(graph)
         lowered = lower(unsigned_activations(graph), options.guard)
         plan = {
             "memory": {
