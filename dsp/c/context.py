@@ -113,9 +113,7 @@ class Context:
     def declare(self, struct: str, suffix: str, value: Any) -> str:
         name = f"{struct}{self.common.declared}"
         self.common.declared += 1
-        self.code.declarations.append(
-            f"static const struct {struct} {name}{suffix} = {initialiser(value)};"
-        )
+        self.code.declarations.append(f"static const struct {struct} {name}{suffix} = {initialiser(value)};")
         return name
 
     def function(self, name: str, text: str) -> str:

@@ -98,7 +98,9 @@ def lower_node(context: Context, node: Node) -> NodeCode:
     code = context.begin(node)
     most = max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations"))
     if most >= WINDOW_LIMIT:
-        raise Unsupported(f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}")
+        raise Unsupported(
+            f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
+        )
     inputs, y = context.tensors(node)
     if y.quantization is not None and inputs[0].quantization is not None:
         quantized.lower(context, node)

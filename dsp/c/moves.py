@@ -205,4 +205,3 @@ def _coordinates(indices: Tensor, extents: Sequence[int], own: Sequence[int]) ->
         "extent": list(extents),
         "step": list(own),
     }
-

@@ -53,7 +53,9 @@ def conv_transpose(context: Context, node: ConvTranspose) -> None:
                 -(-(rows - row) // node.strides[0]),
                 -(-(columns - column) // node.strides[1]),
             )
-            reached = [_reaching(node, axis, at, weight.shape[2 + axis]) for axis, at in enumerate((row, column))]
+            reached = [
+                _reaching(node, axis, at, weight.shape[2 + axis]) for axis, at in enumerate((row, column))
+            ]
             offsets = [(i, j) for i, _ in reached[0] for j, _ in reached[1]]
             picked = data[:, :, [tap for _, tap in reached[0]]][:, :, :, [tap for _, tap in reached[1]]]
             to = (row * columns + column, rows * columns, columns * node.strides[0], node.strides[1])
@@ -70,7 +72,7 @@ def _reaching(node: ConvTranspose, axis: int, at: int, kernel: int) -> list[tupl
 
 def _outputs_first(weight: Array, groups: int) -> Array:
     """[C, O/groups, kh, kw] as [O, C/groups, kh, kw]."""
-    split = weight.reshape(groups, -1, *weight.shape[1:])
+    split = weight.reshape(groups, len(weight) // groups, *weight.shape[1:])
     return np.ascontiguousarray(split.transpose(0, 2, 1, 3, 4))
 
 
@@ -95,7 +97,11 @@ def _convolve(
     (x, weight, *biases), y = context.tensors(node)
     outputs = y.shape[1] // node.group
     taps = context.declare("tap", "[]", [list(offset) for offset in offsets or [(0, 0)]])
-    fields: dict[str, Any] = {"images": x.shape[0], "groups": node.group, "channels": x.shape[1] // node.group}
+    fields: dict[str, Any] = {
+        "images": x.shape[0],
+        "groups": node.group,
+        "channels": x.shape[1] // node.group,
+    }
     fields |= {"outputs": outputs, "strides": list(strides), "count": len(offsets), "taps": taps}
     fields |= dict(zip(("height", "width", "rows", "columns"), sizes, strict=True))
     fields |= dict(zip(("start", "plane", "row", "column"), to, strict=True))
@@ -164,7 +170,9 @@ def declare_loops(context: Context, loops: Sequence[tuple[int, Sequence[int]]]) 
 def _elements(x: Tensor, weight: Tensor, biases: Sequence[Tensor], y: Tensor) -> dict[str, Any]:
     bias = biases[0] if biases else None
     named = {"x": x, "weight": weight, "bias": bias, "y": y}
-    return {name: value for prefix, tensor in named.items() for name, value in element(prefix, tensor).items()}
+    return {
+        name: value for prefix, tensor in named.items() for name, value in element(prefix, tensor).items()
+    }
 
 
 def _bias(context: Context, biases: Sequence[Tensor]) -> str:

@@ -196,4 +196,6 @@ def dequantize(context: Context, node: ops.Dequantize) -> None:
     if x.quantization is None or x.quantization.axis is not None:
         raise Unsupported(f"{x.name} is quantised per channel")
     fields = {"size": x.size, "scale": float_literal(x.scale), "zero_point": x.zero_point}
-    context.call("plain/dequantize", fields | integer("x", x) | element("y", y), context.at(y.name), context.at(x.name))
+    context.call(
+        "plain/dequantize", fields | integer("x", x) | element("y", y), context.at(y.name), context.at(x.name)
+    )

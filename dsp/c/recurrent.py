@@ -20,7 +20,9 @@ def lower(context: Context, node: Recurrent, lower_node: Callable[[Context, Node
     places = {name: f"in[{index}]" for index, name in enumerate(body.inputs)}
     base = context.scratch_at
     for name, owner in memory.owners.items():
-        places.setdefault(name, places[owner] if owner in body.inputs else f"arena + {base + memory.places[owner]}")
+        places.setdefault(
+            name, places[owner] if owner in body.inputs else f"arena + {base + memory.places[owner]}"
+        )
     inner = Context(body, places, align(base + memory.nbytes, GRANULE), context.common)
     codes = [lower_node(inner, one) for one in body.nodes]
     context.scratch(inner.scratch_at + inner.scratch_bytes - base)

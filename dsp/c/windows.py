@@ -39,5 +39,10 @@ def grid_sample(context: Context, node: GridSample) -> None:
     names = ("images", "channels", "height", "width")
     fields = dict(zip(names, x.shape, strict=True)) | {"points": math.prod(grid.shape[1:3])}
     fields |= {"nearest": node.mode == "nearest", "align_corners": node.align_corners}
-    fields |= {"padding": node.padding_mode.upper(), **element("x", x), **element("grid", grid), **element("y", y)}
+    fields |= {
+        "padding": node.padding_mode.upper(),
+        **element("x", x),
+        **element("grid", grid),
+        **element("y", y),
+    }
     context.call("plain/grid_sample", fields, *(context.at(tensor.name) for tensor in (y, x, grid)))
