@@ -98,6 +98,10 @@ class Context:
         self.scratch_bytes = max(self.scratch_bytes, self._scratch)
         return f"arena + {at}"
 
+    def floats(self, nbytes: int) -> str:
+        """The same as a pointer to floats."""
+        return f"(float *)(void *)({self.scratch(nbytes)})"
+
     # -- constants --------------------------------------------------------------------------------------
 
     def constant(self, array: Array) -> str:

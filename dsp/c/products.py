@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dsp.c.context import Context
 from dsp.c.elements import element
-from dsp.c.walks import broadcast_steps, limited, merged, steps
+from dsp.c.walks import Loop, broadcast_steps, limited, merged, steps
 from sdk.errors import Unsupported
 from sdk.graph import Array, Conv, ConvTranspose, MatMul, Node, Tensor
 
 COLUMNS, TERMS, CHUNK = 64, 128, 256
 """Of kernels/plain/products.h."""
+
+FEW = 3
+"""Of kernels/plain/matmul.c: rows up to which a matrix is not turned."""
 
 DEPTHWISE_OUTPUTS = 4
 """Outputs of a channel up to which each channel is summed by itself."""
@@ -30,6 +33,9 @@ def conv(context: Context, node: Conv) -> None:
     taps = math.prod(weight.shape[2:])
     if weight.shape[1] == 1 and outputs <= DEPTHWISE_OUTPUTS and taps <= DEPTHWISE_TAPS:
         _depthwise(context, node, x, weight, y)
+        return
+    if y.shape[2:] == (1, 1) and weight.shape[1:] == x.shape[1:] and not any(node.pads):
+        _multiply(context, node, (x.shape[0], weight.size // weight.shape[0], weight.shape[0]), [], True)
         return
     (dh, dw), (top, left) = node.dilations, node.pads[:2]
     offsets = [(i * dh - top, j * dw - left) for i in range(weight.shape[2]) for j in range(weight.shape[3])]
@@ -105,19 +111,19 @@ def _convolve(
     fields |= {"outputs": outputs, "strides": list(strides), "count": len(offsets), "taps": taps}
     fields |= dict(zip(("height", "width", "rows", "columns"), sizes, strict=True))
     fields |= dict(zip(("start", "plane", "row", "column"), to, strict=True))
-    fields |= _elements(x, weight, biases, y)
+    fields |= _elements({"x": x, "weight": weight}, biases, y)
     places = [context.at(y.name), context.at(x.name), weights, _bias(context, biases)]
-    context.call("plain/convolve", fields, *places, _panel(context, outputs))
+    context.call("plain/convolve", fields, *places, context.floats(_panel_bytes(outputs)))
 
 
 def _depthwise(context: Context, node: Conv, x: Tensor, weight: Tensor, y: Tensor) -> None:
     fields = window_fields(node, x, y, weight.shape[2:], node.dilations)
     fields |= {"images": x.shape[0], "channels": x.shape[1], "outputs": weight.shape[0] // node.group}
     biases = context.tensors(node)[0][2:]
-    fields |= _elements(x, weight, biases, y)
+    fields |= _elements({"x": x, "weight": weight}, biases, y)
     places = [context.at(name) for name in (y.name, x.name, weight.name)]
-    scratch = context.scratch(4 * (fields["lines"] * fields["line"] + fields["columns"]))
-    context.call("plain/depthwise", fields, *places, _bias(context, biases), f"(void *)({scratch})")
+    scratch = context.floats(4 * (fields["lines"] * fields["line"] + fields["columns"]))
+    context.call("plain/depthwise", fields, *places, _bias(context, biases), scratch)
 
 
 def window_fields(
@@ -138,26 +144,41 @@ def window_fields(
 
 
 def matmul(context: Context, node: MatMul) -> None:
-    (a, b, *biases), y = context.tensors(node)
-    rows, columns = y.shape[-2:]
-    terms = a.shape[-1]
-    batch = y.shape[:-2]
+    (a, b, *_), y = context.tensors(node)
+    sizes = y.shape[-2], a.shape[-1], y.shape[-1]
+    matrices = ((y, sizes[0] * sizes[2]), (a, sizes[0] * sizes[1]), (b, sizes[1] * sizes[2]))
     walks = [
-        [step * matrix * tensor.nbytes // tensor.size for step in broadcast_steps(tensor.shape[:-2], batch)]
-        for tensor, matrix in ((y, rows * columns), (a, rows * terms), (b, terms * columns))
+        [
+            step * matrix * tensor.nbytes // tensor.size
+            for step in broadcast_steps(tensor.shape[:-2], y.shape[:-2])
+        ]
+        for tensor, matrix in matrices
     ]
-    loops = merged(batch, *walks)
-    fields = _elements(a, b, biases, y)
-    fields["a_type"], fields["a_size"] = fields.pop("x_type"), fields.pop("x_size")
-    fields["b_type"], size = fields.pop("weight_type"), fields.pop("weight_size")
-    if len(loops) == 1 and loops[0][1][1:] == (rows * terms * fields["a_size"], 0):
-        rows, loops = rows * loops[0][0], []  # the same b for all
-    b_steps = (size, terms * size) if node.transposed else (columns * size, size)
-    fields |= {"rows": rows, "terms": terms, "columns": columns}
-    fields |= dict(zip(("b_term", "b_column"), b_steps, strict=True))
-    fields |= {"loops": len(loops), "batch": declare_loops(context, loops)}
-    places = [context.at(name) for name in (y.name, a.name, b.name)]
-    context.call("plain/matmul", fields, *places, _bias(context, biases), _panel(context, rows))
+    _multiply(context, node, sizes, merged(y.shape[:-2], *walks), node.transposed)
+
+
+def _multiply(
+    context: Context, node: MatMul | Conv, sizes: tuple[int, int, int], batch: list[Loop], transposed: bool
+) -> None:
+    """A call of the kernel.
+
+    Args:
+        sizes: rows, terms and columns.
+        batch: loops over y, a and b, in bytes.
+        transposed: whether b is [columns, terms].
+    """
+    (a, b, *biases), y = context.tensors(node)
+    rows, terms, columns = sizes
+    fields = _elements({"a": a, "b": b}, biases, y)
+    size = fields.pop("b_size")
+    if len(batch) == 1 and batch[0][1][1:] == (rows * terms * fields["a_size"], 0):
+        rows, batch = rows * batch[0][0], []  # the same b for all
+    steps = (size, terms * size) if transposed else (columns * size, size)
+    fields |= {"rows": rows, "terms": terms, "columns": columns, "b_term": steps[0], "b_column": steps[1]}
+    fields |= {"loops": len(batch), "batch": declare_loops(context, batch)}
+    nbytes = max(_panel_bytes(rows), 4 * FEW * terms if rows <= FEW else 0)
+    places = [context.at(y.name), context.at(a.name), context.at(b.name), _bias(context, biases)]
+    context.call("plain/matmul", fields, *places, context.floats(nbytes))
 
 
 def declare_loops(context: Context, loops: Sequence[tuple[int, Sequence[int]]]) -> str:
@@ -167,9 +188,8 @@ def declare_loops(context: Context, loops: Sequence[tuple[int, Sequence[int]]]) 
     return context.declare("loop", "[]", [[extent, list(step)] for extent, step in limited(loops)])
 
 
-def _elements(x: Tensor, weight: Tensor, biases: Sequence[Tensor], y: Tensor) -> dict[str, Any]:
-    bias = biases[0] if biases else None
-    named = {"x": x, "weight": weight, "bias": bias, "y": y}
+def _elements(operands: Mapping[str, Tensor], biases: Sequence[Tensor], y: Tensor) -> dict[str, Any]:
+    named = {**operands, "bias": biases[0] if biases else None, "y": y}
     return {
         name: value for prefix, tensor in named.items() for name, value in element(prefix, tensor).items()
     }
@@ -179,6 +199,6 @@ def _bias(context: Context, biases: Sequence[Tensor]) -> str:
     return context.at(biases[0].name) if biases else "NULL"
 
 
-def _panel(context: Context, rows: int) -> str:
-    """Scratch for a panel and totals, as `float *`."""
-    return f"(void *)({context.scratch(4 * COLUMNS * (TERMS + min(rows, CHUNK)))})"
+def _panel_bytes(rows: int) -> int:
+    """Of a panel and the totals of as many rows as have one at a time."""
+    return 4 * COLUMNS * (TERMS + min(rows, CHUNK))

@@ -83,8 +83,8 @@ def _parts(x: Tensor, axis: int) -> dict[str, int]:
 def softmax(context: Context, node: Softmax) -> None:
     (x,), y = context.tensors(node)
     fields = {**_parts(x, node.axis), **element("x", x), **element("y", y)}
-    scratch = context.scratch(4 * x.shape[node.axis])
-    context.call("plain/softmax", fields, context.at(y.name), context.at(x.name), f"(void *)({scratch})")
+    scratch = context.floats(4 * x.shape[node.axis])
+    context.call("plain/softmax", fields, context.at(y.name), context.at(x.name), scratch)
 
 
 def normalize(context: Context, node: Normalize) -> None:
@@ -107,4 +107,4 @@ def normalize(context: Context, node: Normalize) -> None:
     for name, tensor in (("x", x), ("scale", scale), ("bias", bias), ("y", y)):
         fields |= element(name, tensor)
     places = [context.at(tensor.name) if tensor is not None else "NULL" for tensor in (y, x, scale, bias)]
-    context.call("plain/normalize", fields, *places, f"(void *)({context.scratch(4 * count)})")
+    context.call("plain/normalize", fields, *places, context.floats(4 * count))

@@ -21,16 +21,16 @@ def pool(context: Context, node: MaxPool | AveragePool) -> None:
     fields = window_fields(node, x, y, node.kernel, dilations)
     fields |= {"planes": x.shape[0] * x.shape[1], "maximum": is_max, **element("x", x), **element("y", y)}
     fields["by_count"] = isinstance(node, AveragePool) and not node.count_include_pad
-    scratch = context.scratch(4 * (fields["lines"] * fields["line"] + fields["columns"]))
-    context.call("plain/pool", fields, context.at(y.name), context.at(x.name), f"(void *)({scratch})")
+    scratch = context.floats(4 * (fields["lines"] * fields["line"] + fields["columns"]))
+    context.call("plain/pool", fields, context.at(y.name), context.at(x.name), scratch)
 
 
 def interpolate(context: Context, node: Interpolate) -> None:
     (x, rows, _, columns, _), y = context.tensors(node)
     fields = quantized.geometry(x, y) | {"row_taps": rows.shape[1], "column_taps": columns.shape[1]}
     taps = [context.constant(context.data(node, index)) for index in (1, 2, 3, 4)]
-    scratch = context.scratch(4 * (2 * x.shape[3] + y.shape[3]))
-    places = [context.at(y.name), context.at(x.name), *taps, f"(void *)({scratch})"]
+    scratch = context.floats(4 * (2 * x.shape[3] + y.shape[3]))
+    places = [context.at(y.name), context.at(x.name), *taps, scratch]
     context.call("plain/interpolate", {**fields, **element("x", x), **element("y", y)}, *places)
 
 

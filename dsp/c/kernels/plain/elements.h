@@ -27,37 +27,41 @@ HELPER float float_of(uint32_t bits) {
   return value;
 }
 
-/* -- formats narrower than float: `fraction` bits behind the point, 2^lowest the smallest normal number ------ */
+/* -- formats narrower than float: `fraction` bits behind the point, 2^lowest the smallest normal number ------
+ *
+ * Magnitudes are bits without the sign, and signed: SSE2 compares no others. */
 
-/* Magnitude bits as those of a float. The product is exact; it also gives subnormal numbers their value. */
-HELPER float widened(uint32_t magnitude, int fraction, int lowest) {
-  return float_of(magnitude << (23 - fraction)) * float_of((uint32_t)(253 + lowest) << 23);
+/* The float of a magnitude. A subnormal number is a difference of two normal ones. */
+HELPER int32_t widened(int32_t magnitude, int fraction, int lowest) {
+  int32_t moved = magnitude << (23 - fraction), base = (lowest + 127) << 23;
+  int32_t subnormal = (int32_t)bits_of(float_of((uint32_t)(moved + base)) - float_of((uint32_t)base));
+  return magnitude < 1 << fraction ? subnormal : moved + base - (1 << 23);
 }
 
-/* A float's magnitude bits rounded to the format, without a bound: what exceeds its range is a larger number. */
-HELPER uint32_t narrowed(uint32_t magnitude, int fraction, int lowest) {
+/* A float's magnitude rounded to the format, without a bound: what exceeds its range is a larger number. */
+HELPER int32_t narrowed(int32_t magnitude, int fraction, int lowest) {
   int shift = 23 - fraction;
-  uint32_t unit = (uint32_t)(lowest - fraction + 150) << 23; /* a float whose last place is the smallest step */
-  uint32_t subnormal = bits_of(float_of(magnitude) + float_of(unit)) - unit;
-  uint32_t half = ((uint32_t)1 << (shift - 1)) - 1 + (magnitude >> shift & 1);
-  uint32_t normal = (magnitude - ((uint32_t)(lowest + 126) << 23) + half) >> shift;
-  return magnitude < (uint32_t)(lowest + 127) << 23 ? subnormal : normal;
+  int32_t unit = (lowest - fraction + 150) << 23; /* a float whose last place is the smallest step */
+  int32_t subnormal = (int32_t)bits_of(float_of((uint32_t)magnitude) + float_of((uint32_t)unit)) - unit;
+  int32_t half = (1 << (shift - 1)) - 1 + (magnitude >> shift & 1);
+  int32_t normal = (magnitude - ((lowest + 126) << 23) + half) >> shift;
+  return magnitude < (lowest + 127) << 23 ? subnormal : normal;
 }
 
 HELPER float load_float16(const uint8_t *p) {
   uint16_t stored;
   memcpy(&stored, p, sizeof stored);
-  uint32_t magnitude = stored & 0x7fff, sign = (uint32_t)(stored & 0x8000) << 16;
-  uint32_t special = magnitude >= 0x7c00 ? 0x7f800000 : 0;
-  return float_of(bits_of(widened(magnitude, 10, -14)) | special | sign);
+  int32_t magnitude = stored & 0x7fff, result = widened(magnitude, 10, -14);
+  result = magnitude >= 0x7c00 ? result | 0x7f800000 : result;
+  return float_of((uint32_t)result | (uint32_t)(stored & 0x8000) << 16);
 }
 
 HELPER void store_float16(uint8_t *p, float value) {
-  uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffff;
-  uint32_t result = narrowed(magnitude, 10, -14);
+  uint32_t bits = bits_of(value);
+  int32_t magnitude = bits & 0x7fffffff, result = narrowed(magnitude, 10, -14);
   result = magnitude >= 0x477ff000 ? 0x7c00 : result; /* from halfway between 65504 and 65536 on */
   result = magnitude > 0x7f800000 ? 0x7e00 : result;
-  uint16_t stored = (uint16_t)(result | (bits >> 16 & 0x8000));
+  uint16_t stored = (uint16_t)((uint32_t)result | (bits >> 16 & 0x8000));
   memcpy(p, &stored, sizeof stored);
 }
 
@@ -76,32 +80,32 @@ HELPER void store_bfloat16(uint8_t *p, float value) {
 
 /* OCP's E5M2 is the upper half of a float16. */
 HELPER float load_float8e5m2(const uint8_t *p) {
-  uint32_t magnitude = *p & 0x7f, sign = (uint32_t)(*p & 0x80) << 24;
-  uint32_t special = magnitude >= 0x7c ? 0x7f800000 : 0;
-  return float_of(bits_of(widened(magnitude, 2, -14)) | special | sign);
+  int32_t magnitude = *p & 0x7f, result = widened(magnitude, 2, -14);
+  result = magnitude >= 0x7c ? result | 0x7f800000 : result;
+  return float_of((uint32_t)result | (uint32_t)(*p & 0x80) << 24);
 }
 
 HELPER void store_float8e5m2(uint8_t *p, float value) {
-  uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffff;
-  uint32_t result = narrowed(magnitude, 2, -14);
+  uint32_t bits = bits_of(value);
+  int32_t magnitude = bits & 0x7fffffff, result = narrowed(magnitude, 2, -14);
   result = magnitude >= 0x47700000 ? 0x7c : result; /* from halfway between 57344 and 65536 on */
   result = magnitude > 0x7f800000 ? 0x7f : result;
-  *p = (uint8_t)(result | (bits >> 24 & 0x80));
+  *p = (uint8_t)((uint32_t)result | (bits >> 24 & 0x80));
 }
 
 /* OCP's E4M3 has no infinity: what exceeds 448 is 448. */
 HELPER float load_float8e4m3fn(const uint8_t *p) {
-  uint32_t magnitude = *p & 0x7f, sign = (uint32_t)(*p & 0x80) << 24;
-  uint32_t special = magnitude == 0x7f ? 0x7fc00000 : 0;
-  return float_of(bits_of(widened(magnitude, 3, -6)) | special | sign);
+  int32_t magnitude = *p & 0x7f, result = widened(magnitude, 3, -6);
+  result = magnitude == 0x7f ? 0x7fc00000 : result;
+  return float_of((uint32_t)result | (uint32_t)(*p & 0x80) << 24);
 }
 
 HELPER void store_float8e4m3fn(uint8_t *p, float value) {
-  uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffff;
-  uint32_t result = narrowed(magnitude, 3, -6);
+  uint32_t bits = bits_of(value);
+  int32_t magnitude = bits & 0x7fffffff, result = narrowed(magnitude, 3, -6);
   result = magnitude > 0x43e00000 ? 0x7e : result;
   result = magnitude > 0x7f800000 ? 0x7f : result;
-  *p = (uint8_t)(result | (bits >> 24 & 0x80));
+  *p = (uint8_t)((uint32_t)result | (bits >> 24 & 0x80));
 }
 
 /* -- what the machine has itself ---------------------------------------------------------------------------- */

@@ -1,5 +1,8 @@
 #include "plain/loops.h"
 #include "plain/products.h"
+#include "plain/sums.h"
+
+enum { FEW = 3 };
 
 /* [batch][rows][terms] by [batch][terms][columns] -> [batch][rows][columns]. Steps are in bytes. */
 struct matmul {
@@ -25,7 +28,26 @@ static void fill_panel(const struct matmul *p, float *panel, const uint8_t *b, i
   }
 }
 
-/* `scratch` is a panel and, for at most CHUNK rows, totals. */
+/* A few rows by columns whose terms follow each other: by panels, turning b would take longer than the products.
+ * `factors` are all of the rows, as floats. */
+static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
+                         const uint8_t *bias, float *factors) {
+  load_row(p->a_type, factors, a, p->a_size, p->rows * p->terms);
+  for (int64_t column = 0; column < p->columns; column++, b += p->b_column) {
+    float totals[FEW], part[TERMS];
+    float first = p->bias_size ? load_one(p->bias_type, bias + column * p->bias_size) : 0;
+    for (int64_t i = 0; i < p->rows; i++) totals[i] = first;
+    for (int64_t term = 0; term < p->terms; term += TERMS) {
+      int64_t block = p->terms - term < TERMS ? p->terms - term : TERMS;
+      load_row(p->b_type, part, b + term * p->b_term, p->b_term, block);
+      for (int64_t i = 0; i < p->rows; i++)
+        totals[i] += sum_of_products(factors + i * p->terms + term, part, block);
+    }
+    store_row(p->y_type, y + column * p->y_size, p->columns * p->y_size, totals, p->rows);
+  }
+}
+
+/* `scratch` is a panel and, for at most CHUNK rows, totals; or FEW rows of a. */
 static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b, const uint8_t *bias,
                    float *scratch) {
   float *panel = scratch, *totals = scratch + TERMS * COLUMNS;
@@ -33,6 +55,10 @@ static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const u
   do {
     const uint8_t *left = a + position.at[1], *right = b + position.at[2];
     uint8_t *to = y + position.at[0];
+    if (p->rows <= FEW && p->b_term < p->b_column) {
+      multiply_few(p, to, left, right, bias, scratch);
+      continue;
+    }
     for (int64_t chunk = 0; chunk < p->rows; chunk += CHUNK) {
       int64_t rows = p->rows - chunk < CHUNK ? p->rows - chunk : CHUNK;
       for (int64_t column = 0; column < p->columns; column += COLUMNS) {

@@ -42,7 +42,7 @@ HELPER void store_row(enum element element, uint8_t *restrict to, int64_t step, 
 }
 
 HELPER float load_one(enum element element, const uint8_t *from) {
-  float value;
+  float value = 0;
   load_row(element, &value, from, 0, 1);
   return value;
 }
