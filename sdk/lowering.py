@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sdk.arithmetic import channel_ratios
 from sdk.errors import InternalError, Unsupported
-from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Reshape, Tensor
+from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Region, Reshape, Tensor
 from sdk.passes import unsigned_activations
 from sdk.target import SUPPORTED, Verdict
 
@@ -22,7 +22,8 @@ from sdk.target import SUPPORTED, Verdict
 
 def alone(graph: Graph, node: Node) -> Graph:
     """A node as a network of its own, with its constants; its activations are the network's inputs."""
-    tensors = {name: graph.tensor(name) for name in (*node.inputs, node.output)}
+    inner = node.nodes if isinstance(node, Region) else (node,)
+    tensors = {name: graph.tensor(name) for one in inner for name in (*one.inputs, one.output)}
     inputs = dict.fromkeys(name for name in node.inputs if tensors[name].data is None)
     return Graph(graph.name, tuple(inputs), (node.output,), tensors, (node,))
 

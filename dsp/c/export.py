@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dsp.c.lowering import amalgamate
+from dsp.c.context import amalgamate
 from dsp.c.plan import CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs

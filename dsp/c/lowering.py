@@ -1,56 +1,35 @@
-"""From an integer body to C: each node becomes calls of kernels, its tensors offsets into one arena.
+"""From a graph to C: each node becomes calls of kernels, its tensors offsets into one arena.
 
-All activations are unsigned here (`sdk.passes.unsigned_activations`) and laid out as in ONNX; a Reshape is
-the same bytes under another name. Constants go into one blob, from which kernels read bytes.
+Quantised activations are all unsigned here (`sdk.passes.unsigned_activations`), and plain ones are as the graph
+stores them, little-endian; all are laid out as in ONNX, and a Reshape is the same bytes under another name.
+Constants go into one blob.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp.c import moves, products, quantized, recurrent, reductions, windows
+from dsp.c.context import GRANULE, Common, Context, NodeCode, amalgamate
+from dsp.c.maps import map_elements
+from dsp.c.memory import allot
 from sdk import graph as ops
-from sdk.arena import Blob, Buffer, plan
-from sdk.arithmetic import scale_ratio
-from sdk.errors import InternalError, Unsupported
-from sdk.graph import Array, Clamp, Graph, Node, Tensor
-from sdk.lowering import channel_scales, weight_quantization
-
-KERNELS = Path(__file__).parent / "kernels"
-MAX_AXES = 8
-"""Axes that kernels/walk.h steps along."""
+from sdk.arena import Blob, Buffer, align
+from sdk.errors import Unsupported
+from sdk.graph import Graph, Node
 
 ALIGNMENT = 4
-"""Alignment of constants. Kernels read them byte by byte; it serves machines whose memcpy prefers words."""
+"""Alignment of constants where all is quantised. Kernels read them byte by byte; it serves machines whose memcpy
+prefers words."""
 
 WINDOW_LIMIT = 1 << 15
 """Padding, strides and dilations are below this: positions in kernels have 32 bits."""
 
-SCALE_LIMIT = 2.0**9
-"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
-
-Axis = tuple[int, int, int]
-"""Extent, and the steps in elements in the output and in the input."""
-
-
-@dataclass
-class NodeCode:
-    """The code of a node.
-
-    Attributes:
-        declarations, calls: C, in file scope and in order of execution.
-    """
-
-    node: Node
-    declarations: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
+QUANTIZED_LIMIT = 1 << 31
+"""Bytes of memory of a quantised network, whose kernels count in 32 bits."""
 
 
 @dataclass
@@ -73,277 +52,101 @@ class Lowered:
 
 
 def lower(graph: Graph, guard: int) -> Lowered:
-    """Lower a graph of unsigned activations.
+    """Lower a graph of unsigned quantised activations, without regions (`flattened`).
 
     Raises:
-        Unsupported: a node that has no kernel, or is beyond a limit; or more memory than 32 bits address.
+        Unsupported: a node that has no kernel, or is beyond a limit; or a quantised network that needs more memory
+            than 32 bits address.
     """
-    owners = {name: name for name in graph.inputs}
-    for node in graph.nodes:
-        owners[node.output] = owners[node.inputs[0]] if isinstance(node, ops.Reshape) else node.output
-    buffers = _buffers(graph, owners)
-    arena = plan(list(buffers.values()), guard)
-    places = {name: buffers[owner].offset for name, owner in owners.items()}
-    writer = _Writer(graph, places)
-    nodes = [writer.code(node) for node in graph.nodes]
-    for what, size in (("activations", arena), ("constants", writer.blob.size)):
-        if size >= 2**31:
+    plain = is_plain(graph)
+    memory = allot(graph, graph.inputs, GRANULE if plain else 1, guard)
+    places = {name: memory.places[owner] for name, owner in memory.owners.items()}
+    scratch_at = align(memory.nbytes, GRANULE)
+    common = Common(Blob(GRANULE if plain else ALIGNMENT))
+    context = Context(graph, {name: f"arena + {at}" for name, at in places.items()}, scratch_at, common)
+    nodes = [lower_node(context, node) for node in graph.nodes]
+    arena, buffers = memory.nbytes, memory.buffers
+    if context.scratch_bytes:
+        moments = len(graph.nodes)
+        buffers = [*buffers, Buffer("scratch", context.scratch_bytes, 0, moments, scratch_at)]
+        arena = scratch_at + context.scratch_bytes + (align(guard) if guard else 0)
+    for what, size in (("activations", arena), ("constants", common.blob.size)):
+        if size >= QUANTIZED_LIMIT and not plain:
             raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
-    moments = range(len(graph.nodes) + 1)
-    peak = max(sum(b.size for b in buffers.values() if b.first <= now <= b.last) for now in moments)
-    source = amalgamate(["base.h", *sorted(writer.kernels)]) + _network(nodes)
-    return Lowered(nodes, list(buffers.values()), places, arena, peak, bytes(writer.blob), source)
+    source = amalgamate(["base.h", *sorted(common.kernels)]) + _network(nodes)
+    return Lowered(nodes, buffers, places, arena, memory.live_peak, bytes(common.blob), source)
+
+
+def is_plain(graph: Graph) -> bool:
+    """Whether any of a network's activations is plain, so that it needs a little-endian machine and libm."""
+    return any(tensor.quantization is None for tensor in graph.activations())
+
+
+def flattened(graph: Graph) -> Graph:
+    """The graph with the nodes of its regions in place of them: they run one after the other."""
+
+    def nodes(of: Sequence[Node]) -> tuple[Node, ...]:
+        return tuple(
+            one for node in of for one in (nodes(node.nodes) if isinstance(node, ops.Region) else (node,))
+        )
+
+    return dataclasses.replace(graph, nodes=nodes(graph.nodes))
+
+
+def lower_node(context: Context, node: Node) -> NodeCode:
+    """The code of a node, in its context."""
+    code = context.begin(node)
+    most = max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations"))
+    if most >= WINDOW_LIMIT:
+        raise Unsupported(
+            f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
+        )
+    inputs, y = context.tensors(node)
+    if y.quantization is not None and inputs[0].quantization is not None:
+        quantized.lower(context, node)
+    elif isinstance(node, ops.Recurrent):
+        recurrent.lower(context, node, lower_node)
+    elif type(node) in FAMILIES:
+        FAMILIES[type(node)](context, node)
+    else:
+        raise Unsupported("the operator has no kernel for plain tensors")
+    return code
+
+
+FAMILIES: Mapping[type[Node], Callable[[Context, Any], None]] = {
+    ops.Conv: products.conv,
+    ops.ConvTranspose: products.conv_transpose,
+    ops.MatMul: products.matmul,
+    ops.Map: map_elements,
+    ops.Reduce: reductions.reduce,
+    ops.Softmax: reductions.softmax,
+    ops.Normalize: reductions.normalize,
+    ops.GlobalAveragePool: reductions.global_average_pool,
+    ops.AveragePool: windows.pool,
+    ops.MaxPool: windows.pool,
+    ops.Interpolate: windows.interpolate,
+    ops.GridSample: windows.grid_sample,
+    ops.Reshape: moves.reshape,
+    ops.Transpose: moves.transpose,
+    ops.Concat: moves.concat,
+    ops.Slice: moves.take_slice,
+    ops.Take: moves.take,
+    ops.Resize: moves.resize,
+    ops.Fill: moves.fill,
+    ops.Pad: moves.pad,
+    ops.Gather: moves.gather,
+    ops.GatherND: moves.gather_nd,
+    ops.Scatter: moves.scatter,
+    ops.Quantize: quantized.quantize,
+    ops.Dequantize: quantized.dequantize,
+}
+"""Of plain tensors, and of what joins them to quantised ones."""
 
 
 def traffic(graph: Graph, node: Node) -> int:
     """Bytes that a node reads and writes: activations and constants. A Reshape moves none."""
     names = {*node.inputs, node.output}
-    tensors = (graph.tensor(name) for name in names if not isinstance(node, ops.Reshape))
-    return sum(tensor.size * np.dtype(tensor.dtype).itemsize for tensor in tensors)
-
-
-def _buffers(graph: Graph, owners: Mapping[str, str]) -> dict[str, Buffer]:
-    """Inputs live from moment 0, the output of node i from i + 1, and outputs to the end."""
-    buffers = {name: Buffer(name, graph.tensor(name).size, 0, 0) for name in graph.inputs}
-    for moment, node in enumerate(graph.nodes, 1):
-        if owners[node.output] == node.output:
-            buffers[node.output] = Buffer(node.output, graph.tensor(node.output).size, moment, moment)
-        for name in (*node.inputs, node.output):
-            if name in owners:
-                buffers[owners[name]].last = moment
-    for name in graph.outputs:
-        buffers[owners[name]].last = len(graph.nodes)
-    return buffers
-
-
-class _Writer:
-    """Writes the calls of one network."""
-
-    def __init__(self, graph: Graph, places: Mapping[str, int]) -> None:
-        self.kernels: set[str] = set()
-        self.blob = Blob(ALIGNMENT)
-        self._graph = graph
-        self._places = places
-        self._declared = 0
-        self._code: NodeCode
-
-    def code(self, node: Node) -> NodeCode:
-        self._code = NodeCode(node)
-        most = max(max(getattr(node, name, (0,))) for name in ("pads", "strides", "dilations"))
-        if most >= WINDOW_LIMIT:
-            raise Unsupported(
-                f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
-            )
-        self._lower(node)
-        return self._code
-
-    def _lower(self, node: Node) -> None:
-        x, y = self._graph.tensor(node.inputs[0]), self._graph.tensor(node.output)
-        at, out = self._at(x.name), self._at(y.name)
-        match node:
-            case ops.Reshape():
-                pass
-            case ops.Conv():
-                self._conv(node, x, y)
-            case ops.Gemm():
-                fields = {"rows": x.shape[0], "inputs": x.shape[1], "outputs": y.shape[1]}
-                self._call("gemm", fields | _numbers(x, y, node.clamp), out, at, *self._weighted(node))
-            case ops.Add() | ops.Mul():
-                self._binary(node, x, y)
-            case ops.Requantize():  # a mean of one element each
-                self._mean(node, {"planes": 1, "height": 1, "width": x.size, "rows": 1, "columns": x.size})
-            case ops.GlobalAveragePool():
-                self._mean(node, _geometry(x, y), x.shape[2:])
-            case ops.AveragePool():
-                same = node.count_include_pad or not any(node.pads)
-                self._mean(node, _geometry(x, y), node.kernel, node.strides, node.pads, by_count=not same)
-            case ops.MaxPool():
-                window = {name: list(getattr(node, name)) for name in ("kernel", "strides", "dilations")}
-                self._call("max_pool", _geometry(x, y) | window | {"pads": list(node.pads[:2])}, out, at)
-            case ops.Lookup():
-                self._direct("lookup", str(x.size), out, at, self._constant(_data(self._graph, node, 1)))
-            case ops.Resize():
-                sources = self._constant(np.array([*node.rows, *node.columns], "<i4"))
-                self._call("resize", _geometry(x, y), out, at, sources)
-            case ops.Transpose() | ops.Concat() | ops.Pad():
-                self._move(node, y)
-            case _:
-                raise Unsupported("the operator has no kernel")
-
-    def _conv(self, node: ops.Conv, x: Tensor, y: Tensor) -> None:
-        weight = self._graph.tensor(node.inputs[1])
-        extents = (*x.shape[2:], *y.shape[2:])
-        if weight.shape[2:] == (1, 1) and node.strides == (1, 1) and not any(node.pads):
-            pixels = math.prod(x.shape[2:])  # all rows as one
-            extents = (1, pixels, 1, pixels)
-        fields: dict[str, Any] = {
-            "images": x.shape[0],
-            "groups": node.group,
-            "channels": weight.shape[1],
-            "outputs": weight.shape[0] // node.group,
-            "kernel": list(weight.shape[2:]),
-            "strides": list(node.strides),
-            "pads": list(node.pads[:2]),
-            "dilations": list(node.dilations),
-        }
-        fields |= dict(zip(("height", "width", "rows", "columns"), extents, strict=True))
-        fields |= _numbers(x, y, node.clamp)
-        self._call("conv", fields, self._at(y.name), self._at(x.name), *self._weighted(node))
-
-    def _weighted(self, node: ops.Conv | ops.Gemm) -> tuple[str, str]:
-        """Weights as int8, and for each channel bias, zero-point and scale."""
-        weight = self._graph.tensor(node.inputs[1])
-        data = _data(self._graph, node, 1).view(np.uint8)
-        shift = 0 if weight.dtype == "int8" else 128
-        channels = np.zeros(len(data), [("bias", "<i4"), ("zero_point", "<i4"), ("scale", "<f4")])
-        channels["zero_point"] = weight_quantization(weight).zero_point - shift
-        channels["scale"] = _checked(channel_scales(self._graph, node))
-        if len(node.inputs) > 2:
-            channels["bias"] = _data(self._graph, node, 2)
-        return self._constant(data ^ np.uint8(shift)), self._constant(channels)
-
-    def _binary(self, node: ops.Add | ops.Mul, x: Tensor, y: Tensor) -> None:
-        other = self._graph.tensor(node.inputs[1])
-        fields: dict[str, Any] = {"a_zero_point": x.zero_point, "b_zero_point": other.zero_point}
-        fields["out"] = _bounds(y, node.clamp)
-        if isinstance(node, ops.Add):
-            fields["size"] = y.size
-            scales = [scale_ratio(tensor.scale, over=y.scale) for tensor in (x, other)]
-        else:
-            fields["rank"], fields["axes"] = self._axes(_walks(self._graph, node)[0])
-            scales = [scale_ratio(x.scale, other.scale, over=y.scale)]
-        places = [self._at(name) for name in (y.name, x.name, other.name)]
-        constant = self._constant(_checked(np.array(scales, np.float32)))
-        self._call(node.op.lower(), fields, *places, constant)
-
-    def _mean(
-        self,
-        node: ops.Requantize | ops.GlobalAveragePool | ops.AveragePool,
-        fields: dict[str, Any],
-        kernel: Sequence[int] = (1, 1),
-        strides: Sequence[int] = (1, 1),
-        pads: Sequence[int] = (0, 0),
-        *,
-        by_count: bool = False,
-    ) -> None:
-        x, y = self._graph.tensor(node.inputs[0]), self._graph.tensor(node.output)
-        area = math.prod(kernel)
-        counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-        with np.errstate(all="ignore"):  # infinities are refused
-            scales = np.float32(x.scale) / (np.float32(y.scale) * counts)  # in the order of `sdk.reference`
-        fields |= {"kernel": list(kernel), "strides": list(strides), "pads": list(pads[:2])}
-        fields |= {"by_count": int(by_count)} | _numbers(x, y, node.clamp)
-        constant = self._constant(_checked(scales))
-        self._call("average_pool", fields, self._at(y.name), self._at(x.name), constant)
-
-    def _move(self, node: ops.Transpose | ops.Concat | ops.Pad, y: Tensor) -> None:
-        start = self._places[y.name]
-        if isinstance(node, ops.Pad):
-            self._code.calls.append(f"memset(arena + {start}, {y.zero_point}, {y.size});")
-            start += node.pads[0] * y.shape[3] + node.pads[1]
-        for name, axes in zip(node.inputs, _walks(self._graph, node), strict=True):
-            self._direct("copy", *map(str, self._axes(axes)), f"arena + {start}", self._at(name))
-            if isinstance(node, ops.Concat):
-                start += math.prod(self._graph.tensor(name).shape[node.axis :])
-
-    # -- C ----------------------------------------------------------------------------------------------
-
-    def _at(self, tensor: str) -> str:
-        return f"arena + {self._places[tensor]}"
-
-    def _constant(self, array: Array) -> str:
-        return f"weights + {self.blob.add(array)}"
-
-    def _axes(self, axes: Sequence[Axis]) -> tuple[int, str]:
-        if len(axes) > MAX_AXES:
-            raise Unsupported(f"it moves along {len(axes)} axes; the limit is {MAX_AXES}")
-        return len(axes), self._declare("axis", "[]", [list(axis) for axis in axes])
-
-    def _declare(self, struct: str, suffix: str, value: Any) -> str:
-        name = f"{struct}{self._declared}"
-        self._declared += 1
-        self._code.declarations.append(
-            f"static const struct {struct} {name}{suffix} = {_initialiser(value)};"
-        )
-        return name
-
-    def _call(self, kernel: str, fields: Mapping[str, Any], *places: str) -> None:
-        """A call whose parameters are in a structure of the kernel's name."""
-        self._direct(kernel, f"&{self._declare(kernel, '', fields)}", *places)
-
-    def _direct(self, kernel: str, *arguments: str) -> None:
-        self.kernels.add(f"{kernel}.c")
-        self._code.calls.append(f"{kernel}({', '.join(arguments)});")
-
-
-def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not (scales < SCALE_LIMIT).all():  # infinities too
-        raise Unsupported(
-            f"a requantisation scale of {scales.max():g} is out of range",
-            hint="quantise the model again, with representative calibration inputs",
-        )
-    return scales
-
-
-def _walks(graph: Graph, node: ops.Mul | ops.Transpose | ops.Concat | ops.Pad) -> list[list[Axis]]:
-    """The axes along which each input of a Transpose, Concat or Pad, or the second of a Mul, is walked."""
-    x, y = graph.tensor(node.inputs[0]).shape, graph.tensor(node.output).shape
-    match node:
-        case ops.Mul():
-            other = graph.tensor(node.inputs[1]).shape
-            steps = [0 if extent == 1 else step for extent, step in zip(other, _steps(other), strict=True)]
-            return [_merged(y, _steps(y), steps)]
-        case ops.Transpose():
-            steps = _steps(x)
-            return [_merged(y, _steps(y), [steps[axis] for axis in node.perm])]
-        case _:
-            shapes = [graph.tensor(name).shape for name in node.inputs]
-            return [_merged(shape, _steps(y), _steps(shape)) for shape in shapes]
-
-
-def _steps(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-
-def _merged(extents: Sequence[int], to: Sequence[int], source: Sequence[int]) -> list[Axis]:
-    """The fewest axes that visit the same elements in the same order."""
-    merged: list[Axis] = []
-    for extent, a, b in zip(extents, to, source, strict=True):
-        if extent == 1:
-            continue
-        if merged and merged[-1][1:] == (a * extent, b * extent):
-            extent *= merged.pop()[0]
-        merged.append((extent, a, b))
-    return merged or [(1, 1, 1)]
-
-
-def _geometry(x: Tensor, y: Tensor) -> dict[str, Any]:
-    names = ("planes", "height", "width", "rows", "columns")
-    return dict(zip(names, (x.shape[0] * x.shape[1], *x.shape[2:], *y.shape[2:]), strict=True))
-
-
-def _numbers(x: Tensor, y: Tensor, clamp: Clamp) -> dict[str, Any]:
-    return {"zero_point": x.zero_point, "out": _bounds(y, clamp)}
-
-
-def _bounds(y: Tensor, clamp: Clamp) -> list[int]:
-    return [y.zero_point, clamp[0] - y.zero_point, clamp[1] - y.zero_point]
-
-
-def _data(graph: Graph, node: Node, index: int) -> Array:
-    data = graph.tensor(node.inputs[index]).data
-    if data is None:
-        raise InternalError(f"{node.inputs[index]} is not a constant", where=f"node {node.name}")
-    return data
-
-
-def _initialiser(value: Any) -> str:
-    match value:
-        case dict():
-            return "{" + ", ".join(f".{name} = {_initialiser(item)}" for name, item in value.items()) + "}"
-        case list():
-            return "{" + ", ".join(map(_initialiser, value)) + "}"
-    return str(value)
+    return sum(graph.tensor(name).nbytes for name in names if not isinstance(node, ops.Reshape))
 
 
 def _network(nodes: Sequence[NodeCode]) -> str:
@@ -360,19 +163,3 @@ def _network(nodes: Sequence[NodeCode]) -> str:
         lines += [f"    case {index}: /* {one.node.op} */", *(f"      {call}" for call in one.calls)]
         lines.append("      break;")
     return "\n".join([*lines, "    default:", "      break;", "  }", "}", ""])
-
-
-def amalgamate(names: Sequence[str], folder: Path = KERNELS) -> str:
-    """Files of a folder as one text; what they include comes before them, each file once."""
-    texts: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        if name not in texts:
-            text = (folder / name).read_text(encoding="ascii")
-            for included in re.findall(r'^#include "(.+)"\n', text, re.MULTILINE):
-                add(included)
-            texts[name] = re.sub(r'^#include ".+"\n+', "", text, flags=re.MULTILINE)
-
-    for name in names:
-        add(name)
-    return "\n".join(texts.values())

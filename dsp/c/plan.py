@@ -9,6 +9,9 @@ from sdk.errors import InvalidArtifact
 from sdk.fields import count
 from sdk.target import Program
 
+LIMIT = 1 << 48
+"""Bytes of memory are below this, as addresses are."""
+
 
 @dataclass(frozen=True)
 class CPlan:
@@ -34,11 +37,11 @@ class CPlan:
         graph, document = program.graph, program.plan
         try:
             memory = {
-                name: count(document["memory"][name], 1 << 31) for name in ("weights", "arena", "live_peak")
+                name: count(document["memory"][name], LIMIT) for name in ("weights", "arena", "live_peak")
             }
             names = (*graph.inputs, *(node.output for node in graph.nodes))
-            places = {name: count(document["places"][name], 1 << 31) for name in names}
-            if any(places[name] + graph.tensor(name).size > memory["arena"] for name in names):
+            places = {name: count(document["places"][name], LIMIT) for name in names}
+            if any(places[name] + graph.tensor(name).nbytes > memory["arena"] for name in names):
                 raise ValueError("a tensor lies outside the arena")
             if len(program.weights) != memory["weights"]:
                 raise ValueError("the weights are incomplete")

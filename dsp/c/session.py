@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import os
 import platform
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dsp.c.lowering import KERNELS, traffic
+import numpy as np
+
+from dsp.c.context import amalgamate
+from dsp.c.lowering import traffic
 from dsp.c.plan import CPlan
-from sdk import cache, settings, toolchain
+from sdk import cache, dtypes, settings, toolchain
 from sdk.child import Child
-from sdk.errors import BuildFailed, DeviceFailed, OutputFailed
-from sdk.graph import Array, Graph, macs
+from sdk.errors import BuildFailed, DeviceFailed, InvalidInput, OutputFailed
+from sdk.graph import Array, Graph, Tensor, macs
 from sdk.passes import from_unsigned, to_unsigned
-from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
+from sdk.target import LayerProfile, Profile, Program, check_inputs
 
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off")
+
+POSIX = b"#define _POSIX_C_SOURCE 200809L /* mmap */\n"
 
 MARGIN = 128
 """Bytes on either side of the arena, for tests to find untouched."""
@@ -51,26 +57,49 @@ class HostSession:
     def __init__(self, program: Program) -> None:
         self._plan = CPlan.of(program)
         self._graph = program.graph
-        self._image = _built(self._plan.source + _host(self._plan, self._graph))
+        self._image = _built(POSIX + self._plan.source + _host(self._plan, self._graph))
+        with tempfile.NamedTemporaryFile(prefix="towline-weights-") as weights:
+            weights.write(program.weights)
+            weights.flush()
+            self._child = self._start(Path(weights.name), 0)
+
+    def _start(self, weights: Path, offset: int) -> Child:
+        """The process, once it has mapped its weights: the bytes of a file from `offset` on."""
         process = toolchain.launch(
-            [self._image], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [self._image, str(weights), str(offset)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-        self._child = Child(process, self._died)
-        with self._child.exchange(program.weights or b"\0"):
-            pass
+        child = Child(process, self._died)
+        with child.exchange(b""):
+            child.receive(1)
+        return child
 
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._child.exchange(b"R" + self._encode(inputs)):
-            return {name: self._receive(name) for name in self._graph.outputs}
+            failure = self._receive_failure()
+            outputs = {} if failure else {name: self._receive(name) for name in self._graph.outputs}
+        if failure:
+            raise failure
+        return outputs
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        traced = {}
         with self._child.exchange(b"T" + self._encode(inputs)):
-            return {node.output: self._receive(node.output) for node in self._graph.nodes}
+            for node in self._graph.nodes:
+                if failure := self._receive_failure():
+                    break
+                traced[node.output] = self._receive(node.output)
+        if failure:
+            raise failure
+        return traced
 
     def profile(self) -> Profile:
-        self.run(zero_point_inputs(self._graph))
+        tensors = (self._graph.tensor(name) for name in self._graph.inputs)
+        self.run({tensor.name: _zeros(tensor) for tensor in tensors})
         graph = self._graph
         moved = [traffic(graph, node) for node in graph.nodes]
         layers = [
@@ -105,11 +134,31 @@ class HostSession:
 
     def _encode(self, inputs: Mapping[str, Array]) -> bytes:
         given = check_inputs(self._graph, inputs)
-        return b"".join(to_unsigned(array, self._graph.tensor(name)) for name, array in given.items())
+        tensors = self._graph.tensors
+        return b"".join(
+            np.ascontiguousarray(array).tobytes()
+            if tensors[name].quantization is None
+            else to_unsigned(array, tensors[name])
+            for name, array in given.items()
+        )
 
     def _receive(self, name: str) -> Array:
         tensor = self._graph.tensor(name)
-        return from_unsigned(self._child.receive(tensor.size), tensor)
+        data = self._child.receive(tensor.nbytes)
+        if tensor.quantization is not None:
+            return from_unsigned(data, tensor)
+        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape)
+
+    def _receive_failure(self) -> InvalidInput | None:
+        """Why a run ended before its end."""
+        node, index, limit = struct.unpack("<iqq", self._child.receive(20))
+        if node < 0:
+            return None
+        return InvalidInput(
+            f"index {index} of an axis of {limit}: it must be from {-limit} to {limit - 1}",
+            where=f"node {self._graph.nodes[node].name}",
+            hint="give inputs from which the network computes indices in this range",
+        )
 
     def _died(self, status: str) -> DeviceFailed:
         return DeviceFailed(
@@ -118,12 +167,18 @@ class HostSession:
         )
 
 
+def _zeros(tensor: Tensor) -> Array:
+    """A tensor of real zeros."""
+    value = 0 if tensor.quantization is None else tensor.zero_point
+    return np.full(tensor.shape, value, dtypes.storage(tensor.dtype))
+
+
 def _host(plan: CPlan, graph: Graph) -> bytes:
     """What makes a process of a network: its sizes, and kernels/host.c."""
     sizes = {
         "MARGIN": MARGIN,
         "ARENA_BYTES": plan.memory["arena"],
-        "WEIGHTS_BYTES": plan.memory["weights"] or 1,
+        "WEIGHTS_BYTES": plan.memory["weights"],
         "INPUTS": len(graph.inputs),
         "OUTPUTS": len(graph.outputs),
         "STEPS": len(graph.nodes),
@@ -133,12 +188,12 @@ def _host(plan: CPlan, graph: Graph) -> bytes:
         "outputs": graph.outputs,
         "steps": [node.output for node in graph.nodes],
     }
-    lines = ["enum { " + ", ".join(f"{name} = {value}" for name, value in sizes.items()) + " };"]
-    lines.append("struct span {\n  uint32_t offset, bytes;\n};")
+    lines = [f"#define {name} {value}" for name, value in sizes.items()]
+    lines.append("struct span {\n  size_t offset, bytes;\n};")
     for name, tensors in spans.items():
-        pairs = ", ".join(f"{{{plan.places[tensor]}, {graph.tensor(tensor).size}}}" for tensor in tensors)
+        pairs = ", ".join(f"{{{plan.places[tensor]}, {graph.tensor(tensor).nbytes}}}" for tensor in tensors)
         lines.append(f"static const struct span {name}[] = {{{pairs}}};")
-    return "\n".join([*lines, (KERNELS / "host.c").read_text(encoding="ascii")]).encode()
+    return "\n".join([*lines, amalgamate(["host.c"])]).encode()
 
 
 def _built(source: bytes) -> Path:
@@ -159,7 +214,7 @@ def _built(source: bytes) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
                 built = Path(scratch, "network")
-                toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built], input=source)
+                toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built, "-lm"], input=source)
                 if not built.exists():
                     raise BuildFailed("it wrote nothing", where="cc")
                 os.replace(built, image)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
-from dsp.c.lowering import lower
+from dsp.c.lowering import flattened, lower
 from dsp.c.session import HostDevice
 from sdk import toolchain
 from sdk.errors import ToolMissing, UsageError
@@ -25,10 +26,11 @@ class CTarget:
     later_parts = ()
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        return verdict(graph, node, lambda network: lower(network, guard=0))
+        return verdict(graph, node, lambda network: lower(flattened(network), guard=0))
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
+        graph = flattened(graph)
         lowered = lower(unsigned_activations(graph), options.guard)
         plan = {
             "memory": {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dsp.c import session as sessions
-from dsp.c.lowering import KERNELS
+from dsp.c.context import KERNELS
 from dsp.c.target import CTarget
 from sdk import compiler, reference, toolchain
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, OutputFailed, ToolMissing

@@ -1,0 +1,201 @@
+"""Quantised operators as calls of the integer kernels, and what joins quantised tensors to plain ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp.c.context import Context
+from dsp.c.elements import element, float_literal, integer
+from dsp.c.walks import broadcast_steps, limited, merged, steps
+from sdk import graph as ops
+from sdk.arithmetic import scale_ratio
+from sdk.errors import Unsupported
+from sdk.graph import Clamp, Node, Tensor
+from sdk.lowering import channel_scales, weight_quantization
+
+SCALE_LIMIT = 2.0**9
+"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
+
+
+def lower(context: Context, node: Node) -> None:
+    """An operator on quantised tensors alone."""
+    (x, *_), y = context.tensors(node)
+    at, out = context.at(x.name), context.at(y.name)
+    match node:
+        case ops.Reshape():
+            pass
+        case ops.Conv():
+            _conv(context, node, x, y)
+        case ops.Gemm():
+            fields = {"rows": x.shape[0], "inputs": x.shape[1], "outputs": y.shape[1]}
+            context.call("gemm", fields | _numbers(x, y, node.clamp), out, at, *_weighted(context, node))
+        case ops.Add() | ops.Mul():
+            _binary(context, node, x, y)
+        case ops.Requantize():  # a mean of one element each
+            _mean(context, node, {"planes": 1, "height": 1, "width": x.size, "rows": 1, "columns": x.size})
+        case ops.GlobalAveragePool():
+            _mean(context, node, geometry(x, y), x.shape[2:])
+        case ops.AveragePool():
+            same = node.count_include_pad or not any(node.pads)
+            _mean(context, node, geometry(x, y), node.kernel, node.strides, node.pads, by_count=not same)
+        case ops.MaxPool():
+            max_pool(context, node)
+        case ops.Lookup():
+            context.direct("lookup", str(x.size), out, at, context.constant(context.data(node, 1)))
+        case ops.Resize():
+            sources = context.constant(np.array([*node.rows, *node.columns], "<i4"))
+            context.call("resize", geometry(x, y), out, at, sources)
+        case ops.Transpose() | ops.Concat() | ops.Pad():
+            _move(context, node, y)
+        case _:
+            raise Unsupported("the operator has no kernel")
+
+
+def max_pool(context: Context, node: ops.MaxPool) -> None:
+    """Of bytes."""
+    (x, *_), y = context.tensors(node)
+    window = {name: list(getattr(node, name)) for name in ("kernel", "strides", "dilations")}
+    fields = geometry(x, y) | window | {"pads": list(node.pads[:2])}
+    context.call("max_pool", fields, context.at(y.name), context.at(x.name))
+
+
+def _conv(context: Context, node: ops.Conv, x: Tensor, y: Tensor) -> None:
+    weight = context.graph.tensor(node.inputs[1])
+    extents = (*x.shape[2:], *y.shape[2:])
+    if weight.shape[2:] == (1, 1) and node.strides == (1, 1) and not any(node.pads):
+        pixels = math.prod(x.shape[2:])  # all rows as one
+        extents = (1, pixels, 1, pixels)
+    fields: dict[str, Any] = {
+        "images": x.shape[0],
+        "groups": node.group,
+        "channels": weight.shape[1],
+        "outputs": weight.shape[0] // node.group,
+        "kernel": list(weight.shape[2:]),
+        "strides": list(node.strides),
+        "pads": list(node.pads[:2]),
+        "dilations": list(node.dilations),
+    }
+    fields |= dict(zip(("height", "width", "rows", "columns"), extents, strict=True))
+    fields |= _numbers(x, y, node.clamp)
+    context.call("conv", fields, context.at(y.name), context.at(x.name), *_weighted(context, node))
+
+
+def _weighted(context: Context, node: ops.Conv | ops.Gemm) -> tuple[str, str]:
+    """Weights as int8, and for each channel bias, zero-point and scale."""
+    weight = context.graph.tensor(node.inputs[1])
+    data = context.data(node, 1).view(np.uint8)
+    shift = 0 if weight.dtype == "int8" else 128
+    channels = np.zeros(len(data), [("bias", "<i4"), ("zero_point", "<i4"), ("scale", "<f4")])
+    channels["zero_point"] = weight_quantization(weight).zero_point - shift
+    channels["scale"] = _checked(channel_scales(context.graph, node))
+    if len(node.inputs) > 2:
+        channels["bias"] = context.data(node, 2)
+    return context.constant(data ^ np.uint8(shift)), context.constant(channels)
+
+
+def _binary(context: Context, node: ops.Add | ops.Mul, x: Tensor, y: Tensor) -> None:
+    other = context.graph.tensor(node.inputs[1])
+    fields: dict[str, Any] = {"a_zero_point": x.zero_point, "b_zero_point": other.zero_point}
+    fields["out"] = _bounds(y, node.clamp)
+    if isinstance(node, ops.Add):
+        fields["size"] = y.size
+        scales = [scale_ratio(tensor.scale, over=y.scale) for tensor in (x, other)]
+    else:
+        walk = broadcast_steps(other.shape, y.shape)
+        fields["rank"], fields["axes"] = _axes(context, y.shape, steps(y.shape), walk)
+        scales = [scale_ratio(x.scale, other.scale, over=y.scale)]
+    places = [context.at(name) for name in (y.name, x.name, other.name)]
+    constant = context.constant(_checked(np.array(scales, np.float32)))
+    context.call(node.op.lower(), fields, *places, constant)
+
+
+def _mean(
+    context: Context,
+    node: ops.Requantize | ops.GlobalAveragePool | ops.AveragePool,
+    fields: dict[str, Any],
+    kernel: Sequence[int] = (1, 1),
+    strides: Sequence[int] = (1, 1),
+    pads: Sequence[int] = (0, 0),
+    *,
+    by_count: bool = False,
+) -> None:
+    (x, *_), y = context.tensors(node)
+    area = math.prod(kernel)
+    counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
+    with np.errstate(all="ignore"):  # infinities are refused
+        scales = np.float32(x.scale) / (np.float32(y.scale) * counts)  # in the order of `sdk.reference`
+    fields |= {"kernel": list(kernel), "strides": list(strides), "pads": list(pads[:2])}
+    fields |= {"by_count": int(by_count)} | _numbers(x, y, node.clamp)
+    constant = context.constant(_checked(scales))
+    context.call("average_pool", fields, context.at(y.name), context.at(x.name), constant)
+
+
+def _move(context: Context, node: ops.Transpose | ops.Concat | ops.Pad, y: Tensor) -> None:
+    inputs, _ = context.tensors(node)
+    to, start = steps(y.shape), 0
+    if isinstance(node, ops.Pad):
+        context.code.calls.append(f"memset({context.at(y.name)}, {y.zero_point}, {y.size});")
+        start = node.pads[0] * y.shape[3] + node.pads[1]
+    for x in inputs:
+        extents, walk = x.shape, steps(x.shape)
+        if isinstance(node, ops.Transpose):
+            extents, walk = y.shape, [walk[axis] for axis in node.perm]
+        rank, axes = _axes(context, extents, to, walk)
+        context.direct("copy", str(rank), axes, context.at(y.name, start), context.at(x.name))
+        if isinstance(node, ops.Concat):
+            start += math.prod(x.shape[node.axis :])
+
+
+def _axes(context: Context, extents: Sequence[int], *walks: Sequence[int]) -> tuple[int, str]:
+    loops = limited(merged(extents, *walks)) or [(1, (1,) * len(walks))]
+    return len(loops), context.declare("axis", "[]", [[extent, *step] for extent, step in loops])
+
+
+def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not (scales < SCALE_LIMIT).all():  # infinities too
+        raise Unsupported(
+            f"a requantisation scale of {scales.max():g} is out of range",
+            hint="quantise the model again, with representative calibration inputs",
+        )
+    return scales
+
+
+def geometry(x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Planes, and their sizes before and after."""
+    names = ("planes", "height", "width", "rows", "columns")
+    return dict(zip(names, (x.shape[0] * x.shape[1], *x.shape[2:], *y.shape[2:]), strict=True))
+
+
+def _numbers(x: Tensor, y: Tensor, clamp: Clamp) -> dict[str, Any]:
+    return {"zero_point": x.zero_point, "out": _bounds(y, clamp)}
+
+
+def _bounds(y: Tensor, clamp: Clamp) -> list[int]:
+    return [y.zero_point, clamp[0] - y.zero_point, clamp[1] - y.zero_point]
+
+
+# -- between quantised and plain tensors ---------------------------------------------------------------------
+
+
+def quantize(context: Context, node: ops.Quantize) -> None:
+    (x,), y = context.tensors(node)
+    if y.dtype != "uint8":  # int8 became this
+        raise Unsupported(f"quantising to {y.dtype} has no kernel")
+    fields = {"size": x.size, "scale": float_literal(y.scale), "zero_point": y.zero_point}
+    fields |= {"low": 0, "high": 255} | element("x", x)
+    context.call("plain/quantize", fields, context.at(y.name), context.at(x.name))
+
+
+def dequantize(context: Context, node: ops.Dequantize) -> None:
+    (x,), y = context.tensors(node)
+    if x.quantization is None or x.quantization.axis is not None:
+        raise Unsupported(f"{x.name} is quantised per channel")
+    fields = {"size": x.size, "scale": float_literal(x.scale), "zero_point": x.zero_point}
+    context.call(
+        "plain/dequantize", fields | integer("x", x) | element("y", y), context.at(y.name), context.at(x.name)
+    )
