@@ -104,10 +104,8 @@ def tallies() -> Iterator[list[Tally]]:
     bricks = [count - row.recovered for count, row in zip(boards, rows, strict=True)]
     lines = [(*line, lost) for line, lost in zip(cells, bricks, strict=True)]
     print(f"\n{table((*headers, 'bricks'), lines)}")
-    print(
-        "Boards are powered on with the ROM's fallback and without it, in turn. With the full-size images, what"
-    )
-    print("the flash holds in the middle of every operation of one write is recovered, once for both.")
+    print("Boards start with the ROM's fallback and without it, in turn. With the full-size images, what the")
+    print("flash holds in the middle of every operation of one write is recovered, once for both.")
 
 
 @pytest.fixture
