@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdk import graph as ops
 from sdk.arena import Blob, Buffer, plan
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Node, Tensor
-from sdk.lowering import channel_scales, weight_quantization
+from sdk.lowering import weight_quantization
+from sdk.scales import counts_differ, node_scales, scale_table
 
 KERNELS = Path(__file__).parent / "kernels"
 MAX_AXES = 8
@@ -32,9 +32,6 @@ ALIGNMENT = 4
 
 WINDOW_LIMIT = 1 << 15
 """Padding, strides and dilations are below this: positions in kernels have 32 bits."""
-
-SCALE_LIMIT = 2.0**9
-"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
 
 Axis = tuple[int, int, int]
 """Extent, and the steps in elements in the output and in the input."""
@@ -155,8 +152,7 @@ class _Writer:
             case ops.GlobalAveragePool():
                 self._mean(node, _geometry(x, y), x.shape[2:])
             case ops.AveragePool():
-                same = node.count_include_pad or not any(node.pads)
-                self._mean(node, _geometry(x, y), node.kernel, node.strides, node.pads, by_count=not same)
+                self._mean(node, _geometry(x, y), node.kernel, node.strides, node.pads)
             case ops.MaxPool():
                 window = {name: list(getattr(node, name)) for name in ("kernel", "strides", "dilations")}
                 self._call("max_pool", _geometry(x, y) | window | {"pads": list(node.pads[:2])}, out, at)
@@ -197,7 +193,7 @@ class _Writer:
         shift = 0 if weight.dtype == "int8" else 128
         channels = np.zeros(len(data), [("bias", "<i4"), ("zero_point", "<i4"), ("scale", "<f4")])
         channels["zero_point"] = weight_quantization(weight).zero_point - shift
-        channels["scale"] = _checked(channel_scales(self._graph, node))
+        channels["scale"] = require_scales(node_scales(self._graph, node))
         if len(node.inputs) > 2:
             channels["bias"] = _data(self._graph, node, 2)
         return self._constant(data ^ np.uint8(shift)), self._constant(channels)
@@ -208,12 +204,10 @@ class _Writer:
         fields["out"] = _bounds(y, node.clamp)
         if isinstance(node, ops.Add):
             fields["size"] = y.size
-            scales = [scale_ratio(tensor.scale, over=y.scale) for tensor in (x, other)]
         else:
             fields["rank"], fields["axes"] = self._axes(_walks(self._graph, node)[0])
-            scales = [scale_ratio(x.scale, other.scale, over=y.scale)]
         places = [self._at(name) for name in (y.name, x.name, other.name)]
-        constant = self._constant(_checked(np.array(scales, np.float32)))
+        constant = self._constant(require_scales(node_scales(self._graph, node)))
         self._call(node.op.lower(), fields, *places, constant)
 
     def _mean(
@@ -223,17 +217,11 @@ class _Writer:
         kernel: Sequence[int] = (1, 1),
         strides: Sequence[int] = (1, 1),
         pads: Sequence[int] = (0, 0),
-        *,
-        by_count: bool = False,
     ) -> None:
         x, y = self._graph.tensor(node.inputs[0]), self._graph.tensor(node.output)
-        area = math.prod(kernel)
-        counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-        with np.errstate(all="ignore"):  # infinities are refused
-            scales = np.float32(x.scale) / (np.float32(y.scale) * counts)  # in the order of `sdk.reference`
         fields |= {"kernel": list(kernel), "strides": list(strides), "pads": list(pads[:2])}
-        fields |= {"by_count": int(by_count)} | _numbers(x, y, node.clamp)
-        constant = self._constant(_checked(scales))
+        fields |= {"by_count": int(counts_differ(node))} | _numbers(x, y, node.clamp)
+        constant = self._constant(require_scales(scale_table(self._graph, node)))
         self._call("average_pool", fields, self._at(y.name), self._at(x.name), constant)
 
     def _move(self, node: ops.Transpose | ops.Concat | ops.Pad, y: Tensor) -> None:
@@ -274,15 +262,6 @@ class _Writer:
     def _direct(self, kernel: str, *arguments: str) -> None:
         self.kernels.add(f"{kernel}.c")
         self._code.calls.append(f"{kernel}({', '.join(arguments)});")
-
-
-def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not (scales < SCALE_LIMIT).all():  # infinities too
-        raise Unsupported(
-            f"a requantisation scale of {scales.max():g} is out of range",
-            hint="quantise the model again, with representative calibration inputs",
-        )
-    return scales
 
 
 def _walks(graph: Graph, node: ops.Mul | ops.Transpose | ops.Concat | ops.Pad) -> list[list[Axis]]:

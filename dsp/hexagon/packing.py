@@ -58,7 +58,7 @@ def product_constants(graph: Graph, node: Node) -> tuple[Array, Array | None, ND
     return weight, bias, scales
 
 
-def q31_within(scale: np.float32, bound: int) -> Q31:
+def q31_within(scale: NDArray[np.float32], bound: int) -> Q31:
     """The q31 constants of a scale for accumulators of at most this magnitude.
 
     Raises:

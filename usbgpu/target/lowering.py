@@ -7,6 +7,7 @@ another name for bytes that are there. An Add goes into the Conv or Gemm that fe
 from __future__ import annotations
 
 from sdk import arena
+from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
 from sdk.graph import (
     Add,
@@ -27,6 +28,7 @@ from sdk.graph import (
     Transpose,
 )
 from sdk.lowering import fusable, require_one_sample
+from sdk.scales import node_scales
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import Lowered
 from usbgpu.target.context import Context, require_room
@@ -45,6 +47,7 @@ def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
     require_one_sample(graph)
     for node in graph.nodes:
         require_room(graph, node)
+        require_scales(node_scales(graph, node))
     context = Context(graph, chip, places(graph))
     fused = fusable(graph)
     absorbed = {producer.name for producer in fused.values()}
