@@ -89,7 +89,12 @@ class Tensor:
 
     @property
     def size(self) -> int:
+        """Elements, as in numpy."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * DTYPES[self.dtype].itemsize
 
     @property
     def scale(self) -> float:

@@ -28,6 +28,7 @@ from dsp.adreno.plan import (
 from dsp.adreno.products import product
 from dsp.adreno.workgroups import choose
 from sdk import graph as ops
+from sdk.arena import live_peak
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.lowering import fusable
@@ -116,14 +117,15 @@ def _planned(context: Context, guard: int) -> Lowered:
         height, width = texels.shape[:2]
         weights.append(WeightsPlan(len(blob), width, height, str(texels.dtype)))
         blob += texels.astype(texels.dtype.newbyteorder("<")).tobytes()
-    arena_size = sum(TEXEL * storage.width * storage.height for storage in storages)
-    for what, size in (("activations", arena_size), ("weights", len(blob))):
-        if size >= MOST:
-            raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=context.graph.name)
-    moments = range(len(context.steps))
-    peak = max(sum(v.layout.size for v in values if v.first <= now <= v.last) for now in moments)
+    arena = sum(TEXEL * storage.width * storage.height for storage in storages)
+    for what, nbytes in (("activations", arena), ("weights", len(blob))):
+        if nbytes >= MOST:
+            raise Unsupported(
+                f"its {what} take {nbytes:,} bytes; the limit is 2 GiB", where=context.graph.name
+            )
+    peak = live_peak((value.first, value.last, value.layout.nbytes) for value in values)
     plan = AdrenoPlan(
-        memory={"weights": len(blob), "arena": arena_size, "live_peak": peak},
+        memory={"weights": len(blob), "arena": arena, "live_peak": peak},
         tables=tables,
         storages=storages,
         weights=weights,
@@ -146,7 +148,7 @@ def _storages(values: Sequence[Value], guard: int, limit: int) -> list[StoragePl
     """Give every tensor its storage, the largest first: the one that must grow least, or a new one."""
     sizes: list[list[int]] = []
     tenants: list[list[Value]] = []
-    for value in sorted(values, key=lambda v: (-v.layout.size, v.first, v.name)):
+    for value in sorted(values, key=lambda v: (-v.layout.nbytes, v.first, v.name)):
         columns, rows = value.layout.columns, value.layout.rows
         best, growth = -1, columns * rows
         for number, (width, height) in enumerate(sizes):
@@ -174,8 +176,8 @@ def _storages(values: Sequence[Value], guard: int, limit: int) -> list[StoragePl
 
 def _rows(value: Value, storages: Sequence[StoragePlan]) -> RowsPlan:
     storage, made = storages[value.storage], value.layout
-    size, pitch = TEXEL * made.columns, TEXEL * storage.width
-    return RowsPlan(value.name, storage.offset, size, made.rows, pitch, value.first, value.last)
+    nbytes, pitch = TEXEL * made.columns, TEXEL * storage.width
+    return RowsPlan(value.name, storage.offset, nbytes, made.rows, pitch, value.first, value.last)
 
 
 def _step(step: Step, kernels: list[KernelText]) -> StepPlan:

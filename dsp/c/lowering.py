@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sdk import graph as ops
-from sdk.arena import Blob, Buffer, plan
+from sdk.arena import Blob, Buffer, live_peak, plan
 from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Node, Tensor
@@ -83,11 +83,10 @@ def lower(graph: Graph, guard: int) -> Lowered:
     places = {name: buffers[owner].offset for name, owner in owners.items()}
     writer = _Writer(graph, places)
     nodes = [writer.code(node) for node in graph.nodes]
-    for what, size in (("activations", arena), ("constants", writer.blob.size)):
-        if size >= 2**31:
-            raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
-    moments = range(len(graph.nodes) + 1)
-    peak = max(sum(b.size for b in buffers.values() if b.first <= now <= b.last) for now in moments)
+    for what, nbytes in (("activations", arena), ("constants", writer.blob.nbytes)):
+        if nbytes >= 2**31:
+            raise Unsupported(f"its {what} take {nbytes:,} bytes; the limit is 2 GiB", where=graph.name)
+    peak = live_peak((buffer.first, buffer.last, buffer.nbytes) for buffer in buffers.values())
     source = amalgamate(["base.h", *sorted(writer.kernels)]) + _network(nodes)
     return Lowered(nodes, list(buffers.values()), places, arena, peak, bytes(writer.blob), source)
 
@@ -96,15 +95,15 @@ def traffic(graph: Graph, node: Node) -> int:
     """Bytes that a node reads and writes: activations and constants. A Reshape moves none."""
     names = {*node.inputs, node.output}
     tensors = (graph.tensor(name) for name in names if not isinstance(node, ops.Reshape))
-    return sum(tensor.size * np.dtype(tensor.dtype).itemsize for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _buffers(graph: Graph, owners: Mapping[str, str]) -> dict[str, Buffer]:
     """Inputs live from moment 0, the output of node i from i + 1, and outputs to the end."""
-    buffers = {name: Buffer(name, graph.tensor(name).size, 0, 0) for name in graph.inputs}
+    buffers = {name: Buffer(name, graph.tensor(name).nbytes, 0, 0) for name in graph.inputs}
     for moment, node in enumerate(graph.nodes, 1):
         if owners[node.output] == node.output:
-            buffers[node.output] = Buffer(node.output, graph.tensor(node.output).size, moment, moment)
+            buffers[node.output] = Buffer(node.output, graph.tensor(node.output).nbytes, moment, moment)
         for name in (*node.inputs, node.output):
             if name in owners:
                 buffers[owners[name]].last = moment
@@ -227,7 +226,7 @@ class _Writer:
     def _move(self, node: ops.Transpose | ops.Concat | ops.Pad, y: Tensor) -> None:
         start = self._places[y.name]
         if isinstance(node, ops.Pad):
-            self._code.calls.append(f"memset(arena + {start}, {y.zero_point}, {y.size});")
+            self._code.calls.append(f"memset(arena + {start}, {y.zero_point}, {y.nbytes});")
             start += node.pads[0] * y.shape[3] + node.pads[1]
         for name, axes in zip(node.inputs, _walks(self._graph, node), strict=True):
             self._direct("copy", *map(str, self._axes(axes)), f"arena + {start}", self._at(name))

@@ -38,7 +38,7 @@ class CPlan:
             }
             names = (*graph.inputs, *(node.output for node in graph.nodes))
             places = {name: count(document["places"][name], 1 << 31) for name in names}
-            if any(places[name] + graph.tensor(name).size > memory["arena"] for name in names):
+            if any(places[name] + graph.tensor(name).nbytes > memory["arena"] for name in names):
                 raise ValueError("a tensor lies outside the arena")
             if len(program.weights) != memory["weights"]:
                 raise ValueError("the weights are incomplete")

@@ -74,8 +74,8 @@ class HostSession:
         graph = self._graph
         moved = [traffic(graph, node) for node in graph.nodes]
         layers = [
-            LayerProfile(node.name, node.op, macs(graph, node), {"bytes": size})
-            for node, size in zip(graph.nodes, moved, strict=True)
+            LayerProfile(node.name, node.op, macs(graph, node), {"bytes": nbytes})
+            for node, nbytes in zip(graph.nodes, moved, strict=True)
         ]
         return Profile(layers, {"bytes": sum(moved)}, self._plan.memory)
 
@@ -109,7 +109,7 @@ class HostSession:
 
     def _receive(self, name: str) -> Array:
         tensor = self._graph.tensor(name)
-        return from_unsigned(self._child.receive(tensor.size), tensor)
+        return from_unsigned(self._child.receive(tensor.nbytes), tensor)
 
     def _died(self, status: str) -> DeviceFailed:
         return DeviceFailed(
@@ -136,7 +136,7 @@ def _host(plan: CPlan, graph: Graph) -> bytes:
     lines = ["enum { " + ", ".join(f"{name} = {value}" for name, value in sizes.items()) + " };"]
     lines.append("struct span {\n  uint32_t offset, bytes;\n};")
     for name, tensors in spans.items():
-        pairs = ", ".join(f"{{{plan.places[tensor]}, {graph.tensor(tensor).size}}}" for tensor in tensors)
+        pairs = ", ".join(f"{{{plan.places[tensor]}, {graph.tensor(tensor).nbytes}}}" for tensor in tensors)
         lines.append(f"static const struct span {name}[] = {{{pairs}}};")
     return "\n".join([*lines, (KERNELS / "host.c").read_text(encoding="ascii")]).encode()
 

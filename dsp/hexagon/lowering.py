@@ -57,7 +57,7 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
         arena=plan(context.buffers, guard),
         live_peak=_live_peak(context),
         laid_out_peak=max(
-            sum(buffer.size for buffer in context.buffers if buffer.first <= now <= buffer.last)
+            sum(buffer.nbytes for buffer in context.buffers if buffer.first <= now <= buffer.last)
             for now in range(end + 1)
         ),
         margin=align(context.furthest + 4 * ALIGNMENT),

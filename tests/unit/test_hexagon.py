@@ -46,11 +46,11 @@ def test_live_buffers_never_share_bytes(spans, guard):
     ]
     arena = plan(buffers, guard)
     for i, a in enumerate(buffers):
-        assert 0 <= a.offset <= a.offset + a.size <= arena
+        assert 0 <= a.offset <= a.offset + a.nbytes <= arena
         assert a.offset % ALIGNMENT == 0
         for b in buffers[:i]:
             apart = guard or 0
-            disjoint = a.offset + a.size + apart <= b.offset or b.offset + b.size + apart <= a.offset
+            disjoint = a.offset + a.nbytes + apart <= b.offset or b.offset + b.nbytes + apart <= a.offset
             assert disjoint or not (guard or a.overlaps_in_time(b))
 
 

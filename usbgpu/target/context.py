@@ -62,14 +62,14 @@ class Context:
 
     # -- where tensors are ------------------------------------------------------------------------------
 
-    def buffer(self, name: str, size: int) -> At:
+    def buffer(self, name: str, nbytes: int) -> At:
         now = len(self.calls)
-        buffer = Buffer(name, arena.align(size), now, now)
+        buffer = Buffer(name, arena.align(nbytes), now, now)
         self.buffers.append(buffer)
         return At(buffer)
 
     def new_dense(self, tensor: Tensor) -> At:
-        self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.size)
+        self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.nbytes)
         return at
 
     def new_picture(self, tensor: Tensor, pitch: int | None = None) -> Picture:
@@ -139,7 +139,7 @@ class Context:
     ) -> None:
         """Append a launch of the node whose output it makes."""
         tensor = node.output if complete else None
-        reads = self.blob.size if any(isinstance(pointer, Weights) for pointer in pointers) else 0
+        reads = self.blob.nbytes if any(isinstance(pointer, Weights) for pointer in pointers) else 0
         self.append(Call(node.name, op, kernel, groups, pointers, words, work, tensor, reads))
         if complete:
             self.made[node.output] = self._form(node.output)
@@ -188,7 +188,7 @@ def require_room(graph: Graph, node: Node) -> None:
     """
     for tensor in (graph.tensor(name) for name in (*node.inputs[:1], node.output)):
         height, width, channels = extent(tensor)
-        if max(tensor.size, height * width * round_up(channels)) >= TENSOR_LIMIT:
+        if max(tensor.nbytes, height * width * round_up(channels)) >= TENSOR_LIMIT:
             raise Unsupported(
                 f"{tensor.name} of {list(tensor.shape)} is too large (limit: {TENSOR_LIMIT} bytes)"
             )

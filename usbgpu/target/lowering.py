@@ -108,8 +108,5 @@ def _live_peak(context: Context) -> int:
         ats = [context.dense.get(name), context.pictures[name].at if name in context.pictures else None]
         buffers = [at.buffer for at in ats if at is not None]
         span = min(b.first for b in buffers), max(b.last for b in buffers)
-        spans.append((*span, graph.tensor(name).size))
-    return max(
-        sum(size for first, last, size in spans if first <= now <= last)
-        for now in range(len(context.calls) + 1)
-    )
+        spans.append((*span, graph.tensor(name).nbytes))
+    return arena.live_peak(spans)
