@@ -13,12 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arithmetic import scale_ratio
-from sdk.graph import Add, AveragePool, Conv, Gemm, GlobalAveragePool, Graph, Mul, Node, Requantize
-from sdk.lowering import weight_quantization
+from sdk.errors import InternalError
+from sdk.graph import (
+    Add,
+    AveragePool,
+    Conv,
+    Gemm,
+    GlobalAveragePool,
+    Graph,
+    Mul,
+    Node,
+    Quantization,
+    Requantize,
+    Tensor,
+)
 from sdk.shapes import window_counts
 
 Float32 = NDArray[np.float32]
 Mean = AveragePool | GlobalAveragePool
+
+
+def weight_quantization(weight: Tensor) -> Quantization:
+    """The quantisation of a weight; a verified graph has one."""
+    if weight.quantization is None:
+        raise InternalError(f"weight {weight.name} has no quantisation")
+    return weight.quantization
 
 
 def node_scales(graph: Graph, node: Node) -> Float32:

@@ -1,7 +1,7 @@
 """From the integer body of a network to launches of kernels.
 
-A node becomes a launch, or another name for existing texels. An Add is fused into the Conv or Gemm that
-feeds it; so does a Lookup.
+A node becomes a launch, or another name for existing texels. An Add joins the Conv or Gemm that feeds
+it; so does a Lookup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sdk import graph as ops
 from sdk.arena import live_peak
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
-from sdk.lowering import fusable
+from sdk.lowering import joined
 
 WINDOW_LIMIT = 1 << 15
 """Padding, strides and dilations are below this: coordinates are multiplied in 24 bits."""
@@ -63,15 +63,13 @@ def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
         Unsupported: a node that has no kernel, or is beyond a limit.
     """
     context = Context(graph, limit)
-    fused = fusable(graph)
-    absorbed = {producer.name for producer in fused.values()}
     for name in graph.inputs:
         from_input(context, name)
-    for node in graph.nodes:
-        if node.name in fused:
-            product(context, fused[node.name], node)
-        elif node.name not in absorbed:
+    for node, producer in joined(graph):
+        if producer is None:
             _node(context, node)
+        else:
+            product(context, producer, node)
     for name in graph.outputs:
         to_output(context, name)
     return _planned(context, guard)

@@ -20,8 +20,7 @@ from sdk.arena import Blob, Buffer, live_peak, plan
 from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Node, Tensor
-from sdk.lowering import weight_quantization
-from sdk.scales import counts_differ, node_scales, scale_table
+from sdk.scales import counts_differ, node_scales, scale_table, weight_quantization
 
 KERNELS = Path(__file__).parent / "kernels"
 MAX_AXES = 8

@@ -27,7 +27,7 @@ from sdk.graph import (
     Resize,
     Transpose,
 )
-from sdk.lowering import fusable, require_one_sample
+from sdk.lowering import joined, require_one_sample
 from sdk.scales import node_scales
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import Lowered
@@ -49,14 +49,12 @@ def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
         require_room(graph, node)
         require_scales(node_scales(graph, node))
     context = Context(graph, chip, places(graph))
-    fused = fusable(graph)
-    absorbed = {producer.name for producer in fused.values()}
     inputs = [(graph.tensor(name), context.new_dense(graph.tensor(name))) for name in graph.inputs]
-    for node in graph.nodes:
-        if node.name in fused:
-            product(context, fused[node.name], node)
-        elif node.name not in absorbed:
+    for node, producer in joined(graph):
+        if producer is None:
             _node(context, node)
+        else:
+            product(context, producer, node)
     outputs = [(graph.tensor(name), context.as_dense(name)) for name in graph.outputs]
     for _, at in outputs:
         at.buffer.last = len(context.calls)
