@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import scale_ratio
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Reshape, Tensor
 from sdk.passes import unsigned_activations
@@ -54,13 +53,6 @@ def require_one_sample(graph: Graph) -> None:
 
 
 # -- Conv and Gemm ----------------------------------------------------------------------------------------
-
-
-def channel_scales(graph: Graph, node: Node) -> NDArray[np.float32]:
-    """Requantisation scale of each output channel of a Conv or Gemm: float32 [O]."""
-    x, weight, y = (graph.tensor(name) for name in (node.inputs[0], node.inputs[1], node.output))
-    scales = np.broadcast_to(weight_quantization(weight).scale, weight.shape[:1])
-    return scale_ratio(x.scale, scales, over=y.scale)
 
 
 def centred_weights(weight: Tensor) -> NDArray[np.int16]:

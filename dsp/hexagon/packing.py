@@ -18,7 +18,8 @@ from sdk.arena import Blob
 from sdk.arithmetic import Q31, q31, q31_arrays
 from sdk.errors import Unsupported
 from sdk.graph import Array, Clamp, Graph, Node
-from sdk.lowering import centred_weights, channel_scales
+from sdk.lowering import centred_weights
+from sdk.scales import node_scales
 
 Int = NDArray[np.int64]
 
@@ -49,27 +50,31 @@ def product_constants(graph: Graph, node: Node) -> tuple[Array, Array | None, ND
     Raises:
         Unsupported: a scale is out of range, or takes the accumulator out of 32 bits.
     """
-    weight, scales = centred_weights(graph.tensor(node.inputs[1])), channel_scales(graph, node)
+    weight, scales = centred_weights(graph.tensor(node.inputs[1])), node_scales(graph, node)
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
     reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
     if bias is not None:
         reach += np.abs(bias.astype(np.int64))
-    _require_room(scales, reach)
+    require_room(scales, reach)
     return weight, bias, scales
 
 
 def q31_within(scale: NDArray[np.float32], bound: int) -> Q31:
-    """The q31 constants of a scale for accumulators of at most this magnitude.
+    """The q31 constants of a scale [] for accumulators of at most this magnitude.
 
     Raises:
         Unsupported: the scale is out of range, or takes the accumulator out of 32 bits.
     """
-    _require_room(np.atleast_1d(scale), np.array(bound))
+    require_room(scale, np.array(bound))
     return q31(float(scale))
 
 
-def _require_room(scales: NDArray[np.float32], bounds: Int) -> None:
-    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits."""
+def require_room(scales: NDArray[np.float32], bounds: Int) -> None:
+    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits.
+
+    Raises:
+        Unsupported: such a scale, or one out of range.
+    """
     _, shifts = q31_arrays(scales)
     if (over := bounds << shifts >= 2**31).any():
         raise Unsupported(f"its accumulator, scaled by {scales[over].max():g}, does not fit 32 bits")
