@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.errors import InternalError, Unsupported
-from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Reshape, Tensor
+from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, Reshape, Tensor
 from sdk.passes import unsigned_activations
 from sdk.scales import weight_quantization
 from sdk.target import SUPPORTED, Verdict
@@ -61,6 +61,16 @@ def centred_weights(weight: Tensor) -> NDArray[np.int16]:
         raise InternalError(f"weight {weight.name} is not a constant")
     zero_point = weight_quantization(weight).zero_point.reshape(-1, *(1,) * (len(weight.shape) - 1))
     return np.asarray(weight.data.astype(np.int16) - zero_point.astype(np.int16))
+
+
+def dense_groups(weights: Array, groups: int) -> Array:
+    """Grouped weights [O, I / groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
+    outputs, inputs = weights.shape[:2]
+    dense = np.zeros((outputs, inputs * groups, *weights.shape[2:]), weights.dtype)
+    for output in range(outputs):
+        first = output // (outputs // groups) * inputs
+        dense[output, first : first + inputs] = weights[output]
+    return dense
 
 
 def folded_bias(graph: Graph, node: Node) -> NDArray[np.int32]:

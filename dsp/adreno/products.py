@@ -21,7 +21,6 @@ from dsp.adreno.context import (
 )
 from dsp.adreno.packing import (
     channel_constants,
-    dense_groups,
     depthwise_weights,
     narrow,
     product_weights,
@@ -31,7 +30,7 @@ from dsp.adreno.plan import TEXEL, Layout
 from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node
-from sdk.lowering import centred_weights, folded_bias
+from sdk.lowering import centred_weights, dense_groups, folded_bias
 from sdk.scales import input_scale, node_scales
 
 MOST_PIXELS = 8

@@ -113,16 +113,6 @@ def in_bytes(weight: Array) -> Array:
     return np.concatenate(parts, axis=-1)
 
 
-def dense_groups(weight: Array, groups: int, inputs: int) -> Array:
-    """Grouped weights [O, I/groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
-    outputs, per_group = weight.shape[:2]
-    dense = np.zeros((outputs, inputs, *weight.shape[2:]), weight.dtype)
-    for output in range(outputs):
-        first = output // (outputs // groups) * per_group
-        dense[output, first : first + per_group] = weight[output]
-    return dense
-
-
 def conv_weights(weight: Array, tile: int) -> Array:
     """[O, steps, 4] -> tiles of `tile` output channels: [tile][step][channel][4]; the last may have four.
 

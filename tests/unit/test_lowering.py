@@ -1,9 +1,9 @@
-"""Which nodes lowerings compute together with a product."""
+"""Which nodes lowerings compute together with a product, and weights of groups."""
 
 import numpy as np
 
 from sdk.graph import Conv
-from sdk.lowering import joined
+from sdk.lowering import dense_groups, joined
 from tests.graph_builder import GraphBuilder
 
 
@@ -48,3 +48,11 @@ def test_a_target_says_what_it_can_compute_in_a_product():
     dense = pairs(graph, lambda product, node: isinstance(product, Conv) and product.group == 1)
     assert dense == [("Conv", None), ("Add", first)]
     assert pairs(graph, lambda product, node: False) == [("Conv", None), ("Conv", None), ("Add", None)]
+
+
+def test_grouped_weights_become_equal_dense_ones():
+    weights = np.arange(1, 1 + 6 * 2, dtype=np.int8).reshape(6, 2, 1, 1)
+    dense = dense_groups(weights, 3)[:, :, 0, 0]
+    assert dense.shape == (6, 6)
+    assert dense[3].tolist() == [0, 0, 7, 8, 0, 0]
+    assert dense[4].tolist() == [0, 0, 0, 0, 9, 10]

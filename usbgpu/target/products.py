@@ -12,7 +12,7 @@ import numpy as np
 
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, macs
-from sdk.lowering import centred_weights, folded_bias
+from sdk.lowering import centred_weights, dense_groups, folded_bias
 from sdk.scales import node_scales
 from usbgpu.target.calls import At, Picture, Pointer
 from usbgpu.target.context import (
@@ -25,7 +25,6 @@ from usbgpu.target.context import (
 )
 from usbgpu.target.packing import (
     TILE,
-    dense_groups,
     depthwise_weights,
     direct_weights,
     flat_constants,
