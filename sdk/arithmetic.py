@@ -23,7 +23,7 @@ SCALE_LIMIT = 2.0**9
 """Requantisation scales are below this: no usable network has one as large."""
 
 Q31_LIMIT = 2.0**8
-"""Those of q31 are below this, and Add's at most this: the multipliers have no more bits."""
+"""Scales of q31 are below this, so that `Q31.shift` is at most 8; the ratios of its Add are at most this."""
 
 ADD_BITS = 22
 """Fraction bits of Add's multipliers while no input scale exceeds the output's: 510 * 2^22 + 2^21 < 2^31."""

@@ -88,9 +88,10 @@ def folded_bias(graph: Graph, node: Node) -> NDArray[np.int32]:
 def joined(
     graph: Graph, takes: Callable[[Conv | Gemm, Add | Lookup], bool] = lambda product, node: True
 ) -> list[tuple[Node, Conv | Gemm | None]]:
-    """The nodes in their order, an Add or Lookup with the product that it joins, which is not there alone.
+    """The nodes in their order, each with the product that is computed together with it, or None.
 
-    It joins the Conv or Gemm that makes its later operand, if nothing else uses that.
+    An Add or Lookup joins the Conv or Gemm that makes its later operand, if nothing else uses that; the
+    product is then not listed by itself.
 
     Args:
         graph: a verified graph.

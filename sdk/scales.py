@@ -1,7 +1,7 @@
 """The scales by which a node requantises, by the table of `sdk.reference`: float32, each step rounded.
 
-The reference and every target take them from here. They are not checked: `sdk.arithmetic.require_scales`
-refuses those that no arithmetic has constants for, infinities among them.
+The reference and every target take them from here. They may be out of range, or infinite:
+`sdk.arithmetic.require_scales` refuses those.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def node_scales(graph: Graph, node: Node) -> Float32:
 
 
 def input_scale(graph: Graph, node: Add | Requantize, name: str) -> Float32:
-    """The scale of one input of an Add, or of a Requantize's: float32 []."""
+    """The scale of this input of an Add, or of a Requantize: float32 []."""
     return scale_ratio(graph.tensor(name).scale, over=graph.tensor(node.output).scale)
 
 
