@@ -6,8 +6,10 @@ from greedy first fit in a few orders, of which the best is kept. All of it is d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,21 +26,21 @@ class Blob:
     """An append-only byte string; every piece starts at a multiple of `alignment`.
 
     Attributes:
-        size: bytes so far.
+        nbytes: so far.
     """
 
     def __init__(self, alignment: int = ALIGNMENT) -> None:
         self._alignment = alignment
         self._pieces: dict[bytes, int] = {}
-        self.size = 0
+        self.nbytes = 0
 
     def add(self, array: Array) -> int:
         """Append an array's bytes (little-endian), once; the offset at which they start."""
         data = np.ascontiguousarray(array).tobytes()
         data += bytes(-len(data) % self._alignment)
         if data not in self._pieces:
-            self._pieces[data] = self.size
-            self.size += len(data)
+            self._pieces[data] = self.nbytes
+            self.nbytes += len(data)
         return self._pieces[data]
 
     def __bytes__(self) -> bytes:
@@ -50,12 +52,12 @@ class Buffer:
     """A range of the arena that is live from layer `first` to layer `last`, both included.
 
     Attributes:
-        size: bytes; a multiple of what the target aligns its buffers to.
+        nbytes: a multiple of what the target aligns its buffers to.
         offset: bytes from the arena's start, once planned.
     """
 
     name: str
-    size: int
+    nbytes: int
     first: int
     last: int
     offset: int = field(default=-1)
@@ -70,13 +72,27 @@ class BufferPlan:
 
     name: str
     offset: int
-    size: int
+    nbytes: int
     first: int
     last: int
 
     @classmethod
     def of(cls, buffer: Buffer) -> BufferPlan:
-        return cls(buffer.name, buffer.offset, buffer.size, buffer.first, buffer.last)
+        return cls(buffer.name, buffer.offset, buffer.nbytes, buffer.first, buffer.last)
+
+    def to_json(self) -> dict[str, int | str]:
+        """As plans in files have it: bytes are called `size` there."""
+        document = vars(self).copy()
+        return document | {"size": document.pop("nbytes")}
+
+
+def live_peak(spans: Iterable[tuple[int, int, int]]) -> int:
+    """The largest sum of bytes alive at once, of spans (first, last, bytes); both moments are included."""
+    changes: Counter[int] = Counter()
+    for first, last, nbytes in spans:
+        changes[first] += nbytes
+        changes[last + 1] -= nbytes
+    return max(accumulate(changes[moment] for moment in sorted(changes)), default=0)
 
 
 def plan(buffers: Sequence[Buffer], guard: int = 0) -> int:
@@ -89,18 +105,18 @@ def plan(buffers: Sequence[Buffer], guard: int = 0) -> int:
         at = align(guard)
         for buffer in buffers:
             buffer.offset = at
-            at += buffer.size + align(guard)
+            at += buffer.nbytes + align(guard)
         return at
     orders = (
-        sorted(buffers, key=lambda b: (-b.size, b.first, b.name)),
-        sorted(buffers, key=lambda b: (-b.size * (b.last - b.first + 1), b.first, b.name)),
-        sorted(buffers, key=lambda b: (b.first, -b.size, b.name)),
+        sorted(buffers, key=lambda b: (-b.nbytes, b.first, b.name)),
+        sorted(buffers, key=lambda b: (-b.nbytes * (b.last - b.first + 1), b.first, b.name)),
+        sorted(buffers, key=lambda b: (b.first, -b.nbytes, b.name)),
     )
     best = min((_place(order) for order in orders), key=lambda placed: placed[0])
-    size, offsets = best
+    nbytes, offsets = best
     for buffer in buffers:
         buffer.offset = offsets[id(buffer)]
-    return size
+    return nbytes
 
 
 def _place(order: Sequence[Buffer]) -> tuple[int, dict[int, int]]:
@@ -110,9 +126,9 @@ def _place(order: Sequence[Buffer]) -> tuple[int, dict[int, int]]:
         at = 0
         rivals = (other for other in placed if other.overlaps_in_time(buffer))
         for other in sorted(rivals, key=lambda other: offsets[id(other)]):
-            if at + buffer.size <= offsets[id(other)]:
+            if at + buffer.nbytes <= offsets[id(other)]:
                 break
-            at = max(at, offsets[id(other)] + other.size)
+            at = max(at, offsets[id(other)] + other.nbytes)
         offsets[id(buffer)] = at
         placed.append(buffer)
-    return max((offsets[id(b)] + b.size for b in placed), default=0), offsets
+    return max((offsets[id(b)] + b.nbytes for b in placed), default=0), offsets

@@ -13,31 +13,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sdk.errors import Unsupported
+
+SCALE_LIMIT = 2.0**9
+"""Requantisation scales are below this: no usable network has one as large."""
+
+Q31_LIMIT = 2.0**8
+"""Scales of q31 are below this, so that `Q31.shift` is at most 8; the ratios of its Add are at most this."""
 
 ADD_BITS = 22
 """Fraction bits of Add's multipliers while no input scale exceeds the output's: 510 * 2^22 + 2^21 < 2^31."""
 
 
-def scale_ratio(*factors: float, over: float) -> np.float32:
-    """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order."""
+def scale_ratio(*factors: ArrayLike, over: ArrayLike) -> NDArray[np.float32]:
+    """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order.
+
+    Factors and `over` broadcast; the result has the shape of all.
+    """
     with np.errstate(all="ignore"):  # an infinity is refused where it is used
-        product = np.float32(factors[0])
+        product = np.asarray(factors[0], np.float32)
         for factor in factors[1:]:
-            product = np.float32(product * np.float32(factor))
-        return np.float32(product / np.float32(over))
+            product = product * np.asarray(factor, np.float32)
+        return np.asarray(product / np.asarray(over, np.float32))
 
 
-def channel_ratios(scale: float, channels: NDArray[np.float32], *, over: float) -> NDArray[np.float32]:
-    """`scale_ratio` of a scale and each channel's, over one: float32 of the channels' shape."""
-    with np.errstate(all="ignore"):
-        ratios: NDArray[np.float32] = np.float32(scale) * channels / np.float32(over)
-        return ratios
+def require_scales(scales: NDArray[np.float32], limit: float = SCALE_LIMIT) -> NDArray[np.float32]:
+    """The scales, if all are below the limit.
+
+    Raises:
+        Unsupported: one is not, or is not finite.
+    """
+    if not (scales < limit).all():
+        raise _out_of_range(f"a requantisation scale of {scales.max():g}", limit)
+    return scales
 
 
 @dataclass(frozen=True)
@@ -52,31 +64,27 @@ class Q31:
 
 
 def q31(scale: float) -> Q31:
-    """The q31 constants of a scale.
+    """The q31 constants of a float32 scale.
 
     Raises:
-        Unsupported: a scale of 2^8 or more, which no sensible network has.
+        Unsupported: the scale is not below `Q31_LIMIT`.
     """
-    multiplier, shift = q31_arrays(np.asarray(scale))
+    multiplier, shift = q31_arrays(np.asarray(scale, np.float32))
     return Q31(int(multiplier), int(shift))
 
 
-def q31_arrays(scales: NDArray[np.floating[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def q31_arrays(scales: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The q31 constants of many scales: multipliers and shifts, int64 of the scales' shape.
 
     Raises:
         Unsupported: as `q31`.
     """
-    exact = scales.astype(np.float64)
-    if not (exact < 2**9).all():  # an infinity has no integers
-        raise _out_of_range(f"a requantisation scale of {exact.max():g}")
+    exact = require_scales(scales, Q31_LIMIT).astype(np.float64)
     shift = np.zeros(exact.shape, np.int64)
     multiplier = np.rint(exact * 2**31)  # exact in double: a float32 has 24 bits
     while (large := multiplier >= 2**31).any():
         shift += large
         multiplier = np.rint(np.ldexp(exact, 31 - shift))
-    if (shift > 8).any():
-        raise _out_of_range(f"a requantisation scale of {exact.max():g}")
     return multiplier.astype(np.int64), shift
 
 
@@ -93,16 +101,17 @@ def q31_add(a_ratio: float, b_ratio: float) -> Q31Add:
     """The q31 constants of Add, from input scale / output scale of either side.
 
     Raises:
-        Unsupported: a ratio over 2^8.
+        Unsupported: a ratio over `Q31_LIMIT`.
     """
     largest = max(float(a_ratio), float(b_ratio))
-    if not largest <= 2**8:
-        raise _out_of_range(f"a scale ratio of {largest:g} in Add")
+    if not largest <= Q31_LIMIT:
+        raise _out_of_range(f"a scale ratio of {largest:g} in Add", Q31_LIMIT)
     shift = ADD_BITS - (math.ceil(math.log2(largest)) if largest > 1 else 0)
     return Q31Add(round(float(a_ratio) * 2**shift), round(float(b_ratio) * 2**shift), shift)
 
 
-def _out_of_range(what: str) -> Unsupported:
+def _out_of_range(what: str, limit: float) -> Unsupported:
     return Unsupported(
-        f"{what} is out of range", hint="quantise the model again, on inputs like those it will see"
+        f"{what} is out of range; the limit is {limit:g}",
+        hint="quantise the model again, with representative calibration inputs",
     )

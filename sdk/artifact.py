@@ -217,8 +217,8 @@ def load(path: str | os.PathLike[str]) -> Artifact:
             what = "no such file" if missing else "not a regular file"
             raise UsageError(f"cannot be read: {what}", where=where)
         with Path(path).open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > LIMIT:
+            nbytes = os.fstat(stream.fileno()).st_size
+            if nbytes > LIMIT:
                 raise InvalidArtifact("is too large for an artefact")
             data = stream.read(LIMIT)
         return from_bytes(data)
@@ -262,7 +262,7 @@ def from_bytes(data: bytes) -> Artifact:
 # -- the zip --------------------------------------------------------------------------------------------
 
 
-def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo]:
     """The archive's directory, its names, kinds and sizes checked."""
     members: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
@@ -280,7 +280,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
             raise InvalidArtifact(f"holds {name!r} twice", hint="do not trust this file")
         members[name] = info
     # Stored members cannot overlap without adding up to more than the file.
-    if sum(info.compress_size for info in infos) > size:
+    if sum(info.compress_size for info in infos) > nbytes:
         raise InvalidArtifact("its members are larger than the file", hint="do not trust this file")
     if MANIFEST not in members:
         raise InvalidArtifact(

@@ -61,14 +61,14 @@ class Child:
         except OSError:
             raise self._stopped() from None
 
-    def receive(self, size: int) -> bytes:
+    def receive(self, nbytes: int) -> bytes:
         """The next bytes of an answer.
 
         Raises:
             DeviceFailed: it stopped before it sent that many.
         """
-        data = self._stdout.read(size)
-        if len(data) != size:
+        data = self._stdout.read(nbytes)
+        if len(data) != nbytes:
             raise self._stopped()
         return data
 

@@ -38,11 +38,11 @@ class Disassembler:
         self._text = ctypes.create_string_buffer(2048)
 
     def disassemble(self, data: bytes, address: int = 0) -> tuple[int, str]:
-        """Size and text of the first instruction, or packet of them. Size 0 if the bytes are neither."""
-        size = self._llvm.LLVMDisasmInstruction(
+        """Bytes and text of the first instruction, or packet of them. 0 bytes if the data is neither."""
+        nbytes = self._llvm.LLVMDisasmInstruction(
             self._handle, data, len(data), address, self._text, len(self._text)
         )
-        return size, self._text.value.decode().strip() if size else ""
+        return nbytes, self._text.value.decode().strip() if nbytes else ""
 
 
 @functools.cache

@@ -38,4 +38,4 @@ def activation(graph: Graph, name: str) -> int:
     """Bytes of an activation of the graph."""
     tensor = graph.tensors[name]
     require(tensor.data is None and tensor.dtype in ("uint8", "int8"), f"{name} is not an activation")
-    return tensor.size
+    return tensor.nbytes

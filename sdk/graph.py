@@ -105,7 +105,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Elements, as in numpy."""
         return math.prod(self.shape)
 
     @property

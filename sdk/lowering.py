@@ -1,4 +1,4 @@
-"""What lowerings share: a node by itself, a batch of one, and centred weights, folded biases and scales.
+"""What lowerings share: a node by itself, a batch of one, centred weights, biases, and what may join these.
 
 With padding that holds the input's zero-point, the accumulator of centred weights over raw input bytes is
 the one that the reference defines once the zero-point is folded into the bias.
@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import channel_ratios
 from sdk.errors import InternalError, Unsupported
-from sdk.graph import Add, Conv, Gemm, Graph, Lookup, Node, Quantization, Region, Reshape, Tensor
+from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, Region, Reshape, Tensor
 from sdk.passes import unsigned_activations
+from sdk.scales import weight_quantization
 from sdk.target import SUPPORTED, Verdict
 
 # -- limits -----------------------------------------------------------------------------------------------
@@ -64,26 +64,22 @@ def require_quantized_samples(graph: Graph) -> None:
 # -- Conv and Gemm ----------------------------------------------------------------------------------------
 
 
-def weight_quantization(weight: Tensor) -> Quantization:
-    """The quantisation of a weight; a verified graph has one."""
-    if weight.quantization is None:
-        raise InternalError(f"weight {weight.name} has no quantisation")
-    return weight.quantization
-
-
-def channel_scales(graph: Graph, node: Node) -> NDArray[np.float32]:
-    """Requantisation scale of each output channel of a Conv or Gemm: float32 [O]."""
-    x, weight, y = (graph.tensor(name) for name in (node.inputs[0], node.inputs[1], node.output))
-    scales = np.broadcast_to(weight_quantization(weight).scale, weight.shape[:1])
-    return channel_ratios(x.scale, scales, over=y.scale)
-
-
 def centred_weights(weight: Tensor) -> NDArray[np.int16]:
     """The weights of a Conv or Gemm less their zero-points: int16 of their shape."""
     if weight.data is None:
         raise InternalError(f"weight {weight.name} is not a constant")
     zero_point = weight_quantization(weight).zero_point.reshape(-1, *(1,) * (len(weight.shape) - 1))
     return np.asarray(weight.data.astype(np.int16) - zero_point.astype(np.int16))
+
+
+def dense_groups(weights: Array, groups: int) -> Array:
+    """Grouped weights [O, I / groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
+    outputs, inputs = weights.shape[:2]
+    dense = np.zeros((outputs, inputs * groups, *weights.shape[2:]), weights.dtype)
+    for output in range(outputs):
+        first = output // (outputs // groups) * inputs
+        dense[output, first : first + inputs] = weights[output]
+    return dense
 
 
 def folded_bias(graph: Graph, node: Node) -> NDArray[np.int32]:
@@ -98,9 +94,19 @@ def folded_bias(graph: Graph, node: Node) -> NDArray[np.int32]:
     return np.asarray((start - graph.tensor(node.inputs[0]).zero_point * sums).astype(np.int32))
 
 
-def fusable(graph: Graph) -> dict[str, Conv | Gemm]:
-    """Add or Lookup, by name -> the product that takes it in: its later operand, used by nothing else."""
-    fused: dict[str, Conv | Gemm] = {}
+def joined(
+    graph: Graph, takes: Callable[[Conv | Gemm, Add | Lookup], bool] = lambda product, node: True
+) -> list[tuple[Node, Conv | Gemm | None]]:
+    """The nodes in their order, each with the product that is computed together with it, or None.
+
+    An Add or Lookup joins the Conv or Gemm that makes its later operand, if nothing else uses that; the
+    product is then not listed by itself.
+
+    Args:
+        graph: a verified graph.
+        takes: whether the target can compute the Add or Lookup in this product.
+    """
+    products: dict[str, Conv | Gemm] = {}
     order = {node.name: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if not isinstance(node, Add | Lookup) or len(set(node.inputs)) < 2:
@@ -111,7 +117,9 @@ def fusable(graph: Graph) -> dict[str, Conv | Gemm]:
             if isinstance(producer := graph.producer(name), Conv | Gemm)
             and len(graph.consumers(name)) == 1
             and name not in graph.outputs
+            and takes(producer, node)
         ]
         if candidates:
-            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
-    return fused
+            products[node.name] = max(candidates, key=lambda producer: order[producer.name])
+    taken = {product.name for product in products.values()}
+    return [(node, products.get(node.name)) for node in graph.nodes if node.name not in taken]

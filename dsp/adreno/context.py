@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsp.adreno.plan import LIMIT, TEXEL, Layout
 from sdk.arena import Blob
+from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Lookup, Node, Tensor, macs
-
-SCALE_LIMIT = 2.0**9
-"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
 
 TABLES_ALIGNMENT = 16
 """Kernels read tables as int4."""
@@ -311,22 +310,8 @@ def range_fields(prefix: str) -> dict[str, str]:
     return {name: prefix + name for name in ("low", "high", "zero_point")}
 
 
-def checked(scales: Array) -> Array:
-    """The scales, float32, if all are in range.
-
-    Raises:
-        Unsupported: one is out of range.
-    """
-    if not (scales < SCALE_LIMIT).all():  # infinities too
-        raise Unsupported(
-            f"a requantisation scale of {np.max(scales):g} is out of range",
-            hint="quantise the model again, with representative calibration inputs",
-        )
-    return scales
-
-
-def scale_operand(name: str, scale: np.float32) -> Operand:
-    return Operand(name, "float", float(checked(np.asarray(scale))))
+def scale_operand(name: str, scale: NDArray[np.float32]) -> Operand:
+    return Operand(name, "float", float(require_scales(scale)))
 
 
 def constant(graph: Graph, node: Node, index: int) -> Array:

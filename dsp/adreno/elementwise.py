@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dsp.adreno.context import (
     Context,
     Fields,
     Operand,
     Value,
-    checked,
     items,
     range_fields,
     range_operands,
@@ -19,9 +16,10 @@ from dsp.adreno.context import (
 )
 from dsp.adreno.moves import spread
 from dsp.adreno.products import window_fields
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
 from sdk.graph import Add, AveragePool, GlobalAveragePool, Lookup, MaxPool, Mul, Requantize
+from sdk.scales import counts_differ, input_scale, node_scales, scale_table
 
 COUNTS_LIMIT = 1 << 20
 """The most elements of a window whose mean divides by the pixels covered: a table has a scale per count."""
@@ -38,15 +36,12 @@ def pool(context: Context, node: AveragePool | GlobalAveragePool | MaxPool) -> N
     if isinstance(node, MaxPool):
         context.step([node], "max_pool", operands, [("pool", fields)], items(y.layout))
         return
-    area = math.prod(kernel)
-    by_count = isinstance(node, AveragePool) and not node.count_include_pad and any(node.pads)
-    if by_count and area > COUNTS_LIMIT:
+    by_count = counts_differ(node)
+    if by_count and math.prod(kernel) > COUNTS_LIMIT:
         raise Unsupported(f"its window of {list(kernel)} has more than {COUNTS_LIMIT:,} elements")
-    counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-    with np.errstate(all="ignore"):  # infinities are refused
-        scales = np.float32(x.scale) / (np.float32(out.scale) * counts)  # in the order of `sdk.reference`
+    scales = require_scales(scale_table(graph, node)).astype("<f4")
     operands[1:1] = [Operand("tables", "tables")]
-    operands += [Operand("scales", "int", context.table(checked(scales).astype("<f4")))]
+    operands += [Operand("scales", "int", context.table(scales))]
     arguments = [operand.name for operand in operands]
     operands += range_operands("", out.zero_point, node.clamp)
     fields = {"zero_point": x.zero_point, "by_count": int(by_count)} | fields
@@ -69,15 +64,15 @@ def elementwise(context: Context, node: Add | Mul | Lookup | Requantize) -> None
                 Operand("other", "source", context.read(other.name)),
                 Operand("y", "target", context.make(out.name)),
                 Operand("x_zero_point", "float", float(x.zero_point)),
-                scale_operand("ratio", scale_ratio(x.scale, over=out.scale)),
+                scale_operand("ratio", input_scale(graph, node, x.name)),
                 Operand("other_zero_point", "float", float(other.zero_point)),
-                scale_operand("other_ratio", scale_ratio(other.scale, over=out.scale)),
+                scale_operand("other_ratio", input_scale(graph, node, other.name)),
             ]
         case Requantize():
             operands += [
                 Operand("y", "target", context.make(out.name)),
                 Operand("x_zero_point", "int", x.zero_point),
-                scale_operand("scale", scale_ratio(x.scale, over=out.scale)),
+                scale_operand("scale", node_scales(graph, node)),
             ]
         case Lookup():
             operands += [
@@ -107,7 +102,7 @@ def _mul(context: Context, node: Mul) -> None:
         Operand("y", "target", y),
         Operand("x_zero_point", "int", x.zero_point),
         Operand("other_zero_point", "int", other.zero_point),
-        scale_operand("scale", scale_ratio(x.scale, other.scale, over=out.scale)),
+        scale_operand("scale", node_scales(graph, node)),
     ]
     arguments = [operand.name for operand in operands]
     operands += range_operands("", out.zero_point, node.clamp)

@@ -1,7 +1,7 @@
 """From the integer body of a network to launches of kernels.
 
-A node becomes a launch, or another name for existing texels. An Add is fused into the Conv or Gemm that
-feeds it; so does a Lookup.
+A node becomes a launch, or another name for existing texels. An Add joins the Conv or Gemm that feeds
+it; so does a Lookup.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from dsp.adreno.plan import (
 from dsp.adreno.products import product
 from dsp.adreno.workgroups import choose
 from sdk import graph as ops
+from sdk.arena import live_peak
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
-from sdk.lowering import fusable
+from sdk.lowering import joined
 
 WINDOW_LIMIT = 1 << 15
 """Padding, strides and dilations are below this: coordinates are multiplied in 24 bits."""
@@ -62,15 +63,13 @@ def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
         Unsupported: a node that has no kernel, or is beyond a limit.
     """
     context = Context(graph, limit)
-    fused = fusable(graph)
-    absorbed = {producer.name for producer in fused.values()}
     for name in graph.inputs:
         from_input(context, name)
-    for node in graph.nodes:
-        if node.name in fused:
-            product(context, fused[node.name], node)
-        elif node.name not in absorbed:
+    for node, producer in joined(graph):
+        if producer is None:
             _node(context, node)
+        else:
+            product(context, producer, node)
     for name in graph.outputs:
         to_output(context, name)
     return _planned(context, guard)
@@ -116,14 +115,15 @@ def _planned(context: Context, guard: int) -> Lowered:
         height, width = texels.shape[:2]
         weights.append(WeightsPlan(len(blob), width, height, str(texels.dtype)))
         blob += texels.astype(texels.dtype.newbyteorder("<")).tobytes()
-    arena_size = sum(TEXEL * storage.width * storage.height for storage in storages)
-    for what, size in (("activations", arena_size), ("weights", len(blob))):
-        if size >= MOST:
-            raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=context.graph.name)
-    moments = range(len(context.steps))
-    peak = max(sum(v.layout.size for v in values if v.first <= now <= v.last) for now in moments)
+    arena = sum(TEXEL * storage.width * storage.height for storage in storages)
+    for what, nbytes in (("activations", arena), ("weights", len(blob))):
+        if nbytes >= MOST:
+            raise Unsupported(
+                f"its {what} take {nbytes:,} bytes; the limit is 2 GiB", where=context.graph.name
+            )
+    peak = live_peak((value.first, value.last, value.layout.nbytes) for value in values)
     plan = AdrenoPlan(
-        memory={"weights": len(blob), "arena": arena_size, "live_peak": peak},
+        memory={"weights": len(blob), "arena": arena, "live_peak": peak},
         tables=tables,
         storages=storages,
         weights=weights,
@@ -146,7 +146,7 @@ def _storages(values: Sequence[Value], guard: int, limit: int) -> list[StoragePl
     """Give every tensor its storage, the largest first: the one that must grow least, or a new one."""
     sizes: list[list[int]] = []
     tenants: list[list[Value]] = []
-    for value in sorted(values, key=lambda v: (-v.layout.size, v.first, v.name)):
+    for value in sorted(values, key=lambda v: (-v.layout.nbytes, v.first, v.name)):
         columns, rows = value.layout.columns, value.layout.rows
         best, growth = -1, columns * rows
         for number, (width, height) in enumerate(sizes):
@@ -174,8 +174,8 @@ def _storages(values: Sequence[Value], guard: int, limit: int) -> list[StoragePl
 
 def _rows(value: Value, storages: Sequence[StoragePlan]) -> RowsPlan:
     storage, made = storages[value.storage], value.layout
-    size, pitch = TEXEL * made.columns, TEXEL * storage.width
-    return RowsPlan(value.name, storage.offset, size, made.rows, pitch, value.first, value.last)
+    nbytes, pitch = TEXEL * made.columns, TEXEL * storage.width
+    return RowsPlan(value.name, storage.offset, nbytes, made.rows, pitch, value.first, value.last)
 
 
 def _step(step: Step, kernels: list[KernelText]) -> StepPlan:

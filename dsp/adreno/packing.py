@@ -57,13 +57,3 @@ def channel_constants(bias: Array, scales: Array) -> Array:
     full[: len(bias), 0] = bias
     full[: len(bias), 1] = scales.astype("<f4").view("<i4")
     return full.reshape(-1, TEXEL, 2).transpose(0, 2, 1)
-
-
-def dense_groups(weights: Array, groups: int) -> Array:
-    """Grouped weights [O, I / groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
-    outputs, inputs = weights.shape[:2]
-    dense = np.zeros((outputs, inputs * groups, *weights.shape[2:]), weights.dtype)
-    for output in range(outputs):
-        first = output // (outputs // groups) * inputs
-        dense[output, first : first + inputs] = weights[output]
-    return dense

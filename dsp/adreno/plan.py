@@ -99,7 +99,7 @@ class WeightsPlan:
     dtype: str
 
     @property
-    def size(self) -> int:
+    def nbytes(self) -> int:
         """Bytes in Program.weights."""
         return TEXEL * np.dtype(self.dtype).itemsize * self.width * self.height
 
@@ -137,7 +137,7 @@ class Layout:
         return self.height * self.folds
 
     @property
-    def size(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of all its texels."""
         return TEXEL * self.columns * self.rows
 
@@ -362,7 +362,7 @@ def _check(plan: AdrenoPlan, graph: Graph, weights: int) -> None:
     for one in plan.weights:
         require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
         require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights do not fit an image")
-        require(plan.tables <= one.offset <= one.offset + one.size <= weights, "weights are incomplete")
+        require(plan.tables <= one.offset <= one.offset + one.nbytes <= weights, "weights are incomplete")
     for name, tensor in plan.tensors.items():
         _check_tensor(plan, graph, name, tensor)
     for buffer in plan.buffers:

@@ -12,7 +12,6 @@ from dsp.adreno.context import (
     Fields,
     Operand,
     Value,
-    checked,
     fold,
     items,
     layout,
@@ -22,17 +21,17 @@ from dsp.adreno.context import (
 )
 from dsp.adreno.packing import (
     channel_constants,
-    dense_groups,
     depthwise_weights,
     narrow,
     product_weights,
     stays_within_int32,
 )
 from dsp.adreno.plan import TEXEL, Layout
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node
-from sdk.lowering import centred_weights, channel_scales, folded_bias
+from sdk.lowering import centred_weights, dense_groups, folded_bias
+from sdk.scales import input_scale, node_scales
 
 MOST_PIXELS = 8
 """The most pixels of a row that a work-item computes; also in kernels/products.cl."""
@@ -80,7 +79,7 @@ def product(context: Context, node: Conv | Gemm, final: Node) -> None:
     weights = centred_weights(graph.tensor(node.inputs[1]))
     weights = weights.reshape(*weights.shape, *(1, 1)[: 4 - weights.ndim])
     bias = folded_bias(graph, node)
-    constants = channel_constants(bias, checked(channel_scales(graph, node)))
+    constants = channel_constants(bias, require_scales(node_scales(graph, node)))
     zero_point = graph.tensor(node.output).zero_point
     operands = [Operand("at", "int", context.table(constants)), *range_operands("", zero_point, node.clamp)]
     output: Fields = {"at": "at", "own": range_fields("")}
@@ -109,11 +108,11 @@ def _fused(context: Context, node: Node, final: Node) -> tuple[list[Operand], Fi
     if not isinstance(final, Add):
         raise InternalError(f"a {final.op} in a {node.op}", where=f"node {final.name}")
     name = final.inputs[0] if final.inputs[1] == node.output else final.inputs[1]
-    own, other, y = (graph.tensor(tensor) for tensor in (node.output, name, final.output))
+    other, y = graph.tensor(name), graph.tensor(final.output)
     operands = [
         Operand("other", "source", context.read(name)),
-        scale_operand("ratio", scale_ratio(own.scale, over=y.scale)),
-        scale_operand("other_ratio", scale_ratio(other.scale, over=y.scale)),
+        scale_operand("ratio", input_scale(graph, final, node.output)),
+        scale_operand("other_ratio", input_scale(graph, final, name)),
         Operand("other_zero_point", "float", float(other.zero_point)),
         *range_operands("sum_", y.zero_point, final.clamp),
     ]

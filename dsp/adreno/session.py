@@ -212,7 +212,7 @@ class OpenClSession:
         tables = np.frombuffer(weights[: plan.tables] or bytes(16), np.uint8)
         self._memory["tables", 0] = cl.Buffer(self._context, flags, hostbuf=tables)
         for number, one in enumerate(plan.weights):
-            data = np.frombuffer(weights, one.dtype, one.size // np.dtype(one.dtype).itemsize, one.offset)
+            data = np.frombuffer(weights, one.dtype, one.nbytes // np.dtype(one.dtype).itemsize, one.offset)
             if self._images:
                 form = cl.ImageFormat(cl.channel_order.RGBA, _channel_type(cl, one))
                 texels = data.reshape(one.height, one.width, TEXEL)
@@ -229,23 +229,23 @@ class OpenClSession:
                 image = cl.create_image(self._context, cl.mem_flags.READ_WRITE, form, shape=shape)
                 self._memory["storage", number] = image
             else:
-                self._buffer(("storage", number), _size(storage))
+                self._buffer(("storage", number), _bytes(storage))
         for kind, names in (("input", self._graph.inputs), ("output", self._graph.outputs)):
             for name in names:
-                self._buffer((kind, name), self._graph.tensor(name).size)
+                self._buffer((kind, name), self._graph.tensor(name).nbytes)
 
-    def _buffer(self, key: tuple[str, Any], size: int) -> None:
+    def _buffer(self, key: tuple[str, Any], nbytes: int) -> None:
         """A buffer between two margins."""
         flags, margin = self._cl.mem_flags.READ_WRITE, self._margin
-        self._whole[key] = whole = self._cl.Buffer(self._context, flags, _padded(size, margin))
-        self._memory[key] = whole.get_sub_region(margin, size, flags)
+        self._whole[key] = whole = self._cl.Buffer(self._context, flags, _padded(nbytes, margin))
+        self._memory[key] = whole.get_sub_region(margin, nbytes, flags)
 
     def _outputs(self) -> dict[str, Array]:
-        sizes = {name: self._graph.tensor(name).size for name in self._graph.outputs}
-        return {
-            name: self._as_tensor(name, self._read(self._memory["output", name], size))
-            for name, size in sizes.items()
-        }
+        found = {}
+        for name in self._graph.outputs:
+            data = self._read(self._memory["output", name], self._graph.tensor(name).nbytes)
+            found[name] = self._as_tensor(name, data)
+        return found
 
     def _activation(self, name: str) -> Array:
         """A tensor's value on the device."""
@@ -278,9 +278,9 @@ class OpenClSession:
                 )
             )
 
-    def _read(self, memory: Any, size: int) -> Array:
-        """The first bytes of a buffer, uint8 [size]."""
-        data = np.empty(size, np.uint8)
+    def _read(self, memory: Any, nbytes: int) -> Array:
+        """The first bytes of a buffer, uint8 [nbytes]."""
+        data = np.empty(nbytes, np.uint8)
         self._copy(data, memory)
         self._finish()
         return data
@@ -406,22 +406,22 @@ def _fits_images(plan: AdrenoPlan, found: Found) -> bool:
 
 def _sizes(program: Program, plan: AdrenoPlan, images: bool, margin: int) -> list[int]:
     """Bytes of each piece of the device's memory."""
-    storages = [_size(storage) for storage in plan.storages]
-    edges = [program.graph.tensor(name).size for name in (*program.graph.inputs, *program.graph.outputs)]
+    storages = [_bytes(storage) for storage in plan.storages]
+    edges = [program.graph.tensor(name).nbytes for name in (*program.graph.inputs, *program.graph.outputs)]
     if images:
-        weights = [one.size for one in plan.weights]
+        weights = [one.nbytes for one in plan.weights]
     else:
         weights = [2 * TEXEL * one.width * one.height for one in plan.weights]
-        storages = [_padded(size, margin) for size in storages]
-    return [max(plan.tables, 16), *weights, *storages, *(_padded(size, margin) for size in edges)]
+        storages = [_padded(nbytes, margin) for nbytes in storages]
+    return [max(plan.tables, 16), *weights, *storages, *(_padded(nbytes, margin) for nbytes in edges)]
 
 
-def _size(storage: StoragePlan) -> int:
+def _bytes(storage: StoragePlan) -> int:
     return TEXEL * storage.width * storage.height
 
 
-def _padded(size: int, margin: int) -> int:
-    return size + 2 * margin
+def _padded(nbytes: int, margin: int) -> int:
+    return nbytes + 2 * margin
 
 
 def _channel_type(cl: Any, weights: WeightsPlan) -> Any:

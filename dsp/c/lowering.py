@@ -70,7 +70,7 @@ def lower(graph: Graph, guard: int) -> Lowered:
         moments = len(graph.nodes)
         buffers = [*buffers, Buffer("scratch", context.scratch_bytes, 0, moments, scratch_at)]
         arena = scratch_at + context.scratch_bytes + (align(guard) if guard else 0)
-    for what, size in (("activations", arena), ("constants", common.blob.size)):
+    for what, size in (("activations", arena), ("constants", common.blob.nbytes)):
         if size >= QUANTIZED_LIMIT and not plain:
             raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
     source = amalgamate(["base.h", *sorted(common.kernels)]) + _network(nodes)

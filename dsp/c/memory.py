@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdk.arena import Buffer, align, plan
+from sdk.arena import Buffer, align, live_peak, plan
 from sdk.graph import Graph, Reshape
 
 
@@ -54,8 +54,7 @@ def allot(graph: Graph, inputs: Sequence[str], granule: int, guard: int = 0) -> 
             buffers[owner].last = len(graph.nodes)
     ordered = list(buffers.values())
     nbytes = plan(ordered, guard)
-    moments = range(len(graph.nodes) + 1)
-    peak = max(sum(b.size for b in ordered if b.first <= now <= b.last) for now in moments)
+    peak = live_peak((buffer.first, buffer.last, buffer.nbytes) for buffer in ordered)
     return Memory(ordered, owners, {b.name: b.offset for b in ordered}, nbytes, peak)
 
 

@@ -13,14 +13,10 @@ from dsp.c.context import Context
 from dsp.c.elements import element, float_literal, integer
 from dsp.c.walks import broadcast_steps, limited, merged, steps
 from sdk import graph as ops
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
 from sdk.graph import Clamp, Node, Tensor
-from sdk.lowering import channel_scales, weight_quantization
-
-SCALE_LIMIT = 2.0**9
-"""Requantisation scales are below this: no sensible network has larger ones; every target refuses them."""
-
+from sdk.scales import counts_differ, node_scales, scale_table, weight_quantization
 
 def lower(context: Context, node: Node) -> None:
     """An operator on quantised tensors alone."""
@@ -41,8 +37,7 @@ def lower(context: Context, node: Node) -> None:
         case ops.GlobalAveragePool():
             _mean(context, node, geometry(x, y), x.shape[2:])
         case ops.AveragePool():
-            same = node.count_include_pad or not any(node.pads)
-            _mean(context, node, geometry(x, y), node.kernel, node.strides, node.pads, by_count=not same)
+            _mean(context, node, geometry(x, y), node.kernel, node.strides, node.pads)
         case ops.MaxPool():
             max_pool(context, node)
         case ops.Lookup():
@@ -92,7 +87,7 @@ def _weighted(context: Context, node: ops.Conv | ops.Gemm) -> tuple[str, str]:
     shift = 0 if weight.dtype == "int8" else 128
     channels = np.zeros(len(data), [("bias", "<i4"), ("zero_point", "<i4"), ("scale", "<f4")])
     channels["zero_point"] = weight_quantization(weight).zero_point - shift
-    channels["scale"] = _checked(channel_scales(context.graph, node))
+    channels["scale"] = require_scales(node_scales(context.graph, node))
     if len(node.inputs) > 2:
         channels["bias"] = context.data(node, 2)
     return context.constant(data ^ np.uint8(shift)), context.constant(channels)
@@ -104,13 +99,11 @@ def _binary(context: Context, node: ops.Add | ops.Mul, x: Tensor, y: Tensor) -> 
     fields["out"] = _bounds(y, node.clamp)
     if isinstance(node, ops.Add):
         fields["size"] = y.size
-        scales = [scale_ratio(tensor.scale, over=y.scale) for tensor in (x, other)]
     else:
         walk = broadcast_steps(other.shape, y.shape)
         fields["rank"], fields["axes"] = _axes(context, y.shape, steps(y.shape), walk)
-        scales = [scale_ratio(x.scale, other.scale, over=y.scale)]
     places = [context.at(name) for name in (y.name, x.name, other.name)]
-    constant = context.constant(_checked(np.array(scales, np.float32)))
+    constant = context.constant(require_scales(node_scales(context.graph, node)))
     context.call(node.op.lower(), fields, *places, constant)
 
 
@@ -121,17 +114,11 @@ def _mean(
     kernel: Sequence[int] = (1, 1),
     strides: Sequence[int] = (1, 1),
     pads: Sequence[int] = (0, 0),
-    *,
-    by_count: bool = False,
 ) -> None:
     (x, *_), y = context.tensors(node)
-    area = math.prod(kernel)
-    counts = np.arange(1 if by_count else area, area + 1, dtype=np.float32)
-    with np.errstate(all="ignore"):  # infinities are refused
-        scales = np.float32(x.scale) / (np.float32(y.scale) * counts)  # in the order of `sdk.reference`
     fields |= {"kernel": list(kernel), "strides": list(strides), "pads": list(pads[:2])}
-    fields |= {"by_count": int(by_count)} | _numbers(x, y, node.clamp)
-    constant = context.constant(_checked(scales))
+    fields |= {"by_count": int(counts_differ(node))} | _numbers(x, y, node.clamp)
+    constant = context.constant(require_scales(scale_table(context.graph, node)))
     context.call("average_pool", fields, context.at(y.name), context.at(x.name), constant)
 
 
@@ -154,15 +141,6 @@ def _move(context: Context, node: ops.Transpose | ops.Concat | ops.Pad, y: Tenso
 def _axes(context: Context, extents: Sequence[int], *walks: Sequence[int]) -> tuple[int, str]:
     loops = limited(merged(extents, *walks)) or [(1, (1,) * len(walks))]
     return len(loops), context.declare("axis", "[]", [[extent, *step] for extent, step in loops])
-
-
-def _checked(scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not (scales < SCALE_LIMIT).all():  # infinities too
-        raise Unsupported(
-            f"a requantisation scale of {scales.max():g} is out of range",
-            hint="quantise the model again, with representative calibration inputs",
-        )
-    return scales
 
 
 def geometry(x: Tensor, y: Tensor) -> dict[str, Any]:

@@ -103,8 +103,8 @@ class HostSession:
         graph = self._graph
         moved = [traffic(graph, node) for node in graph.nodes]
         layers = [
-            LayerProfile(node.name, node.op, macs(graph, node), {"bytes": size})
-            for node, size in zip(graph.nodes, moved, strict=True)
+            LayerProfile(node.name, node.op, macs(graph, node), {"bytes": nbytes})
+            for node, nbytes in zip(graph.nodes, moved, strict=True)
         ]
         return Profile(layers, {"bytes": sum(moved)}, self._plan.memory)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dsp.c.lowering import flattened, lower
 from dsp.c.session import HostDevice
 from sdk import toolchain
+from sdk.arena import BufferPlan
 from sdk.errors import ToolMissing, UsageError
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
@@ -38,7 +39,7 @@ class CTarget:
                 "arena": lowered.arena,
                 "live_peak": lowered.live_peak,
             },
-            "buffers": [vars(buffer) for buffer in lowered.buffers],
+            "buffers": [BufferPlan.of(buffer).to_json() for buffer in lowered.buffers],
             "places": lowered.places,
         }
         code = {"network.c": lowered.source.encode("ascii")}

@@ -213,12 +213,12 @@ def network_source(lowered: Lowered) -> str:
         for call in layer.calls:
             lines.append(_descriptor(call, len(calls)))
             calls.append(f"{{{call.kernel.symbol}, &descriptor{len(calls)}}}")
-        offset, size = trace_span(layer)
-        layers.append(f"{{{first}, {len(layer.calls)}, {offset}u, {size}u}}")
+        offset, nbytes = trace_span(layer)
+        layers.append(f"{{{first}, {len(layer.calls)}, {offset}u, {nbytes}u}}")
     margin, arena = lowered.margin, align(lowered.arena)
     spans = {
-        "inputs": [(resolve(at), tensor.size) for tensor, at in lowered.inputs],
-        "outputs": [(resolve(at), tensor.size) for tensor, at in lowered.outputs],
+        "inputs": [(resolve(at), tensor.nbytes) for tensor, at in lowered.inputs],
+        "outputs": [(resolve(at), tensor.nbytes) for tensor, at in lowered.outputs],
     }
     lines += [
         "",
@@ -249,7 +249,7 @@ def trace_span(layer: Layer) -> tuple[int, int]:
     start = resolve(layer.start)
     if layer.planes is not None:
         return start, layer.planes.planes * layer.planes.plane
-    return start, layer.start.buffer.size - layer.start.delta
+    return start, layer.start.buffer.nbytes - layer.start.delta
 
 
 def resolve(at: At) -> int:

@@ -66,9 +66,9 @@ class Context:
 
     # -- where tensors are ------------------------------------------------------------------------------
 
-    def buffer(self, name: str, size: int) -> Buffer:
+    def buffer(self, name: str, nbytes: int) -> Buffer:
         now = max(self.now, 0)
-        return self.keep(Buffer(name, size, now, now))
+        return self.keep(Buffer(name, nbytes, now, now))
 
     def keep(self, buffer: Buffer) -> Buffer:
         self.buffers.append(buffer)
@@ -83,7 +83,7 @@ class Context:
         if at is None:
             planes = self.planes[tensor.name]
             self.use(planes.buffer)
-            at = At(self.buffer(f"{tensor.name} dense", align(tensor.size)))
+            at = At(self.buffer(f"{tensor.name} dense", align(tensor.nbytes)))
             one_row = planes.pitch == planes.width
             fields = {
                 "x": At(planes.buffer, planes.base),

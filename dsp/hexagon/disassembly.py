@@ -42,19 +42,19 @@ class Packet:
 
     Attributes:
         address: in the ELF file.
-        size: bytes.
+        nbytes: of its machine code.
         lines: an instruction each, as LLVM writes it.
         ends: hardware loops that end with it, 0 the inner one.
     """
 
     address: int
-    size: int
+    nbytes: int
     lines: tuple[str, ...]
     ends: tuple[int, ...]
 
     @property
     def following(self) -> int:
-        return self.address + self.size
+        return self.address + self.nbytes
 
     @property
     def jumps(self) -> list[int]:
@@ -170,21 +170,21 @@ class Program:
             found.append([_CALL.unpack(self._bytes(place, _CALL.size))[0] for place in places])
         return found
 
-    def _bytes(self, address: int, size: int) -> bytes:
+    def _bytes(self, address: int, nbytes: int) -> bytes:
         for start, data, _ in self._parts:
-            if start <= address <= start + len(data) - size:
-                return data[address - start : address - start + size]
+            if start <= address <= start + len(data) - nbytes:
+                return data[address - start : address - start + nbytes]
         raise InvalidArtifact(f"it refers to {address:#x}, which is not in the file", where="network.elf")
 
     def _packet(self, address: int) -> Packet:
         for start, data, executable in self._parts:
             if executable and start <= address < start + len(data):
                 code = data[address - start : address - start + LONGEST]
-                size, text = self._disassembler.disassemble(code, address)
-                if size:
+                nbytes, text = self._disassembler.disassemble(code, address)
+                if nbytes:
                     lines = (line.strip() for line in re.split("[\n\v]", text))
                     kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
-                    return Packet(address, size, kept, tuple(_ends(code[:size])))
+                    return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
         raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
 

@@ -17,9 +17,10 @@ from dsp.hexagon.layout import is_planar
 from dsp.hexagon.moves import permuted, require_axes
 from dsp.hexagon.packing import q31_within
 from sdk.arena import ALIGNMENT, align
-from sdk.arithmetic import q31_add, scale_ratio
+from sdk.arithmetic import q31_add
 from sdk.errors import InternalError
 from sdk.graph import Add, Array, Lookup, Mul, Requantize, Tensor
+from sdk.scales import input_scale, node_scales
 
 
 def add(context: Context, node: Add) -> None:
@@ -32,7 +33,7 @@ def add(context: Context, node: Add) -> None:
 def addition(context: Context, node: Add, a_name: str, b_name: str) -> Fields:
     """The constants of an Add with its operands in this order."""
     a, b, y = (context.graph.tensor(name) for name in (a_name, b_name, node.output))
-    k = q31_add(float(scale_ratio(a.scale, over=y.scale)), float(scale_ratio(b.scale, over=y.scale)))
+    k = q31_add(*(float(input_scale(context.graph, node, name)) for name in (a_name, b_name)))
     offset = (1 << (k.shift - 1)) - a.zero_point * k.a_multiplier - b.zero_point * k.b_multiplier
     a_low, b_low = (((multiplier + 128) & 255) - 128 for multiplier in (k.a_multiplier, k.b_multiplier))
     return {
@@ -50,7 +51,7 @@ def mul(context: Context, node: Mul) -> None:
     a, b = (context.graph.tensor(name) for name in node.inputs)
     y = context.graph.tensor(node.output)
     require_axes(len(y.shape))
-    constants = q31_within(scale_ratio(a.scale, b.scale, over=y.scale), 255 * 255)
+    constants = q31_within(node_scales(context.graph, node), 255 * 255)
     per_channel = is_planar(y) and b.shape == (*y.shape[:2], 1, 1)
     if per_channel:
         fields = _operands(context, y, a=a) | {"b": context.as_dense(b), "b_plane": 4}
@@ -84,7 +85,7 @@ def _broadcast(context: Context, x: Tensor, y: Tensor) -> Tensor:
 
 def requantize(context: Context, node: Requantize) -> None:
     x, y = context.ends(node)
-    constants = q31_within(scale_ratio(x.scale, over=y.scale), 255)
+    constants = q31_within(node_scales(context.graph, node), 255)
     acc = (np.arange(256) - x.zero_point) << constants.shift
     values = ((acc * constants.multiplier + (1 << 30)) >> 31) + y.zero_point
     _table(context, x, y, np.clip(values, *node.clamp).astype(np.uint8))
@@ -118,9 +119,9 @@ def _operands(context: Context, y: Tensor, **operands: Tensor) -> dict[str, Any]
         context.finish_planes(y, target)
         out = {"y": At(target.buffer, target.base), "y_plane": target.plane}
         return fields | out | {"vectors": target.vectors, "planes": target.planes}
-    at = At(context.buffer(y.name, align(y.size)))
+    at = At(context.buffer(y.name, align(y.nbytes)))
     context.finish_dense(y, at)
-    return fields | {"y": at, "y_plane": 0, "vectors": align(y.size) // ALIGNMENT, "planes": 1}
+    return fields | {"y": at, "y_plane": 0, "vectors": align(y.nbytes) // ALIGNMENT, "planes": 1}
 
 
 def _call(context: Context, kernel: KernelSource, y: Tensor, fields: Fields, struct: str = "") -> None:

@@ -7,8 +7,6 @@ computed in that one's output. Offsets stay symbolic (`At`) until the arena is p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dsp.hexagon.calls import At, Lowered
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import add, lookup, mul, requantize
@@ -17,10 +15,10 @@ from dsp.hexagon.moves import concat, pad, rename, resize, transpose
 from dsp.hexagon.products import conv, gemm
 from dsp.hexagon.windows import average_pool, depthwise_conv, global_pool, max_pool
 from sdk import graph as ops
-from sdk.arena import ALIGNMENT, align, plan
+from sdk.arena import ALIGNMENT, align, live_peak, plan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node, macs
-from sdk.lowering import require_quantized_samples
+from sdk.lowering import joined, require_quantized_samples
 
 
 def lower(graph: Graph, guard: int = 0) -> Lowered:
@@ -31,16 +29,13 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
     """
     require_quantized_samples(graph)
     context = Context(graph)
-    fused = _fusable_adds(graph)
-    absorbed = {producer.name for producer in fused.values()}
     inputs = []
     for name in graph.inputs:
         tensor = graph.tensor(name)
-        context.dense[name] = at = At(context.buffer(f"input {name}", align(tensor.size)))
+        context.dense[name] = at = At(context.buffer(f"input {name}", align(tensor.nbytes)))
         inputs.append((tensor, at))
-    for node in graph.nodes:
-        if node.name not in absorbed:
-            _node(context, node, fused)
+    for node, product in joined(graph, lambda product, node: _takes(graph, product, node)):
+        _node(context, node, product)
     outputs = []
     for name in graph.outputs:
         tensor = graph.tensor(name)
@@ -48,18 +43,14 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
             context.begin(f"{name} (output)", "Output", name)
             context.finish_dense(tensor, context.as_dense(tensor))
         outputs.append((tensor, context.dense[name]))
-    end = len(context.layers)
     for _, at in outputs:
-        at.buffer.last = end
+        at.buffer.last = len(context.layers)
     return Lowered(
         layers=context.layers,
         weights=bytes(context.blob),
         arena=plan(context.buffers, guard),
         live_peak=_live_peak(context),
-        laid_out_peak=max(
-            sum(buffer.size for buffer in context.buffers if buffer.first <= now <= buffer.last)
-            for now in range(end + 1)
-        ),
+        laid_out_peak=live_peak((buffer.first, buffer.last, buffer.nbytes) for buffer in context.buffers),
         margin=align(context.furthest + 4 * ALIGNMENT),
         inputs=inputs,
         outputs=outputs,
@@ -67,7 +58,8 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
     )
 
 
-def _node(context: Context, node: Node, fused: Mapping[str, ops.Conv]) -> None:
+def _node(context: Context, node: Node, product: ops.Conv | ops.Gemm | None) -> None:
+    """The layer of a node, and of the convolution that it joins if there is one."""
     if not isinstance(node, ops.Reshape | ops.Transpose):  # which may need no layer
         context.begin(node.name, node.op, node.output, macs(context.graph, node))
     match node:
@@ -79,10 +71,9 @@ def _node(context: Context, node: Node, fused: Mapping[str, ops.Conv]) -> None:
             conv(context, node)
         case ops.Gemm():
             gemm(context, node)
-        case ops.Add() if node.name in fused:
-            producer = fused[node.name]
-            context.layer.op, context.layer.macs = "Conv+Add", macs(context.graph, producer)
-            conv(context, producer, node)
+        case ops.Add() if isinstance(product, ops.Conv):
+            context.layer.op, context.layer.macs = "Conv+Add", macs(context.graph, product)
+            conv(context, product, node)
         case ops.Add():
             add(context, node)
         case ops.Mul():
@@ -113,26 +104,11 @@ def _node(context: Context, node: Node, fused: Mapping[str, ops.Conv]) -> None:
             raise Unsupported("the operator has no kernel")
 
 
-def _fusable_adds(graph: Graph) -> dict[str, ops.Conv]:
-    """Add node name -> the convolution it is fused into: its later operand, used by nothing else."""
-    fused: dict[str, ops.Conv] = {}
-    order = {node.name: i for i, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if not isinstance(node, ops.Add) or node.inputs[0] == node.inputs[1]:
-            continue
-        candidates = [
-            producer
-            for name in node.inputs
-            if isinstance(producer := graph.producer(name), ops.Conv)
-            and _has_planes(graph, producer)
-            and is_planar(graph.tensor(name))
-            and not _is_depthwise(graph, producer)
-            and len(graph.consumers(name)) == 1
-            and name not in graph.outputs
-        ]
-        if candidates:
-            fused[node.name] = max(candidates, key=lambda producer: order[producer.name])
-    return fused
+def _takes(graph: Graph, product: ops.Conv | ops.Gemm, node: Node) -> bool:
+    """Whether the layer of a product can add to what it leaves in the planes of its output."""
+    if not isinstance(node, ops.Add) or not isinstance(product, ops.Conv):
+        return False
+    return is_planar(graph.tensor(product.output)) and not _is_depthwise(graph, product)
 
 
 def _has_planes(graph: Graph, node: ops.Conv) -> bool:
@@ -162,11 +138,8 @@ def _live_peak(context: Context) -> int:
         for name in node.inputs:
             last[name] = max(last.get(name, 0), when[node.name])
     spans = [
-        (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).size)
+        (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).nbytes)
         for name in {*graph.inputs, *(node.output for node in graph.nodes)}
         if name in graph.inputs or name in made
     ]
-    return max(
-        sum(size for birth, death, size in spans if birth <= now <= max(birth, death))
-        for now in range(end + 1)
-    )
+    return live_peak((first, max(first, last), nbytes) for first, last, nbytes in spans)

@@ -68,29 +68,29 @@ def _join(context: Context, source: Planes, target: Planes, channel: int) -> Non
 
 
 def _concat_dense(context: Context, axis: int, parts: Sequence[Tensor], y: Tensor) -> None:
-    at = At(context.buffer(y.name, align(y.size)))
+    at = At(context.buffer(y.name, align(y.nbytes)))
     row, done = math.prod(y.shape[axis:]), 0
     for x in parts:
-        size = math.prod(x.shape[axis:])
+        nbytes = math.prod(x.shape[axis:])
         fields = {
             "x": context.as_dense(x),
-            "x_row": size,
+            "x_row": nbytes,
             "y": At(at.buffer, done),
             "y_row": row,
             "blocks": 1,
             "rows": math.prod(y.shape[:axis]),
-            "bytes": size,
+            "bytes": nbytes,
         }
         context.call(KernelSource("moving.c", "copy"), fields)
-        done += size
+        done += nbytes
     context.finish_dense(y, at)
 
 
 def repeated(context: Context, x: Tensor, at: At, times: int) -> At:
     """The dense x repeated this many times, each time from a multiple of four bytes."""
-    row = align(x.size, 4)
+    row = align(x.nbytes, 4)
     copies = At(context.buffer(f"{x.name} repeated", align(times * row)))
-    fields = {"x": at, "x_row": 0, "y": copies, "y_row": row, "blocks": 1, "rows": times, "bytes": x.size}
+    fields = {"x": at, "x_row": 0, "y": copies, "y_row": row, "blocks": 1, "rows": times, "bytes": x.nbytes}
     context.call(KernelSource("moving.c", "copy"), fields)
     return copies
 
@@ -166,7 +166,7 @@ def transpose(context: Context, node: Transpose) -> None:
         return
     context.begin(node.name, node.op, y.name)
     if node.perm == NHWC and is_planar(x):
-        at = At(context.buffer(y.name, align(y.size)))
+        at = At(context.buffer(y.name, align(y.nbytes)))
         source = context.as_planes(x)
         _interleave(
             context,
@@ -182,7 +182,7 @@ def transpose(context: Context, node: Transpose) -> None:
             elements=source.width,
         )
     elif len(extents) <= 3 and steps[-2:] == [1, extents[-2]]:  # matrices, one or several
-        at, start = At(context.buffer(y.name, align(y.size))), context.as_dense(x)
+        at, start = At(context.buffer(y.name, align(y.nbytes))), context.as_dense(x)
         elements, streams = extents[-2:]
         _interleave(
             context,
@@ -211,7 +211,7 @@ def _interleave(context: Context, unit: int, streams: int, **fields: At | int) -
 
 def permuted(context: Context, tensor: Tensor, x: At, extents: Sequence[int], steps: Sequence[int]) -> At:
     """A dense `tensor` of x's bytes: its axes, of these extents, go through x by these steps."""
-    at = At(context.buffer(tensor.name, align(tensor.size)))
+    at = At(context.buffer(tensor.name, align(tensor.nbytes)))
     missing = PERMUTE_RANK - len(extents)  # axes of one element go behind the first, which contexts share
     fields = {
         "x": x,

@@ -18,7 +18,8 @@ from sdk.arena import Blob
 from sdk.arithmetic import Q31, q31, q31_arrays
 from sdk.errors import Unsupported
 from sdk.graph import Array, Clamp, Graph, Node
-from sdk.lowering import centred_weights, channel_scales
+from sdk.lowering import centred_weights
+from sdk.scales import node_scales
 
 Int = NDArray[np.int64]
 
@@ -49,27 +50,31 @@ def product_constants(graph: Graph, node: Node) -> tuple[Array, Array | None, ND
     Raises:
         Unsupported: a scale is out of range, or takes the accumulator out of 32 bits.
     """
-    weight, scales = centred_weights(graph.tensor(node.inputs[1])), channel_scales(graph, node)
+    weight, scales = centred_weights(graph.tensor(node.inputs[1])), node_scales(graph, node)
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
     reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
     if bias is not None:
         reach += np.abs(bias.astype(np.int64))
-    _require_room(scales, reach)
+    require_room(scales, reach)
     return weight, bias, scales
 
 
-def q31_within(scale: np.float32, bound: int) -> Q31:
-    """The q31 constants of a scale for accumulators of at most this magnitude.
+def q31_within(scale: NDArray[np.float32], bound: int) -> Q31:
+    """The q31 constants of a scale [] for accumulators of at most this magnitude.
 
     Raises:
         Unsupported: the scale is out of range, or takes the accumulator out of 32 bits.
     """
-    _require_room(np.atleast_1d(scale), np.array(bound))
+    require_room(scale, np.array(bound))
     return q31(float(scale))
 
 
-def _require_room(scales: NDArray[np.float32], bounds: Int) -> None:
-    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits."""
+def require_room(scales: NDArray[np.float32], bounds: Int) -> None:
+    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits.
+
+    Raises:
+        Unsupported: such a scale, or one out of range.
+    """
     _, shifts = q31_arrays(scales)
     if (over := bounds << shifts >= 2**31).any():
         raise Unsupported(f"its accumulator, scaled by {scales[over].max():g}, does not fit 32 bits")
@@ -106,16 +111,6 @@ def in_bytes(weight: Array) -> Array:
         parts.append(np.clip(rest, -128, 127).astype(np.int8))
         rest = rest - parts[-1]
     return np.concatenate(parts, axis=-1)
-
-
-def dense_groups(weight: Array, groups: int, inputs: int) -> Array:
-    """Grouped weights [O, I/groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
-    outputs, per_group = weight.shape[:2]
-    dense = np.zeros((outputs, inputs, *weight.shape[2:]), weight.dtype)
-    for output in range(outputs):
-        first = output // (outputs // groups) * per_group
-        dense[output, first : first + per_group] = weight[output]
-    return dense
 
 
 def conv_weights(weight: Array, tile: int) -> Array:

@@ -65,6 +65,7 @@ class HexagonPlan:
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = dataclasses.asdict(self)
         document["tuning"] = {"chosen": document.pop("chosen"), "heuristic": document.pop("heuristic")}
+        document["buffers"] = [buffer.to_json() for buffer in self.buffers]
         for layer in document["layers"]:
             if layer["geometry"] is not None:
                 layer["geometry"]["stride"] = list(layer["geometry"]["stride"])

@@ -14,7 +14,6 @@ from dsp.hexagon.layout import Planes, phase_planes
 from dsp.hexagon.moves import repeated
 from dsp.hexagon.packing import (
     conv_weights,
-    dense_groups,
     fold_zero_point,
     gemm_weights,
     in_bytes,
@@ -27,6 +26,7 @@ from dsp.hexagon.windows import phases, window_input
 from sdk.arena import ALIGNMENT, align
 from sdk.errors import Unsupported
 from sdk.graph import Add, Conv, Gemm, Node
+from sdk.lowering import dense_groups
 
 UNROLLED_STEPS = 24
 """The most steps of a convolution's inner loop that are unrolled: 3 KB of code."""
@@ -74,7 +74,7 @@ def _conv_calls(
     biases = fold_zero_point(weight, bias, x.zero_point)
     groups = node.group
     if groups > 1 and (x.shape[1] // groups % 4 or out.shape[1] // groups % 4):
-        weight, groups = dense_groups(weight, groups, x.shape[1]), 1
+        weight, groups = dense_groups(weight, groups), 1
     weight = in_bytes(weight.reshape(*weight.shape[:2], len(taps)))
     taps = taps * (weight.shape[2] // len(taps))
     in_planes, out_planes = -(-x.shape[1] // 4) // groups, target.planes // groups
@@ -152,7 +152,7 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
         if not inside or (top * node.dilations[0], left * node.dilations[1]) != node.pads[:2]:
             raise Unsupported("no tap of its window lies on the only pixel of its input")
         if node.group > 1:
-            weight = dense_groups(weight, node.group, x.shape[1])
+            weight = dense_groups(weight, node.group)
         weight = weight[:, :, top, left]
     source = context.as_dense(x)
     biases = fold_zero_point(weight, bias, x.zero_point)

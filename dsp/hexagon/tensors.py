@@ -29,7 +29,7 @@ def encode_inputs(graph: Graph, inputs: Mapping[str, Array]) -> bytes:
 def decode_outputs(graph: Graph, read: Read) -> dict[str, Array]:
     """The graph's outputs, which come in its order."""
     tensors = (graph.tensor(name) for name in graph.outputs)
-    return {tensor.name: from_unsigned(read(tensor.size), tensor) for tensor in tensors}
+    return {tensor.name: from_unsigned(read(tensor.nbytes), tensor) for tensor in tensors}
 
 
 def decode_trace(plan: HexagonPlan, graph: Graph, read: Read) -> dict[str, Array]:
@@ -39,7 +39,7 @@ def decode_trace(plan: HexagonPlan, graph: Graph, read: Read) -> dict[str, Array
         tensor = graph.tensor(layer.tensor)
         data = np.frombuffer(read(layer.trace_bytes), np.uint8)
         if layer.geometry is None:
-            data = data[: tensor.size]
+            data = data[: tensor.nbytes]
         else:
             data = data[element_index(tensor.shape, layer.geometry)]
         values[tensor.name] = from_unsigned(data.tobytes(), tensor)

@@ -205,11 +205,11 @@ def alone(candidate: Candidate) -> tuple[Lowered, Graph]:
     )
     arena = Buffer("arena", work["arena"], 0, 0, offset=0)
     pixel = Tensor("x", (1, 1), "uint8", Quantization.per_tensor(1, 0))
-    layer = Layer("candidate", "", "x", calls=[call], start=At(arena, arena.size - 1))
+    layer = Layer("candidate", "", "x", calls=[call], start=At(arena, arena.nbytes - 1))
     lowered = Lowered(
         layers=[layer],
         weights=bytes(work["weights"]),
-        arena=arena.size,
+        arena=arena.nbytes,
         live_peak=0,
         laid_out_peak=0,
         margin=work["margin"],

@@ -19,13 +19,14 @@ from dsp.hexagon.packing import (
     product_constants,
     q31_within,
     requantization,
+    require_room,
     round_up,
     three_by_three_weights,
 )
 from sdk.arena import align
-from sdk.arithmetic import scale_ratio
+from sdk.arithmetic import q31_arrays
 from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, MaxPool, Node, Tensor
-from sdk.shapes import window_counts
+from sdk.scales import mean_counts, node_scales
 
 UNROLLED_TAPS = 64
 """Windows up to this many taps get a depthwise kernel of their own; above, compiling it takes too long."""
@@ -109,24 +110,19 @@ def depthwise_conv(context: Context, node: Conv) -> None:
 def average_pool(context: Context, node: AveragePool) -> None:
     """The mean as a depthwise convolution with weights of one; border windows may count fewer pixels."""
     x, y = context.ends(node)
-    channels, height, width = x.shape[1:]
-    area = math.prod(node.kernel)
+    channels, area = x.shape[1], math.prod(node.kernel)
     weight = np.ones((channels, area), np.int8)
     bias = fold_zero_point(weight, None, x.zero_point)
-    counts = np.full(y.shape[2:], area, np.int32)
-    if not node.count_include_pad:
-        counts = window_counts((height, width), node.kernel, node.strides, node.pads)
-    scales = {int(n): scale_ratio(x.scale, over=y.scale * int(n)) for n in np.unique(counts)}
-    by_count = {n: q31_within(scale, 255 * area) for n, scale in scales.items()}
-    if by_count.keys() == {area}:
-        words = requantization(context.blob, bias, np.full(channels, scales[area]), round_up(channels, 4))
+    scales = node_scales(context.graph, node)
+    require_room(scales, np.array(255 * area))
+    if (mean_counts(context.graph, node) == area).all():
+        words = requantization(context.blob, bias, np.full(channels, scales.flat[0]), round_up(channels, 4))
         _sum_of_taps(context, node, weight, words, node.clamp)
         return
     pitch = context.pitches.pitch(y.name, context.window(node))
     line = np.zeros((2, round_up(y.shape[2] * pitch, VECTOR_PIXELS)), "<i4")
-    for (row, column), count in np.ndenumerate(counts):
-        constants = by_count[int(count)]
-        line[:, row * pitch + column] = constants.multiplier, constants.shift
+    rows, columns = np.indices(scales.shape)
+    line[:, rows * pitch + columns] = q31_arrays(scales)
     table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
     bias_at = context.blob.add(padded(bias, round_up(channels, 4)).astype("<i4"))
     words = Requantization(bias_at, context.blob.add(table), None)
@@ -210,7 +206,7 @@ def global_pool(context: Context, node: AveragePool | GlobalAveragePool) -> None
     x, y = context.ends(node)
     source = context.as_planes(x)
     area = source.width * source.height
-    constants = q31_within(scale_ratio(x.scale, over=y.scale * area), 255 * area)
+    constants = q31_within(node_scales(context.graph, node), 255 * area)
     at = At(context.buffer(y.name, align(source.planes * 4)))
     fields = {
         "x": At(source.buffer, source.base),

@@ -8,7 +8,7 @@ What follows is a requantisation by a positive real scale, in one of two arithme
 * `q31`: ``clip((((acc << shift) * multiplier + 2^30) >> 31) + zero_point, clamp)`` in exact integers with
   the constants of `sdk.arithmetic.q31`: one rounding, half up.
 
-The scale is float32 in both, computed in this order (sx, sw, so: scales of input, weight, output):
+The scale is float32 in both, computed by `sdk.scales` in this order (sx, sw, so: of input, weight, output):
 
 ==================== ======================= ==========================================================
 operator             accumulator             scale
@@ -35,7 +35,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import channel_ratios, q31_add, q31_arrays, scale_ratio
+from sdk.arithmetic import q31_add, q31_arrays
 from sdk.errors import InternalError
 from sdk.graph import (
     Add,
@@ -62,7 +62,7 @@ from sdk.graph import (
     Transpose,
 )
 from sdk.reference.windows import padded, taps
-from sdk.shapes import window_counts
+from sdk.scales import node_scales
 from sdk.target import Arithmetic
 
 Int32 = NDArray[np.int32]
@@ -106,20 +106,21 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
             weight = graph.tensor(node.inputs[1])
             acc = _convolve(_centred(x, value), _weights(weight), node)
             acc = _add_bias(graph, node, acc, (-1, 1, 1))
-            scale = _weighted_scale(x, weight, out).reshape(-1, 1, 1)
-            return _requantize(acc, scale, out, node.clamp, arithmetic)
+            scales = node_scales(graph, node).reshape(-1, 1, 1)
+            return _requantize(acc, scales, out, node.clamp, arithmetic)
         case Gemm():
             weight = graph.tensor(node.inputs[1])
             product = _centred(x, value).astype(np.float64) @ _weights(weight).astype(np.float64).T
             acc = _add_bias(graph, node, product.astype(np.int32), (-1,))
-            return _requantize(acc, _weighted_scale(x, weight, out), out, node.clamp, arithmetic)
+            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case Add():
-            return _add(node, x, value, graph.tensor(node.inputs[1]), at(1), out, arithmetic)
+            other = graph.tensor(node.inputs[1])
+            a, b = _centred(x, value), _centred(other, at(1))
+            return _add(a, b, node_scales(graph, node), out, node.clamp, arithmetic)
         case Mul():
             other = graph.tensor(node.inputs[1])
             acc = _centred(x, value) * _centred(other, at(1))
-            ratio = np.asarray(scale_ratio(x.scale, other.scale, over=out.scale))
-            return _requantize(acc, ratio, out, node.clamp, arithmetic)
+            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case Lookup():
             return at(1)[value.astype(np.int32) - dtype_range(x.dtype)[0]]
         case Concat():
@@ -131,19 +132,13 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Pad():
             return padded(value, node.pads, x.zero_point)
         case Requantize():
-            ratio = np.asarray(scale_ratio(x.scale, over=out.scale))
-            return _requantize(_centred(x, value), ratio, out, node.clamp, arithmetic)
+            return _requantize(_centred(x, value), node_scales(graph, node), out, node.clamp, arithmetic)
         case GlobalAveragePool():
             acc = _centred(x, value).sum(axis=(2, 3), keepdims=True, dtype=np.int32)
-            count = np.asarray(x.shape[2] * x.shape[3])
-            return _requantize(acc, _mean_scale(x, out, count), out, node.clamp, arithmetic)
+            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case AveragePool():
-            if node.count_include_pad:
-                count = np.asarray(node.kernel[0] * node.kernel[1])
-            else:
-                count = window_counts(x.shape[2:], node.kernel, node.strides, node.pads)
             acc = _sum_pool(node, _centred(x, value))
-            return _requantize(acc, _mean_scale(x, out, count), out, node.clamp, arithmetic)
+            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case _:
             raise InternalError(f"{node.op} has no definition", where=f"node {node.name}")
 
@@ -154,11 +149,11 @@ def dtype_range(dtype: str) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _requantize(acc: Int32, scale: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
-    """`acc` to the output's dtype; `scale` broadcasts against it."""
+def _requantize(acc: Int32, scales: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
+    """`acc` to the output's dtype; `scales` broadcast against it."""
     if arithmetic == "f32":
-        return _saturate(np.rint(acc.astype(np.float32) * scale), out, clamp)
-    multiplier, shift = q31_arrays(scale)
+        return _saturate(np.rint(acc.astype(np.float32) * scales), out, clamp)
+    multiplier, shift = q31_arrays(scales)
     # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least 2^30);
     # bounding it there keeps the product within int64 and changes no result.
     shifted = np.clip(acc.astype(np.int64) << shift, -(2**32) + 1, 2**32 - 1)
@@ -172,25 +167,14 @@ def _saturate(rounded: Array, out: Tensor, clamp: Clamp) -> Array:
     return result.astype(out.dtype)
 
 
-def _add(node: Add, ta: Tensor, a: Array, tb: Tensor, b: Array, out: Tensor, arithmetic: Arithmetic) -> Array:
-    ratio_a, ratio_b = scale_ratio(ta.scale, over=out.scale), scale_ratio(tb.scale, over=out.scale)
-    ca, cb = _centred(ta, a), _centred(tb, b)
+def _add(a: Int32, b: Int32, scales: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
+    """The sum of centred integers with a scale each, as the output's dtype."""
+    scale_a, scale_b = scales
     if arithmetic == "f32":
-        rounded = np.rint(ca.astype(np.float32) * ratio_a + cb.astype(np.float32) * ratio_b)
-        return _saturate(rounded, out, node.clamp)
-    c = q31_add(float(ratio_a), float(ratio_b))
-    total = ca * np.int32(c.a_multiplier) + cb * np.int32(c.b_multiplier) + (1 << c.shift >> 1)
-    return _saturate(total >> c.shift, out, node.clamp)
-
-
-def _weighted_scale(x: Tensor, weight: Tensor, out: Tensor) -> Float32:
-    """Requantisation scale of Conv and Gemm: float32, shape (1,) or (channels,)."""
-    assert weight.quantization is not None  # verified
-    return channel_ratios(x.scale, np.atleast_1d(weight.quantization.scale), over=out.scale)
-
-
-def _mean_scale(x: Tensor, out: Tensor, count: Array) -> Float32:
-    return np.asarray(np.float32(x.scale) / (np.float32(out.scale) * count.astype(np.float32)), np.float32)
+        return _saturate(np.rint(a.astype(np.float32) * scale_a + b.astype(np.float32) * scale_b), out, clamp)
+    c = q31_add(float(scale_a), float(scale_b))
+    total = a * np.int32(c.a_multiplier) + b * np.int32(c.b_multiplier) + (1 << c.shift >> 1)
+    return _saturate(total >> c.shift, out, clamp)
 
 
 def _centred(tensor: Tensor, value: Array) -> Int32:

@@ -179,8 +179,8 @@ def main() -> None:
 
     shipped = Digits(model, digits().preprocessing)
     score = accuracy_of(model, shipped.inputs(images[held_out]), labels[held_out])
-    size = model.stat().st_size
-    print(f"held-out accuracy {score:.4f} on {len(held_out)} pictures, {size:,} bytes")
+    nbytes = model.stat().st_size
+    print(f"held-out accuracy {score:.4f} on {len(held_out)} pictures, {nbytes:,} bytes")
 
 
 if __name__ == "__main__":

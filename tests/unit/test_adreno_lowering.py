@@ -186,7 +186,7 @@ def test_weights_of_nine_bits_are_kept_in_sixteen(zero_point, dtype):
     b.conv("x", 8, per_channel=False, weight_zero_point=zero_point)
     (weights,) = lower(b.graph()).plan.weights
     assert weights.dtype == dtype
-    assert weights.size == 8 * 8 * np.dtype(dtype).itemsize
+    assert weights.nbytes == 8 * 8 * np.dtype(dtype).itemsize
 
 
 def test_equal_constants_are_kept_once():

@@ -69,7 +69,7 @@ def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
                     rows = picture.reshape(storage.height, storage.width, TEXEL)
                     rows[: layout.rows, : layout.columns] = False
                 else:
-                    picture[: layout.size] = False
+                    picture[: layout.nbytes] = False
             assert (np.frombuffer(arena, np.uint8)[untouched] == poison).all()
             session.poison(poison ^ 0xFF)
             assert_right(session.run(INPUTS))

@@ -19,7 +19,7 @@ from usbgpu.target import products, windows
 from usbgpu.target.calls import At
 from usbgpu.target.context import divisor
 from usbgpu.target.moves import copy, strides_of
-from usbgpu.target.packing import dense_groups, matrix_weights, signed_weights, tile_rows
+from usbgpu.target.packing import matrix_weights, signed_weights, tile_rows
 from usbgpu.target.tiling import Tiling, candidates, matrix_tiling, strip
 
 CHIPS = ("gfx1100", "gfx1201")
@@ -171,12 +171,6 @@ def test_rows_of_a_tile(generation):
     assert packed.shape == (1, 1, 2, 16, 16)
     np.testing.assert_array_equal(packed[0, 0, 0, 1], weights[rows[1], :16, 0, 0])
     assert not packed[0, 0, 1, :, 4:].any()
-
-
-def test_dense_groups():
-    weights = np.arange(1, 4 * 2 + 1).reshape(4, 2, 1, 1)
-    dense = dense_groups(weights, 2)[:, :, 0, 0]
-    np.testing.assert_array_equal(dense, [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6], [0, 0, 7, 8]])
 
 
 @given(low=st.integers(-255, 0), data=st.data())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.arithmetic import channel_ratios, q31, q31_add, q31_arrays, scale_ratio
+from sdk.arithmetic import q31, q31_add, q31_arrays, scale_ratio
 from sdk.errors import Unsupported
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None, database=None)
@@ -82,6 +82,6 @@ def test_one_scale_out_of_range_refuses_all(wrong):
 @PROPERTY
 @given(SCALES, st.lists(SCALES, min_size=1, max_size=8), SCALES)
 def test_the_ratio_of_each_channel_is_its_own(scale, channels, over):
-    found = channel_ratios(scale, np.array(channels, np.float32), over=over)
+    found = scale_ratio(scale, np.array(channels, np.float32), over=over)
     assert found.dtype == np.float32
     assert found.tolist() == [scale_ratio(scale, channel, over=over) for channel in channels]

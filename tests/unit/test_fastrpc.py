@@ -305,7 +305,7 @@ def test_calls_that_the_skel_refuses(kernel):
         for method, inputs, outputs in (
             (2, [bytes(5)], []),
             (3, [bytes(3 * 13 * 21 - 1)], [len("short")]),
-            (3, [bytes(3 * 13 * 21)], [session._outputs.size - 1]),
+            (3, [bytes(3 * 13 * 21)], [session._outputs.nbytes - 1]),
             (5, [bytes(3 * 13 * 21)], [3]),
         ):
             with pytest.raises(DeviceFailed, match="AEE_EBADPARM"):

@@ -18,7 +18,6 @@ from dsp.hexagon.lowering import lower
 from dsp.hexagon.packing import (
     Blob,
     conv_weights,
-    dense_groups,
     depthwise_weights,
     gemm_weights,
     pixel_bounds,
@@ -46,11 +45,11 @@ def test_live_buffers_never_share_bytes(spans, guard):
     ]
     arena = plan(buffers, guard)
     for i, a in enumerate(buffers):
-        assert 0 <= a.offset <= a.offset + a.size <= arena
+        assert 0 <= a.offset <= a.offset + a.nbytes <= arena
         assert a.offset % ALIGNMENT == 0
         for b in buffers[:i]:
             apart = guard or 0
-            disjoint = a.offset + a.size + apart <= b.offset or b.offset + b.size + apart <= a.offset
+            disjoint = a.offset + a.nbytes + apart <= b.offset or b.offset + b.nbytes + apart <= a.offset
             assert disjoint or not (guard or a.overlaps_in_time(b))
 
 
@@ -153,12 +152,6 @@ def test_packed_weights_hold_every_weight_where_the_kernels_look():
     assert blocks.shape == (2, 2, 32, 4)
     assert blocks[1, 1, 3, 2] == gemm[35, 6]
     assert blocks[1, 1, 3, 3] == 0
-
-
-def test_grouped_weights_become_equal_dense_ones():
-    weight = np.arange(1, 1 + 6 * 2, dtype=np.int8).reshape(6, 2, 1, 1)
-    dense = dense_groups(weight, 3, 6)[:, :, 0, 0]
-    assert dense[3].tolist() == [0, 0, 7, 8, 0, 0]
 
 
 def test_equal_pieces_of_the_blob_are_stored_once():

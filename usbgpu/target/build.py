@@ -53,13 +53,13 @@ class Image:
         files: code objects by file name.
         slices: what of which file goes where into the image.
         kernels: entry points and descriptors, in the order asked for.
-        size: bytes of the image.
+        nbytes: of the image.
     """
 
     files: dict[str, bytes]
     slices: list[Slice]
     kernels: list[KernelPlan]
-    size: int
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Object:
     """The machine code of a code object: where in the file, and each kernel's entry in it and descriptor."""
 
     start: int
-    size: int
+    nbytes: int
     kernels: dict[str, tuple[int, tuple[Any, ...]]]
 
 
@@ -88,20 +88,20 @@ def build(kernels: Sequence[KernelSource], chip: str) -> Image:
     files: dict[str, bytes] = {}
     slices: list[Slice] = []
     parsed: dict[tuple[str, tuple[str, ...]], tuple[int, _Object]] = {}
-    size = 0
+    nbytes = 0
     for number, unit in enumerate(sources):
         found = _parse(objects[unit], unit[0])
         name = f"{number:02}-{unit[0]}.co"
         files[name] = objects[unit]
-        slices.append(Slice(name, found.start, found.size, size))
-        parsed[unit] = size, found
-        size += align(found.size, ALIGNMENT)
+        slices.append(Slice(name, found.start, found.nbytes, nbytes))
+        parsed[unit] = nbytes, found
+        nbytes += align(found.nbytes, ALIGNMENT)
     plans = []
     for kernel in kernels:
         at, found = parsed[kernel.source, kernel.defines]
         entry, fields = found.kernels[kernel.symbol]
         plans.append(_plan(kernel, at + entry, fields))
-    return Image(files, slices, plans, size + PREFETCH)
+    return Image(files, slices, plans, nbytes + PREFETCH)
 
 
 def code_object(source: str, defines: tuple[str, ...], chip: str) -> bytes:
@@ -133,21 +133,21 @@ def _parse(data: bytes, where: str) -> _Object:
         constants = elf.get_section_by_name(".rodata")
         symbols = {symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
         relocated = any(section["sh_type"] in ("SHT_REL", "SHT_RELA") for section in elf.iter_sections())
-        address, size = text["sh_addr"], 0
+        address, nbytes = text["sh_addr"], 0
         kernels = {}
         for name in (name for name in symbols if f"{name}.kd" in symbols):
             place = symbols[f"{name}.kd"]["st_value"]
             fields = DESCRIPTOR.unpack_from(constants.data(), place - constants["sh_addr"])
             kernels[name] = place + fields[4] - address, fields
             # What follows the last instruction in the file is filling.
-            size = max(size, symbols[name]["st_value"] + symbols[name]["st_size"] - address)
+            nbytes = max(nbytes, symbols[name]["st_value"] + symbols[name]["st_size"] - address)
     except Exception as problem:  # pyelftools raises any exception on a damaged file
         raise BuildFailed(
             f"not a code object: {problem or type(problem).__name__}", where=where, hint="empty the cache"
         ) from None
     if relocated or constants["sh_size"] - DESCRIPTOR.size * len(kernels) not in (0, ABI_VERSION):
         raise InternalError("a kernel refers to data outside of its code", where=where)
-    return _Object(text["sh_offset"], size, kernels)
+    return _Object(text["sh_offset"], nbytes, kernels)
 
 
 def _plan(kernel: KernelSource, entry: int, fields: tuple[Any, ...]) -> KernelPlan:

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 
 from sdk import arena
 from sdk.arena import Blob, Buffer
-from sdk.arithmetic import scale_ratio
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Clamp, Graph, Lookup, Node, Tensor
+from sdk.scales import input_scale
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import At, Call, KernelSource, Picture, Pointer, Weights
 from usbgpu.target.packing import round_up
 
 NARROW = 4
 """Inputs of at most this many channels have a pitch of 4: a dword a pixel, for kernels/direct.cl."""
-
-SCALE_LIMIT = 2.0**9
-"""No requantisation scale reaches this: no usable network has one, and every target refuses it."""
 
 TENSOR_LIMIT = 1 << 30
 """Bytes of a tensor as it lies in memory: offsets in kernels have 32 bits."""
@@ -65,14 +62,14 @@ class Context:
 
     # -- where tensors are ------------------------------------------------------------------------------
 
-    def buffer(self, name: str, size: int) -> At:
+    def buffer(self, name: str, nbytes: int) -> At:
         now = len(self.calls)
-        buffer = Buffer(name, arena.align(size), now, now)
+        buffer = Buffer(name, arena.align(nbytes), now, now)
         self.buffers.append(buffer)
         return At(buffer)
 
     def new_dense(self, tensor: Tensor) -> At:
-        self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.size)
+        self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.nbytes)
         return at
 
     def new_picture(self, tensor: Tensor, pitch: int | None = None) -> Picture:
@@ -142,7 +139,7 @@ class Context:
     ) -> None:
         """Append a launch of the node whose output it makes."""
         tensor = node.output if complete else None
-        reads = self.blob.size if any(isinstance(pointer, Weights) for pointer in pointers) else 0
+        reads = self.blob.nbytes if any(isinstance(pointer, Weights) for pointer in pointers) else 0
         self.append(Call(node.name, op, kernel, groups, pointers, words, work, tensor, reads))
         if complete:
             self.made[node.output] = self._form(node.output)
@@ -172,9 +169,8 @@ class Context:
 
     def residual(self, add: Add, own: str, other: str, pitch: int) -> Words:
         """`struct residual` of an Add that gets one operand from the kernel, the other from memory."""
-        a, b, y = (self.graph.tensor(name) for name in (own, other, add.output))
-        ratios = [require_scale(float(scale_ratio(tensor.scale, over=y.scale))) for tensor in (a, b)]
-        return [*ratios, float(b.zero_point), pitch, *self.range(add.output, add.clamp)]
+        ratios = [float(input_scale(self.graph, add, name)) for name in (own, other)]
+        return [*ratios, float(self.zero_point(other)), pitch, *self.range(add.output, add.clamp)]
 
     def zero_point(self, name: str) -> int:
         return self.graph.tensor(name).zero_point
@@ -192,7 +188,7 @@ def require_room(graph: Graph, node: Node) -> None:
     """
     for tensor in (graph.tensor(name) for name in (*node.inputs[:1], node.output)):
         height, width, channels = extent(tensor)
-        if max(tensor.size, height * width * round_up(channels)) >= TENSOR_LIMIT:
+        if max(tensor.nbytes, height * width * round_up(channels)) >= TENSOR_LIMIT:
             raise Unsupported(
                 f"{tensor.name} of {list(tensor.shape)} is too large (limit: {TENSOR_LIMIT} bytes)"
             )
@@ -200,20 +196,6 @@ def require_room(graph: Graph, node: Node) -> None:
     if max(value for name in names for value in getattr(node, name, (0,))) >= WINDOW_LIMIT:
         values = ", ".join(f"{name} {list(getattr(node, name))}" for name in names if hasattr(node, name))
         raise Unsupported(f"padding, strides and dilations must be below {WINDOW_LIMIT}: {values}")
-
-
-def require_scale(scale: float) -> float:
-    """A requantisation scale, if it is in range.
-
-    Raises:
-        Unsupported: it is not.
-    """
-    if not scale < SCALE_LIMIT:  # nor is an infinity, nor a NaN
-        raise Unsupported(
-            f"a requantisation scale of {scale:g} is out of range",
-            hint="quantise the model again, on inputs like those it will see",
-        )
-    return scale
 
 
 def divisor(by: int) -> Words:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sdk.arithmetic import scale_ratio
 from sdk.graph import Add, Lookup, Mul, Requantize
+from sdk.scales import input_scale, node_scales
 from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, require_scale, variant
+from usbgpu.target.context import Context, Words, divisor, no_residual, variant
 from usbgpu.target.moves import spread
 
 
@@ -19,18 +19,18 @@ def elementwise(context: Context, node: Add | Mul | Lookup | Requantize) -> None
         case Add():
             second = context.picture(node.inputs[1])
             other, features = second.at, ["ADD"]
-            words = context.residual(node, node.inputs[0], node.inputs[1], second.pitch)
-            scale = float(scale_ratio(source.scale, over=out.scale))
+            words = context.residual(node, source.name, node.inputs[1], second.pitch)
+            scale = float(input_scale(graph, node, source.name))
         case Mul():
             factor = graph.tensor(node.inputs[1])
             second = _factors(context, node)
             other, features = second.at, ["MULTIPLY"]
             words = no_residual(factor.zero_point, second.pitch if second.pixels > 1 else 0)
-            scale = require_scale(float(scale_ratio(source.scale, factor.scale, over=out.scale)))
+            scale = float(node_scales(graph, node))
         case Lookup():
             other, features = context.table(node), ["TABLE"]
         case Requantize():
-            scale = require_scale(float(scale_ratio(source.scale, over=out.scale)))
+            scale = float(node_scales(graph, node))
     y = context.new_picture(out)
     quads = -(-x.channels // 4)
     items = x.pixels * quads

@@ -7,6 +7,7 @@ another name for bytes that are there. An Add goes into the Conv or Gemm that fe
 from __future__ import annotations
 
 from sdk import arena
+from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
 from sdk.graph import (
     Add,
@@ -26,7 +27,8 @@ from sdk.graph import (
     Resize,
     Transpose,
 )
-from sdk.lowering import fusable, require_quantized_samples
+from sdk.lowering import joined, require_quantized_samples
+from sdk.scales import node_scales
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.target.calls import Lowered
 from usbgpu.target.context import Context, require_room
@@ -45,15 +47,14 @@ def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
     require_quantized_samples(graph)
     for node in graph.nodes:
         require_room(graph, node)
+        require_scales(node_scales(graph, node))
     context = Context(graph, chip, places(graph))
-    fused = fusable(graph)
-    absorbed = {producer.name for producer in fused.values()}
     inputs = [(graph.tensor(name), context.new_dense(graph.tensor(name))) for name in graph.inputs]
-    for node in graph.nodes:
-        if node.name in fused:
-            product(context, fused[node.name], node)
-        elif node.name not in absorbed:
+    for node, producer in joined(graph):
+        if producer is None:
             _node(context, node)
+        else:
+            product(context, producer, node)
     outputs = [(graph.tensor(name), context.as_dense(name)) for name in graph.outputs]
     for _, at in outputs:
         at.buffer.last = len(context.calls)
@@ -105,8 +106,5 @@ def _live_peak(context: Context) -> int:
         ats = [context.dense.get(name), context.pictures[name].at if name in context.pictures else None]
         buffers = [at.buffer for at in ats if at is not None]
         span = min(b.first for b in buffers), max(b.last for b in buffers)
-        spans.append((*span, graph.tensor(name).size))
-    return max(
-        sum(size for first, last, size in spans if first <= now <= last)
-        for now in range(len(context.calls) + 1)
-    )
+        spans.append((*span, graph.tensor(name).nbytes))
+    return arena.live_peak(spans)

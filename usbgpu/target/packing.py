@@ -74,13 +74,3 @@ def depthwise_weights(weights: Array) -> Array:
     full = np.zeros((weights.shape[2] * weights.shape[3], round_up(len(weights))), np.int8)
     full[:, : len(weights)] = weights.reshape(len(weights), -1).T
     return full
-
-
-def dense_groups(weights: Array, groups: int) -> Array:
-    """Grouped weights [O, I/groups, kh, kw] as the equal ungrouped ones [O, I, kh, kw], zeros elsewhere."""
-    outputs, inputs = weights.shape[:2]
-    dense = np.zeros((outputs, inputs * groups, *weights.shape[2:]), weights.dtype)
-    for output in range(outputs):
-        first = output // (outputs // groups) * inputs
-        dense[output, first : first + inputs] = weights[output]
-    return dense

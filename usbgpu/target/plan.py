@@ -103,7 +103,7 @@ class TensorPlan:
     pitch: int
 
     @property
-    def size(self) -> int:
+    def nbytes(self) -> int:
         """Bytes from the first that counts to the last."""
         return (self.pixels - 1) * self.pitch + self.channels
 
@@ -134,6 +134,7 @@ class CardPlan:
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = dataclasses.asdict(self)
+        document["buffers"] = [buffer.to_json() for buffer in self.buffers]
         for launch in document["launches"]:
             launch["kernarg"] = launch["kernarg"].hex()
             launch["groups"] = list(launch["groups"])
@@ -220,7 +221,7 @@ def _check(plan: CardPlan, graph: Graph, code: Mapping[str, bytes]) -> None:
     for launch in plan.launches:
         _check_launch(launch, plan)
     for buffer in plan.buffers:
-        require(buffer.offset + buffer.size <= memory["arena"], f"{buffer.name} is outside of the arena")
+        require(buffer.offset + buffer.nbytes <= memory["arena"], f"{buffer.name} is outside of the arena")
     for names, places in ((graph.inputs, plan.inputs), (graph.outputs, plan.outputs)):
         require(set(names) == set(places), f"places of {sorted(places)}, not of {sorted(names)}")
         for name, offset in places.items():
@@ -228,7 +229,7 @@ def _check(plan: CardPlan, graph: Graph, code: Mapping[str, bytes]) -> None:
     for name, tensor in plan.tensors.items():
         require(tensor.pixels * tensor.channels == activation(graph, name), f"{name} has another size")
         require(tensor.channels <= tensor.pitch <= memory["arena"], f"{name} has a pitch of {tensor.pitch}")
-        require(tensor.offset + tensor.size <= memory["arena"], f"{name} is outside of the arena")
+        require(tensor.offset + tensor.nbytes <= memory["arena"], f"{name} is outside of the arena")
         shape = graph.tensors[name].shape
         require(
             tensor.pixels in (1, math.prod(shape[2:]) if len(shape) == 4 else 1),

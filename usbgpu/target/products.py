@@ -12,7 +12,8 @@ import numpy as np
 
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, macs
-from sdk.lowering import centred_weights, channel_scales, folded_bias
+from sdk.lowering import centred_weights, dense_groups, folded_bias
+from sdk.scales import node_scales
 from usbgpu.target.calls import At, Picture, Pointer
 from usbgpu.target.context import (
     NARROW,
@@ -20,12 +21,10 @@ from usbgpu.target.context import (
     Context,
     Words,
     no_residual,
-    require_scale,
     variant,
 )
 from usbgpu.target.packing import (
     TILE,
-    dense_groups,
     depthwise_weights,
     direct_weights,
     flat_constants,
@@ -97,9 +96,7 @@ def product(context: Context, node: Conv | Gemm, final: Node) -> None:
     if isinstance(node, Conv) and node.group > groups:
         weights = dense_groups(weights, node.group)
     weights, offsets = signed_weights(weights)
-    scales = channel_scales(graph, node)
-    require_scale(float(scales.max()))
-    constants = [folded_bias(graph, node), scales]
+    constants = [folded_bias(graph, node), node_scales(graph, node)]
     if offsets.any():
         constants.append(offsets)
         features.append("OFFSET")

@@ -177,8 +177,8 @@ class CardSession:
         """Memory for code, weights and arena. Raises Unsupported if there is not enough, with the sizes."""
         sizes = len(self._image), len(self._weights_data), self._plan.memory["arena"] + 2 * MARGIN
         try:
-            for size, alignment in zip(sizes, (CODE_ALIGNMENT, ALIGNMENT, ALIGNMENT), strict=True):
-                self._buffers.append(self._gpu.allocate(max(size, 1), alignment))
+            for nbytes, alignment in zip(sizes, (CODE_ALIGNMENT, ALIGNMENT, ALIGNMENT), strict=True):
+                self._buffers.append(self._gpu.allocate(max(nbytes, 1), alignment))
         except Unsupported as problem:
             code, weights, arena = map(human, sizes)
             raise Unsupported(
@@ -252,7 +252,7 @@ class CardSession:
 
     def _reads(self) -> list[Read]:
         return [
-            Read(self._arena, MARGIN + self._plan.outputs[name], self._tensor(name).size)
+            Read(self._arena, MARGIN + self._plan.outputs[name], self._tensor(name).nbytes)
             for name in self._graph.outputs
         ]
 
@@ -264,7 +264,7 @@ class CardSession:
 
     def _read_tensor(self, name: str) -> Array:
         place = self._plan.tensors[name]
-        data = self._gpu.download(self._arena, place.size, MARGIN + place.offset)
+        data = self._gpu.download(self._arena, place.nbytes, MARGIN + place.offset)
         data += bytes(place.pitch - place.channels)  # what is behind the last pixel need not be there
         pixels = np.frombuffer(data, np.uint8).reshape(place.pixels, place.pitch)[:, : place.channels]
         return from_unsigned(pixels.T.tobytes(), self._tensor(name))

@@ -133,10 +133,10 @@ def _require_room(graph: Graph, lowered: Lowered) -> None:
     for call in lowered.calls:
         if call.groups[1] >= GROUPS_Y:
             raise Unsupported(f"a launch of {call.groups[1]} rows of workgroups", where=f"node {call.name}")
-    for what, size in (("weights", len(lowered.weights)), ("activations", lowered.arena)):
-        if size >= LIMIT:
+    for what, nbytes in (("weights", len(lowered.weights)), ("activations", lowered.arena)):
+        if nbytes >= LIMIT:
             raise Unsupported(
-                f"its {what} take {human(size)}, and a program has at most {human(LIMIT)} of them",
+                f"its {what} take {human(nbytes)}, and a program has at most {human(LIMIT)} of them",
                 where=graph.name,
             )
 
@@ -150,7 +150,7 @@ def _plan(chip: str, lowered: Lowered, image: Image) -> CardPlan:
         kernels=image.kernels,
         launches=_launches(lowered, numbers, image.kernels),
         memory={
-            "code": image.size,
+            "code": image.nbytes,
             "weights": len(lowered.weights),
             "arena": lowered.arena,
             "live_peak": lowered.live_peak,

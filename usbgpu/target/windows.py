@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sdk.arithmetic import scale_ratio
 from sdk.graph import AveragePool, GlobalAveragePool, Graph, MaxPool, Node, macs
-from sdk.shapes import window_counts
+from sdk.scales import node_scales
 from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, require_scale, variant
+from usbgpu.target.context import Context, Words, divisor, no_residual, variant
 from usbgpu.target.packing import round_up
 from usbgpu.target.tiling import strip
 
@@ -71,16 +70,10 @@ def average_pool(context: Context, node: AveragePool) -> None:
     x = context.picture(node.inputs[0])
     source, out = context.graph.tensor(node.inputs[0]), context.graph.tensor(node.output)
     y = context.new_picture(out)
-    area = node.kernel[0] * node.kernel[1]
-    counts = np.full(out.shape[2:], area, np.int32)
-    if not node.count_include_pad:
-        counts = window_counts(source.shape[2:], node.kernel, node.strides, node.pads)
-    scales = {int(n): scale_ratio(source.scale, over=out.scale * int(n)) for n in np.unique(counts)}
-    require_scale(float(max(scales.values())))
-    table = np.array([scales[int(n)] for n in counts.ravel()], "<f4")
+    table = np.broadcast_to(node_scales(context.graph, node), out.shape[2:]).astype("<f4")
     words = [*context.range(node.output, node.clamp), *no_residual()]
     pointers: list[Pointer] = [x.at, None, context.constant(table), y.at, None]
-    filling: Words = [context.splat(source.name), -source.zero_point * area]
+    filling: Words = [context.splat(source.name), -source.zero_point * math.prod(node.kernel)]
     slide(context, node, node.op, node, node.kernel, x, y, ["AVERAGE"], pointers, filling, words)
 
 
@@ -97,7 +90,7 @@ def mean(context: Context, node: AveragePool | GlobalAveragePool) -> None:
     x = context.picture(node.inputs[0])
     source, out = context.graph.tensor(node.inputs[0]), context.graph.tensor(node.output)
     y = context.new_picture(out)
-    scale = require_scale(float(scale_ratio(source.scale, over=out.scale * x.pixels)))
+    scale = node_scales(context.graph, node).item()
     quads = -(-x.channels // 4)
     fields: Words = [quads, x.pixels, x.pitch, -source.zero_point * x.pixels, scale]
     fields += context.range(node.output, node.clamp)

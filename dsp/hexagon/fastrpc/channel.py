@@ -86,8 +86,8 @@ class Channel:
             DspError: the DSP's answer.
             OSError: the kernel's.
         """
-        lengths = [len(data) if isinstance(data, bytes) else data.size for data in inputs]
-        rooms = [room if isinstance(room, int) else room.size for room in outputs]
+        lengths = [len(data) if isinstance(data, bytes) else data.nbytes for data in inputs]
+        rooms = [room if isinstance(room, int) else room.nbytes for room in outputs]
         first = words(*numbers, *lengths, *rooms)
         arguments = [_copied(first), *map(_argument, inputs)] if first else []
         ingoing = len(arguments)
@@ -101,8 +101,8 @@ class Channel:
             )
         table = (InvokeArg * len(arguments))(
             *(
-                InvokeArg(memory if isinstance(memory, int) else ctypes.addressof(memory), size, fd, 0)
-                for memory, size, fd in arguments
+                InvokeArg(memory if isinstance(memory, int) else ctypes.addressof(memory), nbytes, fd, 0)
+                for memory, nbytes, fd in arguments
             )
         )
         scalars = Scalars(method, ingoing, len(arguments) - ingoing)
@@ -119,7 +119,7 @@ _Argument = tuple["ctypes.Array[ctypes.c_char] | int", int, int]
 
 
 def _argument(data: bytes | DmaBuffer) -> _Argument:
-    return _copied(data) if isinstance(data, bytes) else (data.address, data.size, data.descriptor)
+    return _copied(data) if isinstance(data, bytes) else (data.address, data.nbytes, data.descriptor)
 
 
 def _copied(data: bytes) -> _Argument:

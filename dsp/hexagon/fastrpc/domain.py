@@ -196,7 +196,7 @@ class Domain:
             # buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
             self._shell_buffer = buffer = DmaBuffer(system, descriptor, len(content))
             buffer.write(content)
-            create = InitCreate(buffer.size, buffer.descriptor, attributes, 0, buffer.address)
+            create = InitCreate(buffer.nbytes, buffer.descriptor, attributes, 0, buffer.address)
             result = system.ioctl(descriptor, Request.INIT_CREATE, create)
             if result:
                 raise DspError(result, "the start of a process")

@@ -88,8 +88,8 @@ class FastrpcSession:
                 with self._failing(), self._buffer(len(program.weights)) as weights:
                     weights.write(program.weights)
                     self._domain.channel.call(self._handle, LOAD, "the weights", (), [weights])
-            self._inputs = stack.enter_context(self._buffer(self._size(self._graph.inputs)))
-            self._outputs = stack.enter_context(self._buffer(self._size(self._graph.outputs)))
+            self._inputs = stack.enter_context(self._buffer(self._bytes(self._graph.inputs)))
+            self._outputs = stack.enter_context(self._buffer(self._bytes(self._graph.outputs)))
             self._stack = stack.pop_all()
         self._closed = False
 
@@ -101,7 +101,7 @@ class FastrpcSession:
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self._require_open()
         kept = sum(layer.trace_bytes for layer in self._plan.layers)
-        with self._buffer(kept + self._size(self._graph.outputs)) as buffer:
+        with self._buffer(kept + self._bytes(self._graph.outputs)) as buffer:
             answer = self._call(TRACE, inputs, buffer)
         return decode_trace(self._plan, self._graph, BytesIO(answer).read)
 
@@ -161,9 +161,9 @@ class FastrpcSession:
         if self._closed:
             raise DeviceFailed("the session is closed")
 
-    def _buffer(self, size: int) -> DmaBuffer:
+    def _buffer(self, nbytes: int) -> DmaBuffer:
         with self._failing():
-            return DmaBuffer(self._domain.channel.system, self._domain.channel.descriptor, size)
+            return DmaBuffer(self._domain.channel.system, self._domain.channel.descriptor, nbytes)
 
-    def _size(self, names: tuple[str, ...]) -> int:
-        return sum(self._graph.tensor(name).size for name in names)
+    def _bytes(self, names: tuple[str, ...]) -> int:
+        return sum(self._graph.tensor(name).nbytes for name in names)

@@ -39,7 +39,7 @@ class SystemCalls(Protocol):
     def ioctl(self, descriptor: int, request: Request, argument: ctypes.Structure | None) -> int:
         """0, or the DSP's own error: an AEE code, unsigned. Raises: OSError, the kernel's error."""
 
-    def map(self, descriptor: int, size: int) -> mmap.mmap:
+    def map(self, descriptor: int, nbytes: int) -> mmap.mmap:
         """A DMA buffer's memory, shared. Raises: OSError."""
 
 
@@ -69,8 +69,8 @@ class LinuxCalls:
             if number != errno.EINTR:
                 raise OSError(number, os.strerror(number))
 
-    def map(self, descriptor: int, size: int) -> mmap.mmap:
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    def map(self, descriptor: int, nbytes: int) -> mmap.mmap:
+        return mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 class DmaBuffer:
@@ -81,26 +81,26 @@ class DmaBuffer:
     Args:
         system: the seam.
         device: the FastRPC node's descriptor.
-        size: bytes; whole pages are allocated.
+        nbytes: whole pages are allocated.
 
     Attributes:
-        size, descriptor: as the kernel knows it.
+        nbytes, descriptor: as the kernel knows it.
 
     Raises:
         OSError: there is no memory, or no permission to use it.
     """
 
-    def __init__(self, system: SystemCalls, device: int, size: int) -> None:
+    def __init__(self, system: SystemCalls, device: int, nbytes: int) -> None:
         self._system = system
-        self.size = max(size, 1)
-        whole = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.nbytes = max(nbytes, 1)
+        whole = -(-self.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.descriptor = _allocate(system, device, whole)
         try:
             self._memory = system.map(self.descriptor, whole)
         except BaseException:
             system.close(self.descriptor)
             raise
-        self._data: NDArray[np.uint8] | None = np.frombuffer(self._memory, np.uint8, self.size)
+        self._data: NDArray[np.uint8] | None = np.frombuffer(self._memory, np.uint8, self.nbytes)
         self.address = int(self._data.ctypes.data)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -111,7 +111,7 @@ class DmaBuffer:
     def read(self) -> bytes:
         """The buffer's bytes."""
         with self._access(SYNC_READ):
-            return self._memory[: self.size]
+            return self._memory[: self.nbytes]
 
     @contextlib.contextmanager
     def _access(self, direction: int) -> Iterator[None]:
@@ -141,15 +141,15 @@ class DmaBuffer:
         self.close()
 
 
-def _allocate(system: SystemCalls, device: int, size: int) -> int:
+def _allocate(system: SystemCalls, device: int, nbytes: int) -> int:
     try:
         heap = system.open(DMA_HEAP)
     except OSError:
-        own = AllocDmaBuf(-1, 0, size)
+        own = AllocDmaBuf(-1, 0, nbytes)
         _require_zero(system.ioctl(device, Request.ALLOC_DMA_BUFF, own))
         return int(own.fd)
     try:
-        request = DmaHeapAlloc(size, 0, os.O_RDWR | os.O_CLOEXEC, 0)
+        request = DmaHeapAlloc(nbytes, 0, os.O_RDWR | os.O_CLOEXEC, 0)
         _require_zero(system.ioctl(heap, Request.DMA_HEAP_ALLOC, request))
         return int(request.fd)
     finally:
