@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp.c.context import Context
 from dsp.c.elements import element, float_literal, integer
@@ -17,6 +16,7 @@ from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
 from sdk.graph import Clamp, Node, Tensor
 from sdk.scales import counts_differ, node_scales, scale_table, weight_quantization
+
 
 def lower(context: Context, node: Node) -> None:
     """An operator on quantised tensors alone."""
