@@ -2,9 +2,9 @@
 
 One loop over the nodes. Where a node reads views of quantised tensors, the handlers of
 `sdk.importers.operators` make it an integer operator; where they cannot, and wherever it reads plain tensors,
-those of `sdk.importers.plain` do. What is refused is refused all at once. `check_float` is the same loop over a
-float model that is to be quantised: every operator's result is quantised in place with a made-up scale, so
-that what has no quantised form is refused by the same code.
+those of `sdk.importers.plain` convert it. What is refused is refused all at once. `check_float` is the same
+loop over a float model that is to be quantised: every operator's result is quantised in place with a made-up
+scale, so that what has no quantised form is refused by the same code.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ def import_onnx(
         folder=folder,
     )
     for tensor in model.graph.initializer:
-        walk.values[tensor.name] = Constant(tensor.name, to_array(tensor, f"initializer {tensor.name}", folder))
+        walk.values[tensor.name] = Constant(
+            tensor.name, to_array(tensor, f"initializer {tensor.name}", folder)
+        )
     _add_inputs(walk, model, input_shapes or {}, name)
     for value in [*model.graph.value_info, *model.graph.output]:
         _declare(walk, value)
@@ -261,7 +263,9 @@ class _Refused:
         others = "; ".join(f"{r.name} ({r.op or 'output'}): {r.reason}" for r in self.refusals[1:])
         first = self.first
         message = f"{first.message}. Refused too: {others}" if others else first.message
-        raise Unsupported(message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)) from first
+        raise Unsupported(
+            message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)
+        ) from first
 
 
 def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
