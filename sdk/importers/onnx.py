@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdk import dtypes
 from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
@@ -48,7 +47,7 @@ from sdk.importers.values import (
 )
 from sdk.importers.walk import Walk
 from sdk.passes import eliminate_dead
-from sdk.verification import verify
+from sdk.verification import STORED, verify
 
 if TYPE_CHECKING:
     import onnx
@@ -205,10 +204,12 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
             first = problem
     if node.op_type in OWN and fold(walk, node, whatever=True):
         return
-    if is_known(node):
-        convert_plain(walk, node)
-    else:
+    if not is_known(node):
         raise first or refuse(node)
+    try:
+        convert_plain(walk, node)
+    except Unsupported as problem:
+        raise first or problem from None
 
 
 VIEWS = (Real, Quantized, QuantizedConstant)
@@ -285,7 +286,7 @@ def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
     found = {}
     for value in [*outline.graph.value_info, *outline.graph.output]:
         dtype, shape = _declared(value)
-        if shape is not None and None not in shape and 0 not in shape and dtype in dtypes.DTYPES:
+        if shape is not None and None not in shape and 0 not in shape and dtype in STORED:
             found[value.name] = Tensor(value.name, tuple(extent or 0 for extent in shape), dtype)
     return found
 
@@ -350,9 +351,10 @@ def _add_inputs(
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             raise Unsupported("it is no tensor", where=f"input {value.name}")
         dtype = element_name(value.type.tensor_type.elem_type)
-        if dtype not in (("float32",) if walk.float_model else dtypes.DTYPES):
-            expected = "float32" if walk.float_model else ", ".join(dtypes.DTYPES)
-            raise Unsupported(f"its type is {dtype}; inputs are {expected}", where=f"input {value.name}")
+        allowed = ("float32",) if walk.float_model else STORED
+        if dtype not in allowed:
+            message = f"its type is {dtype}; inputs are {', '.join(allowed)}"
+            raise Unsupported(message, where=f"input {value.name}")
         shape = input_shape(value, shapes.get(value.name), batch_of_one=not walk.float_model)
         quantization = None
         if quantized and dtype in ("uint8", "int8"):
