@@ -12,7 +12,7 @@ from sdk.graph import Pad, Quantization, Reshape, Transpose
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import activation_quantization, read_activation
 from sdk.importers.resize import nearest
-from sdk.importers.values import Constant, Plain, Parts, Quantized, QuantizedConstant, Real
+from sdk.importers.values import Constant, Parts, Plain, Quantized, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 
 

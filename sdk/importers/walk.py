@@ -1,8 +1,8 @@
 """What is known while an ONNX graph is walked: the state that handlers read and write.
 
 `sdk.importers.onnx` is the loop that goes from node to node and calls them. A value has up to two forms. As
-`values` has it, it may be a recipe of what nothing has quantised yet; as `plains` has it, it is a tensor that is
-not quantised, made when the first operator without a quantised form reads it.
+`values` has it, it may be a recipe of what nothing has quantised yet; as `plains` has it, it is a tensor that
+is not quantised, made when the first operator without a quantised form reads it.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ class Walk:
                 f"{node.op_type} reads {node.inputs[index]!r}, which Softmax left float",
                 "cut the model before the float part, or quantise that too",
             )
+        if not isinstance(value, Real | Quantized):
+            raise node.unsupported(f"its input {node.inputs[index]!r} is a sequence of tensors")
         return value.tensor if isinstance(value, Quantized) else self.integer_tensor(value, node.where)
 
     def integer_tensor(self, real: Real, where: str) -> str:
