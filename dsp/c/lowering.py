@@ -82,6 +82,15 @@ def is_plain(graph: Graph) -> bool:
     return any(tensor.quantization is None for tensor in graph.activations())
 
 
+def may_fail(graph: Graph) -> bool:
+    """Whether a run can end at an index that is out of range."""
+    return any(
+        isinstance(node, ops.Gather | ops.GatherND | ops.Scatter)
+        or (isinstance(node, ops.Recurrent) and may_fail(node.body))
+        for node in graph.nodes
+    )
+
+
 def flattened(graph: Graph) -> Graph:
     """The graph with the nodes of its regions in place of them: they run one after the other."""
 
