@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="any",
         default="default",
-        help="run on the host what the target does not take; by default no product and at most 1 %% of the MACs",
+        help="run on the host what the target refuses; by default no product and at most 1 %% of the MACs",
     )
     host.add_argument(
         "--no-host", dest="policy", action="store_const", const="none", help="run nothing on the host"
