@@ -34,7 +34,7 @@ from sdk.importers.onnx_file import (
     to_array,
 )
 from sdk.importers.operators import OPERATORS, refuse
-from sdk.importers.plain import convert_plain, is_known
+from sdk.importers.plain import HANDLERS, convert_plain, is_known
 from sdk.importers.quantization import input_quantization
 from sdk.importers.values import (
     Constant,
@@ -190,10 +190,13 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
     if fold(walk, node):
         return
     handler = OPERATORS.get((node.domain, node.op_type))
-    if walk.float_model:
-        (handler or refuse(node))(walk, node)
-        return
     values = [walk.optional(node, index) for index in range(len(node.inputs))]
+    if walk.float_model:
+        if node.op_type == "Softmax" or (node.op_type in RESHAPES and isinstance(values[0], Plain)):
+            convert_plain(walk, node)
+        else:
+            (handler or refuse(node))(walk, node)
+        return
     first: Unsupported | None = None
     if handler is not None and (node.op_type in OWN or any(isinstance(value, VIEWS) for value in values)):
         try:
@@ -205,7 +208,7 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
     if node.op_type in OWN and fold(walk, node, whatever=True):
         return
     if not is_known(node):
-        raise first or refuse(node)
+        raise first or refuse(node, HANDLERS)
     try:
         convert_plain(walk, node)
     except Unsupported as problem:
@@ -214,6 +217,9 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
 
 VIEWS = (Real, Quantized, QuantizedConstant)
 """What the handlers of quantised operators read."""
+
+RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that a model that is to be quantised may have behind a Softmax."""
 
 OWN = ("Constant", "QuantizeLinear", "DequantizeLinear")
 """Operators that they convert whatever they read, if they can."""

@@ -149,7 +149,7 @@ def quantize_linear(walk: Walk, node: OnnxNode) -> None:
     elif isinstance(value, Plain) and walk.builder.tensors[value.tensor].dtype != "float32":
         raise node.unsupported(f"its input {node.inputs[0]!r} is not float32")
     elif isinstance(value, Plain):
-        walk.host_quantize(node, value.tensor, dtype, quantization)
+        walk.quantize_plain(node, value.tensor, dtype, quantization)
     else:
         walk.quantize(node, value, dtype, quantization)
 

@@ -244,7 +244,6 @@ FLOAT = {
     "flatten": ({"op": "Flatten", "inputs": ["y"], "axis": 9}, InvalidModel, "axis 9"),
     "squeeze": ({"op": "Squeeze", "inputs": ["y", "axes1"]}, InvalidModel, "Squeeze"),
     "softmax axis": ({"op": "Softmax", "inputs": ["y"], "axis": 7}, InvalidModel, "axis 7"),
-    "softmax opset 12": ({"op": "Softmax", "inputs": ["y"], "axis": 1, "opset": 12}, Unsupported, "opset 12"),
     "undefined": ({"op": "Relu", "inputs": ["ghost"]}, InvalidModel, "ghost"),
     "no input": ({"op": "Relu", "inputs": []}, InvalidModel, "bad"),
     "no scale": ({"op": "BatchNormalization", "inputs": ["y"]}, InvalidModel, "bad"),
