@@ -313,14 +313,14 @@ def _declared(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] |
 
 
 def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: str) -> None:
-    """What onnx's own checker finds; operators that it does not know are left out."""
+    """What onnx's own checker finds; operators that it does not know, or no longer, are left out."""
     onnx = require("onnx")
     if model.graph.sparse_initializer:
         raise Unsupported("sparse initializers are not read", where=name)
     checked = skeleton(model)
     del checked.graph.node[:]
     for node in nodes:
-        if node.domain or onnx.defs.has(node.op_type, node.domain):
+        if node.domain or _is_current(node):
             checked.graph.node.append(node.proto)
             continue
         for output in filter(None, node.outputs):
@@ -335,6 +335,14 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
     except onnx.checker.ValidationError as problem:
         reason = " ".join(str(problem).split())
         raise InvalidModel(f"onnx's checker refuses it: {reason}", where=name) from problem
+
+
+def _is_current(node: OnnxNode) -> bool:
+    """Whether onnx knows the operator, and has not deprecated it: its checker refuses those too."""
+    defs = require("onnx.defs")
+    if not defs.has(node.op_type, node.opset, node.domain):
+        return bool(defs.has(node.op_type, node.domain))
+    return not defs.get_schema(node.op_type, node.opset, node.domain).deprecated
 
 
 def _add_inputs(
