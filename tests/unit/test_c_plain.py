@@ -6,7 +6,7 @@ import pytest
 from dsp.c.target import CTarget
 from sdk import dtypes
 from sdk import graph as ops
-from sdk.errors import InvalidInput
+from sdk.errors import DeviceFailed, InvalidInput
 from sdk.expression.trace import apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import NO_CLAMP
 from sdk.target import Options
@@ -508,3 +508,11 @@ def test_quantised_and_plain_in_one_network():
         quantised(ops.Quantize(f"again {dtype}", (softmax,), f"again {dtype}"), (1, 6, 7, 4))
         b.node(ops.Transpose, (half,), perm=(0, 3, 1, 2))
     assert_defined(TARGET, b.graph(), b.inputs)
+
+
+def test_more_memory_than_the_machine_has_is_reported():
+    b = PlainBuilder(23)
+    b.map(lambda v: v + 1, b.input((2, 3)))
+    program = TARGET.compile(b.graph(), Options(guard=1 << 46))
+    with pytest.raises(DeviceFailed, match="memory"):
+        TARGET.open(None).load(program)
