@@ -6,14 +6,14 @@ bytes once, at multiples of 64 bytes; per-tensor scales are JSON numbers (a doub
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import typing
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
+from sdk.codec import Rule, from_json, length, reported, require, shown, to_json, within
 from sdk.errors import InvalidModel
 from sdk.graph import (
     DTYPES,
@@ -24,12 +24,63 @@ from sdk.graph import (
     Node,
     Quantization,
     Tensor,
-    node_from_json,
     node_to_json,
 )
 
 ALIGNMENT = 64
 LARGEST_ATTRIBUTE = 2**16
+
+Offset = Annotated[int, within(0, 1 << 63)]
+Extent = Annotated[int, within(1, LARGEST_TENSOR + 1)]
+Scale = Annotated[float, Rule("a positive float32", lambda scale: 0 < scale < 3.4e38)]
+Dtype = Annotated[str, Rule(f"one of {', '.join(DTYPES)}", lambda dtype: dtype in DTYPES)]
+
+
+@dataclass(frozen=True)
+class QuantizationJson:
+    """Per tensor: the numbers. Per channel: where they are in the blob, float32 and int32."""
+
+    scale: Scale | Offset
+    zero_point: int
+    axis: Annotated[int, within(0, 32)] | None
+
+    def __post_init__(self) -> None:
+        per_tensor = self.axis is None
+        require(isinstance(self.scale, float) == per_tensor, "with an axis it is an offset", "scale")
+        sound = -128 <= self.zero_point <= 255 if per_tensor else self.zero_point >= 0
+        require(sound, f"{self.zero_point} is out of range", "zero_point")
+
+
+@dataclass(frozen=True)
+class TensorJson:
+    """A tensor; `data` is where its elements are in the blob."""
+
+    name: str
+    shape: Annotated[Sequence[Extent], length(0, 32)]
+    dtype: Dtype
+    quantization: QuantizationJson | None
+    data: Offset | None
+
+    def __post_init__(self) -> None:
+        require(math.prod(self.shape) <= LARGEST_TENSOR, f"over {LARGEST_TENSOR} elements", "shape")
+        if (q := self.quantization) is not None and q.axis is not None:
+            require(q.axis < len(self.shape), f"there is no axis {q.axis}", "quantization", "axis")
+
+
+@dataclass(frozen=True)
+class GraphJson:
+    """A graph; nodes are read by their operator."""
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    tensors: Sequence[TensorJson]
+    nodes: Sequence[Any]
+    metadata: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        names = {tensor.name for tensor in self.tensors}
+        require(len(names) == len(self.tensors), "two of them share a name", "tensors")
 
 
 class Constants:
@@ -54,14 +105,12 @@ class Constants:
 
 def graph_to_json(graph: Graph, constants: Constants) -> dict[str, Any]:
     """The graph as plain JSON values; its bulk data is added to `constants`."""
-    return {
-        "name": graph.name,
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        "tensors": [_tensor_to_json(tensor, constants) for tensor in graph.tensors.values()],
-        "nodes": [node_to_json(node) for node in graph.nodes],
-        "metadata": dict(graph.metadata),
-    }
+    nodes = [node_to_json(node) for node in graph.nodes]
+    with reported(graph.name, InvalidModel):
+        tensors = [_tensor_to_json(tensor, constants) for tensor in graph.tensors.values()]
+        made = GraphJson(graph.name, graph.inputs, graph.outputs, tensors, nodes, graph.metadata)
+    document: dict[str, Any] = to_json(made)
+    return document
 
 
 def graph_from_json(document: Any, constants: bytes) -> Graph:
@@ -70,132 +119,66 @@ def graph_from_json(document: Any, constants: bytes) -> Graph:
     Raises:
         InvalidModel: a field is missing, surplus or ill-typed, or data lies outside the blob.
     """
-    fields = _fields(document, {"name", "inputs", "outputs", "tensors", "nodes", "metadata"}, "graph")
-    metadata = fields["metadata"]
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise InvalidModel("metadata is not strings by name")
-    tensors = [_tensor_from_json(tensor, constants) for tensor in _list(fields["tensors"], "tensors")]
-    if len({tensor.name for tensor in tensors}) != len(tensors):
-        raise InvalidModel("two tensors share a name")
+    found = from_json(GraphJson, document, "graph", InvalidModel)
     return Graph(
-        name=_string(fields["name"], "name"),
-        inputs=tuple(_string(name, "inputs") for name in _list(fields["inputs"], "inputs")),
-        outputs=tuple(_string(name, "outputs") for name in _list(fields["outputs"], "outputs")),
-        tensors={tensor.name: tensor for tensor in tensors},
-        nodes=tuple(_node_from_json(node) for node in _list(fields["nodes"], "nodes")),
-        metadata=metadata,
+        name=found.name,
+        inputs=tuple(found.inputs),
+        outputs=tuple(found.outputs),
+        tensors={
+            tensor.name: _tensor(tensor, constants, f"graph.tensors[{number}]")
+            for number, tensor in enumerate(found.tensors)
+        },
+        nodes=tuple(_node(node, f"graph.nodes[{number}]") for number, node in enumerate(found.nodes)),
+        metadata=dict(found.metadata),
     )
 
 
-def _tensor_to_json(tensor: Tensor, constants: Constants) -> dict[str, Any]:
+def _tensor_to_json(tensor: Tensor, constants: Constants) -> TensorJson:
     quantization = None
     if (q := tensor.quantization) is not None:
-        per_tensor = q.axis is None
-        quantization = {
-            "scale": float(q.scale) if per_tensor else constants.add(q.scale),
-            "zero_point": int(q.zero_point) if per_tensor else constants.add(q.zero_point),
-            "axis": q.axis,
-        }
-    return {
-        "name": tensor.name,
-        "shape": list(tensor.shape),
-        "dtype": tensor.dtype,
-        "quantization": quantization,
-        "data": None if tensor.data is None else constants.add(tensor.data),
-    }
+        quantization = QuantizationJson(
+            float(q.scale) if q.axis is None else constants.add(q.scale),
+            int(q.zero_point) if q.axis is None else constants.add(q.zero_point),
+            q.axis,
+        )
+    data = None if tensor.data is None else constants.add(tensor.data)
+    return TensorJson(tensor.name, tensor.shape, tensor.dtype, quantization, data)
 
 
-def _tensor_from_json(document: Any, constants: bytes) -> Tensor:
-    fields = _fields(document, {"name", "shape", "dtype", "quantization", "data"}, "tensor")
-    name = _string(fields["name"], "tensor name")
-    shape = tuple(_list(fields["shape"], name))
-    whole = len(shape) <= 32 and all(_is_int(extent) and extent > 0 for extent in shape)
-    if not whole or math.prod(shape) > LARGEST_TENSOR:
-        raise InvalidModel(f"its shape is {list(shape[:32])}", where=f"tensor {name}")
-    dtype = _string(fields["dtype"], name)
-    if dtype not in DTYPES:
-        raise InvalidModel(f"its dtype is {dtype!r}", where=f"tensor {name}")
+def _tensor(found: TensorJson, constants: bytes, where: str) -> Tensor:
+    shape = tuple(found.shape)
     quantization = None
-    if fields["quantization"] is not None:
-        quantization = _quantization_from_json(fields["quantization"], shape, constants, name)
+    if (q := found.quantization) is not None:
+        if q.axis is None:
+            quantization = Quantization.per_tensor(q.scale, q.zero_point)
+        else:
+            channels, parts = (shape[q.axis],), f"{where}.quantization"
+            scale = _take(constants, int(q.scale), channels, "float32", f"{parts}.scale")
+            zero_point = _take(constants, q.zero_point, channels, "int32", f"{parts}.zero_point")
+            quantization = Quantization(scale, zero_point, q.axis)
     data = None
-    if fields["data"] is not None:
-        data = _take(constants, fields["data"], shape, dtype, name)
-    return Tensor(name, shape, dtype, quantization, data)
+    if found.data is not None:
+        data = _take(constants, found.data, shape, found.dtype, f"{where}.data")
+    return Tensor(found.name, shape, found.dtype, quantization, data)
 
 
-def _quantization_from_json(
-    document: Any, shape: tuple[int, ...], constants: bytes, name: str
-) -> Quantization:
-    fields = _fields(document, {"scale", "zero_point", "axis"}, f"quantisation of {name}")
-    scale, zero_point, axis = fields["scale"], fields["zero_point"], fields["axis"]
-    if axis is None:
-        if not isinstance(scale, float | int) or isinstance(scale, bool) or not 0 < scale < 3.4e38:
-            raise InvalidModel(f"its scale is {scale!r}", where=f"tensor {name}")
-        if not _is_int(zero_point) or not -128 <= zero_point <= 255:
-            raise InvalidModel(f"its zero-point is {zero_point!r}", where=f"tensor {name}")
-        return Quantization.per_tensor(float(scale), zero_point)
-    if not _is_int(axis) or not 0 <= axis < len(shape):
-        raise InvalidModel(f"its quantisation axis is {axis!r}", where=f"tensor {name}")
-    channels = (shape[axis],)
-    return Quantization(
-        _take(constants, scale, channels, "float32", name),
-        _take(constants, zero_point, channels, "int32", name),
-        axis,
-    )
-
-
-def _take(constants: bytes, offset: Any, shape: tuple[int, ...], dtype: str, name: str) -> Array:
+def _take(constants: bytes, offset: int, shape: tuple[int, ...], dtype: str, where: str) -> Array:
     count = math.prod(shape)
     little = DTYPES[dtype].newbyteorder("<")
-    if not _is_int(offset) or offset < 0 or offset + count * little.itemsize > len(constants):
-        raise InvalidModel("its data lies outside constants.bin", where=f"tensor {name}")
+    if offset + count * little.itemsize > len(constants):
+        raise InvalidModel("it lies outside of constants.bin", where=where)
     array = np.frombuffer(constants, little, count, offset).reshape(shape)
     return array.astype(DTYPES[dtype], copy=False)
 
 
-def _node_from_json(document: Any) -> Node:
-    """`node_from_json`, once every field has the type that the operator declares."""
-    if not isinstance(document, dict):
-        raise InvalidModel("a node is not a JSON object")
-    node = node_from_json(document)
-    hints = typing.get_type_hints(OPERATORS[node.op])
-    for item in dataclasses.fields(node):
-        if not _matches(getattr(node, item.name), hints[item.name]):
-            raise InvalidModel(f"{item.name} is ill-typed", where=f"node {document.get('name')}")
+def _node(document: Any, where: str) -> Node:
+    operator = document.get("op") if isinstance(document, dict) else document
+    if not isinstance(operator, str) or (cls := OPERATORS.get(operator)) is None:
+        raise InvalidModel(f"{shown(operator)} is not an operator", where=where)
+    fields = {name: value for name, value in document.items() if name != "op"}
+    node = from_json(cls, fields, where, InvalidModel)
+    for name, value in vars(node).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(number, int) and abs(number) > LARGEST_ATTRIBUTE for number in numbers):
+            raise InvalidModel(f"a number exceeds {LARGEST_ATTRIBUTE}", where=f"{where}.{name}")
     return node
-
-
-def _matches(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is tuple:
-        items = get_args(hint)
-        if not isinstance(value, tuple):
-            return False
-        if items[-1] is Ellipsis:
-            return all(_matches(item, items[0]) for item in value)
-        return len(value) == len(items) and all(map(_matches, value, items))
-    if hint is int:
-        return _is_int(value) and abs(value) <= LARGEST_ATTRIBUTE
-    return isinstance(value, hint)
-
-
-def _fields(document: Any, names: set[str], what: str) -> Mapping[str, Any]:
-    if not isinstance(document, dict) or document.keys() != names:
-        raise InvalidModel(f"a {what} must have the fields {', '.join(sorted(names))}")
-    return document
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise InvalidModel(f"{what} is not a list")
-    return value
-
-
-def _string(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidModel(f"{what} is not a string")
-    return value
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

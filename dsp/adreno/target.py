@@ -42,7 +42,7 @@ class AdrenoTarget:
         started = time.perf_counter()
         require_supported(self, graph)  # lowering checks no window of a Conv that takes in an Add or Lookup
         lowered = _lower(unsigned_activations(graph), options.guard)
-        code = {SOURCE: lowered.plan.source}
+        code = {SOURCE: lowered.source}
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsp.c.lowering import KERNELS, traffic
-from dsp.c.plan import CPlan
+from dsp.c.plan import SOURCE, CPlan
 from sdk import cache, settings, toolchain
 from sdk.child import Child
 from sdk.errors import BuildFailed, DeviceFailed, OutputFailed
@@ -51,7 +51,7 @@ class HostSession:
     def __init__(self, program: Program) -> None:
         self._plan = CPlan.of(program)
         self._graph = program.graph
-        self._image = _built(self._plan.source + _host(self._plan, self._graph))
+        self._image = _built(program.code[SOURCE] + _host(self._plan, self._graph))
         process = toolchain.launch(
             [self._image], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

@@ -54,7 +54,8 @@ def test_layers_of_one_shape_share_a_kernel():
     b = GraphBuilder((1, 8, 6, 6))
     x = b.conv(b.conv("x", 8), 8, relu=True)
     b.depthwise(b.depthwise(x, pads=1, relu=True), pads=1)
-    plan = lower(b.graph()).plan
+    lowered = lower(b.graph())
+    plan = lowered.plan
     assert [plan.kernels[step.kernel].name for step in plan.steps] == [
         "from_input_0",
         "pointwise_1",
@@ -63,7 +64,7 @@ def test_layers_of_one_shape_share_a_kernel():
         "depthwise_2",
         "to_output_3",
     ]
-    assert plan.source.count(b"__kernel") == 4
+    assert lowered.source.count(b"__kernel") == 4
 
 
 def test_a_reshape_of_a_pixel_is_another_name():
@@ -79,9 +80,9 @@ def test_whole_blocks_are_concatenated_as_texels():
     b = GraphBuilder((1, 4, 3, 3))
     x = b.alike(b.conv("x", 8), "x")
     b.concat(x, "x")
-    texels = lower(b.graph()).plan.source
+    texels = lower(b.graph()).source
     b.concat("x", b.alike(b.conv("x", 3), "x"), x)
-    elements = lower(b.graph()).plan.source
+    elements = lower(b.graph()).source
     assert b"element(x" not in texels.partition(b"__kernel")[2]
     assert b"element(x" in elements.partition(b"__kernel")[2]
 
@@ -102,7 +103,7 @@ def test_names_of_the_network_are_not_in_the_code():
     b.conv("x", 4)
     graph = b.graph()
     renamed = dataclasses.replace(graph, nodes=(dataclasses.replace(graph.nodes[0], name="*/ \n#error"),))
-    assert lower(renamed).plan.source == lower(graph).plan.source
+    assert lower(renamed).source == lower(graph).source
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 13, 28])
@@ -292,7 +293,7 @@ def assert_identical(graph: Graph, limit: int = LIMIT, dot_products: str = "") -
 
     verify(graph)
     lowered = lower(unsigned_activations(graph), limit=limit)
-    source = DOT_PRODUCTS[dot_products].encode() + lowered.plan.source
+    source = DOT_PRODUCTS[dot_products].encode() + lowered.source
     program = Program(TARGET.name, graph, lowered.plan.to_json(), lowered.weights, {"network.cl": source})
     assert max(AdrenoPlan.of(program).largest_image) <= limit
     x = graph.tensor("x")
