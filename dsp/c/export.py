@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dsp.c.context import amalgamate
-from dsp.c.plan import CPlan
+from dsp.c.plan import SOURCE, CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
 from sdk.segments import Split, split
@@ -75,8 +75,8 @@ def export(
     parts = split(graph)
     texts = {
         f"{name}.h": _header(name, program.graph, plan),
-        f"{name}.c": _network(name, program.graph, plan),
-        f"{name}_weights.c": _weights(name, program.weights),
+        f"{name}.c": _network(name, program, plan),
+        f"{name}_weights.c": _weights(name, bytes(program.weights)),
         f"{name}_main.c": _main(name, graph, parts, program.graph),
         "Makefile": _makefile(name),
         "README.md": _readme(name, graph, program.graph, plan, preprocessing),
@@ -137,8 +137,8 @@ def _float(tensor: Tensor) -> str:
     return f"{np.format_float_scientific(np.float32(tensor.scale), trim='0')}f"
 
 
-def _network(name: str, body: Graph, plan: CPlan) -> str:
-    prefix = name.upper()
+def _network(name: str, program: Program, plan: CPlan) -> str:
+    prefix, body = name.upper(), program.graph
     ends = _ends(body)
     lines = [
         f"static uint8_t arena[{prefix}_ARENA_BYTES];",
@@ -165,7 +165,8 @@ def _network(name: str, body: Graph, plan: CPlan) -> str:
         ends_at = (place, c_name) if index < len(body.inputs) else (c_name, place)
         function = "flip" if tensor.dtype == "int8" else "memcpy"
         lines.append(f"  {function}({', '.join(ends_at)}, {prefix}_{c_name.upper()}_SIZE);")
-    return "\n".join([f'#include "{name}.h"', "", plan.source.decode("ascii", "replace"), *lines, "}", ""])
+    source = program.code[SOURCE].decode("ascii", "replace")
+    return "\n".join([f'#include "{name}.h"', "", source, *lines, "}", ""])
 
 
 def _weights(name: str, weights: bytes) -> str:

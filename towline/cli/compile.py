@@ -84,7 +84,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "macs": program.graph.macs,
         "bytes": {
             "file": output.stat().st_size,
-            "weights": len(program.weights),
+            "weights": program.weights.nbytes,
             "code": sum(map(len, program.code.values())),
         },
         "memory": program.plan.get("memory", {}),

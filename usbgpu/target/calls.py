@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sdk.arena import Buffer
 from sdk.errors import InternalError
 from sdk.graph import Tensor
+from usbgpu.target.plan import Space
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Weights:
 
 Pointer = At | Weights | None
 """An argument that is an address; None is one that this variant of the kernel does not read."""
-Relocation = tuple[int, str, int]
-"""(offset in the argument segment, "arena" or "weights", offset in that)."""
+Relocation = tuple[int, Space, int]
+"""(offset in the argument segment, what it is an address in, offset in that)."""
 
 
 @dataclass
