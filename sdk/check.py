@@ -1,4 +1,8 @@
-"""Compares the device with the reference, bit for bit, on every layer that the device materialises."""
+"""Compares the device with the definition on every layer that the device materialises.
+
+Quantised tensors are compared bit for bit, plain ones with the bound of their definition; each node on the
+inputs that the device itself had.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 
 from sdk import reference
 from sdk.artifact import Artifact
-from sdk.graph import Array
+from sdk.graph import Array, Graph, Node
 from sdk.session import Session
 
 
@@ -21,9 +25,13 @@ class LayerCheck:
     Attributes:
         node, op, tensor: the layer.
         elements: compared.
-        mismatches: elements that differ.
-        max_abs_diff: the greatest difference, in quantised units.
-        first: (index, device's value, reference's value) of the first element that differs.
+        mismatches: elements that are wrong: that differ, of a quantised tensor; that lie outside the bound,
+            of a plain one.
+        max_abs_diff: the greatest difference, in quantised units or real ones.
+        first: (index, device's value, definition's value) of the first wrong element.
+        plain: whether the tensor is plain; the rest is 0 of quantised ones.
+        ties: elements on the other side of a discontinuity than the definition, within reach of rounding.
+        worst_share: the largest error as a share of its bound.
     """
 
     node: str
@@ -31,8 +39,11 @@ class LayerCheck:
     tensor: str
     elements: int
     mismatches: int
-    max_abs_diff: int
-    first: tuple[tuple[int, ...], int, int] | None = None
+    max_abs_diff: int | float
+    first: tuple[tuple[int, ...], int | float, int | float] | None = None
+    plain: bool = False
+    ties: int = 0
+    worst_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,32 +54,68 @@ class Check:
 
     @property
     def elements(self) -> int:
-        return sum(layer.elements for layer in self.layers)
+        """Elements of quantised tensors."""
+        return sum(layer.elements for layer in self.layers if not layer.plain)
 
     @property
     def mismatches(self) -> int:
-        return sum(layer.mismatches for layer in self.layers)
+        """Of those, how many differ."""
+        return sum(layer.mismatches for layer in self.layers if not layer.plain)
 
     @property
     def max_abs_diff(self) -> int:
-        return max((layer.max_abs_diff for layer in self.layers), default=0)
+        return max((int(layer.max_abs_diff) for layer in self.layers if not layer.plain), default=0)
+
+    @property
+    def float_elements(self) -> int:
+        """Elements of plain tensors."""
+        return sum(layer.elements for layer in self.layers if layer.plain)
+
+    @property
+    def outside(self) -> int:
+        """Of those, how many no correct target computes."""
+        return sum(layer.mismatches for layer in self.layers if layer.plain)
+
+    @property
+    def ties(self) -> int:
+        return sum(layer.ties for layer in self.layers)
+
+    @property
+    def worst_share(self) -> float:
+        return max((layer.worst_share for layer in self.layers), default=0.0)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs, and nothing is outside."""
+        return not any(layer.mismatches for layer in self.layers)
 
     @property
     def first_mismatch(self) -> LayerCheck | None:
-        """The first layer that differs: where to look, since later ones follow from it."""
+        """The first layer with a wrong element."""
         return next((layer for layer in self.layers if layer.mismatches), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain JSON values."""
-        return {
+        """The figures as plain JSON values; those of plain tensors where there are any."""
+        figures: dict[str, Any] = {
             "elements": self.elements,
             "mismatches": self.mismatches,
             "max_abs_diff": self.max_abs_diff,
         }
+        if any(layer.plain for layer in self.layers):
+            figures |= {
+                "float_elements": self.float_elements,
+                "outside": self.outside,
+                "ties": self.ties,
+                "worst_share": self.worst_share,
+            }
+        return figures
 
 
 def check(artifact: Artifact, session: Session, inputs: Mapping[str, Array]) -> Check:
-    """Run one inference on the device and in the reference, and compare them layer by layer.
+    """Run one inference on the device, and compare each layer with its definition.
+
+    A layer is computed from what the device had as its inputs; from the definition's results where the device
+    did not materialise them.
 
     Args:
         artifact: the one that the session runs.
@@ -78,15 +125,40 @@ def check(artifact: Artifact, session: Session, inputs: Mapping[str, Array]) -> 
     Raises:
         InvalidInput, DeviceFailed, UsageError: as `Session.run`.
     """
-    graph = artifact.program.graph
-    expected = reference.run(graph, session.quantize(inputs), artifact.arithmetic)
-    traced = session.trace(inputs)
-    return Check(
-        tuple(
-            _compare(node.name, node.op, node.output, traced[node.output], expected[node.output])
-            for node in graph.nodes
-            if node.output in traced
-        )
+    traced = session.observe(inputs)
+    layers: list[LayerCheck] = []
+    for program in artifact.programs:
+        graph = program.graph
+        values = {name: traced[name] for name in graph.inputs}
+        for node in graph.nodes:
+            actual = traced.get(node.output)
+            if actual is None:
+                values[node.output] = reference.evaluate(graph, node, values, artifact.arithmetic)
+            else:
+                layers.append(_layer(graph, node, values, actual, artifact))
+                values[node.output] = actual
+    return Check(tuple(layers))
+
+
+def _layer(
+    graph: Graph, node: Node, values: Mapping[str, Array], actual: Array, artifact: Artifact
+) -> LayerCheck:
+    if not reference.is_plain(graph, node):
+        expected = reference.evaluate(graph, node, values, artifact.arithmetic)
+        return _compare(node.name, node.op, node.output, actual, expected)
+    spread = reference.expect(graph, node, values, actual=actual)
+    found = reference.compare(spread, actual, graph.tensor(node.output).dtype)
+    return LayerCheck(
+        node.name,
+        node.op,
+        node.output,
+        found.elements,
+        found.outside,
+        found.worst_diff,
+        found.first,
+        plain=True,
+        ties=found.ties,
+        worst_share=found.worst_share,
     )
 
 

@@ -27,7 +27,7 @@ from sdk.graph import (
     Softmax,
     macs,
 )
-from sdk.target import Target, Verdict
+from sdk.target import SUPPORTED, Target, Verdict
 
 Place = Literal["device", "host"]
 HostPolicy = Literal["default", "any", "none"]
@@ -72,7 +72,7 @@ class Placement:
     """Where a node runs, and why.
 
     Attributes:
-        verdict: the target's; of a node that it takes, "supported", wherever it runs.
+        verdict: the target's; of a node that is the host's by choice, "supported".
     """
 
     node: Node
@@ -85,7 +85,7 @@ def place(graph: Graph, target: Target, policy: HostPolicy = "default") -> tuple
     ends = set() if policy == "none" else boundary(graph)
     placements = []
     for node in graph.nodes:
-        verdict = target.supports(graph, node)
+        verdict = SUPPORTED if node.name in ends else target.supports(graph, node)
         on_host = node.name in ends or not verdict.supported
         placements.append(Placement(node, "host" if on_host else "device", verdict))
     return tuple(placements)

@@ -1,8 +1,8 @@
 """onnx's own node tests through the importer and the reference: how many pass, are refused, or are wrong.
 
-`python -m tests.onnx_node_tests [PART]` prints the counts, and every refusal with its reason. In scope is what
-has static shapes and types that the graph has. The tests feed every operand as an input; those that networks
-have as constants (axes, pads, shapes, scales) are made constants here.
+`python -m tests.onnx_node_tests [PART]` prints the counts, and every refusal with its reason. In scope is
+what has static shapes and types that the graph has. The tests feed every operand as an input; those that
+networks have as constants (axes, pads, shapes, scales) are made constants here.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def in_scope(case: Any) -> bool:
     values = [*case.model.graph.input, *case.model.graph.output]
     for value in values:
         kind = value.type.tensor_type
-        if value.type.WhichOneof("value") != "tensor_type" or element_name(kind.elem_type) not in dtypes.DTYPES:
+        if (
+            value.type.WhichOneof("value") != "tensor_type"
+            or element_name(kind.elem_type) not in dtypes.DTYPES
+        ):
             return False
         if any(not dim.HasField("dim_value") or dim.dim_value == 0 for dim in kind.shape.dim):
             return False
@@ -136,7 +139,9 @@ def _array(value: Any) -> Array:
 
 
 def _stored(array: Array) -> Array:
-    name = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}.get(array.dtype.name, array.dtype.name)
+    name = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}.get(
+        array.dtype.name, array.dtype.name
+    )
     return array.view(dtypes.storage(name))
 
 
@@ -146,7 +151,9 @@ def _difference(found: Array, wanted: Array, dtype: str) -> str:
         count = int((found != wanted).sum())
         return f"{count} of {found.size} differ" if count else ""
     relative = max(1e-3, 4 * dtypes.unit(dtype))
-    close = np.isclose(found, wanted, rtol=relative, atol=1e-6 if relative == 1e-3 else relative, equal_nan=True)
+    close = np.isclose(
+        found, wanted, rtol=relative, atol=1e-6 if relative == 1e-3 else relative, equal_nan=True
+    )
     if close.all():
         return ""
     at = tuple(np.argwhere(~close)[0])

@@ -55,7 +55,7 @@ class PlainBuilder:
         return name
 
     def node(self, operator, inputs, /, *, shape=None, dtype=None, **fields):
-        """A node; its output has the first input's dtype, and the shape that follows, unless they are given."""
+        """A node; its output has the first input's dtype and the shape that follows, unless given."""
         name = f"{operator.op.lower()}{len(self.tensors)}"
         node = operator(name=name, inputs=tuple(inputs), output=name, **fields)
         dtype = dtype or self.tensors[inputs[0]].dtype
@@ -81,7 +81,7 @@ class PlainBuilder:
 
 
 def assert_defined(target, graph, inputs, *, guard=64, poisons=(0xA5,)):
-    """Every tensor that the target computes is within its definition on what the target computed before it."""
+    """Every tensor of the target is within its definition on what the target computed before it."""
     verify(graph)
     require_supported(target, graph)
     program = target.compile(graph, Options(guard=guard))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,19 @@ INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64")
 """Of kernels/plain/integers.h: converted to int64_t and back."""
 
 
-def element(prefix: str, tensor: Tensor | None) -> Mapping[str, Any]:
+def element(prefix: str, tensor: Tensor | None) -> dict[str, Any]:
     """The fields PREFIX_type and PREFIX_size of a float tensor; size 0 of one that is missing."""
     if tensor is None:
         return {f"{prefix}_type": ELEMENTS[0].upper(), f"{prefix}_size": 0}
     return _fields(prefix, tensor, ELEMENTS)
 
 
-def integer(prefix: str, tensor: Tensor) -> Mapping[str, Any]:
+def integer(prefix: str, tensor: Tensor) -> dict[str, Any]:
     """The same of integers and truth values."""
     return _fields(prefix, tensor, INTEGERS)
 
 
-def _fields(prefix: str, tensor: Tensor, known: tuple[str, ...]) -> Mapping[str, Any]:
+def _fields(prefix: str, tensor: Tensor, known: tuple[str, ...]) -> dict[str, Any]:
     if tensor.dtype not in known or (tensor.quantization is not None and known is ELEMENTS):
         raise Unsupported(f"it has no kernel for {tensor.dtype}")
     return {f"{prefix}_type": tensor.dtype.upper(), f"{prefix}_size": dtypes.dtype(tensor.dtype).nbytes}

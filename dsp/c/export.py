@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from dsp.c.context import amalgamate
+from dsp.c.elements import ELEMENTS, float_literal
+from dsp.c.lowering import is_plain, may_fail
 from dsp.c.plan import SOURCE, CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
@@ -41,7 +43,20 @@ By -fstack-usage, gcc 12 and clang 19, from -O0 to -O3 on x86-64, ARM, AArch64, 
 HEADERS = {"float", "math", "stddef", "stdint", "stdio", "stdlib", "string"}
 """Headers of C that the sources include: with -I on the folder, a NAME.h of that name would hide it."""
 
-C_TYPES: Mapping[str, str] = {"uint8": "uint8_t", "int8": "int8_t", "float32": "float"}
+PLAIN_STACK_BYTES = 4096
+"""The same of a network with plain tensors, without what libm takes. The largest kernels take 1,770 bytes
+(gcc -O3 with AVX-512), what they call and what calls them less than 1,400."""
+
+C_TYPES: Mapping[str, str] = {
+    "bool": "uint8_t",
+    **{name: f"{name}_t" for name in ("int8", "uint8", "int16", "uint16", "int32", "int64")},
+    "float32": "float",
+    **dict.fromkeys(("float16", "bfloat16"), "uint16_t"),
+    **dict.fromkeys(("float8e4m3fn", "float8e5m2"), "uint8_t"),
+}
+
+GIVEN: Mapping[str, str] = {"uint8": "UNSIGNED", "int8": "SIGNED", "float32": "FLOAT"}
+"""Kinds of driver/give.c; driver/give_any.c has one for every dtype."""
 
 
 def identifier(text: str) -> str:
@@ -72,7 +87,7 @@ def export(
             hint="compile the model with --target c",
         )
     plan = CPlan.of(program)
-    parts = split(graph)
+    parts = _parts(graph, program.graph)
     texts = {
         f"{name}.h": _header(name, program.graph, plan),
         f"{name}.c": _network(name, program, plan),
@@ -82,6 +97,13 @@ def export(
         "README.md": _readme(name, graph, program.graph, plan, preprocessing),
     }
     return {file: text.encode() for file, text in texts.items()}
+
+
+def _parts(graph: Graph, body: Graph) -> Split:
+    """What is around the body; nothing where the body is the whole network."""
+    if body.inputs == graph.inputs and body.outputs == graph.outputs:
+        return Split((), body, ())
+    return split(graph)
 
 
 def _ends(graph: Graph) -> list[tuple[str, Tensor]]:
@@ -100,16 +122,17 @@ def _signature(name: str, body: Graph) -> str:
         f"{const}{C_TYPES[tensor.dtype]} *{c_name}"
         for const, (c_name, tensor) in zip(consts, _ends(body), strict=True)
     ]
-    return f"void {name}_run({', '.join(parameters)})"
+    return f"{'int' if may_fail(body) else 'void'} {name}_run({', '.join(parameters)})"
 
 
 def _header(name: str, body: Graph, plan: CPlan) -> str:
     prefix = name.upper()
+    plain = is_plain(body)
     lines = [
-        f"/* {name}: a quantised network as portable C11, written by `towline export`.",
+        f"/* {name}: a {'' if plain else 'quantised '}network as portable C11, written by `towline export`.",
         " *",
         " * One function, nothing to initialise, no heap. One static arena: one inference at a time.",
-        " * The real value of an element q is SCALE * (q - ZERO_POINT); elements lie in C order. */",
+        *_meanings(body),
         f"#ifndef {prefix}_H",
         f"#define {prefix}_H",
         "",
@@ -117,35 +140,61 @@ def _header(name: str, body: Graph, plan: CPlan) -> str:
         "",
         f"#define {prefix}_ARENA_BYTES {plan.memory['arena']} /* static, within {name}.c */",
         f"#define {prefix}_WEIGHTS_BYTES {plan.memory['weights']} /* constant, in {name}_weights.c */",
-        f"#define {prefix}_STACK_BYTES {STACK_BYTES} /* at most, by gcc and clang from -O0 to -O3 */",
+        f"#define {prefix}_STACK_BYTES {_stack(body)} /* at most, by gcc and clang from -O0 to -O3 */",
         "",
     ]
     for c_name, tensor in _ends(body):
         macro = f"#define {prefix}_{c_name.upper()}"
-        lines += [
-            f"{macro}_SIZE {tensor.size} /* {' x '.join(map(str, tensor.shape)) or 'one element'} */",
-            f"{macro}_SCALE {_float(tensor)}",
-            f"{macro}_ZERO_POINT ({tensor.zero_point})",
-            "",
-        ]
+        lines.append(
+            f"{macro}_SIZE {tensor.size} /* {' x '.join(map(str, tensor.shape)) or 'one element'} */"
+        )
+        if tensor.quantization is not None:
+            lines += [f"{macro}_SCALE {_float(tensor)}", f"{macro}_ZERO_POINT ({tensor.zero_point})"]
+        lines.append("")
     cplusplus = ["#ifdef __cplusplus", 'extern "C"', "#endif"]
     return "\n".join([*lines, *cplusplus, f"{_signature(name, body)};", "", "#endif", ""])
 
 
+def _meanings(body: Graph) -> list[str]:
+    """What elements are, as the end of the header's first comment."""
+    ends = [tensor for _, tensor in _ends(body)]
+    quantised = " * The real value of an element q is SCALE * (q - ZERO_POINT); elements lie in C order. */"
+    if not is_plain(body):
+        return [quantised]
+    lines = [" * Elements lie in C order."]
+    if any(tensor.quantization is not None for tensor in ends):
+        lines.append(" * Where there is a SCALE, the real value of an element q is SCALE * (q - ZERO_POINT).")
+    narrow = sorted({tensor.dtype for tensor in ends if C_TYPES[tensor.dtype] != "float"} & set(ELEMENTS))
+    if narrow:
+        lines.append(f" * Elements of {', '.join(narrow)} are given as their bits.")
+    if may_fail(body):
+        lines.append(" * The function returns 0, or 1 if an index that it computed was out of range.")
+    return [*lines[:-1], f"{lines[-1]} */"]
+
+
+def _stack(body: Graph) -> int:
+    return PLAIN_STACK_BYTES if is_plain(body) else STACK_BYTES
+
+
 def _float(tensor: Tensor) -> str:
-    """A scale as a C constant: the shortest that is exact."""
-    return f"{np.format_float_scientific(np.float32(tensor.scale), trim='0')}f"
+    """A scale as a C constant."""
+    return float_literal(tensor.scale)
 
 
 def _network(name: str, program: Program, plan: CPlan) -> str:
     prefix, body = name.upper(), program.graph
     ends = _ends(body)
-    lines = [
-        f"static uint8_t arena[{prefix}_ARENA_BYTES];",
-        f"extern const uint64_t {name}_weights[];",
-        "",
-    ]
-    if any(tensor.dtype == "int8" for _, tensor in ends):
+    plain, fails = is_plain(body), may_fail(body)
+    arena = [f"static uint8_t arena[{prefix}_ARENA_BYTES];"]
+    if plain:
+        arena = [
+            "static union {",
+            f"  uint8_t bytes[{prefix}_ARENA_BYTES];",
+            "  float floats[1]; /* kernels keep sums in it */",
+            "} memory;",
+        ]
+    lines = [*arena, f"extern const uint64_t {name}_weights[];", ""]
+    if any(_is_raised(tensor) for _, tensor in ends):
         lines += [
             "/* Within the arena activations are unsigned: signed ones are raised by 128. */",
             "static void flip(void *to, const void *from, size_t bytes) {",
@@ -155,18 +204,34 @@ def _network(name: str, program: Program, plan: CPlan) -> str:
             "",
         ]
     lines.append(f"{_signature(name, body)} {{")
+    if plain:
+        lines.append("  uint8_t *arena = memory.bytes;")
+    if fails:
+        lines.append("  failure.limit = 0;")
     calls = [(c_name, f"arena + {plan.places[tensor.name]}", tensor) for c_name, tensor in ends]
     for index, (c_name, place, tensor) in enumerate(calls):
         if index == len(body.inputs):
-            steps = len(body.nodes)
+            until = f"k < {len(body.nodes)}{' && !failure.limit' if fails else ''}"
             lines.append(
-                f"  for (int32_t k = 0; k < {steps}; k++) step(k, arena, (const uint8_t *){name}_weights);"
+                f"  for (int32_t k = 0; {until}; k++) step(k, arena, (const uint8_t *){name}_weights);"
             )
+            if fails:
+                lines.append("  if (failure.limit) return 1;")
         ends_at = (place, c_name) if index < len(body.inputs) else (c_name, place)
-        function = "flip" if tensor.dtype == "int8" else "memcpy"
-        lines.append(f"  {function}({', '.join(ends_at)}, {prefix}_{c_name.upper()}_SIZE);")
+        function = "flip" if _is_raised(tensor) else "memcpy"
+        size = f"{prefix}_{c_name.upper()}_SIZE"
+        if tensor.nbytes != tensor.size:
+            size += f" * sizeof *{c_name}"
+        lines.append(f"  {function}({', '.join(ends_at)}, {size});")
+    if fails:
+        lines.append("  return 0;")
     source = program.code[SOURCE].decode("ascii", "replace")
     return "\n".join([f'#include "{name}.h"', "", source, *lines, "}", ""])
+
+
+def _is_raised(tensor: Tensor) -> bool:
+    """Whether its elements are raised by 128 within the arena."""
+    return tensor.dtype == "int8" and tensor.quantization is not None
 
 
 def _weights(name: str, weights: bytes) -> str:
@@ -212,9 +277,12 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
 
     def writes(tensors: Sequence[str]) -> list[str]:
         named = ((array(tensor), graph.tensor(tensor)) for tensor in tensors)
-        return [f"give(output, {a}, {tensor.size}, {kinds[tensor.dtype]});" for a, tensor in named]
+        return [f"give(output, {a}, {tensor.size}, {kind(tensor, a)});" for a, tensor in named]
 
-    kinds = {"uint8": "UNSIGNED", "int8": "SIGNED", "float32": "FLOAT"}
+    def kind(tensor: Tensor, a: str) -> str:
+        return f"sizeof *{a}, {tensor.dtype.upper()}_KIND" if is_any else GIVEN[tensor.dtype]
+
+    is_any = any(graph.tensor(name).dtype not in GIVEN for name in (*body.outputs, *graph.outputs))
     raw_in, raw_out = reads(body.inputs), writes(body.outputs)
     real_in = reads(graph.inputs)
     helpers = {"files.c"}
@@ -240,12 +308,27 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
     real_out = writes(graph.outputs)
     helpers |= {f"{call.partition('(')[0]}.c" for call in (*head, *tail)}
     ends = ", ".join(array(tensor) for tensor in (*body.inputs, *body.outputs))
+    run = f"{name}_run({ends});"
+    if may_fail(body):
+        run = f'if ({name}_run({ends})) fail("an index is out of range");'
+    raw = bool(parts.head or parts.tail or not is_plain(body))
+    kernels = f"{amalgamate(['base.h', 'plain/elements.h'])}\n" if is_any else ""
 
     def indented(lines: Sequence[str], by: int) -> str:
         return "".join(" " * by + line + "\n" for line in lines)
 
+    def either(quantized: Sequence[str], real: Sequence[str]) -> str:
+        return f"    if (quantized) {{\n{indented(quantized, 6)}    }} else {{\n{indented(real, 6)}    }}\n"
+
+    inputs = indented(real_in + head, 4)
+    outputs = indented(tail + real_out, 4)
+    if raw:
+        inputs = either(raw_in, real_in + head)
+        outputs = either(raw_out, tail + real_out)
+    options = ['  int quantized = argc > 1 && !strcmp(argv[1], "-q");'] if raw else []
+    skipped = " + quantized" if raw else ""
     return f"""\
-/* A program around {name}: `{name}_main [-q] INPUT [OUTPUT]`; see README.md. */
+/* A program around {name}: `{name}_main {"[-q] " if raw else ""}INPUT [OUTPUT]`; see README.md. */
 #include "{name}.h"
 
 #include <math.h>
@@ -257,28 +340,21 @@ static const char *program = "{name}_main";
 
 {chr(10).join(arrays)}
 
-{amalgamate(sorted(helpers), DRIVER)}
-{amalgamate(["give.c"], DRIVER)}
+{kernels}{amalgamate(sorted(helpers), DRIVER)}
+{amalgamate(["give_any.c" if is_any else "give.c"], DRIVER)}
 int main(int argc, char **argv) {{
-  int quantized = argc > 1 && !strcmp(argv[1], "-q");
-  char **files = argv + 1 + quantized;
-  int count = argc - 1 - quantized;
+{indented(options, 0)}  char **files = argv + 1{skipped};
+  int count = argc - 1{skipped.replace("+", "-")};
   if (count < 1 || count > 2) {{
-    fprintf(stderr, "usage: %s [-q] INPUT [OUTPUT]\\n", program);
+    fprintf(stderr, "usage: %s {"[-q] " if raw else ""}INPUT [OUTPUT]\\n", program);
     return 2;
   }}
   FILE *input = fopen(files[0], "rb"), *output = count > 1 ? fopen(files[1], "wb") : NULL;
   if (!input) fail("the input cannot be opened");
   if (count > 1 && !output) fail("the output cannot be opened");
   for (;;) {{
-    if (quantized) {{
-{indented(raw_in, 6)}    }} else {{
-{indented(real_in + head, 6)}    }}
-    {name}_run({ends});
-    if (quantized) {{
-{indented(raw_out, 6)}    }} else {{
-{indented(tail + real_out, 6)}    }}
-  }}
+{inputs}    {run}
+{outputs}  }}
   fclose(input);
   if (fclose(output ? output : stdout)) fail("the output cannot be written");
   return 0;
@@ -321,7 +397,7 @@ def _readme(
         rows = []
         for tensor in map(tensors.tensor, names):
             shape = " x ".join(map(str, tensor.shape))
-            meaning = "" if tensor.dtype == "float32" else f"{tensor.scale:.9g} * (q - {tensor.zero_point})"
+            meaning = f"{tensor.scale:.9g} * (q - {tensor.zero_point})" if tensor.quantization else ""
             rows.append(f"| {tensor.dtype} | {shape} | {meaning} |")
         return "\n".join(["| dtype | shape | real value |", "|---|---|---|", *rows])
 
@@ -330,18 +406,19 @@ def _readme(
     if preprocessing is not None:
         document = json.dumps(preprocessing, indent=2, sort_keys=True)
         recipe = f"\nHow a picture becomes the input:\n\n```json\n{document}\n```\n"
+    raw = ""
+    if graph.inputs != body.inputs or graph.outputs != body.outputs or not is_plain(body):
+        raw = "\nWith `-q` before INPUT, samples and results are those of the function above.\n"
     return f"""\
 # {name}
 
-A quantised network as portable C11: {len(body.nodes)} operators, {multiplies:,} multiply-accumulates. It
-needs the headers `stdint.h`, `stddef.h`, `string.h` and `float.h`, a `float` that is IEEE 754 binary32,
-`memcpy` and `memset`; no heap, no file, no libm.
+{_needs(body, multiplies)}
 
 | memory | bytes |
 |---|---|
 | constants ({name}_weights.c, read-only) | {plan.memory["weights"]:,} |
 | arena ({name}.c, static) | {plan.memory["arena"]:,} |
-| stack | at most {STACK_BYTES:,} |
+| stack | at most {_stack(body):,} |
 
 ## In your program
 
@@ -371,11 +448,36 @@ byte order; each is
 Results go to OUTPUT in the same way, or as text to standard output; each is
 
 {table(graph.outputs, graph)}
-
-With `-q` before INPUT, samples and results are those of the function above.
-
-The results are the same bits on every machine{
-        ", but for Softmax, which is the C library's `expf`"
-        * any(isinstance(node, Softmax) for node in graph.nodes)
-    }. Do not compile with `-ffast-math`.
+{raw}
+{_sameness(graph, body)}
 """
+
+
+def _needs(body: Graph, multiplies: int) -> str:
+    work = f"network as portable C11: {len(body.nodes)} operators, {multiplies:,} multiply-accumulates. It"
+    if not is_plain(body):
+        return f"""\
+A quantised {work}
+needs the headers `stdint.h`, `stddef.h`, `string.h` and `float.h`, a `float` that is IEEE 754 binary32,
+`memcpy` and `memset`; no heap, no file, no libm."""
+    text = f"""\
+A {work}
+needs the headers `stdint.h`, `stddef.h`, `string.h`, `float.h` and `math.h`, a `float` that is IEEE 754
+binary32, a little-endian machine, `memcpy`, `memset` and libm (`-lm`); no heap, no file."""
+    if any(body.tensor(name).dtype in ("float16", "bfloat16") for name in (*body.inputs, *body.outputs)):
+        text += """
+Elements of float16 (IEEE 754 binary16) and bfloat16 are given as `uint16_t`, which holds their bits."""
+    if may_fail(body):
+        text += """
+The function returns 0, or 1 and no output if an index that the network computed was out of range."""
+    return text
+
+
+def _sameness(graph: Graph, body: Graph) -> str:
+    if is_plain(body):
+        return """\
+The results are the same bits on every machine with the same libm, if the compiler keeps multiplications and
+additions apart: compile with `-ffp-contract=off`, as the Makefile does, and without `-ffast-math`."""
+    softmax = any(isinstance(node, Softmax) for node in graph.nodes)
+    exception = ", but for Softmax, which is the C library's `expf`" if softmax else ""
+    return f"The results are the same bits on every machine{exception}. Do not compile with `-ffast-math`."

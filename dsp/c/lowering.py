@@ -1,8 +1,8 @@
 """From a graph to C: each node becomes calls of kernels, its tensors offsets into one arena.
 
-Quantised activations are all unsigned here (`sdk.passes.unsigned_activations`), and plain ones are as the graph
-stores them, little-endian; all are laid out as in ONNX, and a Reshape is the same bytes under another name.
-Constants go into one blob.
+Quantised activations are all unsigned here (`sdk.passes.unsigned_activations`), and plain ones are as the
+graph stores them, little-endian; all are laid out as in ONNX, and a Reshape is the same bytes under another
+name. Constants go into one blob.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 
 ALIGNMENT = 4
-"""Alignment of constants where all is quantised. Kernels read them byte by byte; it serves machines whose memcpy
-prefers words."""
+"""Alignment of constants where all is quantised. Kernels read them byte by byte; it serves machines whose
+memcpy prefers words."""
 
 WINDOW_LIMIT = 1 << 15
 """Padding, strides and dilations are below this: positions in kernels have 32 bits."""
@@ -56,8 +56,8 @@ def lower(graph: Graph, guard: int) -> Lowered:
     """Lower a graph of unsigned quantised activations, without regions (`flattened`).
 
     Raises:
-        Unsupported: a node that has no kernel, or is beyond a limit; or a quantised network that needs more memory
-            than 32 bits address.
+        Unsupported: a node that has no kernel, or is beyond a limit; or a quantised network that needs more
+            memory than 32 bits address.
     """
     plain = is_plain(graph)
     memory = allot(graph, graph.inputs, GRANULE if plain else 1, guard)
@@ -81,6 +81,15 @@ def lower(graph: Graph, guard: int) -> Lowered:
 def is_plain(graph: Graph) -> bool:
     """Whether any of a network's activations is plain, so that it needs a little-endian machine and libm."""
     return any(tensor.quantization is None for tensor in graph.activations())
+
+
+def may_fail(graph: Graph) -> bool:
+    """Whether a run can end at an index that is out of range."""
+    return any(
+        isinstance(node, ops.Gather | ops.GatherND | ops.Scatter)
+        or (isinstance(node, ops.Recurrent) and may_fail(node.body))
+        for node in graph.nodes
+    )
 
 
 def flattened(graph: Graph) -> Graph:

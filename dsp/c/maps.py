@@ -32,7 +32,7 @@ def map_elements(context: Context, node: Map) -> None:
 def _nest(
     expression: Expression, inputs: Sequence[Tensor], y: Tensor, loops: Sequence[Loop], extents: Sequence[str]
 ) -> str:
-    """The function, with NAME for its name. An operand that stands still in a loop is loaded outside of it."""
+    """The function, with NAME for its name. An operand that stands still in a loop is loaded before it."""
     for tensor in (y, *inputs):
         if tensor.dtype not in ELEMENTS + INTEGERS or tensor.quantization is not None:
             raise Unsupported(f"an expression over {tensor} has no kernel")
@@ -48,7 +48,7 @@ def _nest(
     lines, result = statements(expression, values)
     lines = [line for number, line in enumerate(lines) if len(inputs) + number in used]
     store = f"store_{y.dtype}({_address('y', y, loops, 0)}, {result});"
-    parameters = [f"uint8_t *restrict y", *(f"const uint8_t *restrict x{i}" for i in range(len(inputs)))]
+    parameters = ["uint8_t *restrict y", *(f"const uint8_t *restrict x{i}" for i in range(len(inputs)))]
     if len(loops) == 1:
         parameters.append("int64_t count")
     body = [f"static void NAME({', '.join(parameters)}) {{"]

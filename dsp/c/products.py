@@ -10,9 +10,8 @@ import numpy as np
 
 from dsp.c.context import Context
 from dsp.c.elements import element
-from dsp.c.walks import Loop, broadcast_steps, limited, merged, steps
-from sdk.errors import Unsupported
-from sdk.graph import Array, Conv, ConvTranspose, MatMul, Node, Tensor
+from dsp.c.walks import Loop, broadcast_steps, limited, merged
+from sdk.graph import Array, Conv, ConvTranspose, MatMul, Tensor
 
 COLUMNS, TERMS, CHUNK = 64, 128, 256
 """Of kernels/plain/products.h."""
@@ -23,8 +22,8 @@ FEW = 3
 DEPTHWISE_OUTPUTS = 4
 """Outputs of a channel up to which each channel is summed by itself."""
 
-DEPTHWISE_TAPS = 512
-"""Elements of a kernel up to which they are summed in one go."""
+DEPTHWISE_TAPS = 128
+"""Elements of a kernel up to which it is (kernels/plain/depthwise.c)."""
 
 
 def conv(context: Context, node: Conv) -> None:
@@ -91,9 +90,11 @@ def _convolve(
     weights: str,
     to: Sequence[int],
 ) -> None:
-    """A call of the kernel.
+    """A call of the kernel `convolve`.
 
     Args:
+        context: of the lowering.
+        node: what is lowered.
         sizes: height, width, rows and columns.
         strides: of the positions in x.
         offsets: where each tap reads, at the first position.
@@ -129,7 +130,7 @@ def _depthwise(context: Context, node: Conv, x: Tensor, weight: Tensor, y: Tenso
 def window_fields(
     node: Any, x: Tensor, y: Tensor, kernel: Sequence[int], dilations: Sequence[int]
 ) -> dict[str, Any]:
-    """Of a kernel that reads planes with their padding; this covers all that any window reads, and all of x."""
+    """Of a kernel that reads planes with their padding: all that any window reads, and all of x."""
     (height, width), (rows, columns) = x.shape[2:], y.shape[2:]
     lines, line = (
         max(
@@ -160,9 +161,11 @@ def matmul(context: Context, node: MatMul) -> None:
 def _multiply(
     context: Context, node: MatMul | Conv, sizes: tuple[int, int, int], batch: list[Loop], transposed: bool
 ) -> None:
-    """A call of the kernel.
+    """A call of the kernel `matmul`.
 
     Args:
+        context: of the lowering.
+        node: what is lowered.
         sizes: rows, terms and columns.
         batch: loops over y, a and b, in bytes.
         transposed: whether b is [columns, terms].
@@ -173,15 +176,15 @@ def _multiply(
     size = fields.pop("b_size")
     if len(batch) == 1 and batch[0][1][1:] == (rows * terms * fields["a_size"], 0):
         rows, batch = rows * batch[0][0], []  # the same b for all
-    steps = (size, terms * size) if transposed else (columns * size, size)
-    fields |= {"rows": rows, "terms": terms, "columns": columns, "b_term": steps[0], "b_column": steps[1]}
+    b_term, b_column = (size, terms * size) if transposed else (columns * size, size)
+    fields |= {"rows": rows, "terms": terms, "columns": columns, "b_term": b_term, "b_column": b_column}
     fields |= {"loops": len(batch), "batch": declare_loops(context, batch)}
     nbytes = max(_panel_bytes(rows), 4 * FEW * terms if rows <= FEW else 0)
     places = [context.at(y.name), context.at(a.name), context.at(b.name), _bias(context, biases)]
     context.call("plain/matmul", fields, *places, context.floats(nbytes))
 
 
-def declare_loops(context: Context, loops: Sequence[tuple[int, Sequence[int]]]) -> str:
+def declare_loops(context: Context, loops: Sequence[Loop]) -> str:
     """Loops for kernels/plain/loops.h; NULL for none."""
     if not loops:
         return "NULL"

@@ -164,7 +164,7 @@ def quantize(context: Context, node: ops.Quantize) -> None:
     (x,), y = context.tensors(node)
     if y.dtype != "uint8":  # int8 became this
         raise Unsupported(f"quantising to {y.dtype} has no kernel")
-    fields = {"size": x.size, "scale": float_literal(y.scale), "zero_point": y.zero_point}
+    fields: dict[str, Any] = {"size": x.size, "scale": float_literal(y.scale), "zero_point": y.zero_point}
     fields |= {"low": 0, "high": 255} | element("x", x)
     context.call("plain/quantize", fields, context.at(y.name), context.at(x.name))
 
@@ -173,7 +173,7 @@ def dequantize(context: Context, node: ops.Dequantize) -> None:
     (x,), y = context.tensors(node)
     if x.quantization is None or x.quantization.axis is not None:
         raise Unsupported(f"{x.name} is quantised per channel")
-    fields = {"size": x.size, "scale": float_literal(x.scale), "zero_point": x.zero_point}
+    fields: dict[str, Any] = {"size": x.size, "scale": float_literal(x.scale), "zero_point": x.zero_point}
     context.call(
         "plain/dequantize", fields | integer("x", x) | element("y", y), context.at(y.name), context.at(x.name)
     )

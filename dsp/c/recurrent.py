@@ -40,7 +40,8 @@ def _text(inner: Context, node: Recurrent, calls: list[str]) -> str:
     body, states = node.body, len(node.body.outputs)
     state = body.tensor(body.outputs[0]).nbytes
     lines = [
-        "static void NAME(uint8_t *arena, const uint8_t *weights, uint8_t *result, const uint8_t *const *given) {",
+        "static void NAME(uint8_t *arena, const uint8_t *weights, uint8_t *result,",
+        "                 const uint8_t *const *given) {",
         f"  const uint8_t *in[{len(node.inputs)}];",
         "  (void)weights;",
         "  memcpy(in, given, sizeof in);",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from dsp.c import quantized
 from dsp.c.context import Context
@@ -13,14 +14,17 @@ from sdk.graph import AveragePool, GridSample, Interpolate, MaxPool
 
 def pool(context: Context, node: MaxPool | AveragePool) -> None:
     (x,), y = context.tensors(node)
-    is_max = isinstance(node, MaxPool)
-    if is_max and x.dtype == "uint8":
+    dilations, by_count = (1, 1), False
+    if isinstance(node, AveragePool):
+        by_count = not node.count_include_pad
+    elif x.dtype == "uint8":
         quantized.max_pool(context, node)
         return
-    dilations = node.dilations if isinstance(node, MaxPool) else (1, 1)
+    else:
+        dilations = node.dilations
     fields = window_fields(node, x, y, node.kernel, dilations)
-    fields |= {"planes": x.shape[0] * x.shape[1], "maximum": is_max, **element("x", x), **element("y", y)}
-    fields["by_count"] = isinstance(node, AveragePool) and not node.count_include_pad
+    fields |= {"planes": x.shape[0] * x.shape[1], "maximum": isinstance(node, MaxPool), "by_count": by_count}
+    fields |= {**element("x", x), **element("y", y)}
     scratch = context.floats(4 * (fields["lines"] * fields["line"] + fields["columns"]))
     context.call("plain/pool", fields, context.at(y.name), context.at(x.name), scratch)
 
@@ -37,8 +41,12 @@ def interpolate(context: Context, node: Interpolate) -> None:
 def grid_sample(context: Context, node: GridSample) -> None:
     (x, grid), y = context.tensors(node)
     names = ("images", "channels", "height", "width")
-    fields = dict(zip(names, x.shape, strict=True)) | {"points": math.prod(grid.shape[1:3])}
-    fields |= {"nearest": node.mode == "nearest", "align_corners": node.align_corners}
+    fields: dict[str, Any] = dict(zip(names, x.shape, strict=True))
+    fields |= {
+        "points": math.prod(grid.shape[1:3]),
+        "nearest": node.mode == "nearest",
+        "align_corners": node.align_corners,
+    }
     fields |= {
         "padding": node.padding_mode.upper(),
         **element("x", x),

@@ -104,7 +104,7 @@ class _Run:
         return Report(
             layers=self.layers,
             samples=names,
-            target=self.artifact.program.target,
+            target=self.artifact.target,
             arithmetic=self.artifact.arithmetic,
             device=self.session.device,
             answers=[answer for answer in answers if answer],

@@ -129,6 +129,11 @@ def _absolute_image(a: Array, b: Array) -> tuple[Array, Array]:
     )
 
 
+def _tangent_image(a: Array, b: Array) -> tuple[Array, Array]:
+    pole = np.floor(a / np.pi + 0.5) != np.floor(b / np.pi + 0.5)
+    return np.where(pole, -np.inf, np.tan(a)), np.where(pole, np.inf, np.tan(b))
+
+
 def _cosh_image(a: Array, b: Array) -> tuple[Array, Array]:
     low, high = _absolute_image(a, b)
     return np.cosh(low), np.cosh(high)
@@ -265,7 +270,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "cosh": _function("cosh", np.cosh, _cosh_image, 4),
     "sin": _function("sin", np.sin, _lipschitz(np.sin, 1.0, -1.0, 1.0), 4),
     "cos": _function("cos", np.cos, _lipschitz(np.cos, 1.0, -1.0, 1.0), 4),
-    "tan": _function("tan", np.tan, _increasing(np.tan), 5),
+    "tan": _function("tan", np.tan, _tangent_image, 5),
     "asin": _function("asin", np.arcsin, _increasing(np.arcsin, -1.0, 1.0), 4),
     "acos": _function("acos", np.arccos, _decreasing(np.arccos, -1.0, 1.0), 4),
     "atan": _function("atan", np.arctan, _increasing(np.arctan), 5),

@@ -1,4 +1,4 @@
-"""Models in: quantised ONNX and TFLite become the integer graph, float ONNX is checked beforehand."""
+"""Models in: ONNX, quantised or float, and quantised TFLite become the graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from sdk.graph import Graph
-from sdk.importers.onnx import check_float, load_onnx
+from sdk.importers.onnx import check_float, load_onnx, survey
 from sdk.importers.onnx_file import is_quantized, read_onnx
 from sdk.importers.tflite import load_tflite
 from sdk.importers.tflite_file import is_tflite
@@ -19,13 +19,14 @@ __all__ = [
     "load_onnx",
     "load_tflite",
     "read_onnx",
+    "survey",
 ]
 
 
 def load_model(
     path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Graph:
-    """Read a quantised model into the verified integer graph: TFLite or ONNX, as its content says.
+    """Read a model into the verified graph: TFLite or ONNX, as its content says.
 
     Raises:
         TowlineError: as `load_onnx` and `load_tflite`.

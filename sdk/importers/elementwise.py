@@ -17,7 +17,7 @@ from sdk.graph import Add, Gemm, Mul
 from sdk.importers.functions import ARITHMETIC, FUNCTIONS
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import activation_bias, activation_quantization, read_activation
-from sdk.importers.values import UNSET, Constant, Plain, QuantizedConstant, Real
+from sdk.importers.values import UNSET, Constant, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 
 # --- two activations ------------------------------------------------------------------------------------
@@ -223,9 +223,8 @@ def _limit(walk: Walk, node: OnnxNode, index: int, default: float) -> float:
 def _bound(walk: Walk, node: OnnxNode, low: float, high: float) -> None:
     value = walk.value(node, 0)
     if not isinstance(value, Real):
-        kind = "float after Softmax" if isinstance(value, Plain) else "integers or a constant"
         raise node.unsupported(
-            f"{node.op_type} of {kind}", "put it between DequantizeLinear and QuantizeLinear"
+            f"{node.op_type} of integers or a constant", "put it between DequantizeLinear and QuantizeLinear"
         )
     bounded = value.bounded(low, high, node.name)
     walk.define(node, dataclasses.replace(bounded, name=node.output, owner=node.name))

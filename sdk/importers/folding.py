@@ -7,7 +7,7 @@ are known whatever computes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def fold(walk: Walk, node: OnnxNode, *, whatever: bool = False) -> bool:
         whatever: whether to evaluate operators too that have handlers of their own.
 
     Raises:
-        Unsupported: its results are too large, and no handler can leave it in the graph; or nothing evaluates it.
+        Unsupported: its results are too large, or nothing can evaluate it.
     """
     if node.op_type in NEVER_EVALUATED or node.domain or (node.op_type in HANDLED and not whatever):
         return False
@@ -166,10 +166,9 @@ def evaluate(node: OnnxNode, arrays: Mapping[str, Array]) -> list[Array]:
         return results
 
 
-def _by_onnxruntime(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> Sequence[Array] | None:
+def _by_onnxruntime(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> list[Array] | None:
     try:
         session = ort.session(model)
         return [np.asarray(result) for result in session.run(None, dict(arrays))]
     except Exception:
         return None
-

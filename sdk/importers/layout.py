@@ -12,14 +12,11 @@ from sdk.graph import Pad, Quantization, Reshape, Transpose
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.quantization import activation_quantization, read_activation
 from sdk.importers.resize import nearest
-from sdk.importers.values import Constant, Plain, Parts, Quantized, QuantizedConstant, Real
+from sdk.importers.values import Constant, Parts, Quantized, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 
 
 def shape_of(walk: Walk, node: OnnxNode) -> tuple[int, ...]:
-    value = walk.value(node, 0)
-    if isinstance(value, Plain):
-        return walk.builder.tensors[value.tensor].shape
     return walk.real(node, 0).shape
 
 

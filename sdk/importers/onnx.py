@@ -2,9 +2,9 @@
 
 One loop over the nodes. Where a node reads views of quantised tensors, the handlers of
 `sdk.importers.operators` make it an integer operator; where they cannot, and wherever it reads plain tensors,
-those of `sdk.importers.plain` do. What is refused is refused all at once. `check_float` is the same loop over a
-float model that is to be quantised: every operator's result is quantised in place with a made-up scale, so
-that what has no quantised form is refused by the same code.
+those of `sdk.importers.plain` convert it. What is refused is refused all at once. `check_float` is the same
+loop over a float model that is to be quantised: every operator's result is quantised in place with a made-up
+scale, so that what has no quantised form is refused by the same code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdk import dtypes
 from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
@@ -35,7 +34,7 @@ from sdk.importers.onnx_file import (
     to_array,
 )
 from sdk.importers.operators import OPERATORS, refuse
-from sdk.importers.plain import convert_plain, is_known
+from sdk.importers.plain import HANDLERS, convert_plain, is_known
 from sdk.importers.quantization import input_quantization
 from sdk.importers.values import (
     Constant,
@@ -48,7 +47,7 @@ from sdk.importers.values import (
 )
 from sdk.importers.walk import Walk
 from sdk.passes import eliminate_dead
-from sdk.verification import verify
+from sdk.verification import STORED, verify
 
 if TYPE_CHECKING:
     import onnx
@@ -162,7 +161,9 @@ def import_onnx(
         folder=folder,
     )
     for tensor in model.graph.initializer:
-        walk.values[tensor.name] = Constant(tensor.name, to_array(tensor, f"initializer {tensor.name}", folder))
+        walk.values[tensor.name] = Constant(
+            tensor.name, to_array(tensor, f"initializer {tensor.name}", folder)
+        )
     _add_inputs(walk, model, input_shapes or {}, name)
     for value in [*model.graph.value_info, *model.graph.output]:
         _declare(walk, value)
@@ -189,10 +190,13 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
     if fold(walk, node):
         return
     handler = OPERATORS.get((node.domain, node.op_type))
-    if walk.float_model:
-        (handler or refuse(node))(walk, node)
-        return
     values = [walk.optional(node, index) for index in range(len(node.inputs))]
+    if walk.float_model:
+        if node.op_type == "Softmax" or (node.op_type in RESHAPES and isinstance(values[0], Plain)):
+            convert_plain(walk, node)
+        else:
+            (handler or refuse(node))(walk, node)
+        return
     first: Unsupported | None = None
     if handler is not None and (node.op_type in OWN or any(isinstance(value, VIEWS) for value in values)):
         try:
@@ -203,14 +207,19 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
             first = problem
     if node.op_type in OWN and fold(walk, node, whatever=True):
         return
-    if is_known(node):
+    if not is_known(node):
+        raise first or refuse(node, HANDLERS)
+    try:
         convert_plain(walk, node)
-    else:
-        raise first or refuse(node)
+    except Unsupported as problem:
+        raise first or problem from None
 
 
 VIEWS = (Real, Quantized, QuantizedConstant)
 """What the handlers of quantised operators read."""
+
+RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that a model that is to be quantised may have behind a Softmax."""
 
 OWN = ("Constant", "QuantizeLinear", "DequantizeLinear")
 """Operators that they convert whatever they read, if they can."""
@@ -261,7 +270,9 @@ class _Refused:
         others = "; ".join(f"{r.name} ({r.op or 'output'}): {r.reason}" for r in self.refusals[1:])
         first = self.first
         message = f"{first.message}. Refused too: {others}" if others else first.message
-        raise Unsupported(message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)) from first
+        raise Unsupported(
+            message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)
+        ) from first
 
 
 def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
@@ -281,7 +292,7 @@ def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
     found = {}
     for value in [*outline.graph.value_info, *outline.graph.output]:
         dtype, shape = _declared(value)
-        if shape is not None and None not in shape and 0 not in shape and dtype in dtypes.DTYPES:
+        if shape is not None and None not in shape and 0 not in shape and dtype in STORED:
             found[value.name] = Tensor(value.name, tuple(extent or 0 for extent in shape), dtype)
     return found
 
@@ -302,14 +313,14 @@ def _declared(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] |
 
 
 def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: str) -> None:
-    """What onnx's own checker finds; operators that it does not know are left out."""
+    """What onnx's own checker finds; operators that it does not know, or no longer, are left out."""
     onnx = require("onnx")
     if model.graph.sparse_initializer:
         raise Unsupported("sparse initializers are not read", where=name)
     checked = skeleton(model)
     del checked.graph.node[:]
     for node in nodes:
-        if node.domain or onnx.defs.has(node.op_type, node.domain):
+        if node.domain or _is_current(node):
             checked.graph.node.append(node.proto)
             continue
         for output in filter(None, node.outputs):
@@ -324,6 +335,14 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
     except onnx.checker.ValidationError as problem:
         reason = " ".join(str(problem).split())
         raise InvalidModel(f"onnx's checker refuses it: {reason}", where=name) from problem
+
+
+def _is_current(node: OnnxNode) -> bool:
+    """Whether onnx knows the operator, and has not deprecated it: its checker refuses those too."""
+    defs = require("onnx.defs")
+    if not defs.has(node.op_type, node.opset, node.domain):
+        return bool(defs.has(node.op_type, node.domain))
+    return not defs.get_schema(node.op_type, node.opset, node.domain).deprecated
 
 
 def _add_inputs(
@@ -346,9 +365,10 @@ def _add_inputs(
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             raise Unsupported("it is no tensor", where=f"input {value.name}")
         dtype = element_name(value.type.tensor_type.elem_type)
-        if dtype not in (("float32",) if walk.float_model else dtypes.DTYPES):
-            expected = "float32" if walk.float_model else ", ".join(dtypes.DTYPES)
-            raise Unsupported(f"its type is {dtype}; inputs are {expected}", where=f"input {value.name}")
+        allowed = ("float32",) if walk.float_model else STORED
+        if dtype not in allowed:
+            message = f"its type is {dtype}; inputs are {', '.join(allowed)}"
+            raise Unsupported(message, where=f"input {value.name}")
         shape = input_shape(value, shapes.get(value.name), batch_of_one=not walk.float_model)
         quantization = None
         if quantized and dtype in ("uint8", "int8"):

@@ -207,7 +207,7 @@ def to_array(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -
         folder: of the model, where its external data was not read.
 
     Raises:
-        InvalidModel: its data does not fit its type and shape, or is missing, too short, or outside the folder.
+        InvalidModel: its data does not fit its type and shape, is missing, or lies outside the folder.
     """
     helper = require("onnx.numpy_helper")
     if folder is not None and tensor.data_location == tensor.EXTERNAL:
@@ -246,7 +246,9 @@ def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
         raise InvalidModel(message, where=where, hint=hint)
     if not nbytes:
         return np.zeros(shape, dtype)
-    return np.memmap(path, np.uint8, "r", offset, nbytes).view(np.ndarray).view(dtype).reshape(shape)
+    stored: Array = np.memmap(path, np.uint8, "r", offset, nbytes).view(np.ndarray)
+    elements: Array = stored.view(dtype)
+    return elements.reshape(shape)
 
 
 HALF_BYTES = ("uint4", "int4", "float4e2m1", "uint2", "int2")
@@ -259,8 +261,8 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     graph = copy.graph
     graph.name = model.graph.name
-    for field in ("node", "input", "output", "value_info"):
-        getattr(graph, field).extend(getattr(model.graph, field))
+    for part in ("node", "input", "output", "value_info"):
+        getattr(graph, part).extend(getattr(model.graph, part))
     known = {value.name for value in graph.input}
     for tensor in model.graph.initializer:
         if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= KEPT_IN_SKELETON:

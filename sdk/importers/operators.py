@@ -8,7 +8,7 @@ operators on quantised values (QLinearConv, ...) are the float ones between chec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -51,7 +51,7 @@ from sdk.importers.quantization import (
     read_weight,
     stored_weight,
 )
-from sdk.importers.values import UNSET, Constant, Plain, QuantizedConstant, Real
+from sdk.importers.values import UNSET, Constant, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 from sdk.importers.windows import average_pool, convolution_windows, max_pool
 
@@ -72,10 +72,10 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def refuse(node: OnnxNode) -> NoReturn:
-    """Raise Unsupported for an operator that the table lacks."""
+def refuse(node: OnnxNode, others: Iterable[tuple[str, str]] = ()) -> NoReturn:
+    """Raise Unsupported for an operator that neither this table nor those `others` have."""
     shown = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    known = ", ".join(sorted(name for domain, name in OPERATORS if not domain))
+    known = ", ".join(sorted({name for domain, name in (*OPERATORS, *others) if not domain}))
     hint = HINTS.get(node.op_type, f"the supported operators are: {known}")
     raise node.unsupported(f"operator {shown} is not supported", hint)
 
@@ -296,33 +296,25 @@ def _max_pool(walk: Walk, node: OnnxNode) -> None:
     walk.move(node, 0, max_pool(node, shape_of(walk, node)))
 
 
-# --- the tail, constants --------------------------------------------------------------------------------
+# --- softmax, constants --------------------------------------------------------------------------------
 
 
-def _softmax(walk: Walk, node: OnnxNode) -> None:
-    """Softmax, float, on the host, at the tail."""
-    walk.define(node, Plain(_host_softmax(walk, node, walk.hosted(node, 0), node.opset, node.output)))
-
-
-def _host_softmax(walk: Walk, node: OnnxNode, x: str, opset: int, output: str) -> str:
-    shape = walk.builder.tensors[x].shape
+def _qlinear_softmax(walk: Walk, node: OnnxNode) -> None:
+    """Softmax of floats, between Dequantize and Quantize."""
+    x = read_activation(walk, node, 0)
+    dtype, quantization = activation_quantization(walk, node, 3)
+    real = walk.builder.dequantize(x, walk.builder.fresh(f"{node.output}_input"), f"{node.name}_dequantize")
+    shape, opset = walk.builder.tensors[real].shape, node.integer("opset", 13)
     axis = node.integer("axis", -1 if opset >= 13 else 1)
     if not -len(shape) <= axis < len(shape):
         raise node.invalid(f"axis {axis} of an input of rank {len(shape)}")
     axis %= len(shape)
     if opset < 13 and math.prod(shape[axis + 1 :]) != 1:
         raise node.unsupported(f"Softmax of opset {opset} over all axes from {axis}", "convert to opset 13")
-    return walk.builder.emit(Softmax(node.name, (x,), "", axis), Tensor(output, shape, "float32"))
-
-
-def _qlinear_softmax(walk: Walk, node: OnnxNode) -> None:
-    """Softmax, float, on the host, at the tail."""
-    x = read_activation(walk, node, 0)
-    dtype, quantization = activation_quantization(walk, node, 3)
-    real = walk.builder.dequantize(x, walk.builder.fresh(f"{node.output}_input"), f"{node.name}_dequantize")
-    fresh = walk.builder.fresh(f"{node.output}_float")
-    result = _host_softmax(walk, node, real, node.integer("opset", 13), fresh)
-    walk.host_quantize(node, result, dtype, quantization)
+    output = Tensor(walk.builder.fresh(f"{node.output}_float"), shape, "float32")
+    walk.quantize_plain(
+        node, walk.builder.emit(Softmax(node.name, (real,), "", axis), output), dtype, quantization
+    )
 
 
 def _constant(walk: Walk, node: OnnxNode) -> None:
@@ -369,7 +361,6 @@ OPERATORS: Mapping[tuple[str, str], Handler] = {
     ("", "Relu"): relu,
     ("", "Reshape"): reshape,
     ("", "Resize"): resize,
-    ("", "Softmax"): _softmax,
     ("", "Squeeze"): squeeze,
     ("", "Transpose"): transpose,
     ("", "Unsqueeze"): unsqueeze,

@@ -133,7 +133,7 @@ def quantize_linear(walk: Walk, node: OnnxNode) -> None:
     """The scale and zero-point of a tensor, per tensor for an activation; Quantize of a float input."""
     _no_blocks(node)
     value = walk.value(node, 0)
-    if isinstance(value, Quantized | QuantizedConstant):
+    if not isinstance(value, Constant | Plain | Real):
         raise node.unsupported(f"its input {node.inputs[0]!r} is quantised already")
     shape = value.array.shape if isinstance(value, Constant) else (1,)
     axis = node.integer("axis", 1) if isinstance(value, Constant) else None
@@ -149,7 +149,7 @@ def quantize_linear(walk: Walk, node: OnnxNode) -> None:
     elif isinstance(value, Plain) and walk.builder.tensors[value.tensor].dtype != "float32":
         raise node.unsupported(f"its input {node.inputs[0]!r} is not float32")
     elif isinstance(value, Plain):
-        walk.host_quantize(node, value.tensor, dtype, quantization)
+        walk.quantize_plain(node, value.tensor, dtype, quantization)
     else:
         walk.quantize(node, value, dtype, quantization)
 

@@ -1,8 +1,8 @@
 """What is known while an ONNX graph is walked: the state that handlers read and write.
 
 `sdk.importers.onnx` is the loop that goes from node to node and calls them. A value has up to two forms. As
-`values` has it, it may be a recipe of what nothing has quantised yet; as `plains` has it, it is a tensor that is
-not quantised, made when the first operator without a quantised form reads it.
+`values` has it, it may be a recipe of what nothing has quantised yet; as `plains` has it, it is a tensor that
+is not quantised, made when the first operator without a quantised form reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sdk.errors import InvalidModel, Unsupported
-from sdk.graph import Array, Node, Quantization, Quantize, Reshape, Tensor
+from sdk.graph import Array, Node, Quantization, Quantize, Tensor
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.plain import constant_tensor, convert_plain, model_array
 from sdk.importers.values import (
@@ -129,6 +129,8 @@ class Walk:
                 f"{node.op_type} reads {node.inputs[index]!r}, which Softmax left float",
                 "cut the model before the float part, or quantise that too",
             )
+        if not isinstance(value, Real | Quantized):
+            raise node.unsupported(f"its input {node.inputs[index]!r} is a sequence of tensors")
         return value.tensor if isinstance(value, Quantized) else self.integer_tensor(value, node.where)
 
     def integer_tensor(self, real: Real, where: str) -> str:
@@ -187,15 +189,6 @@ class Walk:
             return value
         tensor = self.builder.tensors[self.activation(node, index)]
         return Real(tensor.name, node.name, tensor.shape, tensor.name, tensor.shape)
-
-    def hosted(self, node: OnnxNode, index: int) -> str:
-        """Input `index` as a float tensor of the tail."""
-        value = self.value(node, index)
-        if isinstance(value, Plain):
-            return value.tensor
-        if not isinstance(value, Real):
-            raise node.unsupported(f"its input {node.inputs[index]!r} is not float")
-        return self.float_tensor(value, node.where)
 
     def float_tensor(self, real: Real, where: str) -> str:
         """A recipe as a plain tensor, made once for all its readers.
@@ -335,20 +328,14 @@ class Walk:
         )
         self.define(node, Quantized(tensor))
 
-    def host_quantize(self, node: OnnxNode, x: str, dtype: str, quantization: Quantization) -> None:
-        """Define the output as the host's quantisation of a float tensor of the tail."""
+    def quantize_plain(self, node: OnnxNode, x: str, dtype: str, quantization: Quantization) -> None:
+        """Define the output as a plain tensor quantised."""
         result = Tensor(node.output, self.builder.tensors[x].shape, dtype, quantization)
         self.define(node, Quantized(self.builder.emit(Quantize(node.name, (x,), ""), result)))
 
     def move(self, node: OnnxNode, index: int, template: Node, shape: Shape | None = None) -> None:
         """Define the output as input `index` moved by `template`, on integers or on a float view."""
         value = self.value(node, index)
-        if isinstance(value, Plain):
-            if not isinstance(template, Reshape) or shape is None:
-                raise node.unsupported(f"{node.op_type} of float; only Softmax and Reshape run on the host")
-            step = dataclasses.replace(template, inputs=(value.tensor,))
-            self.define(node, Plain(self.builder.emit(step, Tensor(node.output, shape, "float32"))))
-            return
         real = self.real(node, index)
         if shape is None:
             known = Tensor(node.inputs[index], real.shape, "uint8")

@@ -79,11 +79,17 @@ class Spread:
     def stored(self, dtype: str) -> Spread:
         """With one more rounding: to what a tensor of that dtype can hold.
 
-        A float is rounded to nearest; `unit` of its magnitude is as much as half a unit in its last place.
+        A float is rounded to nearest; `unit` of its magnitude is as much as half a unit in its last place. An
+        exact value has one that is nearest.
         """
         form = dtypes.dtype(dtype).format
         if form is None:
             return self
+        if self.is_exact:
+            rounded = dtypes.round_to(self.value, dtype)
+            return Spread(
+                self.value, _distance(self.value, rounded), _distance(rounded, self.value), self.jump
+            )
         with np.errstate(invalid="ignore", over="ignore"):
             rounding = np.where(
                 np.isfinite(self.value), form.unit * np.abs(self.value) + form.smallest / 2, 0.0

@@ -140,8 +140,8 @@ def test_cut_short(part):
 
 def test_newer_schema():
     refused(
-        pack(members() | {"manifest.json": manifest_with(schema=2, towline="9.1")}),
-        r"newer Towline \(9\.1\): its schema is 2",
+        pack(members() | {"manifest.json": manifest_with(schema=9, towline="9.1")}),
+        r"newer Towline \(9\.1\): its schema is 9",
     )
 
 

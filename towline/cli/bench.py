@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         profile = session.profile()
     document = summary(profile)
     document["compile_seconds"] = compile_seconds
-    text = _text(network.program.target, profile, document)
+    text = _text(network.target, profile, document)
     return _compared(args, baseline, document, text, _counts(network, document))
 
 
@@ -201,9 +201,9 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     if args.target or shapes:
         raise UsageError("--target and --input-shape are for a model; a .tow is compiled already")
     network = artifact.load(subject)
-    _require_device(network.program.target, args, console)
-    console.detail(f"compiling for {network.program.target} once more, to time it")
-    target = get_target(network.program.target)
+    _require_device(network.target, args, console)
+    console.detail(f"compiling for {network.target} once more, to time it")
+    target = get_target(network.target)
     with cache.empty():
         started = time.perf_counter()
         target.compile(network.program.graph, Options())

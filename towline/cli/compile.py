@@ -1,4 +1,4 @@
-"""`towline compile`: a quantised ONNX or TFLite model to a `.tow` for one target."""
+"""`towline compile`: an ONNX or TFLite model to a `.tow` for one target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="the quantised model, ONNX (QDQ or QOperator) or TFLite"
+        "model",
+        metavar="MODEL",
+        help="the model: ONNX (float, QDQ or QOperator) or quantised TFLite",
     )
     parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
     parser.add_argument("-o", "--output", required=True, metavar="NET.tow", help="the compiled network")
@@ -42,6 +44,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--labels", metavar="FILE", help="names of the classes, one a line, stored in the network"
+    )
+    parser.add_argument(
+        "--state",
+        metavar="OUTPUT:INPUT",
+        action="append",
+        type=_state,
+        help="an output that becomes an input in the next step; without it next_NAME becomes NAME",
+    )
+    parser.add_argument(
+        "--no-states", action="store_true", help="next_NAME and NAME are tensors like any other"
+    )
+    host = parser.add_mutually_exclusive_group()
+    host.add_argument(
+        "--host",
+        dest="policy",
+        action="store_const",
+        const="any",
+        default="default",
+        help="run on the host what the target refuses; by default no product and at most 1 %% of the MACs",
+    )
+    host.add_argument(
+        "--no-host", dest="policy", action="store_const", const="none", help="run nothing on the host"
     )
     add_tuning(parser)
     add_input_shape(parser)
@@ -57,7 +81,15 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     preprocessing = None if args.preprocess is None else _preprocessing(args.preprocess, graph)
     labels = None if args.labels is None else read_labels(args.labels, class_count(graph))
     console.detail(f"compiling {model} for {args.target}")
-    network = compile(model, args.target, input_shapes=shapes, labels=labels, options=options)
+    network = compile(
+        model,
+        args.target,
+        input_shapes=shapes,
+        labels=labels,
+        options=options,
+        states=() if args.no_states else args.state,
+        host=args.policy,
+    )
     network.preprocessing = preprocessing or network.preprocessing
     artifact.save(network, output)
     if network.preprocessing is None:
@@ -68,6 +100,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     return Result(document, _text(document))
 
 
+def _state(text: str) -> tuple[str, str]:
+    output, colon, given = text.rpartition(":")
+    if not colon or not output or not given:
+        raise argparse.ArgumentTypeError(f"{text!r} is not OUTPUT:INPUT")
+    return output, given
+
+
 def _preprocessing(text: str, graph: Graph) -> dict[str, Any]:
     if len(graph.inputs) != 1:
         raise UsageError(f"--preprocess needs a network with one input; it has {len(graph.inputs)}")
@@ -75,20 +114,31 @@ def _preprocessing(text: str, graph: Graph) -> dict[str, Any]:
 
 
 def _document(output: Path, network: Artifact) -> dict[str, Any]:
-    program = network.program
+    programs, graph = network.programs, network.graph
+    sizes = [program.plan.get("memory", {}) for program in programs]
     return {
         "output": output,
-        "target": program.target,
+        "target": network.target,
         "arithmetic": network.arithmetic,
-        "nodes": len(program.graph.nodes),
-        "macs": program.graph.macs,
+        "nodes": sum(len(program.graph.nodes) for program in programs),
+        "macs": sum(program.graph.macs for program in programs),
         "bytes": {
             "file": output.stat().st_size,
-            "weights": program.weights.nbytes,
-            "code": sum(map(len, program.code.values())),
+            "weights": sum(program.weights.nbytes for program in programs),
+            "code": sum(len(code) for program in programs for code in program.code.values()),
         },
-        "memory": program.plan.get("memory", {}),
-        "tuning": program.plan.get("tuning"),
+        "memory": {name: sum(memory.get(name, 0) for memory in sizes) for name in sizes[0]},
+        "tuning": programs[0].plan.get("tuning"),
+        "segments": [
+            {
+                "place": segment.place,
+                "nodes": len(segment.graph.nodes),
+                "bytes_in": sum(graph.tensor(name).nbytes for name in segment.graph.inputs),
+                "bytes_out": sum(graph.tensor(name).nbytes for name in segment.graph.outputs),
+            }
+            for segment in network.segments
+        ],
+        "states": [{"output": output, "input": given} for output, given in network.states],
         "preprocessing": network.preprocessing,
         "seconds": network.seconds,
     }
@@ -100,9 +150,23 @@ def _text(document: dict[str, Any]) -> str:
     return "\n\n".join(
         (
             f"{document['output']}: {document['nodes']} operators, {document['macs']:,} MACs "
-            f"for {document['target']}, bit-identical to the {document['arithmetic']} reference",
+            f"for {document['target']}; what is quantised is bit-identical to the "
+            f"{document['arithmetic']} reference",
             table(("part", "bytes", ""), [(name.replace("_", " "), n, size(n)) for name, n in rows]),
+            *filter(None, [_segments(document["segments"]), _states(document["states"])]),
             *filter(None, [tuning_line(document["tuning"])]),
             seconds(stages),
         )
     )
+
+
+def _segments(segments: list[dict[str, Any]]) -> str:
+    """What crosses the link in mid-graph; nothing of a network that has one part for the device."""
+    if sum(segment["place"] == "device" for segment in segments) == 1:
+        return ""
+    rows = [(one["place"], one["nodes"], one["bytes_in"], one["bytes_out"]) for one in segments]
+    return table(("place", "nodes", "bytes in", "bytes out"), rows)
+
+
+def _states(states: list[dict[str, Any]]) -> str:
+    return "\n".join(f"state: {one['output']} becomes {one['input']}" for one in states)

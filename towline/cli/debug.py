@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_suffix(args.html, HTML, exists=False)
     require_inputs(paths)
     network = artifact.load(path)
-    console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
+    console.note(f"running the code in {path} for {network.target}; run only a .tow that you trust")
     quantized, real, missing = _oracles(args, network, console)
     with logged(console), Session(network, args.device, open_options(args)) as session:
         inputs = ((sample.name, sample.feeds) for sample in samples(session, paths))

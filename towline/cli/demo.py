@@ -147,7 +147,7 @@ def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
     wrong = int(np.count_nonzero(actual != expected))
     document = {
         "pictures": len(labels),
-        "target": network.program.target,
+        "target": network.target,
         "device": session.device,
         "accuracy": {
             "float": _accuracy(float_classes, labels),

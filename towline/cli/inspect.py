@@ -15,9 +15,9 @@ from sdk.graph import Graph, Tensor, macs, node_to_json
 from sdk.importers import is_tflite
 from sdk.passes import optimize
 from sdk.report import Console, Result, size, table
-from sdk.segments import split
+from sdk.segments import boundary, place
 from sdk.target import get_target, target_names
-from towline.cli import graphs, layers
+from towline.cli import graphs, inspect_places, layers
 from towline.cli.options import MODEL, TOW, Shape, add_input_shape, input_shapes, require_suffix, tuning_line
 
 EXAMPLE = """towline inspect q.onnx
@@ -29,6 +29,7 @@ towline inspect net.tow --graph stem.svg --layer stem"""
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="an .onnx, a .tflite or a .tow")
     add_input_shape(parser)
+    parser.add_argument("--target", metavar="NAME", help="of a model: where each node would run, and why")
     parser.add_argument("--layer", metavar="NAME", help="of a .tow: list the machine code of this layer")
     graphs.add_graph(parser, "the code of --layer")
 
@@ -40,6 +41,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     wants_code = args.layer is not None or args.graph is not None
     if wants_code and path.suffix.lower() not in TOW:
         raise UsageError("--layer shows code, and a model has none: compile it first", where=args.file)
+    if args.target is not None:
+        if path.suffix.lower() in TOW:
+            raise UsageError("--target is for a model; a .tow is compiled for one already", where=args.file)
+        return _places(path, args.target, shapes)
     if is_tflite(path):
         return _tflite(path, shapes)
     if path.suffix.lower() == ".onnx":
@@ -54,7 +59,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         return Result(*graphs.written(args.graph, layer.chart))
     document = {
         "file": path,
-        "target": network.program.target,
+        "target": network.target,
         "layer": layer.name,
         "op": layer.op,
         "kernels": layer.kernels,
@@ -85,9 +90,14 @@ def _model(path: Path, shapes: dict[str, Shape] | None) -> Result:
         table(("ONNX operator", "nodes"), document["onnx_operators"].items()),
     ]
     if not quantized:
-        document["refused"], lines = _float_verdict(model, shapes)
-        return Result(document, "\n\n".join([*text, lines]))
+        document["unquantizable"], lines = _float_verdict(model, shapes)
+        text.append(lines)
     return _imported(path, shapes, document, text)
+
+
+def _places(path: Path, target: str, shapes: dict[str, Shape] | None) -> Result:
+    document, text = inspect_places.described(path, target, shapes)
+    return Result({"file": path, **document}, text)
 
 
 def _tflite(path: Path, shapes: dict[str, Shape] | None) -> Result:
@@ -132,26 +142,21 @@ def _float_verdict(model: Any, shapes: dict[str, Shape] | None) -> tuple[list[di
     try:
         check_float(model, input_shapes=shapes)
     except TowlineError as refusal:
-        return [_refusal("quantise", refusal)], f"refused: {_line(refusal)}"
-    return [], "can be quantised: towline quantize"
+        return [_refusal("quantise", refusal)], f"float; cannot be quantised: {_line(refusal)}"
+    return [], "float; can be quantised: towline quantize"
 
 
 def _refused(graph: Graph) -> tuple[list[dict[str, Any]], str]:
     """Every node that a target does not take, with the reason."""
     refusals: list[dict[str, Any]] = []
     lines: list[str] = []
+    ends = boundary(graph)
     for name in target_names():
         target = get_target(name)
         before = len(refusals)
-        try:
-            body = split(graph).body
-        except TowlineError as refusal:
-            refusals.append(_refusal(name, refusal))
-            lines.append(f"{name}: refused: {_line(refusal)}")
-            continue
-        for node in body.nodes:
-            verdict = target.supports(body, node)
-            if not verdict.supported:
+        for placement in place(graph, target):
+            node, verdict = placement.node, placement.verdict
+            if not verdict.supported and node.name not in ends:
                 refusals.append(
                     {
                         "by": name,

@@ -42,7 +42,7 @@ def code(network: Artifact, name: str | None) -> LayerCode:
         InvalidArtifact: the file's code is damaged.
         EnvironmentMissing: the disassembler is missing.
     """
-    target = network.program.target
+    target = network.target
     if target.startswith("hexagon-"):
         return _hexagon(network, name, target.removeprefix("hexagon-"))
     if target.startswith("amd-"):

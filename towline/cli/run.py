@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     network = artifact.load(path)
     if args.labels is not None:
         network.labels = read_labels(args.labels, class_count(network.graph))
-    console.note(f"running the code in {path} for {network.program.target}; run only a .tow that you trust")
+    console.note(f"running the code in {path} for {network.target}; run only a .tow that you trust")
 
     outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             console.detail(scores)
     if args.output is not None:
         _save(args.output, raw)
-    document: dict[str, Any] = {"target": network.program.target, "outputs": outputs, "time": time}
+    document: dict[str, Any] = {"target": network.target, "outputs": outputs, "time": time}
     text = _text(outputs)
     if args.repeat > 1 or args.warmup:
         text += f"\n\n{run_time.line(time)}"
@@ -150,18 +150,28 @@ def _text(outputs: Sequence[dict[str, Any]]) -> str:
 
 
 def _verdict(network: Artifact, found: Check) -> tuple[str, CheckFailed | None]:
-    text = (
-        f"check: {found.elements:,} elements of every layer against the {network.arithmetic} reference, "
-        f"{found.mismatches:,} mismatches"
-    )
+    parts = []
+    if found.elements or not found.float_elements:
+        parts.append(
+            f"check: {found.elements:,} elements of every layer against the {network.arithmetic} reference, "
+            f"{found.mismatches:,} mismatches"
+        )
+    if found.float_elements:
+        parts.append(
+            f"check: {found.float_elements:,} plain elements of every layer against their definition, "
+            f"{found.outside:,} outside its bound, {found.ties:,} ties; "
+            f"the largest error is {found.worst_share:.0%} of its bound"
+        )
+    text = "\n".join(parts)
     first = found.first_mismatch
     if first is None or first.first is None:
         return text, None
     index, device, expected = first.first
+    wrong, elements = found.mismatches + found.outside, found.elements + found.float_elements
     return (
-        f"{text}, the largest by {found.max_abs_diff}",
+        f"{text}, the largest by {first.max_abs_diff:g} in {first.node}",
         CheckFailed(
-            f"{found.mismatches:,} of {found.elements:,} elements differ from the reference; the first is "
+            f"{wrong:,} of {elements:,} elements differ from the reference; the first is "
             f"element {list(index)} of {first.tensor}: {device} instead of {expected}",
             where=f"node {first.node}",
             hint="this is a bug in the target: please report it with the network and the input",

@@ -65,7 +65,7 @@ def _has_board(network: Artifact, device: str | None) -> bool:
     from usbgpu import emulation
     from usbgpu.transport import DeviceString
 
-    is_card = network.program.target.startswith("amd-")
+    is_card = network.target.startswith("amd-")
     return is_card and DeviceString.parse(device).kind == emulation.KIND
 
 
@@ -121,12 +121,12 @@ def _layers(path: str, session: Session) -> Iterator[None]:
     axis = _axis(profile)
     if axis is None:
         raise Unsupported(
-            f"{session.artifact.program.target} counts nothing that a timeline could show",
+            f"{session.artifact.target} counts nothing that a timeline could show",
             hint="targets that count packets or time: hexagon-*, amd-*, adreno",
         )
     yield
     with chrome_trace.writing(path, {"axis": axis.words}) as trace:
-        process = f"{session.artifact.program.target}, one inference; {axis.words}"
+        process = f"{session.artifact.target}, one inference; {axis.words}"
         track = trace.track(process, "layers")
         start = 0.0
         for layer in profile.layers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sdk.arena import Buffer
 from sdk.errors import InternalError
 from sdk.graph import Tensor
+from sdk.weights import Weights as Bulk
 from usbgpu.target.plan import Space
 
 
@@ -129,7 +130,7 @@ class Lowered:
     """
 
     calls: list[Call]
-    weights: bytes
+    weights: Bulk
     arena: int
     live_peak: int
     inputs: list[tuple[Tensor, At]]

@@ -171,9 +171,7 @@ class Conversion:
         name = f"{self.node.name}/{part}" if part else self.node.name
         if output and not part:
             name = f"{self.node.name}/{output}"
-        result = (
-            builder.fresh(f"{self.first}/{part}") if part else self.node.outputs[output]
-        )
+        result = builder.fresh(f"{self.first}/{part}") if part else self.node.outputs[output]
         template = cls(name, names, result, **attributes)
         read = {name: builder.tensors[name] for name in names}
         tensor = Tensor(result, shape or (), dtype or inputs[0].dtype)
@@ -236,19 +234,19 @@ class Conversion:
         return self.file(dtypes.encode(values, dtype), part or "constant", dtype)
 
     def cast(self, x: Tensor, dtype: str, part: str = "") -> Tensor:
-        """x as another dtype, as ONNX's Cast has it."""
+        """X as another dtype, as ONNX's Cast has it."""
         if x.dtype == dtype:
             return self.same(x, part)
         return self.map(lambda s: to_kind(s, KINDS[dtypes.dtype(dtype).kind]), [x], part, dtype=dtype)
 
     def same(self, x: Tensor, part: str = "", *, output: int = 0) -> Tensor:
-        """x itself, defined as the output where there is no `part`."""
+        """X itself, defined as the output where there is no `part`."""
         if not part:
             self.define(x, output)
         return x
 
     def reshape(self, x: Tensor, shape: Sequence[int], part: str = "", *, output: int = 0) -> Tensor:
-        """x in another shape; of a constant it is a view."""
+        """X in another shape; of a constant it is a view."""
         shape = tuple(shape)
         if math.prod(shape) != x.size or min(shape, default=1) < 1:
             raise self.node.invalid(f"{self.node.op_type} of {list(x.shape)} to {list(shape)}")
@@ -259,7 +257,7 @@ class Conversion:
         return self.make(Reshape, [x], part, shape=shape, output=output)
 
     def transpose(self, x: Tensor, perm: Sequence[int], part: str = "", *, output: int = 0) -> Tensor:
-        """x with its axes in another order."""
+        """X with its axes in another order."""
         if list(perm) == list(range(len(perm))):
             return self.same(x, part, output=output)
         return self.make(Transpose, [x], part, output=output, perm=tuple(perm))
@@ -288,7 +286,7 @@ class Conversion:
 
 
 def to_kind(x: Symbol, kind: Kind) -> Symbol:
-    """x converted: reals to integers towards zero, truth values to 0 and 1."""
+    """X converted: reals to integers towards zero, truth values to 0 and 1."""
     if x.kind == kind:
         return x
     if kind == "int" and x.kind == "real":

@@ -10,14 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from sdk import dtypes
 from sdk.expression.trace import Operand, Symbol, apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import Tensor
 from sdk.importers.functions import SELU_ALPHA, SELU_GAMMA
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain.conversion import KINDS, Conversion, to_kind, wide
+from sdk.importers.plain.conversion import Conversion, to_kind
 
 Function = Callable[..., Symbol]
 
@@ -117,9 +115,7 @@ OPERATORS: Mapping[str, Elementwise] = {
     "Exp": Elementwise(op("exp")),
     "Floor": Elementwise(op("floor")),
     "Gelu": Elementwise(gelu),
-    "HardSigmoid": Elementwise(
-        lambda n, x: hard_sigmoid(x, n.number("alpha", 0.2), n.number("beta", 0.5))
-    ),
+    "HardSigmoid": Elementwise(lambda n, x: hard_sigmoid(x, n.number("alpha", 0.2), n.number("beta", 0.5))),
     "HardSwish": Elementwise(lambda _, x: x * hard_sigmoid(x)),
     "IsInf": Elementwise(is_infinite, "bool"),
     "IsNaN": Elementwise(op("isnan"), "bool"),
@@ -131,9 +127,7 @@ OPERATORS: Mapping[str, Elementwise] = {
     "Reciprocal": Elementwise(lambda _, x: 1 / x),
     "Relu": Elementwise(lambda _, x: apply("max", x, 0)),
     "Round": Elementwise(op("rint")),
-    "Selu": Elementwise(
-        lambda n, x: elu(x, n.number("alpha", SELU_ALPHA)) * n.number("gamma", SELU_GAMMA)
-    ),
+    "Selu": Elementwise(lambda n, x: elu(x, n.number("alpha", SELU_ALPHA)) * n.number("gamma", SELU_GAMMA)),
     "Shrink": Elementwise(shrink),
     "Sigmoid": Elementwise(lambda _, x: sigmoid(x)),
     "Sign": Elementwise(op("sign")),
@@ -287,4 +281,6 @@ def _along(c: Conversion, index: int) -> Tensor:
     axis = c.axis(c.node.integer("axis", 1), len(x.shape))
     if values.shape != (x.shape[axis],):
         raise c.node.invalid(f"{list(values.shape)} scales or zero-points for axis {axis} of {list(x.shape)}")
-    return c.reshape(values, [extent if i == axis else 1 for i, extent in enumerate(x.shape)], f"along{index}")
+    return c.reshape(
+        values, [extent if i == axis else 1 for i, extent in enumerate(x.shape)], f"along{index}"
+    )

@@ -41,8 +41,8 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
             f"operator {shown} is not supported", "export the model without it, or with another operator"
         )
     names = dict(zip(body.output, node.outputs, strict=False))
-    names |= {formal: given for formal, given in zip(body.input, node.inputs, strict=False)}
-    names |= {formal: "" for formal in body.input[len(node.inputs) :]}
+    names |= dict(zip(body.input, node.inputs, strict=False))
+    names |= dict.fromkeys(body.input[len(node.inputs) :], "")
     opsets = {**c.walk.opsets, **opset_versions(body.opset_import)}
     attributes = {attribute.name: attribute for attribute in node.proto.attribute}
     schema = _schema(node.domain, node.op_type, node.opset)
@@ -65,7 +65,11 @@ def branch(c: Conversion) -> None:
     graph = node.attributes["then_branch" if bool(c.constant(0).reshape(())) else "else_branch"]
     made = {name for inner in graph.node for name in inner.output} | {t.name for t in graph.initializer}
     names = {name: f"{c.first}/{name}" for name in made if name}
-    names |= {value.name: given for value, given in zip(graph.output, node.outputs, strict=False) if value.name in made}
+    names |= {
+        value.name: given
+        for value, given in zip(graph.output, node.outputs, strict=False)
+        if value.name in made
+    }
     for tensor in graph.initializer:
         array = to_array(tensor, f"{node.where}, initializer {tensor.name}", walk.folder)
         walk.values[names[tensor.name]] = Constant(names[tensor.name], array)

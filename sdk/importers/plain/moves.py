@@ -9,7 +9,7 @@ import numpy as np
 
 from sdk import dtypes
 from sdk.expression.trace import select
-from sdk.graph import NO_CLAMP, Concat, Fill, MatMul, Slice, Tensor
+from sdk.graph import Concat, Fill, MatMul, Slice, Tensor
 from sdk.importers.plain.conversion import Conversion
 from sdk.importers.values import Constant, Plain, Tensors, Value
 
@@ -121,16 +121,13 @@ def _check_blocks(c: Conversion, x: Tensor, block: int, fits: bool) -> None:
 
 def slices(c: Conversion) -> None:
     """Slice."""
-    x = c.x(0)
+    x, given = c.x(0), c.node.integers if c.node.opset < 10 else None
     rank = len(x.shape)
-    if c.node.opset < 10:
-        begins, ends = c.node.integers("starts") or (), c.node.integers("ends") or ()
-        axes = c.node.integers("axes") or tuple(range(len(begins)))
-        steps: Sequence[int] = (1,) * len(begins)
-    else:
-        begins, ends = c.integers(1) or (), c.integers(2) or ()
-        axes = c.integers(3) if c.has(3) else range(len(begins))  # type: ignore[assignment]
-        steps = c.integers(4) or (1,) * len(begins)
+    names = ("starts", "ends", "axes", "steps")  # attributes once, then inputs
+    said = [given(name) if given else c.integers(index) for index, name in enumerate(names, 1)]
+    begins, ends = said[0] or (), said[1] or ()
+    axes: Sequence[int] = range(len(begins)) if said[2] is None else said[2]
+    steps = said[3] or (1,) * len(begins)
     if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise c.node.invalid(f"Slice from {list(begins)} to {list(ends)} in steps of {list(steps)}")
     starts, strides, shape = [0] * rank, [1] * rank, list(x.shape)
@@ -154,7 +151,9 @@ def cut(
 ) -> Tensor:
     """A Slice of x; x itself where that is all of it, and a constant where it is empty."""
     if 0 in shape:
-        return c.same(c.file(np.zeros(shape, dtypes.storage(x.dtype)), part or "empty", x.dtype), part, output=output)
+        return c.same(
+            c.file(np.zeros(shape, dtypes.storage(x.dtype)), part or "empty", x.dtype), part, output=output
+        )
     steps = tuple(steps or (1,) * len(shape))
     if tuple(shape) == x.shape and all(step == 1 for step in steps):
         return c.same(x, part, output=output)
@@ -187,9 +186,7 @@ def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
 
 
-def _part(
-    c: Conversion, x: Tensor, axis: int, start: int, size: int, part: str, output: int = 0
-) -> Tensor:
+def _part(c: Conversion, x: Tensor, axis: int, start: int, size: int, part: str, output: int = 0) -> Tensor:
     starts = [start if i == axis else 0 for i in range(len(x.shape))]
     shape = [size if i == axis else extent for i, extent in enumerate(x.shape)]
     return cut(c, x, starts, shape, part, output=output)
@@ -324,9 +321,7 @@ PAD_MODES: dict[str, Callable[[int, int], int]] = {
 """Which of n elements stands at the place i, before or behind them."""
 
 
-def _pad_by_index(
-    c: Conversion, x: Tensor, mode: str, befores: Sequence[int], afters: Sequence[int]
-) -> None:
+def _pad_by_index(c: Conversion, x: Tensor, mode: str, befores: Sequence[int], afters: Sequence[int]) -> None:
     indices = [
         [PAD_MODES[mode](i, n) for i in range(-before, n + after)]
         for n, before, after in zip(x.shape, befores, afters, strict=True)
@@ -345,7 +340,9 @@ def expand(c: Conversion) -> None:
     if any(a != b and 1 not in (a, b) for a, b in zip(shape, target, strict=True)) or min(target) < 1:
         raise c.node.invalid(f"Expand of {list(x.shape)} to {wanted}")
     result = [max(a, b) for a, b in zip(shape, target, strict=True)]
-    _repeated(c, x, shape, [[0] * b if a == 1 else list(range(a)) for a, b in zip(shape, result, strict=True)])
+    _repeated(
+        c, x, shape, [[0] * b if a == 1 else list(range(a)) for a, b in zip(shape, result, strict=True)]
+    )
 
 
 def tile(c: Conversion) -> None:

@@ -18,15 +18,16 @@ def conv(c: Conversion) -> None:
     node = in_two_dimensions(c.node, rank)
     windows = convolution_windows(node, x.shape, weight.shape)
     bias, rest = _bias(c, 2, weight.shape[0])
-    attributes = {
-        "strides": windows.strides,
-        "pads": windows.pads,
-        "dilations": windows.dilations,
-        "group": node.integer("group", 1),
-        "clamp": NO_CLAMP,
-    }
-    last = "" if rank == 2 and rest is None else "rows"
-    result = c.make(Conv, [x, weight, *bias], last, dtype=x.dtype, **attributes)
+    result = c.make(
+        Conv,
+        [x, weight, *bias],
+        "" if rank == 2 and rest is None else "rows",
+        strides=windows.strides,
+        pads=windows.pads,
+        dilations=windows.dilations,
+        group=node.integer("group", 1),
+        clamp=NO_CLAMP,
+    )
     _finish(c, result, rank, rest)
 
 
@@ -52,15 +53,16 @@ def conv_transpose(c: Conversion) -> None:
             first = total // 2 if auto == "SAME_UPPER" else total - total // 2
             pads[i], pads[i + 2] = first, total - first
     bias, rest = _bias(c, 2, weight.shape[1] * group)
-    attributes = {
-        "strides": windows.strides,
-        "pads": tuple(pads),
-        "output_padding": tuple(extra),
-        "dilations": windows.dilations,
-        "group": group,
-    }
-    last = "" if rank == 2 and rest is None else "rows"
-    result = c.make(ConvTranspose, [x, weight, *bias], last, dtype=x.dtype, **attributes)
+    result = c.make(
+        ConvTranspose,
+        [x, weight, *bias],
+        "" if rank == 2 and rest is None else "rows",
+        strides=windows.strides,
+        pads=tuple(pads),
+        output_padding=tuple(extra),
+        dilations=windows.dilations,
+        group=group,
+    )
     _finish(c, result, rank, rest)
 
 
@@ -139,11 +141,9 @@ def gemm(c: Conversion) -> None:
         a = c.transpose(a, (1, 0), "transposed")
     transposed = bool(c.node.integer("transB", 0))
     columns = b.shape[0 if transposed else 1]
-    if bias is not None and bias.data is not None and alpha == beta == 1 and bias.size == columns:
-        if bias.shape[-1:] == (columns,):
-            row = c.reshape(bias, (columns,), "bias")
-            c.make(MatMul, [a, b, row], transposed=transposed)
-            return
+    if bias is not None and _is_row(bias, columns) and alpha == beta == 1:
+        c.make(MatMul, [a, b, c.reshape(bias, (columns,), "bias")], transposed=transposed)
+        return
     last = bias is None and alpha == 1
     result = c.make(MatMul, [a, b], "" if last else "product", transposed=transposed)
     if last:
@@ -158,6 +158,10 @@ def gemm(c: Conversion) -> None:
     output = c.map(function, _tensors(result, bias))
     if output.shape != result.shape:
         raise c.node.invalid(f"its bias widens {list(result.shape)} to {list(output.shape)}")
+
+
+def _is_row(bias: Tensor, columns: int) -> bool:
+    return bias.data is not None and bias.size == columns and bias.shape[-1:] == (columns,)
 
 
 def einsum(c: Conversion) -> None:
@@ -233,7 +237,7 @@ def _equation(c: Conversion, inputs: Sequence[Tensor]) -> tuple[list[str], str]:
 
 
 def _summed(c: Conversion, x: Tensor, term: str, kept: str, part: str) -> tuple[Tensor, str]:
-    """x summed over the axes that are not kept."""
+    """X summed over the axes that are not kept."""
     axes = tuple(i for i, letter in enumerate(term) if letter not in kept)
     if not axes:
         return x, term

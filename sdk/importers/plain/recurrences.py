@@ -80,7 +80,9 @@ def _check_lengths(c: Conversion, steps: int) -> None:
 
 def _directions(c: Conversion) -> list[Direction]:
     way = c.node.text("direction", "forward")
-    parts = {"forward": ["forward"], "reverse": ["backward"], "bidirectional": ["forward", "backward"]}.get(way)
+    parts = {"forward": ["forward"], "reverse": ["backward"], "bidirectional": ["forward", "backward"]}.get(
+        way
+    )
     if parts is None:
         raise c.node.invalid(f"direction {way!r}")
     defaults = DEFAULTS[c.node.op_type]
@@ -101,9 +103,7 @@ def _directions(c: Conversion) -> list[Direction]:
         beta = float(betas.pop(0)) if betas and name.lower() in WITH_BETA else beta
         functions.append(_clipped(c, function, alpha, beta))
     each = len(defaults)
-    return [
-        Direction(i, part, tuple(functions[i * each : (i + 1) * each])) for i, part in enumerate(parts)
-    ]
+    return [Direction(i, part, tuple(functions[i * each : (i + 1) * each])) for i, part in enumerate(parts)]
 
 
 WITH_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
@@ -194,7 +194,9 @@ def _run(c: Conversion, direction: Direction, x: Tensor, hidden: int) -> Tensor:
     )
 
 
-def _biases(c: Conversion, direction: Direction, rows: int, late: bool) -> tuple[Tensor | None, Tensor | None]:
+def _biases(
+    c: Conversion, direction: Direction, rows: int, late: bool
+) -> tuple[Tensor | None, Tensor | None]:
     """The bias of the product with the sequence, and the one inside a step where `late`."""
     bias = _operand(c, 3, direction, "bias")
     if bias is None:
@@ -207,7 +209,7 @@ def _biases(c: Conversion, direction: Direction, rows: int, late: bool) -> tuple
 
 
 def _product(c: Conversion, x: Tensor, weight: Tensor, bias: Tensor | None, part: str) -> Tensor:
-    """x times the transposed weight, plus a bias."""
+    """X times the transposed weight, plus a bias."""
     if bias is None:
         return c.make(MatMul, [x, weight], part, transposed=True)
     if bias.data is not None:

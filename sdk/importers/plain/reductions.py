@@ -16,7 +16,6 @@ from sdk.graph import (
     NO_CLAMP,
     AveragePool,
     GlobalAveragePool,
-    Map,
     Normalize,
     Reduce,
     Softmax,
@@ -27,7 +26,9 @@ from sdk.importers.plain.conversion import Conversion, Expr, to_kind, wide
 Before = Callable[[Symbol], Symbol]
 
 
-def reduction(kind: str, before: Expr | None = None, after: Expr | None = None) -> Callable[[Conversion], None]:
+def reduction(
+    kind: str, before: Expr | None = None, after: Expr | None = None
+) -> Callable[[Conversion], None]:
     """The handler of a Reduce of `kind`, behind a Map of each element and before one of each result."""
 
     def handler(c: Conversion) -> None:
@@ -61,7 +62,7 @@ def _reduced(c: Conversion) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Axes and result's shape of a Reduce operator."""
     x, node = c.x(0), c.node
     since = 13 if node.op_type == "ReduceSum" else 18
-    given = node.integers("axes") if node.opset < since else c.integers(1)
+    given: Sequence[int] | None = node.integers("axes") if node.opset < since else c.integers(1)
     rank = len(x.shape)
     if not given and not (node.integer("noop_with_empty_axes", 0) and node.opset >= since):
         given = range(rank)
@@ -162,7 +163,9 @@ def hardmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
     """Hardmax: Reduce, Map."""
     kept = tuple(1 if i == axis else extent for i, extent in enumerate(x.shape))
     index = c.make(Reduce, [x], "index", shape=kept, dtype="int64", kind="argmax", axes=(axis,))
-    places = c.file(np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(kept))]), "places")
+    places = c.file(
+        np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(kept))]), "places"
+    )
 
     def function(i: Symbol, place: Symbol) -> Symbol:
         return to_kind(apply("eq", i, place), "real")

@@ -9,6 +9,7 @@ import numpy as np
 
 from sdk import dtypes
 from sdk.errors import Unsupported
+from sdk.expression.trace import apply
 from sdk.extras import require
 from sdk.graph import Array, Tensor
 from sdk.importers.onnx_file import OnnxNode
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from sdk.importers.walk import Walk
 
 Handler = Callable[[Conversion], None]
-
 
 
 HANDLERS: Mapping[tuple[str, str], Handler] = {
@@ -72,11 +72,9 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "QuantizeLinear"): elementwise.quantize,
     ("", "RMSNormalization"): reductions.layer_normalization,
     ("", "RNN"): recurrences.recurrence,
-    ("", "ReduceL1"): reductions.reduction("sum", before=lambda s: elementwise.apply("abs", s)),
-    ("", "ReduceL2"): reductions.reduction(
-        "sum", before=lambda s: s * s, after=lambda s: elementwise.apply("sqrt", s)
-    ),
-    ("", "ReduceLogSum"): reductions.reduction("sum", after=lambda s: elementwise.apply("log", s)),
+    ("", "ReduceL1"): reductions.reduction("sum", before=lambda s: apply("abs", s)),
+    ("", "ReduceL2"): reductions.reduction("sum", before=lambda s: s * s, after=lambda s: apply("sqrt", s)),
+    ("", "ReduceLogSum"): reductions.reduction("sum", after=lambda s: apply("log", s)),
     ("", "ReduceLogSumExp"): reductions.reduce_log_sum_exp,
     ("", "ReduceMax"): reductions.reduction("max"),
     ("", "ReduceMean"): reductions.reduction("mean"),
@@ -141,7 +139,6 @@ def constant_tensor(name: str, array: Array, where: str) -> Tensor:
     if data.dtype != dtypes.storage(dtype):
         data = data.view(dtypes.storage(dtype))
     return Tensor(name, data.shape, dtype, None, data)
-
 
 
 def model_array(tensor: Tensor) -> Array:

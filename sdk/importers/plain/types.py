@@ -19,7 +19,7 @@ NUMPY_NAMES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 
 @cache
 def _parameters(domain: str, op_type: str, opset: int) -> tuple[tuple[str, frozenset[str], bool], ...]:
-    """Of each formal input: its type variable, the types it may have, and whether it stands for all that follow."""
+    """Of each formal input: its type variable, its types, and whether it stands for all that follow."""
     defs = require("onnx.defs")
     if not defs.has(op_type, opset, domain):
         return ()
@@ -71,4 +71,3 @@ def dtype_of(walk: Walk, value: Value) -> str | None:
 def numpy_name(name: str) -> str:
     """ONNX's name of a numpy dtype."""
     return NUMPY_NAMES.get(name, name)
-

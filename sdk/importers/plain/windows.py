@@ -212,7 +212,8 @@ def _taps(
     align = c.node.text("coordinate_transformation_mode", "") == "align_corners"
     if align and abs(float(scale) * extent - size) > 1e-3:  # ONNX and its own tests disagree
         raise c.node.unsupported(
-            f"align_corners of {extent} elements by {scale:g}, which is no whole size", "give the sizes themselves"
+            f"align_corners of {extent} elements by {scale:g}, which is no whole size",
+            "give the sizes themselves",
         )
     place = np.asarray(positions(c.node, extent, size, scale), np.float64)
     if extent == size and scale == 1:

@@ -1,6 +1,6 @@
 #include "plain/rows.h"
 
-enum { TAPS = 512 };
+enum { TAPS = 128 };
 
 /* [images][channels][height][width] -> [images][channels][outputs][rows][columns], weights [channels][outputs]
  * [kernel], of at most TAPS: each channel by itself. */
