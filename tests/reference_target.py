@@ -70,12 +70,13 @@ class ReferenceDevice:
     def trace(self, inputs):
         if self.device == "silent":
             return {}
-        values = reference.run(self.graph, inputs, "q31")
-        traced = {node.output: values[node.output] for node in self.graph.nodes}
-        if self.device == "wrong":
-            first = self.graph.nodes[0].output
-            traced[first] = traced[first].copy()
-            traced[first].reshape(-1)[1] ^= 2
+        values, traced = dict(inputs), {}
+        for node in self.graph.nodes:
+            result = reference.evaluate(self.graph, node, values, "q31")
+            if self.device == "wrong" and not traced:
+                result = result.copy()
+                result.reshape(-1)[1] ^= 2
+            values[node.output] = traced[node.output] = result
         return traced
 
     def run(self, inputs):

@@ -16,8 +16,7 @@ from sdk import ort
 from sdk.extras import require
 from sdk.graph import Array
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain.types import numpy_name
-from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value
+from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value, numpy_name
 
 if TYPE_CHECKING:
     import onnx

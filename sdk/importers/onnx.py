@@ -157,6 +157,7 @@ def import_onnx(
         [value.name for value in model.graph.output],
         float_model=float_model,
         convert=_convert,
+        convert_plain=convert_plain,
         opsets=opsets,
         folder=folder,
     )

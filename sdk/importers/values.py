@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sdk import dtypes
 from sdk.errors import InvalidModel, Unsupported
+from sdk.extras import require
 from sdk.graph import (
     Array,
     Clamp,
@@ -36,6 +38,8 @@ from sdk.graph import (
 from sdk.verification import INTEGER_RANGE, Clamped
 
 Shape = tuple[int, ...]
+NUMPY_NAMES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
+"""Names of types where numpy's extension has another than ONNX."""
 UNSET: Clamp = (0, 0)
 """The clamp of an operator whose output's quantisation is not known yet."""
 
@@ -343,3 +347,33 @@ def _unique(base: str, taken: set[str]) -> str:
     while name in taken:
         name, number = f"{base}_{number}", number + 1
     return name
+
+
+def numpy_name(name: str) -> str:
+    """ONNX's name of a numpy dtype."""
+    return NUMPY_NAMES.get(name, name)
+
+
+def constant_tensor(name: str, array: Array, where: str) -> Tensor:
+    """A constant of the model as a tensor; its elements are not copied.
+
+    Raises:
+        Unsupported: the graph has no such elements.
+    """
+    dtype = numpy_name(array.dtype.name)
+    if dtype not in dtypes.DTYPES:
+        raise Unsupported(f"the constant {name!r} is of {dtype}", where=where)
+    data = np.asarray(array, order="C")
+    if data.dtype != dtypes.storage(dtype):
+        data = data.view(dtypes.storage(dtype))
+    return Tensor(name, data.shape, dtype, None, data)
+
+
+def model_array(tensor: Tensor) -> Array:
+    """The elements of a constant tensor in the numpy dtype that onnx has for them."""
+    assert tensor.data is not None
+    if dtypes.dtype(tensor.dtype).is_native:
+        return tensor.data
+    onnx = require("onnx")
+    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
+    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))

@@ -17,7 +17,6 @@ import numpy as np
 from sdk.errors import InvalidModel, Unsupported
 from sdk.graph import Array, Node, Quantization, Quantize, Tensor
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain import constant_tensor, convert_plain, model_array
 from sdk.importers.values import (
     Constant,
     GraphBuilder,
@@ -28,7 +27,9 @@ from sdk.importers.values import (
     Shape,
     Value,
     bounds_are_exact,
+    constant_tensor,
     dequantized,
+    model_array,
     real_values,
 )
 from sdk.shapes import output_shape
@@ -59,7 +60,8 @@ class Walk:
         outputs: Sequence[str],
         *,
         float_model: bool,
-        convert: Callable[[Walk, OnnxNode], None] | None = None,
+        convert: Callable[[Walk, OnnxNode], None],
+        convert_plain: Callable[[Walk, OnnxNode], None],
         opsets: Mapping[str, int] | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -74,6 +76,7 @@ class Walk:
         self.folder = folder
         self.growth = 0
         self._convert = convert
+        self._convert_plain = convert_plain
         self._constants: dict[str, Tensor] = {}
         self._makers: dict[str, OnnxNode] = {}
         reserved = {name for node in nodes for name in node.outputs}
@@ -206,7 +209,7 @@ class Walk:
         elif isinstance(real.source, str) and not self._changed(real):
             self.plains[real.name] = real.source
         else:
-            convert_plain(self, self._makers[real.name])
+            self._convert_plain(self, self._makers[real.name])
         return self.plains[real.name]
 
     def _has_integers(self, real: Real) -> bool:
@@ -295,12 +298,13 @@ class Walk:
             TowlineError: as the handlers do.
         """
         self._makers.update(dict.fromkeys(node.outputs, node))
-        if self._convert is not None:
-            self._convert(self, node)
+        self._convert(self, node)
 
     def apart(self) -> Walk:
         """An empty walk, for a graph inside this one."""
-        return Walk([], [], float_model=self.float_model)
+        return Walk(
+            [], [], float_model=self.float_model, convert=self._convert, convert_plain=self._convert_plain
+        )
 
     # --- what handlers write ----------------------------------------------------------------------------
 

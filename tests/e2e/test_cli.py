@@ -20,6 +20,7 @@ import towline
 from sdk.weights import Weights
 from sdk import artifact
 from sdk.errors import InvalidInput
+from sdk.target import target_names
 from sdk.zoo import digits
 from tests.unit.test_imports import ROOT, run_with_numpy_alone
 from towline.cli import main
@@ -248,8 +249,17 @@ def test_inspect_shows_what_is_refused(journey, capsys, tmp_path):
     code, document, _ = call(capsys, "inspect", model)
     assert code == 0
     assert document["result"]["onnx_operators"] == {"Sin": 1}
-    (refusal,) = document["result"]["refused"]
+    (refusal,) = document["result"]["unquantizable"]
     assert "wave" in refusal["node"]
+    refused = document["result"]["refused"]
+    assert {one["by"] for one in refused} == {*target_names()} - {"c"}
+    assert {one["node"] for one in refused} == {"wave"}
+    code, document, _ = call(capsys, "inspect", model, "--target", TARGET)
+    assert code == 0
+    (node,) = document["result"]["nodes"]
+    assert (node["name"], node["op"], node["place"]) == ("wave", "Map", "host")
+    assert node["reason"]
+    assert document["result"]["counts"] == {"device": 0, "host": 1, "refused": 0}
 
 
 # -- bench ------------------------------------------------------------------------------------------------

@@ -75,7 +75,9 @@ def damaged(path):
     assert weights.nbytes == program.weights.nbytes
     assert bytes(weights) != bytes(program.weights)
     result = path.with_suffix(".damaged.tow")
-    artifact.save(dataclasses.replace(network, program=dataclasses.replace(program, weights=weights)), result)
+    artifact.save(
+        dataclasses.replace(network, programs=(dataclasses.replace(program, weights=weights),)), result
+    )
     return result
 
 

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from sdk import dtypes, reference
 from sdk.errors import InvalidModel, Unsupported
-from tests.onnx_models import OnnxBuilder, imported, integers
+from tests.onnx_models import OnnxBuilder, imported
 
 RANDOM = np.random.default_rng(0)
 
@@ -108,7 +108,14 @@ def test_functions_of_one_tensor_are_one_map(op):
 
 @pytest.mark.parametrize(
     ("op", "low", "high"),
-    [("Acos", -1, 1), ("Asin", -1, 1), ("Atanh", -0.9, 0.9), ("Acosh", 1, 9), ("Log", 0.1, 9), ("Sqrt", 0, 9)],
+    [
+        ("Acos", -1, 1),
+        ("Asin", -1, 1),
+        ("Atanh", -0.9, 0.9),
+        ("Acosh", 1, 9),
+        ("Log", 0.1, 9),
+        ("Sqrt", 0, 9),
+    ],
 )
 def test_functions_within_their_domain(op, low, high):
     agree(*one(op, [RANDOM.uniform(low, high, (4, 7)).astype(np.float32)]))
@@ -233,7 +240,14 @@ def test_transposed_convolutions(attributes):
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (6, 4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,))],
+    [
+        ((3, 4), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 1, 3, 4), (6, 4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+    ],
 )
 def test_matrices(a, b):
     agree(*one("MatMul", [normal(*a), normal(*b)]))
@@ -336,7 +350,9 @@ def test_normalisations():
         agree(*one("LayerNormalization", layer[:2], constants=known, axis=-3), atol=1e-4)
         groups = [x, scale[:3], bias[:3]]
         agree(*one("GroupNormalization", groups, constants=known, num_groups=3, opset=18), atol=1e-4)
-        agree(*one("GroupNormalization", [x, scale, bias], constants=known, num_groups=3, opset=21), atol=1e-4)
+        agree(
+            *one("GroupNormalization", [x, scale, bias], constants=known, num_groups=3, opset=21), atol=1e-4
+        )
         agree(*one("RMSNormalization", [x, normal(5)], constants=known, opset=23), atol=1e-4)
         batch = [x, scale, bias, normal(6), np.abs(normal(6)) + 0.1]
         graph = agree(*one("BatchNormalization", batch, constants=[*known, 3, 4] if known else []), atol=1e-4)
@@ -393,7 +409,9 @@ def test_resizes(mode, coordinates):
     agree(*one("Resize", [x, None, scales], constants=[2], **options), atol=1e-4)
     if mode == "cubic":
         agree(
-            *one("Resize", [x, None, scales], constants=[2], exclude_outside=1, cubic_coeff_a=-0.5, **options),
+            *one(
+                "Resize", [x, None, scales], constants=[2], exclude_outside=1, cubic_coeff_a=-0.5, **options
+            ),
             atol=1e-4,
         )
 

@@ -4,6 +4,6 @@
 `sdk.importers.plain.elementwise`. What the table lacks is expanded by onnx's own function bodies.
 """
 
-from sdk.importers.plain.table import HANDLERS, constant_tensor, convert_plain, is_known, model_array
+from sdk.importers.plain.table import HANDLERS, convert_plain, is_known
 
-__all__ = ["HANDLERS", "constant_tensor", "convert_plain", "is_known", "model_array"]
+__all__ = ["HANDLERS", "convert_plain", "is_known"]

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sdk import dtypes
-from sdk.errors import Unsupported
 from sdk.expression.trace import apply
-from sdk.extras import require
-from sdk.graph import Array, Tensor
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.plain import elementwise, indices, moves, products, recurrences, reductions, windows
 from sdk.importers.plain.conversion import Conversion
 from sdk.importers.plain.functions import branch, expanded, has_body
-from sdk.importers.plain.types import check_types, numpy_name
+from sdk.importers.plain.types import check_types
 
 if TYPE_CHECKING:
     from sdk.importers.walk import Walk
@@ -124,28 +118,3 @@ def convert_plain(walk: Walk, node: OnnxNode) -> None:
         return
     for inner in expanded(c):
         walk.convert(inner)
-
-
-def constant_tensor(name: str, array: Array, where: str) -> Tensor:
-    """A constant of the model as a tensor; its elements are not copied.
-
-    Raises:
-        Unsupported: the graph has no such elements.
-    """
-    dtype = numpy_name(array.dtype.name)
-    if dtype not in dtypes.DTYPES:
-        raise Unsupported(f"the constant {name!r} is of {dtype}", where=where)
-    data = np.asarray(array, order="C")
-    if data.dtype != dtypes.storage(dtype):
-        data = data.view(dtypes.storage(dtype))
-    return Tensor(name, data.shape, dtype, None, data)
-
-
-def model_array(tensor: Tensor) -> Array:
-    """The elements of a constant tensor in the numpy dtype that onnx has for them."""
-    assert tensor.data is not None
-    if dtypes.dtype(tensor.dtype).is_native:
-        return tensor.data
-    onnx = require("onnx")
-    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
-    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))

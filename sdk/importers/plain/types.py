@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from sdk.extras import require
 from sdk.importers.plain.conversion import Conversion
-from sdk.importers.values import Constant, Plain, QuantizedConstant, Real, Value
+from sdk.importers.values import Constant, Plain, QuantizedConstant, Real, Value, numpy_name
 
 if TYPE_CHECKING:
     from sdk.importers.walk import Walk
 
 TYPE_NAMES = {"float": "float32", "double": "float64"}
-NUMPY_NAMES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
-"""Names of types where numpy's extension has another than ONNX."""
 
 
 @cache
@@ -66,8 +64,3 @@ def dtype_of(walk: Walk, value: Value) -> str | None:
         case Real() | QuantizedConstant():
             return "float32"
     return None
-
-
-def numpy_name(name: str) -> str:
-    """ONNX's name of a numpy dtype."""
-    return NUMPY_NAMES.get(name, name)
