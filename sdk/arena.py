@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import numpy as np
-
 from sdk.graph import Array
+from sdk.weights import Weights, address, digest, raw
 
 ALIGNMENT = 128  # bytes of an HVX vector, and of a cache line of RDNA
 
@@ -23,7 +22,9 @@ def align(value: int, to: int = ALIGNMENT) -> int:
 
 
 class Blob:
-    """An append-only byte string; every piece starts at a multiple of `alignment`.
+    """Bulk data in the making; every piece starts at a multiple of `alignment`.
+
+    It keeps the arrays themselves, which must not change any more.
 
     Attributes:
         nbytes: so far.
@@ -31,20 +32,28 @@ class Blob:
 
     def __init__(self, alignment: int = ALIGNMENT) -> None:
         self._alignment = alignment
-        self._pieces: dict[bytes, int] = {}
+        self._pieces: list[tuple[int, memoryview]] = []
+        self._offsets: dict[bytes, int] = {}  # by the digest of the padded bytes
+        self._places: dict[tuple[int, int], int] = {}  # by address and length: spares reading them again
         self.nbytes = 0
 
     def add(self, array: Array) -> int:
         """Append an array's bytes (little-endian), once; the offset at which they start."""
-        data = np.ascontiguousarray(array).tobytes()
-        data += bytes(-len(data) % self._alignment)
-        if data not in self._pieces:
-            self._pieces[data] = self.nbytes
-            self.nbytes += len(data)
-        return self._pieces[data]
+        piece = raw(array)
+        place = address(piece), piece.nbytes
+        if place in self._places:
+            return self._places[place]
+        found = digest(piece, -piece.nbytes % self._alignment)
+        offset = self._offsets.setdefault(found, self.nbytes)
+        if offset == self.nbytes:
+            self._pieces.append((offset, piece))
+            self._places[place] = offset
+            self.nbytes += align(piece.nbytes, self._alignment)
+        return offset
 
-    def __bytes__(self) -> bytes:
-        return b"".join(self._pieces)
+    def weights(self) -> Weights:
+        """All of it so far."""
+        return Weights(self.nbytes, tuple(self._pieces))
 
 
 @dataclass(eq=False)
@@ -64,26 +73,6 @@ class Buffer:
 
     def overlaps_in_time(self, other: Buffer) -> bool:
         return self.first <= other.last and other.first <= self.last
-
-
-@dataclass(frozen=True)
-class BufferPlan:
-    """A buffer as a plan keeps it: live from step (layer, launch) `first` to step `last`."""
-
-    name: str
-    offset: int
-    nbytes: int
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, buffer: Buffer) -> BufferPlan:
-        return cls(buffer.name, buffer.offset, buffer.nbytes, buffer.first, buffer.last)
-
-    def to_json(self) -> dict[str, int | str]:
-        """As plans in files have it: bytes are called `size` there."""
-        document = vars(self).copy()
-        return document | {"size": document.pop("nbytes")}
 
 
 def live_peak(spans: Iterable[tuple[int, int, int]]) -> int:

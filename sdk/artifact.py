@@ -1,71 +1,79 @@
 """The `.tow` artefact: a zip that holds the definition of the compute, the data and the code apart.
 
-============== ==========================================================================================
-manifest.json  schema, maker, target, arithmetic, source model, preprocessing, input statistics, labels,
-               and the size and SHA-256 of every other member
-graph.json     the whole network and its integer body as the target runs it; bulk data by offset into ...
-constants.bin  ... constants and per-channel scales, each once
-plan.json      the target's layout and schedule
-weights.bin    the target's weights in plan order, at a multiple of 4096 bytes in the file, for DMA
-code/NAME      ELF, code objects, OpenCL C
-============== ==========================================================================================
+======================== ================================================================================
+manifest.json            schema, maker, target, arithmetic, what runs on the host, states, source model,
+                         preprocessing, input statistics, labels, and of every other member the size and the
+                         SHA-256 of each 4 MiB
+graph.json               the whole network, and of each program the graph as the target runs it; bulk data
+                         by its place in ...
+constants.bin            ... constants and per-channel scales, each once, if no program's weights hold it
+programs/N/plan.json     of device segment N: the target's layout and schedule
+programs/N/weights.bin   its weights in plan order
+programs/N/code/NAME     ELF, code objects, OpenCL C
+======================== ================================================================================
 
-Every member is stored, not compressed: weights hardly compress, members can be mapped from the file, the
-bytes depend on no zlib, and what is read can never be larger than the file. The hashes find damage; they
-are not a signature. A `.tow` holds code: run only those you trust. Loading unpacks nothing to the disk.
+Every member is stored, not compressed, with zip's 64-bit extensions where they are needed: weights hardly
+compress, and the file is mapped rather than read. Members of bulk data begin at multiples of 4096 bytes in the
+file. The hashes find damage; they are not a signature. A `.tow` holds code: run only those you trust. Loading
+unpacks nothing to the disk.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
 import os
 import re
+import shlex
 import stat
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Annotated, Any
 
 from sdk import files
+from sdk.codec import from_json, pattern, shown, to_json, within
 from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported, UsageError
+from sdk.files import Mapped
 from sdk.graph import Graph
-from sdk.graph_json import Constants, graph_from_json, graph_to_json
+from sdk.graph_json import CONSTANTS, Constants, Members, graph_from_json, graph_to_json
 from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.segments import Segment, boundary, cut
+from sdk.states import check_states
 from sdk.target import Arithmetic, Program
 from sdk.verification import verify
+from sdk.weights import Weights
 
 SCHEMA = 2
 """Raised when a reader of the old schema would misread the new one."""
-
-LIMIT = 2**31 - 1
-"""Bytes of a whole artefact: below what a zip holds without its 64-bit extensions."""
 
 JSON_LIMIT = 32 * 2**20
 MEMBER_LIMIT = 1024
 ALIGNMENT = 4096
 
-MANIFEST, GRAPH, CONSTANTS, PLAN, WEIGHTS = REQUIRED = (
-    "manifest.json",
-    "graph.json",
-    "constants.bin",
-    "plan.json",
-    "weights.bin",
-)
-CODE = re.compile(r"code/([A-Za-z0-9_][A-Za-z0-9._-]*)")
+CHUNK = 2**22
+"""Bytes of a member that have a hash of their own; damage is located to one."""
 
-T = TypeVar("T")
+MANIFEST, GRAPH = "manifest.json", "graph.json"
+PLAN, WEIGHTS, CODE = "plan.json", "weights.bin", "code/"
+PROGRAM = re.compile(
+    r"programs/(0|[1-9][0-9]{0,3})/(plan\.json|weights\.bin|code/[A-Za-z0-9_][A-Za-z0-9._-]*)"
+)
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first moment
 ALIGNMENT_FIELD = 0xD935  # extra field of Android's zipalign; readers skip it
-LOCAL_HEADER = 30  # bytes before a member's name (APPNOTE.TXT 4.3.7)
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # before a member's name (APPNOTE.TXT 4.3.7)
+ZIP64 = 2**30
+"""From this size on a member's local header has the 64-bit extension, which takes ZIP64_FIELD bytes (4.5.3)."""
+ZIP64_FIELD = 20
+
+Bulk = Mapping[str, Weights]
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,31 @@ class Source:
 
     name: str
     sha256: str
+
+
+@dataclass(frozen=True)
+class FileJson:
+    """A member: its size in bytes, and the SHA-256 of each CHUNK of it."""
+
+    size: Annotated[int, within(0, 1 << 63)]
+    sha256: Sequence[Annotated[str, pattern("[0-9a-f]{64}")]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json."""
+
+    schema: int
+    towline: str
+    target: str
+    arithmetic: Arithmetic
+    hosted: Sequence[str] | None
+    states: Sequence[tuple[str, str]]
+    source: Source | None
+    preprocessing: Mapping[str, Any] | None
+    input_statistics: Mapping[str, Any] | None
+    labels: Sequence[str] | None
+    files: Mapping[str, FileJson]
 
 
 @dataclass(repr=False)
@@ -140,75 +173,96 @@ class Artifact:
         return f"{self.target}, {self.graph}"
 
 
+def check_programs(artifact: Artifact) -> None:
+    """Refuse programs that do not fit their network.
+
+    Raises:
+        InvalidArtifact: not a program for each device segment, with its inputs and outputs.
+    """
+    parts = [segment.graph for segment in artifact.segments if segment.place == "device"]
+    if len(parts) != len(artifact.programs):
+        raise InvalidArtifact(
+            f"it has {len(artifact.programs)} programs for the {len(parts)} parts of its network on the device",
+            hint="compile it again",
+        )
+    for number, (part, program) in enumerate(zip(parts, artifact.programs, strict=True)):
+        for kind, expected, found in (
+            ("inputs", _ends(part, part.inputs), _ends(program.graph, program.graph.inputs)),
+            ("outputs", _ends(part, part.outputs), _ends(program.graph, program.graph.outputs)),
+        ):
+            if expected != found:
+                raise InvalidArtifact(
+                    f"the {kind} of program {number} are {shown(found)}, and its part of the network has "
+                    f"{shown(expected)}",
+                    hint="compile it again",
+                )
+
+
+def _ends(graph: Graph, names: Sequence[str]) -> list[str]:
+    return [str(graph.tensor(name)) for name in names]
+
+
 def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     """Write an artefact, whole or not at all. Equal artefacts give equal bytes.
 
     Raises:
         OutputFailed: it cannot be written.
-        Unsupported: it would be larger than `load` accepts.
+        Unsupported: its graph or plan is larger than `load` accepts.
     """
-    files.write(path, to_bytes(artifact))
-
-
-def to_bytes(artifact: Artifact) -> bytes:
-    """The artefact as the bytes of its file.
-
-    Raises:
-        Unsupported: it would be larger than `load` accepts.
-    """
-    program = artifact.program
-    constants = Constants()
+    members: dict[str, Weights] = {}
+    for number, program in enumerate(artifact.programs):
+        folder = f"programs/{number}/"
+        members[folder + PLAN] = _json(program.plan, artifact.graph.name)
+        members[folder + WEIGHTS] = program.weights
+        members |= {f"{folder}{CODE}{name}": Weights.of(data) for name, data in program.code.items()}
+    constants = Constants({name: data for name, data in members.items() if name.endswith(WEIGHTS)})
     graphs = {
         "network": graph_to_json(artifact.graph, constants),
-        "body": graph_to_json(program.graph, constants),
+        "programs": [graph_to_json(program.graph, constants) for program in artifact.programs],
     }
-    members = {
-        GRAPH: _json(graphs),
-        CONSTANTS: constants.data(),
-        PLAN: _json(program.plan),
-        WEIGHTS: program.weights,
-        **{f"code/{name}": data for name, data in program.code.items()},
-    }
-    source = artifact.source
-    members[MANIFEST] = _json(
-        {
-            "schema": SCHEMA,
-            "towline": artifact.made_by,
-            "target": program.target,
-            "arithmetic": artifact.arithmetic,
-            "hosted": None if artifact.hosted is None else list(artifact.hosted),
-            "states": [list(pair) for pair in artifact.states],
-            "source": None if source is None else {"name": source.name, "sha256": source.sha256},
-            "preprocessing": artifact.preprocessing,
-            "input_statistics": artifact.input_statistics,
-            "labels": artifact.labels,
-            "files": {name: _fingerprint(data) for name, data in sorted(members.items())},
-        }
+    members[GRAPH] = _json(graphs, artifact.graph.name)
+    members[CONSTANTS] = constants.weights()
+    manifest = Manifest(
+        SCHEMA,
+        artifact.made_by,
+        artifact.target,
+        artifact.arithmetic,
+        artifact.hosted,
+        artifact.states,
+        artifact.source,
+        artifact.preprocessing,
+        artifact.input_statistics,
+        artifact.labels,
+        {name: _fingerprint(data) for name, data in sorted(members.items())},
     )
+    members[MANIFEST] = _json(to_json(manifest), artifact.graph.name)
     # The manifest comes first, so that it is what a pager or `head` shows.
     order = sorted(members, key=lambda name: (name != MANIFEST, name))
-    overhead = ALIGNMENT * (len(members) + 1)
-    largest_json = max(len(members[name]) for name in (MANIFEST, GRAPH, PLAN))
-    if sum(map(len, members.values())) + overhead > LIMIT or largest_json > JSON_LIMIT:
-        raise Unsupported("the network is too large for an artefact", where=artifact.graph.name)
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:
+    with files.replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name in order:
+            data = members[name]
             info = zipfile.ZipInfo(name, EPOCH)
             info.create_system = 3  # Unix, wherever we run
             info.external_attr = (stat.S_IFREG | 0o644) << 16
-            if name == WEIGHTS:
-                info.extra = _alignment_field(stream.tell() + LOCAL_HEADER + len(name))
-            archive.writestr(info, members[name])
-    return stream.getvalue()
+            info.file_size = data.nbytes
+            large = data.nbytes >= ZIP64
+            if name.endswith(".bin"):
+                before = stream.tell() + LOCAL_HEADER.size + len(name) + (ZIP64_FIELD if large else 0)
+                info.extra = _alignment_field(before)
+            with archive.open(info, "w", force_zip64=large) as member:
+                for part in data:
+                    member.write(part)
 
 
 def load(path: str | os.PathLike[str]) -> Artifact:
-    """Read an artefact and check all of it: members, sizes, hashes, JSON, the graph's invariants.
+    """Read an artefact and check all of it: members, sizes, hashes, JSON, the graphs' invariants.
+
+    The file is mapped: constants and weights are views of it, and stay valid as long as its bytes do not change;
+    a file that is replaced by another of the same name does not matter.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
-        InvalidArtifact: it is cut short, altered, of a newer schema, or not a .tow at all.
+        InvalidArtifact: it is cut short, altered, of another schema, or not a .tow at all.
     """
     where = os.fspath(path)
     try:
@@ -216,30 +270,25 @@ def load(path: str | os.PathLike[str]) -> Artifact:
             missing = not Path(path).exists()
             what = "no such file" if missing else "not a regular file"
             raise UsageError(f"cannot be read: {what}", where=where)
-        with Path(path).open("rb") as stream:
-            nbytes = os.fstat(stream.fileno()).st_size
-            if nbytes > LIMIT:
-                raise InvalidArtifact("is too large for an artefact")
-            data = stream.read(LIMIT)
-        return from_bytes(data)
+        mapped = Mapped(path)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from None
-    except InvalidArtifact as error:
-        raise InvalidArtifact(error.message, where=error.where or where, hint=error.hint) from error.__cause__
-
-
-def from_bytes(data: bytes) -> Artifact:
-    """The artefact that `to_bytes` turned into these bytes.
-
-    Raises:
-        InvalidArtifact: as `load`.
-    """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = _members(archive, len(data))
-            manifest = _object(_parse(MANIFEST, _read(archive, members, MANIFEST)), MANIFEST)
-            _check_schema(manifest)
-            contents = _contents(archive, members, manifest)
+        return _assemble(*_contents(mapped))
+    except InvalidArtifact as error:
+        place = f"{where}: {error.where}" if error.where else where
+        raise InvalidArtifact(error.message, where=place, hint=error.hint) from error.__cause__
+
+
+# -- the zip --------------------------------------------------------------------------------------------
+
+
+def _contents(mapped: Mapped) -> tuple[Manifest, dict[str, Weights]]:
+    """The manifest, and the other members as parts of the file, which are not read yet."""
+    try:
+        with os.fdopen(os.dup(mapped.number), "rb") as stream, zipfile.ZipFile(stream) as archive:
+            members = _members(archive, mapped.view.nbytes)
+            manifest = _object(_parse(MANIFEST, archive.read(members.pop(MANIFEST))), MANIFEST)
     except zipfile.BadZipFile as error:
         raise InvalidArtifact(
             f"is not a whole zip file: {error}",
@@ -256,10 +305,10 @@ def from_bytes(data: bytes) -> Artifact:
     ) as error:
         # zipfile lets these through on damaged headers
         raise InvalidArtifact(f"is damaged: {error}", hint="compile or copy it again") from error
-    return _assemble(manifest, contents)
-
-
-# -- the zip --------------------------------------------------------------------------------------------
+    _check_schema(manifest)
+    found = from_json(Manifest, manifest, "manifest")
+    _check_members(found.files, members)
+    return found, {name: _part(mapped, members[name]) for name in found.files}
 
 
 def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo]:
@@ -267,7 +316,7 @@ def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo
     members: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
     if len(infos) > MEMBER_LIMIT:
-        raise InvalidArtifact(f"holds {len(infos)} members")
+        raise InvalidArtifact(f"holds {len(infos)} members", hint="do not trust this file")
     for info in infos:
         name = info.orig_filename  # zipfile has sanitised `filename` already
         if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name or "\0" in name:
@@ -278,6 +327,16 @@ def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo
             raise InvalidArtifact(f"the member {name!r} is not a plain file", hint="do not trust this file")
         if name in members:
             raise InvalidArtifact(f"holds {name!r} twice", hint="do not trust this file")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise InvalidArtifact(
+                f"the member {name!r} is compressed or misstates its size",
+                hint="do not pack a .tow again: use the file as the compiler wrote it",
+            )
+        if name.endswith(".json") and info.file_size > JSON_LIMIT:
+            raise InvalidArtifact(
+                f"the member {name!r} has {info.file_size} bytes; the limit is {JSON_LIMIT}",
+                hint="do not trust this file",
+            )
         members[name] = info
     # Stored members cannot overlap without adding up to more than the file.
     if sum(info.compress_size for info in infos) > nbytes:
@@ -289,20 +348,10 @@ def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo
     return members
 
 
-def _read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
-    info = members[name]
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-        raise InvalidArtifact(
-            f"the member {name!r} is compressed or misstates its size",
-            hint="do not pack a .tow again: use the file as the compiler wrote it",
-        )
-    if name.endswith(".json") and "/" not in name and info.file_size > JSON_LIMIT:
-        raise InvalidArtifact(f"the member {name!r} has {info.file_size} bytes")
-    return archive.read(info)
-
-
 def _check_schema(manifest: Mapping[str, Any]) -> None:
-    schema = _typed(manifest.get("schema"), int, "schema")
+    schema = manifest.get("schema")
+    if type(schema) is not int:
+        raise InvalidArtifact("'schema' in the manifest is not a number", hint="compile it again")
     if schema > SCHEMA:
         raise InvalidArtifact(
             f"was made by a newer Towline ({manifest.get('towline')}): its schema is {schema}, this one "
@@ -310,91 +359,188 @@ def _check_schema(manifest: Mapping[str, Any]) -> None:
             hint="upgrade Towline",
         )
     if schema != SCHEMA:
-        raise InvalidArtifact(f"its schema is {schema}, this Towline reads {SCHEMA}", hint="compile it again")
+        source, target = manifest.get("source"), manifest.get("target")
+        name = source.get("name") if isinstance(source, dict) else None
+        model, chosen = (
+            shlex.quote(value) if isinstance(value, str) else other
+            for value, other in ((name, "MODEL"), (target, "T"))
+        )
+        raise InvalidArtifact(
+            f"its schema is {schema}, this Towline reads {SCHEMA}",
+            hint=f"make a new one from its model: towline compile {model} --target {chosen} -o FILE.tow",
+        )
 
 
-def _contents(
-    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], manifest: Mapping[str, Any]
-) -> dict[str, bytes]:
-    """Every member but the manifest, its hash checked; exactly those that the manifest lists."""
-    listed = _typed(manifest.get("files"), dict, "files")
-    expected = {MANIFEST, *listed}
-    if missing := sorted((expected | set(REQUIRED)) - members.keys()):
+def _check_members(listed: Mapping[str, FileJson], members: Mapping[str, zipfile.ZipInfo]) -> None:
+    """Whether there are exactly those that the manifest lists, and those that every artefact has."""
+    programs = {int(match[1]) for name in listed if (match := PROGRAM.fullmatch(name))}
+    required = {GRAPH, CONSTANTS}
+    for number in range(max(programs, default=0) + 1):
+        required |= {f"programs/{number}/{PLAN}", f"programs/{number}/{WEIGHTS}"}
+    if missing := sorted(({*listed, *required}) - members.keys()):
         raise InvalidArtifact(f"has no {missing[0]!r}", hint="compile it again")
-    if surplus := sorted(members.keys() - expected):
+    if surplus := sorted(members.keys() - listed):
         raise InvalidArtifact(
             f"holds {surplus[0]!r}, which its manifest does not list", hint="do not trust this file"
         )
-    contents = {}
-    for name in listed:
-        if name not in REQUIRED and not CODE.fullmatch(name):
+    for name, file in listed.items():
+        if name not in required and not PROGRAM.fullmatch(name):
             raise InvalidArtifact(
                 f"the member {name!r} does not belong in a .tow", hint="do not trust this file"
             )
-        contents[name] = _read(archive, members, name)
-        if _fingerprint(contents[name]) != listed[name]:
-            raise InvalidArtifact(
-                f"the member {name!r} does not match its hash in the manifest",
-                hint="the file was damaged or altered: compile or copy it again",
-            )
-    return contents
+        if file.size != members[name].file_size or len(file.sha256) != -(-file.size // CHUNK):
+            raise _damaged(name)
+
+
+def _part(mapped: Mapped, info: zipfile.ZipInfo) -> Weights:
+    """Where a stored member lies in the file."""
+    at = info.header_offset
+    header = mapped.view[at : at + LOCAL_HEADER.size] if at >= 0 else b""
+    if len(header) == LOCAL_HEADER.size:
+        magic, name, extra = LOCAL_HEADER.unpack(header)
+        at += LOCAL_HEADER.size + name + extra
+        if magic == b"PK\3\4" and at + info.file_size <= mapped.view.nbytes:
+            return Weights.part(mapped, at, info.file_size)
+    raise InvalidArtifact(f"is damaged: {info.filename!r} is not where it should be", hint="copy it again")
 
 
 def _alignment_field(offset: int) -> bytes:
-    """An extra field after which, the name having ended at `offset`, data starts aligned."""
+    """An extra field that makes what would begin at `offset` begin aligned."""
     length = -(offset + 4) % ALIGNMENT
     return struct.pack("<HH", ALIGNMENT_FIELD, length) + bytes(length)
 
 
-def _fingerprint(data: bytes) -> dict[str, Any]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+# -- hashes ---------------------------------------------------------------------------------------------
 
 
-# -- the JSON -------------------------------------------------------------------------------------------
+def _fingerprint(data: Weights) -> FileJson:
+    digests = []
+    current, room = sha256(), CHUNK
+    for part in data:
+        while part.nbytes >= room:
+            current.update(part[:room])
+            digests.append(current.hexdigest())
+            part, current, room = part[room:], sha256(), CHUNK
+        current.update(part)
+        room -= part.nbytes
+    if room < CHUNK:
+        digests.append(current.hexdigest())
+    return FileJson(data.nbytes, digests)
 
 
-def _assemble(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Artifact:
-    graphs = _object(_parse(GRAPH, contents[GRAPH]), GRAPH)
+def _check_hashes(members: Mapping[str, Weights], listed: Mapping[str, FileJson], users: Members) -> None:
+    """Refuse members that do not match their hashes.
+
+    They are read chunk by chunk, by two threads, into a buffer each: nothing of the mapping becomes resident.
+
+    Args:
+        users: which tensors read what, for the error.
+    """
+    chunks = [(name, index, digest) for name in members for index, digest in enumerate(listed[name].sha256)]
+    with ThreadPoolExecutor(2) as pool:
+        run = pool.map if len(chunks) > len(members) else map
+        wrong = sorted(
+            found
+            for half in run(lambda half: [*_wrong(members, half)], (chunks[::2], chunks[1::2]))
+            for found in half
+        )
+    for name, index in wrong:
+        first, end = CHUNK * index, min(CHUNK * (index + 1), members[name].nbytes)
+        raise _damaged(name, first, end, users)
+
+
+def _wrong(
+    members: Mapping[str, Weights], chunks: Sequence[tuple[str, int, str]]
+) -> Iterator[tuple[str, int]]:
+    """Those of the chunks that do not match."""
+    longest = max((members[name].nbytes for name, _, _ in chunks), default=0)
+    buffer = memoryview(bytearray(min(longest, CHUNK)))
+    for name, index, digest in chunks:
+        part = members[name]
+        if part.file is None:
+            raise TypeError(f"{name} is not in a file")
+        (mapped, start), first = part.file, CHUNK * index
+        room = buffer[: min(CHUNK, part.nbytes - first)]
+        if mapped.read_into(room, start + first) != room.nbytes or sha256(room).hexdigest() != digest:
+            yield name, index
+
+
+def _damaged(name: str, first: int = 0, end: int = 0, users: Members | None = None) -> InvalidArtifact:
+    """The error for a member, or a chunk of one, that differs from what the manifest says."""
+    tensors = [] if users is None else users.within(name, first, end)
+    what = ""
+    if tensors:
+        shown_names = ", ".join(map(repr, tensors[:3])) + (
+            f" and {len(tensors) - 3} more" if tensors[3:] else ""
+        )
+        what = f" in bytes {first:,} to {end - 1:,}: {'tensors' if tensors[1:] else 'tensor'} {shown_names}"
+    return InvalidArtifact(
+        f"the member {name!r} does not match its hash in the manifest{what}",
+        hint="the file was damaged or altered: compile or copy it again",
+    )
+
+
+# -- the contents ---------------------------------------------------------------------------------------
+
+
+def _assemble(manifest: Manifest, members: Mapping[str, Weights]) -> Artifact:
+    bulk = {name: data for name, data in members.items() if name.endswith(".bin")}
+    small = {name: data for name, data in members.items() if name not in bulk}
+    views = Members({name: data.buffer() for name, data in bulk.items()})
+    _check_hashes(small, manifest.files, views)
+    graphs = _object(_parse(GRAPH, bytes(members[GRAPH])), GRAPH)
+    bodies = graphs.get("programs")
+    count = sum(name.endswith(f"/{WEIGHTS}") for name in members)
+    if not isinstance(bodies, list) or len(bodies) != count:
+        raise InvalidArtifact(f"its graphs are not those of {count} programs", hint="compile it again")
     try:
-        network, body = (graph_from_json(graphs.get(key), contents[CONSTANTS]) for key in ("network", "body"))
-        verify(network)
-        verify(body)
+        network = graph_from_json(graphs.get("network"), views)
+        parts = [graph_from_json(body, views, f"programs[{n}]") for n, body in enumerate(bodies)]
+        _check_hashes(bulk, manifest.files, views)
+        for graph in (network, *parts):
+            verify(graph)
+    except InvalidArtifact:
+        raise
     except (TowlineError, MemoryError) as error:  # a damaged window size may need any amount of memory
         raise InvalidArtifact(f"its graph is invalid: {error}", hint="compile it again") from error
-    arithmetic = manifest.get("arithmetic")
-    if arithmetic not in get_args(Arithmetic):
-        raise InvalidArtifact(f"its arithmetic is {arithmetic!r}", hint="compile it again")
-    source = _optional(manifest, "source", dict)
-    labels = _optional(manifest, "labels", list)
-    preprocessing = _optional(manifest, "preprocessing", dict)
-    statistics = _optional(manifest, "input_statistics", dict)
-    try:
-        if labels is not None:
-            check_labels(labels, network)
-        _check_pictures(network, preprocessing, statistics)
-    except InvalidInput as error:
-        raise InvalidArtifact(f"its manifest is invalid: {error}", hint="compile it again") from error
-    program = Program(
-        target=_typed(manifest.get("target"), str, "target"),
-        graph=body,
-        plan=_object(_parse(PLAN, contents[PLAN]), PLAN),
-        weights=contents[WEIGHTS],
-        code={match[1]: data for name, data in contents.items() if (match := CODE.fullmatch(name))},
+    preprocessing, statistics = (
+        None if recipe is None else dict(recipe)
+        for recipe in (manifest.preprocessing, manifest.input_statistics)
     )
-    hosted, states = _optional(manifest, "hosted", list), _typed(manifest.get("states"), list, "states")
-    return Artifact(
-        programs=(program,),
+    artifact = Artifact(
+        programs=tuple(_program(manifest.target, n, part, members) for n, part in enumerate(parts)),
         graph=network,
-        arithmetic=cast(Arithmetic, arithmetic),
-        hosted=None if hosted is None else tuple(hosted),
-        states=tuple((output, given) for output, given in states),
+        arithmetic=manifest.arithmetic,
+        hosted=None if manifest.hosted is None else tuple(manifest.hosted),
+        states=tuple(manifest.states),
         preprocessing=preprocessing,
         input_statistics=statistics,
-        labels=labels,
-        source=None
-        if source is None
-        else Source(*(_typed(source.get(key), str, f"source.{key}") for key in ("name", "sha256"))),
-        made_by=_typed(manifest.get("towline"), str, "towline"),
+        labels=None if manifest.labels is None else list(manifest.labels),
+        source=manifest.source,
+        made_by=manifest.towline,
+    )
+    try:
+        if artifact.labels is not None:
+            check_labels(artifact.labels, network)
+        _check_pictures(network, preprocessing, statistics)
+        if unknown := {*(artifact.hosted or ())} - {node.name for node in network.nodes}:
+            raise InvalidInput(f"{min(unknown)!r} is on the host, and the network has no such node")
+        check_states(network, artifact.states)
+        check_programs(artifact)
+    except (InvalidInput, UsageError, Unsupported) as error:
+        raise InvalidArtifact(f"its manifest is invalid: {error}", hint="compile it again") from error
+    return artifact
+
+
+def _program(target: str, number: int, graph: Graph, members: Mapping[str, Weights]) -> Program:
+    folder = f"programs/{number}/"
+    plan, code = folder + PLAN, folder + CODE
+    return Program(
+        target=target,
+        graph=graph,
+        plan=_object(_parse(plan, bytes(members[plan])), plan),
+        weights=members[folder + WEIGHTS],
+        code={name[len(code) :]: bytes(data) for name, data in members.items() if name.startswith(code)},
     )
 
 
@@ -435,8 +581,14 @@ def _check_pictures(
             raise InvalidInput(f"statistics of {len(found.mean)} channels for an input of {list(shape)}")
 
 
-def _json(document: Any) -> bytes:
-    return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode()
+def _json(document: Any, where: str) -> Weights:
+    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode()
+    if len(text) > JSON_LIMIT:
+        raise Unsupported(
+            f"its description takes {len(text):,} bytes; the limit of an artefact is {JSON_LIMIT:,}",
+            where=where,
+        )
+    return Weights.of(text)
 
 
 def _parse(name: str, data: bytes) -> Any:
@@ -457,17 +609,6 @@ def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArtifact(f"the member {name!r} is not a JSON object", hint="compile it again")
     return value
-
-
-def _typed(value: Any, kind: type[T], name: str) -> T:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InvalidArtifact(f"{name!r} in the manifest is not {kind.__name__}", hint="compile it again")
-    return value
-
-
-def _optional(manifest: Mapping[str, Any], name: str, kind: type[T]) -> T | None:
-    value = manifest.get(name)
-    return None if value is None else _typed(value, kind, name)
 
 
 def _version() -> str:

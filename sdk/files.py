@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -99,3 +101,36 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     """
     with replacing(path) as file:
         file.write(data)
+
+
+class Mapped:
+    """A file, mapped for reading; it is closed when nothing refers to it or to a view of it.
+
+    Args:
+        path: of a regular file.
+
+    Attributes:
+        view: all its bytes.
+        number: a file descriptor of it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.number)
+        nbytes = os.fstat(self.number).st_size
+        # An empty file cannot be mapped.
+        self.view = memoryview(mmap.mmap(self.number, nbytes, access=mmap.ACCESS_READ) if nbytes else b"")
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from an offset on, without the mapping: none of it becomes resident.
+
+        Returns:
+            The bytes that were there.
+        """
+        done = 0
+        while done < buffer.nbytes and (count := os.preadv(self.number, [buffer[done:]], offset + done)):
+            done += count
+        return done

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk import dtypes
+from sdk.codec import NonFinite
 from sdk.errors import InvalidModel
 from sdk.expression import Expression
 
@@ -326,7 +327,7 @@ class Fill(Node):
 
     befores: tuple[int, ...]
     afters: tuple[int, ...]
-    value: float
+    value: float | NonFinite
 
 
 @dataclass(frozen=True)

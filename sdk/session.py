@@ -84,12 +84,7 @@ class Session:
         self.device = device or settings.DEVICE.value() or EMULATED
         self._graph = self.artifact.graph
         self._segments = self.artifact.segments
-        parts = [segment.graph for segment in self._segments if segment.place == "device"]
-        ends = [(program.graph.inputs, program.graph.outputs) for program in self.artifact.programs]
-        if [(part.inputs, part.outputs) for part in parts] != ends:
-            raise InvalidArtifact(
-                "the programs do not fit their network: inputs and outputs differ", hint="compile it again"
-            )
+        artifact.check_programs(self.artifact)
         head = self._segments[0]
         self._head = head.graph.nodes if head.place == "host" else ()
         self._states: dict[str, Array] = {}

@@ -21,6 +21,7 @@ from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Quantize, Tensor
 from sdk.suggestions import did_you_mean
 from sdk.tuning import Tuning
+from sdk.weights import Weights
 
 Arithmetic = Literal["f32", "q31"]
 
@@ -71,7 +72,7 @@ class Program:
         graph: the integer body as the target executes it, after its own passes; the reference on this
             graph, in the target's arithmetic, is what every layer must equal.
         plan: the target's own description of layout and schedule; JSON values only.
-        weights: one blob, in plan order.
+        weights: in plan order.
         code: file name -> bytes (an ELF, a code object, OpenCL C).
         seconds: stage name -> wall seconds of the compilation; informative, never stored.
     """
@@ -79,13 +80,13 @@ class Program:
     target: str
     graph: Graph
     plan: dict[str, Any]
-    weights: bytes
+    weights: Weights
     code: dict[str, bytes]
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         code = sum(map(len, self.code.values()))
-        sizes = f"{len(self.weights):,} bytes of weights, {code:,} of code"
+        sizes = f"{self.weights.nbytes:,} bytes of weights, {code:,} of code"
         return f"<Program for {self.target}, {self.graph}, {sizes}>"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sdk.weights import Weights
 from sdk import reference
 from sdk.errors import UsageError
 from sdk.graph import Conv, Dequantize, Gemm, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
@@ -42,7 +43,9 @@ class ReferenceTarget:
         require_supported(self, graph)
         weights = b"".join(t.data.tobytes() for t in graph.tensors.values() if t.data is not None)
         plan = {"order": [node.name for node in graph.nodes], "guard": options.guard}
-        return Program(self.name, graph, plan, weights, {"network.txt": b"run the reference"}, {"code": 0.0})
+        return Program(
+            self.name, graph, plan, Weights.of(weights), {"network.txt": b"run the reference"}, {"code": 0.0}
+        )
 
     def open(self, device, options=None):
         if device not in (None, *self.device_kinds):

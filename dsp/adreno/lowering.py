@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
 
 from dsp.adreno import source
 from dsp.adreno.context import Context, KernelText, Operand, Step, Value
@@ -49,6 +52,7 @@ class Lowered:
 
     plan: AdrenoPlan
     weights: bytes
+    source: bytes
 
 
 def lower(graph: Graph, guard: int = 0, limit: int = LIMIT) -> Lowered:
@@ -107,13 +111,13 @@ def _planned(context: Context, guard: int) -> Lowered:
     values = _values(context.steps)
     storages = _storages(values, guard, context.limit)
     names = source.kernel_names(list(dict.fromkeys(step.kernel for step in context.steps)))
-    blob = bytearray(bytes(context.tables))
+    blob = bytearray(context.tables.weights().buffer())
     tables = len(blob)
     weights = []
     for texels in context.weights:
         blob += bytes(-len(blob) % WEIGHTS_ALIGNMENT)
         height, width = texels.shape[:2]
-        weights.append(WeightsPlan(len(blob), width, height, str(texels.dtype)))
+        weights.append(WeightsPlan(len(blob), width, height, "int8" if texels.dtype == np.int8 else "int16"))
         blob += texels.astype(texels.dtype.newbyteorder("<")).tobytes()
     arena = sum(TEXEL * storage.width * storage.height for storage in storages)
     for what, nbytes in (("activations", arena), ("weights", len(blob))):
@@ -131,9 +135,8 @@ def _planned(context: Context, guard: int) -> Lowered:
         buffers=[_rows(value, storages) for value in values],
         kernels=[KernelPlan(name, one.function, dict(one.constants)) for one, name in names.items()],
         steps=[_step(step, list(names)) for step in context.steps],
-        source=source.write(names).encode("ascii"),
     )
-    return Lowered(plan, bytes(blob))
+    return Lowered(plan, bytes(blob), source.write(names).encode("ascii"))
 
 
 def _values(steps: Sequence[Step]) -> list[Value]:
@@ -198,4 +201,4 @@ def _step(step: Step, kernels: list[KernelText]) -> StepPlan:
 def _argument(operand: Operand) -> Argument:
     if isinstance(operand.value, Value):
         return "storage", operand.value.storage
-    return operand.kind, operand.value
+    return cast(Argument, (operand.kind, operand.value))

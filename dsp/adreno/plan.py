@@ -1,7 +1,5 @@
 """The plan that travels in a `.tow`: all that a host must know about an OpenCL program to run it.
 
-Written by the target, read by the runtime. Reading trusts nothing: a plan comes from a file.
-
 Activations are texels: four channels of one pixel as CL_RGBA, CL_UNSIGNED_INT8. A tensor of channels x height
 x width has blocks of four channels; block b of pixel (row h, column w) is the texel
 
@@ -37,17 +35,17 @@ in it: `rows` of `size` bytes, `pitch` bytes from one to the next.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 
-from sdk.errors import InvalidArtifact
-from sdk.fields import activation, count, integer, require, text
+from sdk.codec import names, pattern, require, shown, within
 from sdk.graph import Array, Graph
+from sdk.plan import LIMIT as LARGEST
+from sdk.plan import Count, Plan, Size, activation_nbytes
 from sdk.target import Program
 
 SOURCE = "network.cl"
@@ -62,13 +60,21 @@ Grade: published (clinfo of Snapdragon 845 phones); PoCL reports the same.
 TEXEL = 4
 """Bytes of a texel, and channels."""
 
-MEMORY = ("weights", "arena", "live_peak")
-LARGEST = 2**31
-"""All sizes of a plan are below this."""
+Extent = Annotated[int, within(1, LIMIT + 1)]
+Items = Annotated[int, within(1, LARGEST)]
+Identifier = Annotated[str, pattern("[A-Za-z_][A-Za-z0-9_]*")]
+Int32 = Annotated[int, within(-(1 << 31), 1 << 31)]
 
-Argument = tuple[str, int | float | str]
-"""(kind, value): "storage", its number; "weights", their number; "tables", 0; "input" or "output", the name
-of a tensor; "int" or "float", the value."""
+ENDS = ("input", "output")
+
+Argument = (
+    tuple[Literal["storage", "weights"], Size]
+    | tuple[Literal["tables"], Literal[0]]
+    | tuple[Literal["input", "output"], str]
+    | tuple[Literal["int"], Int32]
+    | tuple[Literal["float"], float]
+)
+"""(kind, value): the number of a storage or of weights, 0, the name of a tensor, or the value."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +86,9 @@ class StoragePlan:
         width, height: in texels.
     """
 
-    offset: int
-    width: int
-    height: int
+    offset: Size
+    width: Extent
+    height: Extent
 
 
 @dataclass(frozen=True)
@@ -90,13 +96,13 @@ class WeightsPlan:
     """The weights of a layer: an image of texels, its rows in Program.weights from `offset` on without a gap.
 
     Attributes:
-        dtype: of a texel's four numbers: int8 or int16.
+        dtype: of a texel's four numbers.
     """
 
-    offset: int
-    width: int
-    height: int
-    dtype: str
+    offset: Size
+    width: Extent
+    height: Extent
+    dtype: Literal["int8", "int16"]
 
     @property
     def nbytes(self) -> int:
@@ -113,10 +119,13 @@ class Layout:
         fold: blocks side by side.
     """
 
-    channels: int
-    height: int
-    width: int
-    fold: int
+    channels: Items
+    height: Items
+    width: Items
+    fold: Items
+
+    def __post_init__(self) -> None:
+        require(self.fold < 2 * self.blocks, f"{self.fold} of {self.blocks} blocks are side by side", "fold")
 
     @property
     def blocks(self) -> int:
@@ -152,7 +161,7 @@ class Layout:
 class TensorPlan:
     """Where an activation is, from the step that completes it to the last that reads it."""
 
-    storage: int
+    storage: Size
     layout: Layout
 
 
@@ -165,12 +174,12 @@ class RowsPlan:
     """
 
     name: str
-    offset: int
-    size: int
-    rows: int
-    pitch: int
-    first: int
-    last: int
+    offset: Size
+    size: Size
+    rows: Items
+    pitch: Size
+    first: Size
+    last: Size
 
 
 @dataclass(frozen=True)
@@ -182,9 +191,9 @@ class KernelPlan:
         constants: arguments of that function that are the same in all launches.
     """
 
-    name: str
-    function: str
-    constants: Mapping[str, int]
+    name: Identifier
+    function: Identifier
+    constants: Mapping[str, Int32]
 
 
 @dataclass(frozen=True)
@@ -209,14 +218,17 @@ class StepPlan:
     name: str
     op: str
     nodes: Sequence[str]
-    macs: int
-    kernel: int
-    items: tuple[int, int, int]
-    local: tuple[int, int, int]
+    macs: Count
+    kernel: Size
+    items: tuple[Items, Items, Items]
+    local: tuple[Items, Items, Items]
     reason: str
-    trips: int
+    trips: Size
     arguments: Sequence[Argument]
     tensors: Sequence[str]
+
+    def __post_init__(self) -> None:
+        require(math.prod(self.range) < LARGEST, f"{self.items} are too many work-items", "items")
 
     @property
     def range(self) -> tuple[int, int, int]:
@@ -226,25 +238,23 @@ class StepPlan:
 
 
 @dataclass(frozen=True)
-class AdrenoPlan:
+class AdrenoPlan(Plan):
     """The whole plan.
 
     Attributes:
         memory: bytes by kind: weights, arena (all storages), live_peak (of the texels alive at once).
         tables: bytes of Program.weights, from its start, that hold tables.
         tensors: of all activations in memory, by name.
-        source: the program.
     """
 
-    memory: Mapping[str, int]
-    tables: int
+    memory: Annotated[Mapping[str, Size], names("weights", "arena", "live_peak")]
+    tables: Size
     storages: Sequence[StoragePlan]
     weights: Sequence[WeightsPlan]
     tensors: Mapping[str, TensorPlan]
     buffers: Sequence[RowsPlan]
     kernels: Sequence[KernelPlan]
     steps: Sequence[StepPlan]
-    source: bytes
 
     @property
     def largest_image(self) -> tuple[int, int]:
@@ -253,158 +263,48 @@ class AdrenoPlan:
         images += [(one.width, one.height) for one in self.weights]
         return max(width for width, _ in images), max(height for _, height in images)
 
-    def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = dataclasses.asdict(self)
-        del document["source"]
-        for step in document["steps"]:
-            step |= {name: list(step[name]) for name in ("nodes", "items", "local", "tensors")}
-            step["arguments"] = [list(argument) for argument in step["arguments"]]
-        return document
-
-    @staticmethod
-    def of(program: Program) -> AdrenoPlan:
-        """The plan of a program, checked against its graph, weights and code.
-
-        Raises:
-            InvalidArtifact: something is missing, ill-typed or out of range, or names what does not exist.
-        """
-        try:
-            plan = _read(program.plan, program.code[SOURCE])
-            _check(plan, program.graph, len(program.weights))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
-            raise InvalidArtifact(
-                f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
-            ) from problem
-        return plan
-
-
-def _read(document: Any, source: bytes) -> AdrenoPlan:
-    return AdrenoPlan(
-        memory={text(name): _size(size) for name, size in document["memory"].items()},
-        tables=_size(document["tables"]),
-        storages=[StoragePlan(*_sizes(one, "offset", "width", "height")) for one in document["storages"]],
-        weights=[
-            WeightsPlan(_size(one["offset"]), _size(one["width"]), _size(one["height"]), text(one["dtype"]))
-            for one in document["weights"]
-        ],
-        tensors={
-            text(name): TensorPlan(
-                _size(one["storage"]),
-                Layout(*_sizes(one["layout"], "channels", "height", "width", "fold")),
+    def check(self, program: Program) -> None:
+        graph, weights = program.graph, self.memory["weights"]
+        require(SOURCE in program.code, f"there is no code file {SOURCE}")
+        require(self.tables <= weights, f"{self.tables} exceeds the {weights} bytes of weights", "tables")
+        end = 0
+        for number, storage in enumerate(self.storages):
+            require(
+                storage.offset == end, f"the storage before it ends at {end}", "storages", number, "offset"
             )
-            for name, one in document["tensors"].items()
-        },
-        buffers=[
-            RowsPlan(text(one["name"]), *_sizes(one, "offset", "size", "rows", "pitch", "first", "last"))
-            for one in document["buffers"]
-        ],
-        kernels=[
-            KernelPlan(
-                text(one["name"]),
-                text(one["function"]),
-                {text(name): integer(value) for name, value in one["constants"].items()},
-            )
-            for one in document["kernels"]
-        ],
-        steps=[_step(one) for one in document["steps"]],
-        source=source,
-    )
+            end += TEXEL * storage.width * storage.height
+        require(0 < end == self.memory["arena"], f"they have {end} bytes, not the arena's", "storages")
+        for number, one in enumerate(self.weights):
+            inside = self.tables <= one.offset <= one.offset + one.nbytes <= weights
+            require(inside, f"it is outside of the {weights} bytes of weights", "weights", number)
+        for name, tensor in self.tensors.items():
+            self._check_tensor(graph, name, tensor)
+        for number, buffer in enumerate(self.buffers):
+            last = buffer.offset + (buffer.rows - 1) * buffer.pitch + buffer.size
+            require(last <= end, f"it is outside of the arena of {end} bytes", "buffers", number)
+        for number, step in enumerate(self.steps):
+            self._check_step(step, number)
+        ends = {argument for step in self.steps for argument in step.arguments if argument[0] in ENDS}
+        expected = {("input", name) for name in graph.inputs} | {("output", name) for name in graph.outputs}
+        require(ends == expected, "inputs or outputs are missing, or are other tensors", "steps")
 
+    def _check_tensor(self, graph: Graph, name: str, tensor: TensorPlan) -> None:
+        layout, number = tensor.layout, tensor.storage
+        size = activation_nbytes(graph, name, "tensors")
+        held = layout.channels * layout.height * layout.width
+        require(size == held, f"it has {held} elements, the tensor {size}", "tensors", name, "layout")
+        require(number < len(self.storages), f"there is no storage {number}", "tensors", name, "storage")
+        storage = self.storages[number]
+        inside = layout.columns <= storage.width and layout.rows <= storage.height
+        require(inside, f"it is outside of storage {number}", "tensors", name)
 
-def _step(one: Any) -> StepPlan:
-    x, y, z = (_size(count) for count in one["items"])
-    i, j, k = (_size(count) for count in one["local"])
-    return StepPlan(
-        name=text(one["name"]),
-        op=text(one["op"]),
-        nodes=[text(name) for name in one["nodes"]],
-        macs=_size(one["macs"], 1 << 63),
-        kernel=_size(one["kernel"]),
-        items=(x, y, z),
-        local=(i, j, k),
-        reason=text(one["reason"]),
-        trips=_size(one["trips"]),
-        arguments=[_argument(*argument) for argument in one["arguments"]],
-        tensors=[text(name) for name in one["tensors"]],
-    )
-
-
-def _argument(kind: Any, value: Any) -> Argument:
-    match kind:
-        case "storage" | "weights" | "tables":
-            return kind, _size(value)
-        case "input" | "output":
-            return kind, text(value)
-        case "int":
-            return kind, integer(value)
-        case "float":
-            if not isinstance(value, float) or not math.isfinite(value):
-                raise ValueError(f"{value!r} is not a finite float")
-            return kind, value
-    raise ValueError(f"an argument of kind {kind!r}")
-
-
-def _check(plan: AdrenoPlan, graph: Graph, weights: int) -> None:
-    """Whether everything lies within what it is in, and nothing that the runtime reads is missing."""
-    for name in MEMORY:
-        require(name in plan.memory, f"memory.{name} is missing")
-    require(weights == plan.memory["weights"], "the weights are incomplete")
-    require(plan.tables <= weights, "the tables are incomplete")
-    require(bool(plan.storages), "there are no storages")
-    end = 0
-    for storage in plan.storages:
+    def _check_step(self, step: StepPlan, number: int) -> None:
         require(
-            1 <= storage.width <= LIMIT and 1 <= storage.height <= LIMIT, "a storage does not fit an image"
+            step.kernel < len(self.kernels), f"there is no kernel {step.kernel}", "steps", number, "kernel"
         )
-        require(storage.offset == end, "a storage is not next to the one before it")
-        end += TEXEL * storage.width * storage.height
-    require(end == plan.memory["arena"], f"storages of {end} bytes")
-    for one in plan.weights:
-        require(one.dtype in ("int8", "int16"), f"weights of {one.dtype}")
-        require(1 <= one.width <= LIMIT and 1 <= one.height <= LIMIT, "weights do not fit an image")
-        require(plan.tables <= one.offset <= one.offset + one.nbytes <= weights, "weights are incomplete")
-    for name, tensor in plan.tensors.items():
-        _check_tensor(plan, graph, name, tensor)
-    for buffer in plan.buffers:
-        last = buffer.offset + (buffer.rows - 1) * buffer.pitch + buffer.size
-        require(buffer.rows >= 1 and last <= end, f"{buffer.name} is outside of the arena")
-    for step in plan.steps:
-        _check_step(step, plan, graph)
-    written = {value for step in plan.steps for kind, value in step.arguments if kind in ("input", "output")}
-    require(written == {*graph.inputs, *graph.outputs}, "inputs or outputs are missing")
-
-
-def _check_tensor(plan: AdrenoPlan, graph: Graph, name: str, tensor: TensorPlan) -> None:
-    layout, storage = tensor.layout, plan.storages[tensor.storage]
-    size = layout.channels * layout.height * layout.width
-    require(size == activation(graph, name), f"{name} has another size")
-    require(1 <= layout.fold < 2 * layout.blocks, f"{name} is folded at {layout.fold}")
-    within = layout.columns <= storage.width and layout.rows <= storage.height
-    require(within, f"{name} is outside of its storage")
-
-
-def _check_step(step: StepPlan, plan: AdrenoPlan, graph: Graph) -> None:
-    where = f"step {step.name}"
-    require(step.kernel < len(plan.kernels), f"{where}: no such kernel")
-    require(min(*step.items, *step.local) >= 1, f"{where}: {step.items} work-items")
-    require(math.prod(step.range) < LARGEST, f"{where}: {step.items} work-items")
-    for name in step.tensors:
-        require(name in plan.tensors, f"{where}: {name} has no place")
-    for kind, value in step.arguments:
-        match kind, value:
-            case "storage", int(number):
-                require(number < len(plan.storages), f"{where}: no storage {number}")
-            case "weights", int(number):
-                require(number < len(plan.weights), f"{where}: no weights {number}")
-            case "int", int(number):
-                require(-LARGEST <= number < LARGEST, f"{where}: {number} is not an int of 32 bits")
-            case "input" | "output", str(name):
-                activation(graph, name)
-
-
-def _size(value: Any, limit: int = LARGEST) -> int:
-    return count(value, limit)
-
-
-def _sizes(document: Any, *names: str) -> list[int]:
-    return [_size(document[name]) for name in names]
+        missing = set(step.tensors) - self.tensors.keys()
+        require(not missing, f"{shown(missing)} have no place", "steps", number, "tensors")
+        held = {"storage": len(self.storages), "weights": len(self.weights)}
+        for place, (kind, value) in enumerate(step.arguments):
+            exists = kind not in held or int(value) < held[kind]
+            require(exists, f"there is no {kind} {value}", "steps", number, "arguments", place)

@@ -17,8 +17,8 @@ import numpy as np
 
 from dsp.adreno import binaries, ir3, opencl
 from dsp.adreno.opencl import Found, Hung, failing, no_memory, wait
-from dsp.adreno.plan import TEXEL, AdrenoPlan, StepPlan, StoragePlan, WeightsPlan
-from sdk.errors import BuildFailed, DeviceFailed, EnvironmentMissing, InvalidArtifact, Unsupported
+from dsp.adreno.plan import SOURCE, TEXEL, AdrenoPlan, StepPlan, StoragePlan, WeightsPlan
+from sdk.errors import BuildFailed, DeviceFailed, EnvironmentMissing, Unsupported
 from sdk.graph import Array
 from sdk.passes import flip_sign
 from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
@@ -70,6 +70,7 @@ class OpenClSession:
 
     def __init__(self, program: Program, found: Found, images: bool | None = None) -> None:
         self._plan = plan = AdrenoPlan.of(program)
+        self._source = program.code[SOURCE]
         self._graph = program.graph
         self._found = found
         self._closed = False
@@ -93,7 +94,7 @@ class OpenClSession:
             with self._failing("the program cannot be built"):
                 kernels = self._build()
             with self._failing("the network's memory cannot be allocated"):
-                self._allocate(program.weights)
+                self._allocate(program.weights.buffer())
             with self._failing("a kernel does not accept its arguments"):
                 for step, kernel in zip(plan.steps, kernels, strict=True):
                     self._launches.append(self._launch(step, kernel))
@@ -206,7 +207,7 @@ class OpenClSession:
 
     # -- memory -----------------------------------------------------------------------------------------
 
-    def _allocate(self, weights: bytes) -> None:
+    def _allocate(self, weights: memoryview) -> None:
         cl, plan = self._cl, self._plan
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         tables = np.frombuffer(weights[: plan.tables] or bytes(16), np.uint8)
@@ -303,10 +304,10 @@ class OpenClSession:
         for extension, options in opencl.DOT_PRODUCTS.items():
             if extension in found.extensions:
                 try:
-                    return binaries.build(found, self._context, plan.source, (*form, *options), names)
+                    return binaries.build(found, self._context, self._source, (*form, *options), names)
                 except BuildFailed:
                     log.warning("%s reports %s, but does not build with it", found.name, extension)
-        return binaries.build(found, self._context, plan.source, (*form, *OPTIONS), names)
+        return binaries.build(found, self._context, self._source, (*form, *OPTIONS), names)
 
     def _launch(self, step: StepPlan, kernel: Any) -> _Launch:
         for number, (kind, value) in enumerate(step.arguments):
@@ -315,10 +316,8 @@ class OpenClSession:
                     kernel.set_arg(number, np.int32(value))
                 case "float":
                     kernel.set_arg(number, np.float32(value))
-                case _ if (kind, value) in self._memory:
-                    kernel.set_arg(number, self._memory[kind, value])
                 case _:
-                    raise InvalidArtifact(f"step {step.name}: there is no {kind} {value}")
+                    kernel.set_arg(number, self._memory[kind, value])
         info = self._cl.kernel_work_group_info.WORK_GROUP_SIZE
         limit = min(self._found.group, kernel.get_work_group_info(info, self._found.handle))
         local = fitting(step.local, limit, self._found.group_items)

@@ -9,6 +9,7 @@ from dsp.adreno import opencl
 from dsp.adreno.lowering import Lowered, lower
 from dsp.adreno.plan import SOURCE
 from dsp.adreno.session import OpenClDevice
+from sdk.weights import Weights
 from sdk import toolchain
 from sdk.graph import Graph, Node
 from sdk.lowering import require_quantized_samples, verdict
@@ -42,9 +43,9 @@ class AdrenoTarget:
         started = time.perf_counter()
         require_supported(self, graph)  # lowering checks no window of a Conv that takes in an Add or Lookup
         lowered = _lower(unsigned_activations(graph), options.guard)
-        code = {SOURCE: lowered.plan.source}
+        code = {SOURCE: lowered.source}
         seconds = {"lowering": time.perf_counter() - started}
-        return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
+        return Program(self.name, graph, lowered.plan.to_json(), Weights.of(lowered.weights), code, seconds)
 
     def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
         """Those that have NIR, as Mesa compiles them; no device runs."""

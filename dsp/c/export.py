@@ -25,7 +25,7 @@ import numpy as np
 from dsp.c.context import amalgamate
 from dsp.c.elements import ELEMENTS, float_literal
 from dsp.c.lowering import is_plain, may_fail
-from dsp.c.plan import CPlan
+from dsp.c.plan import SOURCE, CPlan
 from sdk.errors import InternalError, UsageError
 from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
 from sdk.segments import Split, split
@@ -90,8 +90,8 @@ def export(
     parts = _parts(graph, program.graph)
     texts = {
         f"{name}.h": _header(name, program.graph, plan),
-        f"{name}.c": _network(name, program.graph, plan),
-        f"{name}_weights.c": _weights(name, program.weights),
+        f"{name}.c": _network(name, program, plan),
+        f"{name}_weights.c": _weights(name, bytes(program.weights)),
         f"{name}_main.c": _main(name, graph, parts, program.graph),
         "Makefile": _makefile(name),
         "README.md": _readme(name, graph, program.graph, plan, preprocessing),
@@ -181,8 +181,8 @@ def _float(tensor: Tensor) -> str:
     return float_literal(tensor.scale)
 
 
-def _network(name: str, body: Graph, plan: CPlan) -> str:
-    prefix = name.upper()
+def _network(name: str, program: Program, plan: CPlan) -> str:
+    prefix, body = name.upper(), program.graph
     ends = _ends(body)
     plain, fails = is_plain(body), may_fail(body)
     arena = [f"static uint8_t arena[{prefix}_ARENA_BYTES];"]
@@ -225,7 +225,8 @@ def _network(name: str, body: Graph, plan: CPlan) -> str:
         lines.append(f"  {function}({', '.join(ends_at)}, {size});")
     if fails:
         lines.append("  return 0;")
-    return "\n".join([f'#include "{name}.h"', "", plan.source.decode("ascii", "replace"), *lines, "}", ""])
+    source = program.code[SOURCE].decode("ascii", "replace")
+    return "\n".join([f'#include "{name}.h"', "", source, *lines, "}", ""])
 
 
 def _is_raised(tensor: Tensor) -> bool:

@@ -16,6 +16,7 @@ from dsp.c import moves, products, quantized, recurrent, reductions, windows
 from dsp.c.context import GRANULE, Common, Context, NodeCode, amalgamate
 from dsp.c.maps import map_elements
 from dsp.c.memory import allot
+from sdk.weights import Weights
 from sdk import graph as ops
 from sdk.arena import Blob, Buffer, align
 from sdk.errors import Unsupported
@@ -47,7 +48,7 @@ class Lowered:
     places: dict[str, int]
     arena: int
     live_peak: int
-    weights: bytes
+    weights: Weights
     source: str
 
 
@@ -74,7 +75,7 @@ def lower(graph: Graph, guard: int) -> Lowered:
         if size >= QUANTIZED_LIMIT and not plain:
             raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
     source = amalgamate(["base.h", *sorted(common.kernels)]) + _network(nodes)
-    return Lowered(nodes, buffers, places, arena, memory.live_peak, bytes(common.blob), source)
+    return Lowered(nodes, buffers, places, arena, memory.live_peak, common.blob.weights(), source)
 
 
 def is_plain(graph: Graph) -> bool:

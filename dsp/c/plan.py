@@ -1,52 +1,41 @@
-"""The plan of a C program, as it travels in a `.tow`. Reading trusts nothing: a plan comes from a file."""
+"""The plan of a C program, as it travels in a `.tow`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from sdk.errors import InvalidArtifact
-from sdk.fields import count
+from sdk.codec import names, require, within
+from sdk.plan import BufferPlan, Plan, check_buffers
 from sdk.target import Program
 
-LIMIT = 1 << 48
-"""Bytes of memory are below this, as addresses are."""
+SOURCE = "network.c"
+"""The code file."""
+
+Size = Annotated[int, within(0, 1 << 48)]
+"""Bytes of memory, and offsets in it: below what processors address."""
 
 
 @dataclass(frozen=True)
-class CPlan:
+class CPlan(Plan):
     """What the host must know about a program.
 
     Attributes:
-        memory: bytes by kind: weights, arena, live_peak.
+        memory: bytes by kind.
         places: offset in the arena of every activation.
-        source: the network's C.
     """
 
-    memory: Mapping[str, int]
-    places: Mapping[str, int]
-    source: bytes
+    memory: Annotated[Mapping[str, Size], names("weights", "arena", "live_peak")]
+    buffers: Sequence[BufferPlan]
+    places: Mapping[str, Size]
 
-    @staticmethod
-    def of(program: Program) -> CPlan:
-        """The plan of a program, checked against its graph.
-
-        Raises:
-            InvalidArtifact: something is missing, ill-typed or out of range.
-        """
-        graph, document = program.graph, program.plan
-        try:
-            memory = {
-                name: count(document["memory"][name], LIMIT) for name in ("weights", "arena", "live_peak")
-            }
-            names = (*graph.inputs, *(node.output for node in graph.nodes))
-            places = {name: count(document["places"][name], LIMIT) for name in names}
-            if any(places[name] + graph.tensor(name).nbytes > memory["arena"] for name in names):
-                raise ValueError("a tensor lies outside the arena")
-            if len(program.weights) != memory["weights"]:
-                raise ValueError("the weights are incomplete")
-            return CPlan(memory, places, program.code["network.c"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise InvalidArtifact(
-                f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
-            ) from problem
+    def check(self, program: Program) -> None:
+        graph, arena = program.graph, self.memory["arena"]
+        require(SOURCE in program.code, f"there is no code file {SOURCE}")
+        check_buffers(self.buffers, arena)
+        activations = {*graph.inputs, *(node.output for node in graph.nodes)}
+        require(self.places.keys() == activations, "they are not of the graph's activations", "places")
+        for name, offset in self.places.items():
+            inside = offset + graph.tensor(name).nbytes <= arena
+            require(inside, f"it is outside of the arena of {arena} bytes", "places", name)

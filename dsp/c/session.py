@@ -20,10 +20,11 @@ import numpy as np
 
 from dsp.c.context import amalgamate
 from dsp.c.lowering import traffic
-from dsp.c.plan import CPlan
+from dsp.c.plan import SOURCE, CPlan
 from sdk import cache, dtypes, settings, toolchain
 from sdk.child import Child
 from sdk.errors import BuildFailed, DeviceFailed, InvalidInput, OutputFailed
+from sdk.files import no_room
 from sdk.graph import Array, Graph, Tensor, macs
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import LayerProfile, Profile, Program, check_inputs
@@ -60,16 +61,24 @@ class HostSession:
     def __init__(self, program: Program) -> None:
         self._plan = CPlan.of(program)
         self._graph = program.graph
-        self._image = _built(POSIX + self._plan.source + _host(self._plan, self._graph))
-        with tempfile.NamedTemporaryFile(prefix="towline-weights-") as weights:
-            weights.write(program.weights)
-            weights.flush()
-            self._child = self._start(Path(weights.name), 0)
+        self._image = _built(POSIX + program.code[SOURCE] + _host(self._plan, self._graph))
+        if program.weights.file is not None:
+            mapped, offset = program.weights.file
+            self._child = self._start(mapped.number, offset)
+            return
+        try:
+            with tempfile.TemporaryFile() as file:
+                file.writelines(program.weights)
+                file.flush()
+                self._child = self._start(file.fileno(), 0)
+        except OSError as problem:
+            raise no_room(problem) from problem
 
-    def _start(self, weights: Path, offset: int) -> Child:
-        """The process, once it has mapped its weights: the bytes of a file from `offset` on."""
+    def _start(self, weights: int, offset: int) -> Child:
+        """The process, once it has mapped its weights: the bytes of an open file from `offset` on."""
         process = toolchain.launch(
-            [self._image, str(weights), str(offset)],
+            [self._image, f"/dev/fd/{weights}", str(offset)],
+            pass_fds=[weights],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 
 from dsp.c.lowering import flattened, lower
+from dsp.c.plan import SOURCE, CPlan
 from dsp.c.session import HostDevice
 from sdk import toolchain
-from sdk.arena import BufferPlan
 from sdk.errors import ToolMissing, UsageError
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
+from sdk.plan import BufferPlan
 from sdk.target import Arithmetic, OpenOptions, Options, Program, Verdict
 
 
@@ -32,18 +33,15 @@ class CTarget:
         started = time.perf_counter()
         graph = flattened(graph)
         lowered = lower(unsigned_activations(graph), options.guard)
-        plan = {
-            "memory": {
-                "weights": len(lowered.weights),
-                "arena": lowered.arena,
-                "live_peak": lowered.live_peak,
-            },
-            "buffers": [BufferPlan.of(buffer).to_json() for buffer in lowered.buffers],
-            "places": lowered.places,
+        memory = {
+            "weights": lowered.weights.nbytes,
+            "arena": lowered.arena,
+            "live_peak": lowered.live_peak,
         }
-        code = {"network.c": lowered.source.encode("ascii")}
+        plan = CPlan(memory, [BufferPlan.of(buffer) for buffer in lowered.buffers], lowered.places)
+        code = {SOURCE: lowered.source.encode("ascii")}
         seconds = {"lowering": time.perf_counter() - started}
-        return Program(self.name, graph, plan, lowered.weights, code, seconds)
+        return Program(self.name, graph, plan.to_json(), lowered.weights, code, seconds)
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> HostDevice:
         if device in (None, "emulated", "host"):

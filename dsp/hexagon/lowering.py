@@ -47,7 +47,7 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
         at.buffer.last = len(context.layers)
     return Lowered(
         layers=context.layers,
-        weights=bytes(context.blob),
+        weights=bytes(context.blob.weights()),
         arena=plan(context.buffers, guard),
         live_peak=_live_peak(context),
         laid_out_peak=live_peak((buffer.first, buffer.last, buffer.nbytes) for buffer in context.buffers),

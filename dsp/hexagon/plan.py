@@ -1,26 +1,15 @@
-"""The plan that travels in a `.tow`: what the host must know about a Hexagon program to run it.
-
-Written by the target, read by the runtimes. Reading trusts nothing: a plan comes from a file.
-"""
+"""The plan that travels in a `.tow`: what the host must know about a Hexagon program to run it."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from dsp.hexagon.layout import Geometry, element_index
-from sdk.arena import BufferPlan
-from sdk.errors import InvalidArtifact
-from sdk.fields import count, text
-from sdk.graph import Graph
-
-LIMIT = 2**31
-"""All sizes and counts of a plan are below this: addresses have 32 bits."""
-
-CHOSEN = ("layer", "kernel", "choice", "by")
-"""The fields of a measured variant."""
+from dsp.hexagon.layout import PIXEL, Geometry
+from sdk.codec import names, require
+from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, activation_nbytes, check_buffers
+from sdk.target import Program
 
 
 @dataclass(frozen=True)
@@ -38,104 +27,80 @@ class LayerPlan:
     name: str
     op: str
     tensor: str
-    macs: int
-    costs: Mapping[str, int]
-    trace_bytes: int
+    macs: Count
+    costs: Mapping[str, Count]
+    trace_bytes: Size
     geometry: Geometry | None
 
 
 @dataclass(frozen=True)
-class HexagonPlan:
+class Choice:
+    """A call whose kernel is a measured variant, and by which file (package, user)."""
+
+    layer: str
+    kernel: str
+    choice: str
+    by: str
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """What was measured.
+
+    Attributes:
+        heuristic: how many calls have variants of which none was measured.
+    """
+
+    chosen: Sequence[Choice]
+    heuristic: Count
+
+
+UNTUNED = TuningPlan((), 0)
+
+
+@dataclass(frozen=True)
+class HexagonPlan(Plan):
     """The whole plan.
 
     Attributes:
         toolchain: tool name -> version that made the code.
-        memory: bytes by kind: weights, arena, live_peak, laid_out_peak, margin.
-        chosen: of each call whose kernel is a measured variant: layer, kernel, choice, and by which file.
-        heuristic: how many calls have variants of which none was measured.
+        memory: bytes by kind.
     """
 
     toolchain: Mapping[str, str]
     layers: Sequence[LayerPlan]
-    memory: Mapping[str, int]
+    memory: Annotated[Mapping[str, Size], names("weights", "arena", "live_peak", "laid_out_peak", "margin")]
     buffers: Sequence[BufferPlan]
-    chosen: Sequence[Mapping[str, str]] = ()
-    heuristic: int = 0
+    tuning: TuningPlan
 
-    def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = dataclasses.asdict(self)
-        document["tuning"] = {"chosen": document.pop("chosen"), "heuristic": document.pop("heuristic")}
-        document["buffers"] = [buffer.to_json() for buffer in self.buffers]
-        for layer in document["layers"]:
-            if layer["geometry"] is not None:
-                layer["geometry"]["stride"] = list(layer["geometry"]["stride"])
-        return document
-
-    @staticmethod
-    def from_json(document: Any, graph: Graph) -> HexagonPlan:
-        """Read a plan for `graph`.
-
-        Raises:
-            InvalidArtifact: a field is missing, ill-typed or out of range, or names what the graph lacks.
-        """
-        try:
-            return _read(document, graph)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
-            raise InvalidArtifact(
-                f"the plan is damaged: {type(problem).__name__}: {problem}", hint="compile the model again"
-            ) from problem
+    def check(self, program: Program) -> None:
+        arena = self.memory["arena"]
+        check_buffers(self.buffers, arena)
+        for number, layer in enumerate(self.layers):
+            needed, kept = activation_nbytes(program.graph, layer.tensor, "layers", number), layer.trace_bytes
+            if (at := layer.geometry) is not None:
+                shape, path = program.graph.tensors[layer.tensor].shape, ("layers", number, "geometry")
+                require(len(shape) == 4 and shape[0] == 1, f"{shape} cannot lie in planes", *path)
+                numbers = (at.plane, at.phase, at.pitch, at.top, at.left, *(step - 1 for step in at.stride))
+                require(all(0 <= n < LIMIT for n in numbers), f"a number is not from 0 to {LIMIT - 1}", *path)
+                needed = span(shape, at)
+            rule = f"{kept} is not from {needed} bytes, the tensor's, to {arena}, the arena's"
+            require(needed <= kept <= arena, rule, "layers", number, "trace_bytes")
 
 
-def _read(document: Any, graph: Graph) -> HexagonPlan:
-    memory = {text(name): _size(size) for name, size in document["memory"].items()}
-    for name in ("weights", "arena", "live_peak", "margin"):
-        if name not in memory:
-            raise ValueError(f"memory.{name} is missing")
-    layers = [_layer(layer, graph) for layer in document["layers"]]
-    for layer in layers:
-        if layer.trace_bytes > memory["arena"]:
-            raise ValueError(f"{layer.trace_bytes} bytes of {layer.tensor} are more than the arena")
-    tuning = document.get("tuning", {"chosen": [], "heuristic": 0})
-    return HexagonPlan(
-        toolchain={text(tool): text(version) for tool, version in document["toolchain"].items()},
-        layers=layers,
-        memory=memory,
-        buffers=[
-            BufferPlan(text(b["name"]), *(_size(b[key]) for key in ("offset", "size", "first", "last")))
-            for b in document["buffers"]
-        ],
-        chosen=[{key: text(entry[key]) for key in CHOSEN} for entry in tuning["chosen"]],
-        heuristic=count(tuning["heuristic"]),
+def span(shape: Sequence[int], at: Geometry) -> int:
+    """Bytes from cell 0 of plane 0 to the last element, for which `layout.element_index` computes all."""
+    vertical, horizontal = at.stride
+    return (
+        1
+        + _farthest(0, shape[1], PIXEL, at.plane, 1)
+        + _farthest(at.top, shape[2], vertical, at.pitch * PIXEL, horizontal * at.phase)
+        + _farthest(at.left, shape[3], horizontal, PIXEL, at.phase)
     )
 
 
-def _layer(document: Any, graph: Graph) -> LayerPlan:
-    tensor = graph.tensors[text(document["tensor"])]
-    if tensor.data is not None or tensor.dtype not in ("uint8", "int8"):
-        raise ValueError(f"{tensor.name} is not an activation")
-    size = _size(document["trace_bytes"])
-    geometry = None
-    needed = tensor.size
-    if document["geometry"] is not None:
-        fields = dict(document["geometry"])
-        vertical, horizontal = (_size(step) for step in fields.pop("stride"))
-        numbers = {name: _size(value) for name, value in fields.items()}
-        geometry = Geometry(stride=(vertical, horizontal), **numbers)
-        if len(tensor.shape) != 4 or min(vertical, horizontal) < 1:
-            raise ValueError(f"{tensor.name} cannot lie in planes")
-        needed = 1 + int(element_index(tensor.shape, geometry).max())
-    if needed > size:
-        raise ValueError(f"{size} bytes of {tensor.name} do not hold its elements")
-    return LayerPlan(
-        name=text(document["name"]),
-        op=text(document["op"]),
-        tensor=tensor.name,
-        macs=count(document["macs"]),
-        costs={text(name): count(cost) for name, cost in document["costs"].items()},
-        trace_bytes=size,
-        geometry=geometry,
-    )
-
-
-def _size(value: Any) -> int:
-    return count(value, LIMIT)
+def _farthest(first: int, count: int, stride: int, step: int, phase: int) -> int:
+    """The largest i // stride * step + i % stride * phase of `count` numbers i from `first` on."""
+    last = first + count - 1
+    ends = (last, last // stride * stride - 1)  # of the last group, and of the one before
+    return max(i // stride * step + i % stride * phase for i in ends if i >= first)

@@ -46,13 +46,11 @@ class EmulatedSession:
     """A program in its own qemu-hexagon process; a context manager."""
 
     def __init__(self, program: Program, qemu_flags: Sequence[str]) -> None:
-        self._plan = HexagonPlan.from_json(program.plan, program.graph)
+        self._plan = HexagonPlan.of(program)
         self._graph = program.graph
         elf = program.code.get("network.elf")
-        if elf is None or len(program.weights) != self._plan.memory["weights"]:
-            raise InvalidArtifact(
-                "the program's code or weights are incomplete", hint="compile the model again"
-            )
+        if elf is None:
+            raise InvalidArtifact("the program's code is incomplete", hint="compile the model again")
         with ExitStack() as scratch:
             directory = scratch.enter_context(files.scratch_directory())
             self._stderr = directory / "stderr"
@@ -68,7 +66,7 @@ class EmulatedSession:
                     stderr=stderr,
                 )
             self._child = Child(process, self._died, scratch.pop_all())
-        with self._child.exchange(len(program.weights).to_bytes(4, "little") + program.weights):
+        with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
             pass
 
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------

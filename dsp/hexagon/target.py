@@ -11,14 +11,16 @@ from dsp.hexagon.build import build, kernel_hash, trace_span
 from dsp.hexagon.calls import Lowered
 from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.lowering import lower
-from dsp.hexagon.plan import HexagonPlan, LayerPlan
+from dsp.hexagon.plan import UNTUNED, HexagonPlan, LayerPlan, TuningPlan
 from dsp.hexagon.session import EmulatedDevice
+from sdk.weights import Weights
 from sdk import toolchain
-from sdk.arena import BufferPlan, align
+from sdk.arena import align
 from sdk.errors import ToolMissing, UsageError
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
+from sdk.plan import BufferPlan
 from sdk.target import (
     Arithmetic,
     Candidate,
@@ -56,14 +58,14 @@ class HexagonTarget:
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
         lowered = lower(unsigned_activations(graph), options.guard)
-        chosen, heuristic = tuning.apply(lowered, self._version, options.tuning)
+        tuned = tuning.apply(lowered, self._version, options.tuning)
         seconds = {"lowering": time.perf_counter() - started}
         code, stages = build(lowered, self._version)
         return Program(
             target=self.name,
             graph=graph,
-            plan=_plan(lowered, chosen, heuristic).to_json(),
-            weights=lowered.weights,
+            plan=_plan(lowered, tuned).to_json(),
+            weights=Weights.of(lowered.weights),
             code=code,
             seconds=seconds | stages,
         )
@@ -77,7 +79,7 @@ class HexagonTarget:
     def measure(self, candidate: Candidate) -> int:
         lowered, graph = tuning.alone(candidate)
         code, _ = build(lowered, self._version)
-        program = Program(self.name, graph, _plan(lowered).to_json(), lowered.weights, code)
+        program = Program(self.name, graph, _plan(lowered).to_json(), Weights.of(lowered.weights), code)
         with contextlib.closing(self.open(None).load(program)) as session:
             return int(session.profile().layers[0].counters["packets"])
 
@@ -85,7 +87,7 @@ class HexagonTarget:
         lowered, names = tuning.apart(lower(unsigned_activations(body)))
         code, _ = build(lowered, self._version)
         plan = _plan(lowered)
-        program = Program(self.name, body, plan.to_json(), lowered.weights, code)
+        program = Program(self.name, body, plan.to_json(), Weights.of(lowered.weights), code)
         with contextlib.closing(self.open(None).load(program)) as session:
             layers = session.profile().layers
         found = [
@@ -113,7 +115,7 @@ class HexagonTarget:
         return [*emulated, *fastrpc.devices()]
 
 
-def _plan(lowered: Lowered, chosen: Sequence[Mapping[str, str]] = (), heuristic: int = 0) -> HexagonPlan:
+def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
     return HexagonPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         layers=[
@@ -136,8 +138,7 @@ def _plan(lowered: Lowered, chosen: Sequence[Mapping[str, str]] = (), heuristic:
             "margin": lowered.margin,
         },
         buffers=[BufferPlan.of(buffer) for buffer in lowered.buffers],
-        chosen=chosen,
-        heuristic=heuristic,
+        tuning=tuned,
     )
 
 

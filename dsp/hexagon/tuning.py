@@ -20,6 +20,7 @@ from typing import Any
 
 from dsp.hexagon.build import KERNELS, kernel_hash, resolve, schedules
 from dsp.hexagon.calls import At, Call, KernelSource, Layer, Lowered
+from dsp.hexagon.plan import Choice, TuningPlan
 from sdk.arena import Buffer, align
 from sdk.errors import InvalidInput
 from sdk.graph import Graph, Quantization, Tensor
@@ -104,11 +105,8 @@ def shipped(target: str) -> Tuning:
     return read(SHIPPED, target) if target == SHIPPED_FOR else Tuning(target, "packets")
 
 
-def apply(lowered: Lowered, version: str, users: Tuning | None) -> tuple[list[dict[str, str]], int]:
+def apply(lowered: Lowered, version: str, users: Tuning | None) -> TuningPlan:
     """Take for every call of `lowered` the variant measured best.
-
-    Returns:
-        The choices, as `plan.HexagonPlan.chosen`, and how many calls with variants stay as they are.
 
     Raises:
         InvalidInput: a file names a variant that the kernel does not have.
@@ -117,7 +115,7 @@ def apply(lowered: Lowered, version: str, users: Tuning | None) -> tuple[list[di
     files = [("package", shipped(target))]
     if users is not None:
         files.insert(0, ("user", users))
-    chosen: list[dict[str, str]] = []
+    chosen: list[Choice] = []
     heuristic = 0
     hashes: dict[str, str] = {}
     for layer in lowered.layers:
@@ -136,8 +134,8 @@ def apply(lowered: Lowered, version: str, users: Tuning | None) -> tuple[list[di
             if choice not in known:
                 raise InvalidInput(f"the tuning file of the {by} has a choice {choice!r} for {name}")
             layer.calls[i] = dataclasses.replace(call, kernel=vary(call.kernel, choice))
-            chosen.append({"layer": layer.name, "kernel": call.kernel.symbol, "choice": choice, "by": by})
-    return chosen, heuristic
+            chosen.append(Choice(layer.name, call.kernel.symbol, choice, by))
+    return TuningPlan(chosen, heuristic)
 
 
 # -- measuring ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdk import dtypes
+from sdk.codec import NonFinite
 from sdk.errors import InvalidModel
 from sdk.expression.operations import OPERATIONS, STORAGE, Array, Kind
 
@@ -30,7 +31,7 @@ class Step:
 
     op: str
     args: tuple[int, ...] = ()
-    value: bool | int | float | None = None
+    value: bool | int | float | NonFinite | None = None
     dtype: str | None = None
 
 

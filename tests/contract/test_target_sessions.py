@@ -38,7 +38,11 @@ def fingerprint(target) -> str:
     b.gemm(b.reshape(b.global_average_pool(x)), 10)
     program = target.compile(b.graph(), Options())
     plan = json.dumps(program.plan).encode()
-    parts = [plan, program.weights, *(part for file in program.code.items() for part in map(repr, file))]
+    parts = [
+        plan,
+        bytes(program.weights),
+        *(part for file in program.code.items() for part in map(repr, file)),
+    ]
     return hashlib.sha256(
         b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)
     ).hexdigest()

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import towline
+from sdk.weights import Weights
 from sdk import artifact
 from sdk.errors import InvalidInput
 from sdk.target import target_names
@@ -175,9 +176,9 @@ def test_compile_twice_gives_identical_bytes(journey, tmp_path, capsys):
 
 def test_a_mismatch_exits_1_and_still_reports_the_result(journey, capsys, tmp_path):
     network = artifact.load(journey.network)
-    weights = bytearray(network.program.weights)
+    weights = bytearray(bytes(network.program.weights))
     weights[len(weights) // 2] ^= 0x40
-    network.program.weights = bytes(weights)
+    network.program.weights = Weights.of(bytes(weights))
     damaged = tmp_path / "damaged.tow"
     artifact.save(network, damaged)
     code, document, _ = call(capsys, "run", damaged, "--input", journey.pictures[0], "--check")

@@ -12,6 +12,7 @@ from dsp.adreno.lowering import lower
 from dsp.adreno.plan import LIMIT, AdrenoPlan
 from dsp.adreno.products import WAVE
 from dsp.adreno.target import adreno_a6xx
+from sdk.weights import Weights
 from sdk import reference
 from sdk.errors import EnvironmentMissing, Unsupported
 from sdk.graph import Graph, Quantization, Softmax
@@ -55,7 +56,8 @@ def test_layers_of_one_shape_share_a_kernel():
     b = GraphBuilder((1, 8, 6, 6))
     x = b.conv(b.conv("x", 8), 8, relu=True)
     b.depthwise(b.depthwise(x, pads=1, relu=True), pads=1)
-    plan = lower(b.graph()).plan
+    lowered = lower(b.graph())
+    plan = lowered.plan
     assert [plan.kernels[step.kernel].name for step in plan.steps] == [
         "from_input_0",
         "pointwise_1",
@@ -64,7 +66,7 @@ def test_layers_of_one_shape_share_a_kernel():
         "depthwise_2",
         "to_output_3",
     ]
-    assert plan.source.count(b"__kernel") == 4
+    assert lowered.source.count(b"__kernel") == 4
 
 
 def test_a_reshape_of_a_pixel_is_another_name():
@@ -80,9 +82,9 @@ def test_whole_blocks_are_concatenated_as_texels():
     b = GraphBuilder((1, 4, 3, 3))
     x = b.alike(b.conv("x", 8), "x")
     b.concat(x, "x")
-    texels = lower(b.graph()).plan.source
+    texels = lower(b.graph()).source
     b.concat("x", b.alike(b.conv("x", 3), "x"), x)
-    elements = lower(b.graph()).plan.source
+    elements = lower(b.graph()).source
     assert b"element(x" not in texels.partition(b"__kernel")[2]
     assert b"element(x" in elements.partition(b"__kernel")[2]
 
@@ -103,7 +105,7 @@ def test_names_of_the_network_are_not_in_the_code():
     b.conv("x", 4)
     graph = b.graph()
     renamed = dataclasses.replace(graph, nodes=(dataclasses.replace(graph.nodes[0], name="*/ \n#error"),))
-    assert lower(renamed).plan.source == lower(graph).plan.source
+    assert lower(renamed).source == lower(graph).source
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 13, 28])
@@ -293,8 +295,10 @@ def assert_identical(graph: Graph, limit: int = LIMIT, dot_products: str = "") -
 
     verify(graph)
     lowered = lower(unsigned_activations(graph), limit=limit)
-    source = DOT_PRODUCTS[dot_products].encode() + lowered.plan.source
-    program = Program(TARGET.name, graph, lowered.plan.to_json(), lowered.weights, {"network.cl": source})
+    source = DOT_PRODUCTS[dot_products].encode() + lowered.source
+    program = Program(
+        TARGET.name, graph, lowered.plan.to_json(), Weights.of(lowered.weights), {"network.cl": source}
+    )
     assert max(AdrenoPlan.of(program).largest_image) <= limit
     x = graph.tensor("x")
     inputs = {"x": np.random.default_rng(1).integers(*RANGES[x.dtype], x.shape, x.dtype, endpoint=True)}
@@ -374,7 +378,11 @@ def test_the_program_is_the_same_twice():
     b = GraphBuilder((1, 4, 6, 6))
     b.concat(b.alike(b.depthwise(b.conv("x", 8), pads=1), "x"), "x", b.alike(b.conv("x", 6), "x"))
     program, again = (TARGET.compile(b.graph(), Options()) for _ in range(2))
-    assert (program.plan, program.weights, program.code) == (again.plan, again.weights, again.code)
+    assert (program.plan, bytes(program.weights), program.code) == (
+        again.plan,
+        bytes(again.weights),
+        again.code,
+    )
 
 
 def test_an_operator_without_a_kernel_is_refused():

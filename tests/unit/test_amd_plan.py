@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sdk.weights import Weights
 from sdk.errors import InvalidArtifact
 from sdk.target import Options
 from tests.graph_builder import mobilenet_v2
@@ -19,12 +20,12 @@ __all__ = ["amd"]
 def test_a_plan_is_json_and_reads_back(amd):
     program = amd.compile(small(), Options())
     assert json.loads(json.dumps(program.plan)) == program.plan
-    plan = CardPlan.from_json(program.plan, program.graph, program.code)
+    plan = CardPlan.of(program)
     assert plan.to_json() == program.plan
     assert {kernel.scratch for kernel in plan.kernels} == {0}
     for before, after in zip(plan.launches, plan.launches[1:], strict=False):
         assert before.weights <= after.weights or not after.weights
-    assert plan.launches[-1].weights == plan.memory["weights"] == len(program.weights)
+    assert plan.launches[-1].weights == plan.memory["weights"] == program.weights.nbytes
 
 
 @pytest.mark.slow
@@ -38,85 +39,103 @@ def test_weights_come_in_the_order_of_launches():
 
 DAMAGE = {
     "a kernel outside of the image": (
-        "not in the image",
+        "plan.kernels[0].entry",
         lambda plan: plan["kernels"][0].update(entry=1 << 20),
     ),
-    "a crooked entry": ("starts at 4", lambda plan: plan["kernels"][0].update(entry=4)),
-    "a kernel that does not exist": ("IndexError", lambda plan: plan["launches"][0].update(kernel=99)),
+    "a crooked entry": ("plan.kernels[0].entry", lambda plan: plan["kernels"][0].update(entry=4)),
+    "a kernel that does not exist": (
+        "plan.launches[0].kernel",
+        lambda plan: plan["launches"][0].update(kernel=99),
+    ),
     "an address in no memory": (
-        "address in host",
+        "plan.launches[0].relocations[0][1]",
         lambda plan: plan["launches"][0]["relocations"][0].__setitem__(1, "host"),
     ),
     "an address beyond the arena": (
-        "beyond the arena",
+        "plan.launches[0].relocations[0]",
         lambda plan: plan["launches"][0]["relocations"][0].__setitem__(2, 1 << 30),
     ),
     "an address outside of the arguments": (
-        "an address at 8192",
+        "plan.launches[0].relocations[0]",
         lambda plan: plan["launches"][0]["relocations"][0].__setitem__(0, 8192),
     ),
-    "weights that are not there": ("more weights", lambda plan: plan["launches"][0].update(weights=1 << 30)),
-    "no workgroups": ("workgroups", lambda plan: plan["launches"][0].update(groups=[0, 1, 1])),
-    "negative": ("-1 is not a number", lambda plan: plan["launches"][0].update(groups=[-1, 1, 1])),
-    "a code file that is missing": ("KeyError", lambda plan: plan["image"][0].update(file="other.co")),
-    "a code file that is too short": ("too short", lambda plan: plan["image"][-1].update(size=1 << 20)),
-    "an output elsewhere": ("gemm5 is outside", lambda plan: plan["outputs"].update({"gemm5": 1 << 30})),
-    "no output": ("places of", lambda plan: plan.update(outputs={})),
+    "weights that are not there": (
+        "plan.launches[0].weights",
+        lambda plan: plan["launches"][0].update(weights=1 << 30),
+    ),
+    "no workgroups": ("plan.launches[0].groups", lambda plan: plan["launches"][0].update(groups=[0, 1, 1])),
+    "negative": ("plan.launches[0].groups[0]", lambda plan: plan["launches"][0].update(groups=[-1, 1, 1])),
+    "a code file that is missing": ("plan.image[0]", lambda plan: plan["image"][0].update(file="other.co")),
+    "a code file that is too short": (
+        "plan.image[4]",
+        lambda plan: plan["image"][-1].update(size=1 << 20),
+    ),
+    "an output elsewhere": ("plan.outputs.gemm5", lambda plan: plan["outputs"].update({"gemm5": 1 << 30})),
+    "no output": ("plan.outputs", lambda plan: plan.update(outputs={})),
     "a tensor that does not exist": (
-        "not an activation",
+        "plan.tensors",
         lambda plan: plan["tensors"].update({"conv0.w": plan["tensors"]["conv0"]}),
     ),
-    "a tensor of another size": ("another size", lambda plan: plan["tensors"]["conv0"].update(channels=21)),
+    "a tensor of another size": (
+        "plan.tensors.conv0",
+        lambda plan: plan["tensors"]["conv0"].update(channels=21),
+    ),
     "a tensor outside of the arena": (
-        "conv0 is outside",
+        "plan.tensors.conv0",
         lambda plan: plan["tensors"]["conv0"].update(offset=1 << 30),
     ),
-    "invalid hexadecimal": ("hexadecimal", lambda plan: plan["launches"][0].update(kernarg="zz")),
-    "no launches": ("KeyError: 'launches'", lambda plan: plan.pop("launches")),
-    "text for a number": ("is not an integer", lambda plan: plan["memory"].update(arena="1")),
-    "nothing": ("KeyError", lambda plan: plan.clear()),
+    "invalid hexadecimal": (
+        "plan.launches[0].kernarg",
+        lambda plan: plan["launches"][0].update(kernarg="zz"),
+    ),
+    "no launches": ("plan", lambda plan: plan.pop("launches")),
+    "text for a number": ("plan.memory.arena", lambda plan: plan["memory"].update(arena="1")),
+    "nothing": ("plan", lambda plan: plan.clear()),
     "more workgroups than bytes": (
-        "workgroups",
+        "plan.launches[0].groups",
         lambda plan: plan["launches"][0].update(groups=[1 << 10] * 3),
     ),
-    "another margin": ("a margin of", lambda plan: plan["memory"].update(margin=1 << 30)),
-    "an image of nothing": ("an image of", lambda plan: plan["memory"].update(code=1 << 30)),
-    "code over code": ("not next to", lambda plan: plan["image"][1].update(at=0)),
+    "another margin": ("plan.memory.margin", lambda plan: plan["memory"].update(margin=1 << 30)),
+    "an image of nothing": ("plan.memory.code", lambda plan: plan["memory"].update(code=1 << 30)),
+    "code over code": ("plan.image[1].at", lambda plan: plan["image"][1].update(at=0)),
     "an entry behind the code": (
-        "not in the image",
+        "plan.kernels[0].entry",
         lambda plan: plan["kernels"][0].update(entry=plan["memory"]["code"] - 512),
     ),
     "LDS that RSRC2 does not ask for": (
-        "512 bytes of LDS in 0 units",
+        "plan.kernels[0].lds",
         lambda plan: plan["kernels"][0].update(lds=512),
     ),
     "more LDS than available": (
-        "131072 bytes of LDS",
+        "plan.kernels[0].lds",
         lambda plan: plan["kernels"][0].update(lds=1 << 17, rsrc2=plan["kernels"][0]["rsrc2"] | 256 << 15),
     ),
-    "a gigabyte of scratch memory": ("scratch", lambda plan: plan["kernels"][0].update(scratch=1 << 30)),
+    "a gigabyte of scratch memory": (
+        "plan.kernels[0].scratch",
+        lambda plan: plan["kernels"][0].update(scratch=1 << 30),
+    ),
     "a thousand and more work-items": (
-        "1025 work-items",
+        "plan.kernels[0].threads",
         lambda plan: plan["kernels"][0].update(threads=1025),
     ),
     "a pitch beyond the arena": (
-        "gemm5 has a pitch of 1073741824",
+        "plan.tensors.gemm5",
         lambda plan: plan["tensors"]["gemm5"].update(pitch=1 << 30),
     ),
     "fewer pixels of more channels": (
-        "60 pixels",
+        "plan.tensors.conv0",
         lambda plan: plan["tensors"]["conv0"].update(pixels=60, channels=27, pitch=27),
     ),
     "an address right behind the arena": (
-        "beyond the arena",
+        "plan.launches[0].relocations[0]",
         lambda plan: plan["launches"][0]["relocations"][0].__setitem__(2, plan["memory"]["arena"]),
     ),
     "arguments for another kernel": (
-        "too many arguments",
+        "plan.launches[0].kernarg",
         lambda plan: plan["launches"][0].update(kernarg="00" * 512),
     ),
     "a launch for no tensor": (
-        "nothing has no place",
+        "plan.launches[0].tensor",
         lambda plan: plan["launches"][0].update(tensor="nothing"),
     ),
 }
@@ -131,41 +150,17 @@ def compiled():
 def test_a_damaged_plan_is_refused(damage, compiled):
     amd = target("gfx1100")
     program = dataclasses.replace(compiled, plan=copy.deepcopy(compiled.plan))
-    message, change = DAMAGE[damage]
+    where, change = DAMAGE[damage]
     change(program.plan)
-    with pytest.raises(InvalidArtifact, match=message):
+    with pytest.raises(InvalidArtifact) as caught:
         amd.open(None).load(program)
-
-
-def leaves(document):
-    """(container, key) of each value that is not a container."""
-    items = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in list(items):
-        if isinstance(value, dict | list):
-            yield from leaves(value)
-        else:
-            yield document, key
-
-
-def test_no_value_of_a_plan_is_trusted():
-    program = target("gfx1100").compile(small(), Options())
-    plan = copy.deepcopy(program.plan)
-    for container, key in leaves(plan):
-        good = container[key]
-        for bad in (-1, 1 << 64, 1.5, True, [], {}, [{}], None, 5 if isinstance(good, str) else "5"):
-            if bad is None and key == "tensor":
-                continue  # no such plan is complete
-            container[key] = bad
-            with pytest.raises(InvalidArtifact):
-                CardPlan.from_json(plan, program.graph, program.code)
-        container[key] = good
-    assert CardPlan.from_json(plan, program.graph, program.code).to_json() == program.plan
+    assert caught.value.where == where
 
 
 def test_a_program_for_another_chip_or_without_its_weights_is_refused():
     program = target("gfx1100").compile(small(), Options())
     with pytest.raises(InvalidArtifact, match="gfx1201"):
         target("gfx1201").open(None).load(program)
-    program.weights = program.weights[:-1]
+    program.weights = Weights.of(program.weights.buffer()[:-1])
     with pytest.raises(InvalidArtifact, match="incomplete"):
         target("gfx1100").open(None).load(program)

@@ -64,7 +64,7 @@ def test_a_failure_closes_the_session_and_frees_everything(amd, monkeypatch):
 def test_a_card_without_room_is_left_as_it_was(amd, monkeypatch):
     """Refused with the sizes of all of it, before anything is uploaded."""
     program = amd.compile(small(), Options())
-    size = len(program.weights) + program.plan["memory"]["code"] + program.plan["memory"]["arena"] + 512
+    size = program.weights.nbytes + program.plan["memory"]["code"] + program.plan["memory"]["arena"] + 512
     for room in range(1 << 13, size, 1 << 13):
         gpu = ShaderGpu(amd.name[4:], room)
         amd._open_gpu = lambda *_, gpu=gpu: gpu

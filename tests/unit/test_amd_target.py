@@ -416,7 +416,10 @@ def test_a_grid_that_the_card_cannot_count_is_refused(amd):
 
 def test_a_program_beyond_what_a_plan_can_say_is_refused(amd, monkeypatch):
     program = amd.compile(small(), Options())
-    for name, limit in (("weights", len(program.weights)), ("activations", program.plan["memory"]["arena"])):
+    for name, limit in (
+        ("weights", program.weights.nbytes),
+        ("activations", program.plan["memory"]["arena"]),
+    ):
         monkeypatch.setattr(targets, "LIMIT", limit)
         with pytest.raises(Unsupported, match=f"its {name} take"):
             amd.compile(small(), Options())

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sdk import artifact
 from sdk.artifact import Artifact, Source, from_bytes, load, save, to_bytes
-from sdk.errors import InvalidArtifact, OutputFailed, UsageError
+from sdk.errors import InvalidArtifact, InvalidModel, OutputFailed, UsageError
+from sdk.graph_json import graph_from_json
 from sdk.preprocess import InputStatistics, Preprocessing
 from sdk.segments import split
 from sdk.target import Options
@@ -378,3 +379,28 @@ def test_written_file_follows_umask_and_links(tmp_path):
     reference = tmp_path / "reference"
     reference.touch()
     assert (tmp_path / "net.tow").stat().st_mode == reference.stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda graph: graph["nodes"][0].update(op=[]), "graph.nodes[0]"),
+        (lambda graph: graph["nodes"][0].update(op="Gone"), "graph.nodes[0]"),
+        (lambda graph: graph["nodes"].insert(0, 5), "graph.nodes[0]"),
+        (lambda graph: graph["nodes"][0].update(inputs="x"), "graph.nodes[0].inputs"),
+        (lambda graph: graph["nodes"][2].update(clamp=[0, 1 << 17]), "graph.nodes[2].clamp"),
+        (lambda graph: graph["tensors"][1].update(data=1 << 40), "graph.tensors[1].data"),
+        (lambda graph: graph["tensors"][0].update(shape=[1 << 20] * 2), "graph.tensors[0].shape"),
+        (lambda graph: graph["tensors"][0].update(shape=[0]), "graph.tensors[0].shape[0]"),
+        (lambda graph: graph["tensors"][0].update(dtype="float9"), "graph.tensors[0].dtype"),
+        (lambda graph: graph["tensors"].append(graph["tensors"][0]), "graph.tensors"),
+        (lambda graph: graph["metadata"].update(a=5), "graph.metadata.a"),
+        (lambda graph: graph.update(more=5), "graph"),
+    ],
+)
+def test_a_damaged_graph_says_where(change, where):
+    document = json.loads(json.dumps(GRAPHS["body"]))
+    change(document)
+    with pytest.raises(InvalidModel) as caught:
+        graph_from_json(document, members()["constants.bin"])
+    assert caught.value.where == where

@@ -269,23 +269,31 @@ def test_a_cache_that_cannot_be_written_is_reported(monkeypatch, tmp_path):
 
 
 DAMAGE = {
-    "no memory": lambda plan: plan.pop("memory"),
-    "negative": lambda plan: plan["memory"].update(arena=-1),
-    "text": lambda plan: plan["memory"].update(arena="1"),
-    "too small": lambda plan: plan["memory"].update(arena=99),
-    "lost": lambda plan: plan["places"].pop("x"),
-    "outside": lambda plan: plan["places"].update(x=101),
-    "weights": lambda plan: plan["memory"].update(weights=63),
+    "no memory": ("plan", lambda plan: plan.pop("memory")),
+    "negative": ("plan.memory.arena", lambda plan: plan["memory"].update(arena=-1)),
+    "text": ("plan.memory.arena", lambda plan: plan["memory"].update(arena="1")),
+    "too small": ("plan.buffers[0]", lambda plan: plan["memory"].update(arena=99)),
+    "lost": ("plan.places", lambda plan: plan["places"].pop("x")),
+    "outside": ("plan.places.x", lambda plan: plan["places"].update(x=101)),
+    "weights": ("plan.memory", lambda plan: plan["memory"].update(weights=63)),
+    "a buffer outside": ("plan.buffers[1]", lambda plan: plan["buffers"][1].update(offset=1 << 20)),
+    "a buffer that ends before it begins": (
+        "plan.buffers[0].last",
+        lambda plan: plan["buffers"][0].update(first=9),
+    ),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_plan_is_refused(damage):
     program = TARGET.compile(small(), Options())
     plan = copy.deepcopy(program.plan)
-    damage(plan)
-    with pytest.raises(InvalidArtifact, match="damaged"):
+    where, change = DAMAGE[damage]
+    change(plan)
+    with pytest.raises(InvalidArtifact) as caught:
         TARGET.open(None).load(dataclasses.replace(program, plan=plan))
+    assert caught.value.where == where
+    assert "compile" in caught.value.hint
 
 
 def test_code_that_does_not_compile_is_reported():

@@ -1,8 +1,8 @@
 """The parts of the Hexagon target that can be tested without running it."""
 
-import contextlib
+import copy
+import dataclasses
 import functools
-import json
 import os
 import stat
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dsp.hexagon import build
 from dsp.hexagon.calls import At
-from dsp.hexagon.layout import Pitches, Window, element_index, phase_planes, plain_planes
+from dsp.hexagon.layout import Geometry, Pitches, Window, element_index, phase_planes, plain_planes
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.packing import (
     Blob,
@@ -24,7 +24,8 @@ from dsp.hexagon.packing import (
     pixel_mask,
     three_by_three_weights,
 )
-from dsp.hexagon.plan import HexagonPlan
+from dsp.hexagon.plan import HexagonPlan, span
+from sdk.weights import Weights
 from sdk import cache, reference
 from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
@@ -371,52 +372,67 @@ def test_refusals_follow_the_numbers_that_matter():
     assert target.supports(graph, graph.nodes[0]).supported
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=3,
+@settings(max_examples=50)
+@given(
+    shape=st.tuples(*[st.integers(1, 40)] * 3),
+    strides=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    starts=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    steps=st.tuples(*[st.integers(0, 300)] * 3),
 )
-
-
-@pytest.mark.slow
-@settings(max_examples=150)
-@given(data=st.data())
-def test_a_damaged_plan_is_an_invalid_artifact(data):
-    graph, document = compiled_plan()
-    document = json.loads(json.dumps(document))
-    spots = list(places(document))
-    container, key = data.draw(st.sampled_from(spots))
-    container[key] = data.draw(JSON)
-    with contextlib.suppress(InvalidArtifact):  # harmless changes, to a name or a cost, may pass
-        HexagonPlan.from_json(document, graph)
-
-
-def places(value):
-    """(container, key) of every value in a JSON document."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in list(items):
-        yield value, key
-        yield from places(inner)
+def test_the_span_of_a_geometry_is_its_last_element_s(shape, strides, starts, steps):
+    at = Geometry(*steps, strides, *starts)
+    assert span((1, *shape), at) == 1 + element_index((1, *shape), at).max()
 
 
 @functools.cache
-def compiled_plan():
+def compiled():
     b = GraphBuilder((1, 3, 9, 9))
     x = b.conv("x", 12)
     b.depthwise(x, strides=2, pads=1)
     b.global_average_pool(b.nodes[-1].output)
-    return b.graph(), get_target("hexagon-v65").compile(b.graph(), Options()).plan
+    return get_target("hexagon-v65").compile(b.graph(), Options())
 
 
-def test_a_plan_survives_its_json():
-    graph, document = compiled_plan()
-    assert HexagonPlan.from_json(json.loads(json.dumps(document)), graph).to_json() == document
+DAMAGE = {
+    "a tensor of no layer": ("plan.layers[0]", lambda plan: plan["layers"][0].update(tensor="conv0.w")),
+    "a trace too short": ("plan.layers[0].trace_bytes", lambda plan: plan["layers"][0].update(trace_bytes=9)),
+    "a trace beyond the arena": (
+        "plan.layers[0].trace_bytes",
+        lambda plan: plan["layers"][0].update(trace_bytes=1 << 30),
+    ),
+    "a farther plane": (
+        "plan.layers[0].trace_bytes",
+        lambda plan: plan["layers"][0]["geometry"].update(plane=1 << 20),
+    ),
+    "planes beyond any": (
+        "plan.layers[0].geometry",
+        lambda plan: plan["layers"][0]["geometry"].update(plane=1 << 62),
+    ),
+    "backwards": ("plan.layers[0].geometry", lambda plan: plan["layers"][0]["geometry"].update(pitch=-9)),
+    "no stride": (
+        "plan.layers[0].geometry",
+        lambda plan: plan["layers"][0]["geometry"].update(stride=[0, 1]),
+    ),
+    "a buffer beyond the arena": ("plan.buffers[0]", lambda plan: plan["buffers"][0].update(offset=1 << 30)),
+    "no arena": ("plan.memory", lambda plan: plan["memory"].pop("arena")),
+    "a version of no tool": ("plan.toolchain.clang", lambda plan: plan["toolchain"].update(clang=17)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_plan_is_refused(damage):
+    program = dataclasses.replace(compiled(), plan=copy.deepcopy(compiled().plan))
+    where, change = DAMAGE[damage]
+    change(program.plan)
+    with pytest.raises(InvalidArtifact) as caught:
+        HexagonPlan.of(program)
+    assert caught.value.where == where
 
 
 @pytest.mark.parametrize("change", [lambda w: w[:-128], lambda w: w + b"R\0\0\0"], ids=["short", "long"])
 def test_weights_of_another_length_are_refused(graph, change):
     target = get_target("hexagon-v65")
     program = target.compile(graph, Options())
-    program.weights = change(program.weights)
+    program.weights = Weights.of(change(bytes(program.weights)))
     with pytest.raises(InvalidArtifact):
         target.open(None).load(program)

@@ -27,6 +27,7 @@ CORE = [
         "sdk.artifact",
         "sdk.check",
         "sdk.child",
+        "sdk.codec",
         "sdk.errors",
         "sdk.files",
         "sdk.graph",
@@ -34,6 +35,7 @@ CORE = [
     ),
     *(
         "sdk.passes",
+        "sdk.plan",
         "sdk.preprocess",
         "sdk.reference",
         "sdk.report",

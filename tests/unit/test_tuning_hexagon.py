@@ -107,25 +107,23 @@ def nothing_shipped(monkeypatch):
 def test_what_was_measured_is_taken(nothing_shipped):
     graph = network()
     plain, lowered = lower(graph), lower(graph)
-    chosen, heuristic = tuning.apply(lowered, "v65", forced(plain, lambda choices: choices[-1]))
-    assert heuristic == 0
-    assert {entry["by"] for entry in chosen} == {"user"}
+    tuned = tuning.apply(lowered, "v65", forced(plain, lambda choices: choices[-1]))
+    assert tuned.heuristic == 0
+    assert {one.by for one in tuned.chosen} == {"user"}
     changed = 0
     for before, after in zip(plain.layers, lowered.layers, strict=True):
         for old, new in zip(before.calls, after.calls, strict=True):
             choices = tuning.choices(old.kernel)
             assert new.kernel == (tuning.vary(old.kernel, choices[-1]) if len(choices) > 1 else old.kernel)
             changed += old.kernel != new.kernel
-    assert changed == len(chosen) > 4
+    assert changed == len(tuned.chosen) > 4
 
 
 def test_measurements_of_other_kernels_are_ignored(nothing_shipped):
     lowered = lower(network())
-    chosen, heuristic = tuning.apply(
-        lowered, "v65", forced(lower(network()), lambda choices: choices[-1], "other")
-    )
-    assert chosen == []
-    assert heuristic > 4
+    tuned = tuning.apply(lowered, "v65", forced(lower(network()), lambda choices: choices[-1], "other"))
+    assert tuned.chosen == []
+    assert tuned.heuristic > 4
     assert network_source(lowered) == network_source(lower(network()))
 
 
@@ -134,8 +132,8 @@ def test_the_user_comes_before_the_package(monkeypatch):
     monkeypatch.setattr(tuning, "shipped", lambda target: forced(plain, lambda choices: choices[1]))
     users = forced(plain, lambda choices: choices[-1])
     gemms = {name: entry for name, entry in users.entries.items() if name.startswith("gemm")}
-    chosen, _ = tuning.apply(lower(network()), "v65", dataclasses.replace(users, entries=gemms))
-    by = {entry["kernel"]: entry["by"] for entry in chosen}
+    tuned = tuning.apply(lower(network()), "v65", dataclasses.replace(users, entries=gemms))
+    by = {one.kernel: one.by for one in tuned.chosen}
     assert by.pop("gemm") == "user"
     assert set(by.values()) == {"package"}
 

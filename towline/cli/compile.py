@@ -127,7 +127,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "plain": sum(tensor.quantization is None for tensor in computed),
         "bytes": {
             "file": output.stat().st_size,
-            "weights": sum(len(program.weights) for program in programs),
+            "weights": sum(program.weights.nbytes for program in programs),
             "code": sum(len(code) for program in programs for code in program.code.values()),
         },
         "memory": {name: sum(memory.get(name, 0) for memory in sizes) for name in sizes[0]},

@@ -266,7 +266,7 @@ def _network(path: Path, network: Artifact) -> Result:
     described, lines = _graph(network.graph)
     parts = {
         "file": path.stat().st_size,
-        "weights": len(program.weights),
+        "weights": program.weights.nbytes,
         **{f"code/{name}": len(data) for name, data in program.code.items()},
     }
     memory, buffers = program.plan.get("memory", {}), program.plan.get("buffers", [])

@@ -57,7 +57,7 @@ def _hexagon(network: Artifact, name: str | None, version: str) -> LayerCode:
     from dsp.hexagon import disassembly
     from dsp.hexagon.plan import HexagonPlan
 
-    plan = HexagonPlan.from_json(network.program.plan, network.program.graph)
+    plan = HexagonPlan.of(network.program)
     number = _index([one.name for one in plan.layers], name)
     program = disassembly.Program(_code(network, "network.elf"), version)
     found = program.kernels(plan.memory)
@@ -82,7 +82,7 @@ def _amd(network: Artifact, name: str | None) -> LayerCode:
     from usbgpu.target.plan import CardPlan
 
     program = network.program
-    plan = CardPlan.from_json(program.plan, program.graph, program.code)
+    plan = CardPlan.of(program)
     one = plan.launches[_index([launch.name for launch in plan.launches], name)]
     wanted = plan.kernels[one.kernel].name
     for data in program.code.values():

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from sdk.arena import Buffer
 from sdk.errors import InternalError
 from sdk.graph import Tensor
+from sdk.weights import Weights as Bulk
+from usbgpu.target.plan import Space
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Weights:
 
 Pointer = At | Weights | None
 """An argument that is an address; None is one that this variant of the kernel does not read."""
-Relocation = tuple[int, str, int]
-"""(offset in the argument segment, "arena" or "weights", offset in that)."""
+Relocation = tuple[int, Space, int]
+"""(offset in the argument segment, what it is an address in, offset in that)."""
 
 
 @dataclass
@@ -128,7 +130,7 @@ class Lowered:
     """
 
     calls: list[Call]
-    weights: bytes
+    weights: Bulk
     arena: int
     live_peak: int
     inputs: list[tuple[Tensor, At]]

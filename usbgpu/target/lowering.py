@@ -6,6 +6,7 @@ another name for bytes that are there. An Add goes into the Conv or Gemm that fe
 
 from __future__ import annotations
 
+from sdk.weights import Weights
 from sdk import arena
 from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
@@ -60,7 +61,7 @@ def lower(graph: Graph, chip: Chip, guard: int = 0) -> Lowered:
         at.buffer.last = len(context.calls)
     return Lowered(
         calls=context.calls,
-        weights=bytes(context.blob),
+        weights=context.blob.weights(),
         arena=arena.align(arena.plan(context.buffers, guard)),
         live_peak=_live_peak(context),
         inputs=inputs,

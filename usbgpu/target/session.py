@@ -46,9 +46,7 @@ class CardSession:
 
     def __init__(self, program: Program, gpu: Gpu) -> None:
         self._graph = program.graph
-        self._plan = plan = CardPlan.from_json(program.plan, program.graph, program.code)
-        if len(program.weights) != plan.memory["weights"]:
-            raise InvalidArtifact("the program's weights are incomplete", hint="compile the model again")
+        self._plan = plan = CardPlan.of(program)
         if plan.chip != gpu.chip:
             raise InvalidArtifact(
                 f"the program is for {plan.chip}, the GPU is a {gpu.chip}",
@@ -59,7 +57,7 @@ class CardSession:
         self._loaded = False
         self._prepared: Prepared | None = None
         self._image = _image(plan, program.code)
-        self._weights_data = program.weights
+        self._weights_data = program.weights.buffer()
         self._buffers: list[Buffer] = []
         try:
             self._code, self._weights, self._arena = self._room()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import cast
 
 from sdk import settings, toolchain
-from sdk.arena import BufferPlan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
+from sdk.plan import LIMIT, BufferPlan
 from sdk.report import size as human
 from sdk.target import (
     Arithmetic,
@@ -30,7 +30,7 @@ from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
 from usbgpu.target.calls import Lowered, Picture
 from usbgpu.target.lowering import lower
-from usbgpu.target.plan import LIMIT, MARGIN, CardPlan, KernelPlan, LaunchPlan, TensorPlan
+from usbgpu.target.plan import MARGIN, CardPlan, KernelPlan, LaunchPlan, TensorPlan
 from usbgpu.target.session import CardDevice
 
 GROUPS_Y = 1 << 16
@@ -84,7 +84,7 @@ class AmdTarget:
 
     def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
         program = self.compile(body, Options())
-        plan = CardPlan.from_json(program.plan, program.graph, program.code)
+        plan = CardPlan.of(program)
         with contextlib.closing(self.open(None).load(program)) as session:
             layers = session.profile().layers
         found = [
@@ -133,7 +133,7 @@ def _require_room(graph: Graph, lowered: Lowered) -> None:
     for call in lowered.calls:
         if call.groups[1] >= GROUPS_Y:
             raise Unsupported(f"a launch of {call.groups[1]} rows of workgroups", where=f"node {call.name}")
-    for what, nbytes in (("weights", len(lowered.weights)), ("activations", lowered.arena)):
+    for what, nbytes in (("weights", lowered.weights.nbytes), ("activations", lowered.arena)):
         if nbytes >= LIMIT:
             raise Unsupported(
                 f"its {what} take {human(nbytes)}, and a program has at most {human(LIMIT)} of them",
@@ -151,7 +151,7 @@ def _plan(chip: str, lowered: Lowered, image: Image) -> CardPlan:
         launches=_launches(lowered, numbers, image.kernels),
         memory={
             "code": image.nbytes,
-            "weights": len(lowered.weights),
+            "weights": lowered.weights.nbytes,
             "arena": lowered.arena,
             "live_peak": lowered.live_peak,
             "margin": MARGIN,

@@ -72,21 +72,21 @@ class FastrpcSession:
     """A program in a process on the DSP; a context manager."""
 
     def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
-        self._plan = HexagonPlan.from_json(program.plan, program.graph)
+        self._plan = HexagonPlan.of(program)
         self._graph = program.graph
         code = program.code.get("network.so")
-        if code is None or len(program.weights) != self._plan.memory["weights"]:
+        if code is None:
             raise InvalidArtifact(
-                "the program's code for a DSP, or its weights, are incomplete", hint="compile the model again"
+                "the program's code for a DSP is incomplete", hint="compile the model again"
             )
         name = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so"
         with contextlib.ExitStack() as stack:
             self._domain = stack.enter_context(Domain(system, choice, {name: code}))
             self._handle = self._domain.open(name, ENTRY)
             stack.callback(self._release)
-            if program.weights:
-                with self._failing(), self._buffer(len(program.weights)) as weights:
-                    weights.write(program.weights)
+            if program.weights.nbytes:
+                with self._failing(), self._buffer(program.weights.nbytes) as weights:
+                    weights.write(bytes(program.weights))
                     self._domain.channel.call(self._handle, LOAD, "the weights", (), [weights])
             self._inputs = stack.enter_context(self._buffer(self._bytes(self._graph.inputs)))
             self._outputs = stack.enter_context(self._buffer(self._bytes(self._graph.outputs)))

@@ -243,7 +243,7 @@ def _inferences(desk: _Desk, network: Network) -> dict[str, Any]:
                 results.append(result)
             wrong = sum(_mismatches(result, network.expected) for result in (*results, session.trace(inputs)))
             alone = session.profile().total["virtual_us"] / 1e6
-    size = program.plan["memory"]["code"] + len(program.weights) + sum(x.nbytes for x in inputs.values())
+    size = program.plan["memory"]["code"] + program.weights.nbytes + sum(x.nbytes for x in inputs.values())
     return {
         "first_virtual_ms": round(1e3 * first, 4),
         "first_over_bound": round(first / max(size / LINK, alone), 4),
