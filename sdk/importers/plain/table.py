@@ -12,7 +12,7 @@ from sdk.errors import Unsupported
 from sdk.expression.trace import apply
 from sdk.extras import require
 from sdk.graph import Array, Tensor
-from sdk.importers.onnx_file import OnnxNode
+from sdk.importers.onnx_file import OnnxNode, element_number
 from sdk.importers.plain import elementwise, indices, moves, products, recurrences, reductions, windows
 from sdk.importers.plain.conversion import Conversion
 from sdk.importers.plain.functions import branch, expanded, has_body
@@ -146,6 +146,5 @@ def model_array(tensor: Tensor) -> Array:
     assert tensor.data is not None
     if dtypes.dtype(tensor.dtype).is_native:
         return tensor.data
-    onnx = require("onnx")
-    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
-    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))
+    helper = require("onnx.helper")
+    return tensor.data.view(helper.tensor_dtype_to_np_dtype(element_number(tensor.dtype)))
