@@ -25,12 +25,12 @@ from dsp.hexagon.packing import (
     three_by_three_weights,
 )
 from dsp.hexagon.plan import HexagonPlan, span
-from sdk.weights import Weights
 from sdk import cache, reference
 from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Quantization, Tensor
 from sdk.target import Options, get_target
+from sdk.weights import Weights
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 
 SPANS = st.lists(
