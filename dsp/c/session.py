@@ -33,6 +33,9 @@ FLAGS = ("-std=c11", "-O2", "-ffp-contract=off")
 
 POSIX = b"#define _POSIX_C_SOURCE 200809L /* mmap */\n"
 
+NO_MEMORY = "3"
+"""Exit status of a process that could not allocate its arena or map its weights."""
+
 MARGIN = 128
 """Bytes on either side of the arena, for tests to find untouched."""
 
@@ -170,6 +173,12 @@ class HostSession:
         )
 
     def _died(self, status: str) -> DeviceFailed:
+        if status == NO_MEMORY:
+            return DeviceFailed(
+                f"no memory for {self._plan.memory['arena']:,} bytes of activations"
+                f" and {self._plan.memory['weights']:,} of weights",
+                hint="free memory, or run the network on a machine with more",
+            )
         return DeviceFailed(
             f"the network's process stopped (exit status {status})",
             hint=f"compile the model again, and remove {self._image}: it may be damaged",

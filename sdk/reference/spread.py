@@ -110,7 +110,8 @@ class Spread:
 
 def _distance(high: Array, low: Array) -> Array:
     """``high - low`` where that is defined; equal infinities and NaN are 0 apart."""
-    distance = high - low
+    with np.errstate(invalid="ignore"):
+        distance = high - low
     return np.where(np.isnan(distance), 0.0, np.maximum(distance, 0.0))
 
 

@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 
 from dsp.c.target import CTarget
+from sdk import dtypes
 from sdk import graph as ops
-from sdk.errors import InvalidInput
+from sdk.errors import DeviceFailed, InvalidInput
 from sdk.expression.trace import apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import NO_CLAMP
-from tests.plain_graphs import PlainBuilder, assert_defined
+from sdk.target import Options
+from tests.plain_graphs import PlainBuilder, assert_defined, assert_within, bits
 
 TARGET = CTarget()
 FLOATS = ("float32", "float16")
+SLOW = pytest.mark.slow
+FLOAT32_BY_DEFAULT = ("float32", pytest.param("float16", marks=SLOW))
+FLOAT16_BY_DEFAULT = ("float16", pytest.param("float32", marks=SLOW))
 NARROW = ("bfloat16", "float8e4m3fn", "float8e5m2")
 
 
@@ -25,7 +30,7 @@ def conv(b, x, shape, *, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), gr
     )
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_convolutions(dtype):
     b = PlainBuilder(1)
     x = b.input((2, 6, 9, 11), dtype)
@@ -53,7 +58,7 @@ def conv_transpose(
     return b.node(ops.ConvTranspose, inputs, dilations=dilations, group=group, **fields)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT32_BY_DEFAULT)
 def test_transposed_convolutions(dtype):
     b = PlainBuilder(2)
     x = b.input((2, 6, 4, 5), dtype)
@@ -64,7 +69,7 @@ def test_transposed_convolutions(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_matrices(dtype):
     b = PlainBuilder(3)
 
@@ -88,6 +93,7 @@ def test_matrices(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW)
 def test_products_of_narrow_floats(dtype):
     b = PlainBuilder(4)
@@ -110,7 +116,7 @@ def reduce(b, x, kind, axes, *, keep=True, dtype=None):
     b.node(ops.Reduce, (x,), shape=out, dtype=dtype, kind=kind, axes=tuple(axes))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT32_BY_DEFAULT)
 def test_reductions(dtype):
     b = PlainBuilder(5)
     x = b.input((2, 3, 5, 70), dtype)
@@ -122,6 +128,13 @@ def test_reductions(dtype):
     for axis in (0, 2, 3):
         reduce(b, x, "argmax", (axis,), dtype="int64")
         reduce(b, x, "argmin", (axis,), keep=False, dtype="int64")
+    few = b.input((40, 3), dtype, np.round(b.random.standard_normal((40, 3))).astype(dtype))
+    few_values = b.inputs[few]
+    few_values[7, 1] = few_values[9, 1] = np.nan  # it is both the largest and the smallest
+    reduce(b, few, "argmax", (0,), dtype="int64")
+    reduce(b, few, "argmin", (1,), dtype="int64")
+    reduce(b, few, "max", (0,))
+    reduce(b, few, "min", (1,))
     long = b.input((3, 5000), dtype)
     reduce(b, long, "sum", (1,))
     reduce(b, long, "mean", (0, 1))
@@ -142,7 +155,7 @@ def test_reductions_of_integers():
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_softmax_and_normalizations(dtype):
     b = PlainBuilder(7)
     x = b.input((2, 6, 5, 33), dtype)
@@ -163,7 +176,7 @@ def test_softmax_and_normalizations(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT32_BY_DEFAULT)
 def test_windows(dtype):
     b = PlainBuilder(8)
     x = b.input((2, 3, 9, 11), dtype)
@@ -199,7 +212,9 @@ def test_windows(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", *(pytest.param(name, marks=SLOW) for name in ("float32", "int64", "bool"))]
+)
 def test_moves(dtype):
     b = PlainBuilder(9)
     x = b.input((2, 3, 4, 5), dtype)
@@ -226,7 +241,7 @@ def test_moves(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("int32", marks=SLOW)])
 def test_moves_by_indices(dtype):
     b = PlainBuilder(10)
     x = b.input((3, 4, 5), dtype)
@@ -255,8 +270,6 @@ def test_an_index_out_of_range_ends_the_run():
     where = b.input((1, 2), "int64", np.array([[1, -4]]))
     second = b.node(ops.GatherND, (x, where), batch_dims=0)
     b.node(ops.Scatter, (x, where, second))
-    from sdk.target import Options
-
     with TARGET.open(None).load(TARGET.compile(b.graph(), Options())) as session:
         for name, wrong, node, message in (
             (indices, np.array([0, 3]), first, "3 of an axis of 3"),
@@ -280,7 +293,7 @@ def elementary(b, x):
     b.map(lambda v: apply("acosh", v + 1), x)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_expressions(dtype):
     b = PlainBuilder(12)
     x = b.input((3, 4, 5), dtype)
@@ -306,6 +319,82 @@ def test_expressions(dtype):
     b.map(lambda v: apply("bool", v), x, dtype="bool")
     b.map(lambda v, w: v / w, b.input((2, 1, 3, 1, 2), dtype), b.input((1, 3, 1, 2, 1), dtype))
     assert_defined(TARGET, b.graph(), b.inputs)
+
+
+SPECIAL = (0.0, -0.0, np.nan, np.inf, -np.inf, 1e-7, -6e-8, 0.5, -0.5, 1.5, 2.5, -2.5, 65504.0, -3e4)
+
+
+def test_special_values_of_expressions():
+    b = PlainBuilder(18)
+    x = b.input((len(SPECIAL), 1), "float16", np.array(SPECIAL, np.float16).reshape(-1, 1))
+    y = b.input((len(SPECIAL),), "float16", np.array(SPECIAL, np.float16))
+    for op in ("max", "min", "add", "mul", "div", "pow", "fmod"):
+        b.map(lambda v, w, op=op: apply(op, v, w), x, y, dtype="float32")
+    for op in ("eq", "lt", "le"):
+        b.map(lambda v, w, op=op: apply(op, v, w), x, y, dtype="bool")
+    for op in ("floor", "ceil", "rint", "sign", "abs", "sqrt", "exp", "log", "tanh", "erf"):
+        b.map(lambda v, op=op: apply(op, v), x)
+    b.map(lambda v: apply("isnan", v), x, dtype="bool")
+    b.map(lambda v: apply("trunc", v), x, dtype="int64")
+    b.map(lambda v: apply("trunc", v * 1e18), x, dtype="int64")
+    b.map(sigmoid, x)
+    b.map(softplus, x)
+    assert_defined(TARGET, b.graph(), b.inputs)
+
+
+def around(dtype):
+    """float32 values at, beside and halfway between those of a narrow type, and specials."""
+    size = dtypes.storage(dtype).itemsize
+    patterns = np.arange(256**size, dtype=dtypes.storage(dtype))
+    values = dtypes.decode(patterns, dtype)
+    finite = np.unique(values[np.isfinite(values)])
+    with np.errstate(over="ignore"):
+        halves = ((finite[1:] + finite[:-1]) / 2).astype(np.float32)
+        beyond = np.float32(
+            [finite[-1] * 1.02, finite[-1] * 1.06, finite[-1] * 1.5, 3e38, np.inf, np.nan, 1e-45]
+        )
+    values = np.concatenate([finite.astype(np.float32), halves, beyond, -beyond])
+    with np.errstate(over="ignore"):
+        return np.concatenate([values, *(np.nextafter(values, np.float32(end)) for end in (-np.inf, np.inf))])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8e4m3fn", *(pytest.param(name, marks=SLOW) for name in ("float16", *NARROW[::2]))]
+)
+def test_conversions_are_exact(dtype):
+    """Of all elements to float32, and of float32 at and around every rounding; in a Map, and in rows."""
+    size = dtypes.storage(dtype).itemsize
+    patterns = np.arange(256**size, dtype=dtypes.storage(dtype))
+    values = around(dtype)
+    b = PlainBuilder(19)
+    narrow, wide = b.input(patterns.shape, dtype, patterns), b.input(values.shape, "float32", values)
+    widened = b.map(lambda v: v, narrow, dtype="float32")
+    narrowed = b.map(lambda v: v, wide, dtype=dtype)
+    flat = {"kernel": (1, 1), "strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    pooled = b.node(ops.MaxPool, (b.reshape(narrow, (1, 1, 1, patterns.size)),), **flat)
+    with TARGET.open(None).load(TARGET.compile(b.graph(), Options())) as session:
+        found = session.run(b.inputs)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(found[widened].astype(np.float64), dtypes.decode(patterns, dtype))
+        expected = dtypes.encode(values.astype(np.float64), dtype)
+    for stored, wanted in ((found[narrowed], expected), (found[pooled].ravel(), patterns)):
+        number = ~np.isnan(dtypes.decode(wanted, dtype))
+        np.testing.assert_array_equal(bits(stored[number]), bits(wanted[number]))
+        assert np.isnan(dtypes.decode(stored[~number], dtype)).all()
+
+
+def test_offsets_beyond_two_gigabytes():
+    """The guards make them: memory that nothing touches costs nothing."""
+    b = PlainBuilder(22)
+    x = b.input((1, 4, 5, 5))
+    y = b.map(lambda v: v + 1, conv(b, x, (4, 4, 3, 3), pads=(1, 1, 1, 1)))
+    b.node(ops.MatMul, (y, b.node(ops.Softmax, (y,), axis=2)), transposed=True)
+    program = TARGET.compile(b.graph(), Options(guard=1 << 30))
+    assert program.plan["memory"]["arena"] > 1 << 32
+    with TARGET.open(None).load(program) as session:
+        values = b.inputs | session.trace(b.inputs)
+    for node in program.graph.nodes:
+        assert_within(program.graph, node, values)
 
 
 def test_expressions_of_integers_and_truth_values():
@@ -347,8 +436,13 @@ def cell(dtype, *, states=2, width=5):
     return b.graph(*outputs)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("backward", "states"), [(False, 2), (True, 1), (True, 3)])
+@pytest.mark.parametrize(
+    ("dtype", "backward", "states"),
+    [
+        ("float32", True, 3),
+        *(pytest.param(dtype, *rest, marks=SLOW) for dtype in FLOATS for rest in ((False, 2), (True, 1))),
+    ],
+)
 def test_recurrences(dtype, backward, states):
     b = PlainBuilder(14)
     sequence = b.input((4, 1, 3), dtype)
@@ -362,6 +456,7 @@ def test_recurrences(dtype, backward, states):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
+@pytest.mark.slow
 def test_a_recurrence_within_a_recurrence():
     inner = cell("float32", states=1)
     b = PlainBuilder(21)
@@ -413,3 +508,11 @@ def test_quantised_and_plain_in_one_network():
         quantised(ops.Quantize(f"again {dtype}", (softmax,), f"again {dtype}"), (1, 6, 7, 4))
         b.node(ops.Transpose, (half,), perm=(0, 3, 1, 2))
     assert_defined(TARGET, b.graph(), b.inputs)
+
+
+def test_more_memory_than_the_machine_has_is_reported():
+    b = PlainBuilder(23)
+    b.map(lambda v: v + 1, b.input((2, 3)))
+    program = TARGET.compile(b.graph(), Options(guard=1 << 46))
+    with pytest.raises(DeviceFailed, match="memory"):
+        TARGET.open(None).load(program)

@@ -216,7 +216,7 @@ def test_convolutions_in_one_dimension():
     agree(*one("MaxPool", [normal(2, 4, 9)], kernel_shape=[3], strides=[2], pads=[1, 0]))
     agree(*one("AveragePool", [normal(2, 4, 9)], kernel_shape=[3], strides=[2], pads=[1, 1]))
     model, _ = one("Conv", [normal(1, 2, 4, 4, 4), normal(3, 2, 1, 1, 1)], constants=[1])
-    with pytest.raises(Unsupported, match="node node.*3 dimensions"):
+    with pytest.raises(Unsupported, match=r"node node.*3 dimensions"):
         imported(model)
 
 
@@ -440,5 +440,5 @@ def test_resizes_that_are_refused(options, fragment):
         imported(model)
     ambiguous = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     scales = np.array([1, 1, 0.6, 0.6], np.float32)
-    with pytest.raises(Unsupported, match="node node.*align_corners"):
+    with pytest.raises(Unsupported, match=r"node node.*align_corners"):
         imported(one("Resize", [normal(1, 1, 2, 4), None, scales], constants=[2], **ambiguous)[0])

@@ -115,6 +115,7 @@ def _preprocessing(text: str, graph: Graph) -> dict[str, Any]:
 
 def _document(output: Path, network: Artifact) -> dict[str, Any]:
     programs, graph = network.programs, network.graph
+    computed = [program.graph.tensor(node.output) for program in programs for node in program.graph.nodes]
     sizes = [program.plan.get("memory", {}) for program in programs]
     return {
         "output": output,
@@ -122,6 +123,8 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "arithmetic": network.arithmetic,
         "nodes": sum(len(program.graph.nodes) for program in programs),
         "macs": sum(program.graph.macs for program in programs),
+        "quantized": sum(tensor.quantization is not None for tensor in computed),
+        "plain": sum(tensor.quantization is None for tensor in computed),
         "bytes": {
             "file": output.stat().st_size,
             "weights": sum(program.weights.nbytes for program in programs),
@@ -150,14 +153,23 @@ def _text(document: dict[str, Any]) -> str:
     return "\n\n".join(
         (
             f"{document['output']}: {document['nodes']} operators, {document['macs']:,} MACs "
-            f"for {document['target']}; what is quantised is bit-identical to the "
-            f"{document['arithmetic']} reference",
+            f"for {document['target']}, {' and '.join(_claims(document))}",
             table(("part", "bytes", ""), [(name.replace("_", " "), n, size(n)) for name, n in rows]),
             *filter(None, [_segments(document["segments"]), _states(document["states"])]),
             *filter(None, [tuning_line(document["tuning"])]),
             seconds(stages),
         )
     )
+
+
+def _claims(document: dict[str, Any]) -> list[str]:
+    """How results compare with the definition."""
+    claims = []
+    if document["quantized"]:
+        claims.append(f"bit-identical to the {document['arithmetic']} reference")
+    if document["plain"]:
+        claims.append("floats within the bounds of their definition")
+    return claims
 
 
 def _segments(segments: list[dict[str, Any]]) -> str:
