@@ -1,8 +1,8 @@
 """Graphs as JSON: structure readable, bulk data by its place, the member of the artefact and an offset in it.
 
 Bulk data is tensor data, and per-channel scales and zero-points, little-endian. What a program's weights hold
-as it is stands there alone; the rest is in `constants.bin`, each distinct run of bytes once, at multiples of 64
-bytes. Per-tensor scales are JSON numbers (a double holds a float32).
+as it is stands there alone; the rest is in `constants.bin`, each distinct run of bytes once, at multiples of
+64 bytes. Per-tensor scales are JSON numbers (a double holds a float32).
 """
 
 from __future__ import annotations
