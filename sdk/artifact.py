@@ -13,9 +13,9 @@ programs/N/code/NAME     ELF, code objects, OpenCL C
 ======================== ================================================================================
 
 Every member is stored, not compressed, with zip's 64-bit extensions where they are needed: weights hardly
-compress, and the file is mapped rather than read. Members of bulk data begin at multiples of 4096 bytes in the
-file. The hashes find damage; they are not a signature. A `.tow` holds code: run only those you trust. Loading
-unpacks nothing to the disk.
+compress, and the file is mapped rather than read. Members of bulk data begin at multiples of 4096 bytes in
+the file. The hashes find damage; they are not a signature. A `.tow` holds code: run only those you trust.
+Loading unpacks nothing to the disk.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first moment
 ALIGNMENT_FIELD = 0xD935  # extra field of Android's zipalign; readers skip it
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # before a member's name (APPNOTE.TXT 4.3.7)
 ZIP64 = 2**30
-"""From this size on a member's local header has the 64-bit extension, which takes ZIP64_FIELD bytes (4.5.3)."""
+"""From this size on a member has the 64-bit extension, ZIP64_FIELD bytes of its local header (4.5.3)."""
 ZIP64_FIELD = 20
 
 Bulk = Mapping[str, Weights]
@@ -182,7 +182,7 @@ def check_programs(artifact: Artifact) -> None:
     parts = [segment.graph for segment in artifact.segments if segment.place == "device"]
     if len(parts) != len(artifact.programs):
         raise InvalidArtifact(
-            f"it has {len(artifact.programs)} programs for the {len(parts)} parts of its network on the device",
+            f"it has {len(artifact.programs)} programs for {len(parts)} parts of its network on the device",
             hint="compile it again",
         )
     for number, (part, program) in enumerate(zip(parts, artifact.programs, strict=True)):
@@ -257,8 +257,8 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Artifact:
     """Read an artefact and check all of it: members, sizes, hashes, JSON, the graphs' invariants.
 
-    The file is mapped: constants and weights are views of it, and stay valid as long as its bytes do not change;
-    a file that is replaced by another of the same name does not matter.
+    The file is mapped: constants and weights are views of it, and valid as long as its bytes do not change.
+    That another file takes its name does not matter.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
@@ -431,10 +431,8 @@ def _fingerprint(data: Weights) -> FileJson:
 def _check_hashes(members: Mapping[str, Weights], listed: Mapping[str, FileJson], users: Members) -> None:
     """Refuse members that do not match their hashes.
 
-    They are read chunk by chunk, by two threads, into a buffer each: nothing of the mapping becomes resident.
-
-    Args:
-        users: which tensors read what, for the error.
+    They are read chunk by chunk, by two threads, into a buffer each: nothing of the mapping becomes
+    resident. `users` says which tensors read what, for the error.
     """
     chunks = [(name, index, digest) for name in members for index, digest in enumerate(listed[name].sha256)]
     with ThreadPoolExecutor(2) as pool:

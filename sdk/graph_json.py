@@ -1,8 +1,8 @@
 """Graphs as JSON: structure readable, bulk data by its place, the member of the artefact and an offset in it.
 
-Bulk data is tensor data, and per-channel scales and zero-points, little-endian. What a program's weights hold as
-it is stands there alone; the rest is in `constants.bin`, each distinct run of bytes once, at multiples of 64
-bytes. Per-tensor scales are JSON numbers (a double holds a float32).
+Bulk data is tensor data, and per-channel scales and zero-points, little-endian. What a program's weights hold
+as it is stands there alone; the rest is in `constants.bin`, each distinct run of bytes once, at multiples of
+64 bytes. Per-tensor scales are JSON numbers (a double holds a float32).
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from sdk.graph import (
     LARGEST_TENSOR,
     OPERATORS,
     Array,
-    AveragePool,
-    Conv,
-    ConvTranspose,
+    Fill,
     Graph,
-    MaxPool,
     Node,
-    Pad,
     Quantization,
     Recurrent,
     Region,
+    Resize,
+    Slice,
+    Take,
     Tensor,
 )
 from sdk.weights import Weights, address, digest, raw
@@ -42,8 +41,8 @@ from sdk.weights import Weights, address, digest, raw
 CONSTANTS = "constants.bin"
 ALIGNMENT = 64
 
-LARGEST_WINDOW = 2**16
-"""Numbers of operators with windows, whose memory and time grow with them, are below this."""
+LARGEST_ATTRIBUTE = 2**16
+"""Of the numbers of a node: time and memory of windows grow with them. Those of EXTENTS count elements."""
 
 NESTING = 8
 """Bodies of recurrences, and regions, in one another."""
@@ -275,9 +274,9 @@ def _node(document: Any, members: Members, where: str, nesting: int) -> Node:
     operator = document.get("op") if isinstance(document, dict) else document
     if not isinstance(operator, str) or (cls := OPERATORS.get(operator)) is None:
         raise InvalidModel(f"{shown(operator)} is not an operator", where=where)
-    found = from_json(_form(cls), {k: v for k, v in document.items() if k != "op"}, where, InvalidModel)
+    found = from_json(_form(operator), {k: v for k, v in document.items() if k != "op"}, where, InvalidModel)
     fields = dict(vars(found))
-    limit = LARGEST_WINDOW if issubclass(cls, WINDOWS) else LARGEST_TENSOR
+    limit = LARGEST_TENSOR if cls in EXTENTS else LARGEST_ATTRIBUTE
     for name, value in fields.items():
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(number, int) and abs(number) > limit for number in numbers):
@@ -291,13 +290,14 @@ def _node(document: Any, members: Members, where: str, nesting: int) -> Node:
     return cls(**fields)
 
 
-WINDOWS = (Conv, ConvTranspose, AveragePool, MaxPool, Pad)
+EXTENTS = (Fill, Recurrent, Resize, Slice, Take)
 
 
 @functools.cache
-def _form(cls: type[Node]) -> Any:
+def _form(operator: str) -> Any:
     """A node's fields, with what a graph and nodes are in JSON in place of them."""
     inner = {"body": GraphJson, "nodes": Sequence[Any]}
+    cls = OPERATORS[operator]
     hints = get_type_hints(cls, include_extras=True)
     fields = [(one.name, inner.get(one.name, hints[one.name])) for one in dataclasses.fields(cls)]
     return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sdk import artifact, reference, settings
 from sdk.artifact import Artifact
 from sdk.dtypes import storage
-from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, UsageError
+from sdk.errors import DeviceFailed, InvalidInput, UsageError
 from sdk.graph import Array, Dequantize, Graph, Node, Quantize, Requantize, Reshape, Softmax, Tensor
 from sdk.preprocess import Channels, InputStatistics, Preprocessing, from_pixels
 from sdk.target import (

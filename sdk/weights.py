@@ -69,9 +69,9 @@ class Weights:
 
 
 def raw(array: Array) -> memoryview:
-    """The bytes of an array, little-endian and in C order: those of the array itself wherever it has them so."""
+    """The bytes of an array, little-endian and in C order; a copy only if it has them otherwise."""
     little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-    return memoryview(little.reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def parts(piece: memoryview) -> Iterator[memoryview]:
@@ -98,7 +98,8 @@ def address(piece: memoryview) -> int:
 
 def release(piece: memoryview) -> None:
     """Give the memory of bytes that a read-only file is mapped to back to the system, which reads them again
-    when they are needed; other bytes stay."""
+    when they are needed; other bytes stay.
+    """
     owner: Any = piece
     while isinstance(owner, memoryview | np.ndarray):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base

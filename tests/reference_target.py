@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sdk.weights import Weights
 from sdk import reference
+from sdk.arena import Blob
 from sdk.errors import UsageError
 from sdk.graph import Conv, Dequantize, Gemm, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
 from sdk.target import SUPPORTED, LayerProfile, Profile, Program, require_supported
@@ -41,10 +41,13 @@ class ReferenceTarget:
 
     def compile(self, graph, options):
         require_supported(self, graph)
-        weights = b"".join(t.data.tobytes() for t in graph.tensors.values() if t.data is not None)
+        blob = Blob(64)
+        for tensor in graph.tensors.values():
+            if tensor.data is not None:
+                blob.add(tensor.data)
         plan = {"order": [node.name for node in graph.nodes], "guard": options.guard}
         return Program(
-            self.name, graph, plan, Weights.of(weights), {"network.txt": b"run the reference"}, {"code": 0.0}
+            self.name, graph, plan, blob.weights(), {"network.txt": b"run the reference"}, {"code": 0.0}
         )
 
     def open(self, device, options=None):

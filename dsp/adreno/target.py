@@ -9,7 +9,6 @@ from dsp.adreno import opencl
 from dsp.adreno.lowering import Lowered, lower
 from dsp.adreno.plan import SOURCE
 from dsp.adreno.session import OpenClDevice
-from sdk.weights import Weights
 from sdk import toolchain
 from sdk.graph import Graph, Node
 from sdk.lowering import require_quantized_samples, verdict
@@ -24,6 +23,7 @@ from sdk.target import (
     Verdict,
     require_supported,
 )
+from sdk.weights import Weights
 
 
 class AdrenoTarget:

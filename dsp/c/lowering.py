@@ -16,11 +16,11 @@ from dsp.c import moves, products, quantized, recurrent, reductions, windows
 from dsp.c.context import GRANULE, Common, Context, NodeCode, amalgamate
 from dsp.c.maps import map_elements
 from dsp.c.memory import allot
-from sdk.weights import Weights
 from sdk import graph as ops
 from sdk.arena import Blob, Buffer, align
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node
+from sdk.weights import Weights
 
 ALIGNMENT = 4
 """Alignment of constants where all is quantised. Kernels read them byte by byte; it serves machines whose

@@ -13,7 +13,6 @@ from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.plan import UNTUNED, HexagonPlan, LayerPlan, TuningPlan
 from dsp.hexagon.session import EmulatedDevice
-from sdk.weights import Weights
 from sdk import toolchain
 from sdk.arena import align
 from sdk.errors import ToolMissing, UsageError
@@ -31,6 +30,7 @@ from sdk.target import (
     Program,
     Verdict,
 )
+from sdk.weights import Weights
 
 
 class HexagonTarget:

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import towline
-from sdk.weights import Weights
 from sdk import artifact
 from sdk.errors import InvalidInput
 from sdk.target import target_names
+from sdk.weights import Weights
 from sdk.zoo import digits
 from tests.unit.test_imports import ROOT, run_with_numpy_alone
 from towline.cli import main

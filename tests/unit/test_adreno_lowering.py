@@ -12,13 +12,13 @@ from dsp.adreno.lowering import lower
 from dsp.adreno.plan import LIMIT, AdrenoPlan
 from dsp.adreno.products import WAVE
 from dsp.adreno.target import adreno_a6xx
-from sdk.weights import Weights
 from sdk import reference
 from sdk.errors import EnvironmentMissing, Unsupported
 from sdk.graph import Graph, Quantization, Softmax
 from sdk.passes import unsigned_activations
 from sdk.target import Options, Program
 from sdk.verification import verify
+from sdk.weights import Weights
 from tests.graph_builder import RANGES, GraphBuilder, mobilenet_v2
 
 TARGET = adreno_a6xx()

@@ -11,10 +11,10 @@ from dsp.adreno.context import layout
 from dsp.adreno.lowering import lower
 from dsp.adreno.plan import AdrenoPlan, Layout
 from dsp.adreno.target import adreno_a6xx
-from sdk.weights import Weights
 from sdk.errors import InvalidArtifact, Unsupported
 from sdk.graph import Quantization, Tensor
 from sdk.target import Options
+from sdk.weights import Weights
 from tests.graph_builder import GraphBuilder
 
 

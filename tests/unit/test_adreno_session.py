@@ -16,10 +16,10 @@ from dsp.adreno import opencl
 from dsp.adreno import session as sessions
 from dsp.adreno.plan import TEXEL, AdrenoPlan
 from dsp.adreno.session import OpenClSession, fitting
-from sdk.weights import Weights
 from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.target import Options, get_target, zero_point_inputs
+from sdk.weights import Weights
 from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from sdk.weights import Weights
 from sdk.errors import InvalidArtifact
 from sdk.target import Options
+from sdk.weights import Weights
 from tests.graph_builder import mobilenet_v2
 from tests.shader_gpu import target
 from tests.unit.test_amd_target import amd, small

@@ -6,7 +6,6 @@ another name for bytes that are there. An Add goes into the Conv or Gemm that fe
 
 from __future__ import annotations
 
-from sdk.weights import Weights
 from sdk import arena
 from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
