@@ -126,7 +126,7 @@ def outcome(case: Any) -> Outcome:
 def _constants(test: str, model: onnx.ModelProto) -> set[str]:
     """Names of inputs that are constants in networks; an expanded operator has those of the operator."""
     names: set[str] = set()
-    whole = cases().get(test.removesuffix("_expanded"))
+    whole = cases().get(test.removesuffix("_expanded")) if test.endswith("_expanded") else None
     for node in [*model.graph.node, *(whole.model.graph.node if whole else ())]:
         for index in CONSTANT_OPERANDS.get(node.op_type, ()):
             if index < len(node.input):
