@@ -8,12 +8,13 @@ A `.tow` holds code: it is compiled and executed here, with the rights of the us
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,8 @@ class HostDevice:
         Raises:
             InvalidArtifact: the program is incomplete, or its plan damaged.
             ToolMissing, BuildFailed: there is no compiler, or it refused the program.
-            OutputFailed: the cache cannot be written.
-            DeviceFailed: its process stopped at once.
+            OutputFailed: the cache, or a temporary file for the weights, cannot be written.
+            DeviceFailed: its process stopped at once, or there is not enough memory.
         """
         return HostSession(program)
 
@@ -61,10 +62,8 @@ class HostSession:
         self._plan = CPlan.of(program)
         self._graph = program.graph
         self._image = _built(POSIX + self._plan.source + _host(self._plan, self._graph))
-        with tempfile.NamedTemporaryFile(prefix="towline-weights-") as weights:
-            weights.write(program.weights)
-            weights.flush()
-            self._child = self._start(Path(weights.name), 0)
+        with _temporary(program.weights) as path:
+            self._child = self._start(path, 0)
 
     def _start(self, weights: Path, offset: int) -> Child:
         """The process, once it has mapped its weights: the bytes of a file from `offset` on."""
@@ -90,7 +89,7 @@ class HostSession:
         return outputs
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        traced = {}
+        traced, failure = {}, None
         with self._child.exchange(b"T" + self._encode(inputs)):
             for node in self._graph.nodes:
                 if failure := self._receive_failure():
@@ -150,7 +149,7 @@ class HostSession:
         data = self._child.receive(tensor.nbytes)
         if tensor.quantization is not None:
             return from_unsigned(data, tensor)
-        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape)
+        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape).copy()
 
     def _receive_failure(self) -> InvalidInput | None:
         """Why a run ended before its end."""
@@ -174,6 +173,22 @@ class HostSession:
             f"the network's process stopped (exit status {status})",
             hint=f"compile the model again, and remove {self._image}: it may be damaged",
         )
+
+
+@contextlib.contextmanager
+def _temporary(data: bytes) -> Iterator[Path]:
+    """A file with these bytes, as long as the block runs."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix="towline-weights-") as file:
+            file.write(data)
+            file.flush()
+            yield Path(file.name)
+    except OSError as problem:
+        raise OutputFailed(
+            f"the weights cannot be written: {problem.strerror}",
+            where=tempfile.gettempdir(),
+            hint=f"set TMPDIR to a directory with {len(data):,} bytes to spare",
+        ) from problem
 
 
 def _zeros(tensor: Tensor) -> Array:
