@@ -49,8 +49,8 @@ class HostDevice:
         Raises:
             InvalidArtifact: the program is incomplete, or its plan damaged.
             ToolMissing, BuildFailed: there is no compiler, or it refused the program.
-            OutputFailed: the cache cannot be written.
-            DeviceFailed: its process stopped at once.
+            OutputFailed: the cache, or a temporary file for the weights, cannot be written.
+            DeviceFailed: its process stopped at once, or there is not enough memory.
         """
         return HostSession(program)
 
@@ -99,7 +99,7 @@ class HostSession:
         return outputs
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        traced = {}
+        traced, failure = {}, None
         with self._child.exchange(b"T" + self._encode(inputs)):
             for node in self._graph.nodes:
                 if failure := self._receive_failure():
@@ -159,7 +159,7 @@ class HostSession:
         data = self._child.receive(tensor.nbytes)
         if tensor.quantization is not None:
             return from_unsigned(data, tensor)
-        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape)
+        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape).copy()
 
     def _receive_failure(self) -> InvalidInput | None:
         """Why a run ended before its end."""

@@ -6,7 +6,7 @@ import pytest
 from dsp.c.target import CTarget
 from sdk import dtypes
 from sdk import graph as ops
-from sdk.errors import DeviceFailed, InvalidInput
+from sdk.errors import DeviceFailed, InvalidInput, OutputFailed
 from sdk.expression.trace import apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import NO_CLAMP
 from sdk.target import Options
@@ -516,3 +516,12 @@ def test_more_memory_than_the_machine_has_is_reported():
     program = TARGET.compile(b.graph(), Options(guard=1 << 46))
     with pytest.raises(DeviceFailed, match="memory"):
         TARGET.open(None).load(program)
+
+
+def test_weights_that_cannot_be_written_are_reported(monkeypatch, tmp_path):
+    b = PlainBuilder(24)
+    b.node(ops.MatMul, (b.input((2, 3)), b.constant((3, 4))), transposed=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(OutputFailed) as caught:
+        TARGET.open(None).load(TARGET.compile(b.graph(), Options()))
+    assert "TMPDIR" in caught.value.hint

@@ -42,7 +42,7 @@ MODULES = {
     "qlinearconv": "qlinearconv",
     "qlinearmatmul": "qlinearmatmul_2D_uint8_float32",
     "quantizelinear": "quantizelinear",
-    "reduce_mean": "reduce_mean_keepdims_random",
+    "reducemean": "reduce_mean_keepdims_random",
     "resize": "resize_upsample_scales_linear",
     "scatternd": "scatternd",
     "slice": "slice",

@@ -1,8 +1,8 @@
 #include "plain/failure.h"
 
-/* The network as a process on this machine: `network WEIGHTS OFFSET`, a file and where in it the weights begin.
- * It says a byte once it has them; then commands come in on standard input, and answers go to standard output.
- * Framing (host side in dsp/c/session.py), each command one byte:
+/* The network as a process on this machine: `network WEIGHTS OFFSET`, a file and where in it the weights
+ * begin. It writes a byte once it has them; then commands come in on standard input, and answers go to
+ * standard output. Framing (host side in dsp/c/session.py), each command one byte:
  *   'R' inputs   run   -> status, outputs
  *   'T' inputs   trace -> after each step its status, and its output
  *   'F' byte     fill the arena and the margins around it
@@ -57,7 +57,8 @@ static const uint8_t *opened(const char *path, long long offset) {
   long long page = sysconf(_SC_PAGESIZE), start = offset / page * page;
   int file = open(path, O_RDONLY);
   if (file < 0) exit(3);
-  void *mapped = mmap(NULL, (size_t)(offset - start) + WEIGHTS_BYTES, PROT_READ, MAP_PRIVATE, file, (off_t)start);
+  size_t bytes = (size_t)(offset - start) + WEIGHTS_BYTES;
+  void *mapped = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, (off_t)start);
   if (mapped == MAP_FAILED) exit(3);
   close(file);
   return (const uint8_t *)mapped + (offset - start);

@@ -1,7 +1,7 @@
 #include "plain/integers.h"
 #include "plain/rows.h"
 
-/* [outer][size][inner] -> [outer][inner]: the index of the first largest or smallest; the first NaN is both. */
+/* [outer][size][inner] -> [outer][inner]: the index of the first largest or smallest; a NaN is both. */
 struct arg {
   int32_t largest;
   int64_t outer, size, inner;

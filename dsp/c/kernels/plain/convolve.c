@@ -19,9 +19,9 @@ struct convolve {
   const struct tap *taps;
 };
 
-/* What a tap sees of a channel's plane from `count` positions, the first being `start`; zero beyond the border. */
-static void gather_tap(const struct convolve *p, float *to, const uint8_t *plane, struct tap tap, int64_t start,
-                       int64_t count) {
+/* What a tap reads of a channel's plane for `count` positions from `start` on; zero beyond the border. */
+static void gather_tap(const struct convolve *p, float *to, const uint8_t *plane, struct tap tap,
+                       int64_t start, int64_t count) {
   int64_t row = start / p->columns, first = start % p->columns, stride = p->strides[1];
   while (count > 0) {
     int64_t run = p->columns - first < count ? p->columns - first : count;
@@ -44,7 +44,8 @@ static void scatter_outputs(const struct convolve *p, uint8_t *plane, const floa
   int64_t row = start / p->columns, first = start % p->columns;
   while (count > 0) {
     int64_t run = p->columns - first < count ? p->columns - first : count;
-    store_row(p->y_type, plane + (row * p->row + first * p->column) * p->y_size, p->column * p->y_size, from, run);
+    uint8_t *to = plane + (row * p->row + first * p->column) * p->y_size;
+    store_row(p->y_type, to, p->column * p->y_size, from, run);
     from += run, count -= run, row++, first = 0;
   }
 }
@@ -81,8 +82,8 @@ static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, con
           }
         }
         for (int64_t i = 0; i < outputs; i++) {
-          int64_t plane = image * p->outputs + chunk + i;
-          scatter_outputs(p, y + (p->start + plane * p->plane) * p->y_size, totals + i * COLUMNS, start, width);
+          uint8_t *plane = y + (p->start + (image * p->outputs + chunk + i) * p->plane) * p->y_size;
+          scatter_outputs(p, plane, totals + i * COLUMNS, start, width);
         }
       }
     }

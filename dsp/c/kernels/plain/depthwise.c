@@ -2,8 +2,8 @@
 
 enum { TAPS = 128 };
 
-/* [images][channels][height][width] -> [images][channels][outputs][rows][columns], weights [channels][outputs]
- * [kernel], of at most TAPS: each channel by itself. */
+/* [images][channels][height][width] -> [images][channels][outputs][rows][columns] by weights [channels]
+ * [outputs][kernel], of at most TAPS: each channel by itself. */
 struct depthwise {
   int64_t images, channels, height, width, outputs, rows, columns;
   int64_t kernel[2], strides[2], pads[2], dilations[2];

@@ -1,7 +1,7 @@
 #include "base.h"
 
-/* Elements of plain tensors: stored little-endian in the tensor's dtype, computed as float, int64_t or, of bool,
- * int. Storing a float rounds it once, half to even. Conversions work on bits, and give the same ones
+/* Elements of plain tensors: stored little-endian in the tensor's dtype, computed as float, int64_t or, of
+ * bool, int. Storing a float rounds it once, half to even. Conversions work on bits, and give the same ones
  * everywhere; they are free of branches, so that compilers make vector code of them. */
 #include <math.h>
 
@@ -27,7 +27,7 @@ HELPER float float_of(uint32_t bits) {
   return value;
 }
 
-/* -- formats narrower than float: `fraction` bits behind the point, 2^lowest the smallest normal number ------
+/* -- formats narrower than float: `fraction` bits behind the point, 2^lowest the smallest normal number ---
  *
  * Magnitudes are bits without the sign, and signed: SSE2 compares no others. */
 
@@ -108,7 +108,7 @@ HELPER void store_float8e4m3fn(uint8_t *p, float value) {
   *p = (uint8_t)((uint32_t)result | (bits >> 24 & 0x80));
 }
 
-/* -- what the machine has itself ---------------------------------------------------------------------------- */
+/* -- what the machine has itself ------------------------------------------------------------------------ */
 
 HELPER float load_float32(const uint8_t *p) {
   float value;

@@ -1,7 +1,7 @@
 #include "plain/elements.h"
 
-/* What expressions call beside C and its library (sdk/expression/operations.py). A NaN stays one, as with numpy's
- * maximum and minimum. */
+/* What expressions call beside C and its library (sdk/expression/operations.py). A NaN stays one, as with
+ * numpy's maximum and minimum. */
 HELPER float most(float a, float b) { return a > b || a != a ? a : b; }
 HELPER float least(float a, float b) { return a < b || a != a ? a : b; }
 HELPER float sign_of(float a) { return a != a ? a : (float)((a > 0) - (a < 0)); }

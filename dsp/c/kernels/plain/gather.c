@@ -1,7 +1,7 @@
 #include "plain/coordinates.h"
 
-/* Gather and GatherND: of each of `outer` parts of x, `count` slices. Each part has its own indices, or all share
- * one list. */
+/* Gather and GatherND: of each of `outer` parts of x, `count` slices. Each part has its own indices, or all
+ * share one list. */
 struct gather {
   struct coordinates where;
   int64_t outer, part, count, slice; /* part and slice in bytes */

@@ -28,8 +28,8 @@ static void fill_panel(const struct matmul *p, float *panel, const uint8_t *b, i
   }
 }
 
-/* A few rows by columns whose terms follow each other: by panels, turning b would take longer than the products.
- * `factors` are all of the rows, as floats. */
+/* A few rows by columns whose terms follow each other: turning b for a panel would take longer than the
+ * products. `factors` are all of the rows, as floats. */
 static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
                          const uint8_t *bias, float *factors) {
   load_row(p->a_type, factors, a, p->a_size, p->rows * p->terms);
@@ -48,8 +48,8 @@ static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, c
 }
 
 /* `scratch` is a panel and, for at most CHUNK rows, totals; or FEW rows of a. */
-static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b, const uint8_t *bias,
-                   float *scratch) {
+static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
+                   const uint8_t *bias, float *scratch) {
   float *panel = scratch, *totals = scratch + TERMS * COLUMNS;
   struct position position = {{0}, {0}};
   do {

@@ -1,7 +1,7 @@
 #include "plain/elements.h"
 
-/* One axis of a move: y's elements follow each other by `to` bytes, x's by `from`; or the int32 at `table` of the
- * weights says which of x's elements is next. */
+/* One axis of a move: y's elements follow each other by `to` bytes, x's by `from`; or the int32 at `table` of
+ * the weights says which of x's elements is next. */
 struct way {
   int64_t extent, to, from, table; /* table: -1 for none */
 };
