@@ -8,7 +8,7 @@ from sdk import reference
 from sdk.importers import load_onnx
 from tests.shared_networks import (
     NAMES,
-    PARAMETERS,
+    QUICK,
     assert_close,
     by_onnxruntime,
     example_inputs,
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("networks")
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", QUICK)
 def test_a_network_is_onnxruntimes(name, folder):
     path = filled(name, folder)
     inputs = example_inputs(path)
