@@ -7,6 +7,7 @@ networks have as constants (axes, pads, shapes, scales) are made constants here.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections import Counter
@@ -158,6 +159,31 @@ def _difference(found: Array, wanted: Array, dtype: str) -> str:
         return ""
     at = tuple(np.argwhere(~close)[0])
     return f"{int((~close).sum())} of {found.size} differ, first {found[at]} for {wanted[at]} at {at}"
+
+
+def reason(result: Outcome) -> str:
+    """Why a test is refused, without names: what tests of the same reason have in common."""
+    first = result.why.partition(". Refused too")[0].partition(": ")[2]
+    for pattern, short in REASONS:
+        if found := re.search(pattern, first):
+            return found.expand(short)
+    return first
+
+
+REASONS = (
+    (r"operator ([\w.]+) is not supported", r"operator \1"),
+    (r"its type is (\w+); inputs", r"tensors of \1"),
+    (r"is (\w+); tensors are", r"tensors of \1"),
+    (r"^it is a constant", "an output that is a constant"),
+    (r"in 3 dimensions|GridSample of", "windows in three dimensions"),
+    (r"with the reduction", "ScatterND and ScatterElements with a reduction"),
+    (r"with the coordinates", "Resize of a crop"),
+    (r"antialias", "Resize with antialias"),
+    (r"align_corners", "Resize by a scale that gives no whole size, with align_corners"),
+    (r"GridSample with mode", "GridSample with mode cubic"),
+    (r"its scale is float16|with a scale of shape|blocked|QLinearMatMul of", "other quantisations"),
+    (r"opset (\d+) is older", "opsets older than 7"),
+)
 
 
 def run(part: str = "") -> Iterator[tuple[str, Outcome]]:

@@ -96,6 +96,8 @@ def main(seeds):
                     result = check(network, session, inputs)
                 expected = by_onnxruntime(path, inputs)
                 worst = max(_difference(found[output], wanted) for output, wanted in expected.items())
+                counts = (result.float_elements, result.outside, result.ties)
+                rows.append((name, seed, *counts, f"{worst:.1e}", f"{seconds:.2f}"))
                 print(*rows[-1], file=sys.stderr, flush=True)
     print(table(("network", "seed", "elements", "outside", "ties", "to onnxruntime", "seconds"), rows))
 
