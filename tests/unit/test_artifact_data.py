@@ -1,13 +1,16 @@
 """What a `.tow` keeps of its programs and constants: each once, mapped, and found where it is damaged."""
 
 import dataclasses
+import io
 import json
 import math
+import zipfile
 from itertools import count
 
 import numpy as np
 import pytest
 
+from sdk import artifact
 from sdk.artifact import Artifact, load, save
 from sdk.errors import InvalidArtifact, InvalidModel
 from sdk.expression import trace
@@ -60,6 +63,15 @@ def test_equal_data_in_other_memory_is_found():
     copies = [dataclasses.replace(t, data=None if t.data is None else t.data.copy()) for t in tensors]
     made.graph = dataclasses.replace(made.graph, tensors={tensor.name: tensor for tensor in copies})
     assert to_bytes(made) == to_bytes(make())
+
+
+def test_sizes_of_64_bits(monkeypatch):
+    monkeypatch.setattr(artifact, "ZIP64", 0)
+    data = to_bytes(make())
+    assert bytes(from_bytes(data).program.weights) == bytes(make().program.weights)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+    assert from_bytes(data).program.weights.file[1] % 4096 == 0
 
 
 # -- several programs -----------------------------------------------------------------------------------

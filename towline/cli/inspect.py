@@ -11,7 +11,8 @@ from typing import Any
 from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.errors import TowlineError, UsageError
-from sdk.graph import Graph, Tensor, macs, node_to_json
+from sdk.graph import Graph, Tensor, macs
+from sdk.graph_json import node_to_json
 from sdk.importers import is_tflite
 from sdk.passes import optimize
 from sdk.report import Console, Result, size, table
