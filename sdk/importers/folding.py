@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdk import ort
+from sdk import dtypes, ort
 from sdk.extras import require
 from sdk.graph import Array
-from sdk.importers.onnx_file import OnnxNode
+from sdk.importers.onnx_file import OnnxNode, element_name, element_number
+from sdk.importers.plain.types import dtype_of
 from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value, numpy_name
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ NEVER_EVALUATED = {
 
 LARGEST_GROWTH = 64 << 20
 """Bytes that all folded results may have beyond what they were made from."""
+
+OF_ANY_SIZE = (
+    *(
+        "BlackmanWindow",
+        "CenterCropPad",
+        "ConstantOfShape",
+        "EyeLike",
+        "Expand",
+        "HammingWindow",
+        "HannWindow",
+    ),
+    *("MelWeightMatrix", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"),
+)
+"""Operators whose results may have any size, whatever that of their inputs."""
 
 SMALL = 1 << 16
 """Elements of a constant whose values shape inference is given."""
@@ -99,10 +114,17 @@ def shape_of(walk: Walk, value: Value | None) -> Shape | None:
 
 def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> None:
     """Count what the results add, and refuse what exceeds LARGEST_GROWTH before it is computed."""
-    outputs = inferred(node, arrays)
-    if outputs is None or node.op_type in ("Shape", "Size"):
+    if node.op_type in ("Shape", "Size"):
         return
-    made = sum(math.prod(shape) * dtype.itemsize for dtype, shape in outputs)
+    kinds = {name: (numpy_name(array.dtype.name), array.shape) for name, array in arrays.items()}
+    outputs = inferred(node, kinds, arrays)
+    if outputs is None:
+        if node.op_type in OF_ANY_SIZE:
+            raise node.unsupported("the size of its constant result is not known before it is computed")
+        return
+    made = sum(
+        math.prod(shape) * dtypes.dtype(dtype).nbytes for dtype, shape in outputs if dtype in dtypes.DTYPES
+    )
     growth = max(made - sum(array.nbytes for array in arrays.values()), 0)
     if walk.growth + growth > LARGEST_GROWTH:
         raise node.unsupported(
@@ -112,22 +134,46 @@ def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> No
     walk.growth += growth
 
 
-def inferred(node: OnnxNode, arrays: Mapping[str, Array]) -> list[tuple[np.dtype[Any], Shape]] | None:
-    """Types and shapes of a node's results on known inputs, where onnx's shape inference finds them."""
+Kind = tuple[str, Shape]
+"""A dtype of the graph, and a shape."""
+
+
+def kind_of(walk: Walk, value: Value | None) -> Kind | None:
+    """Dtype and shape of what a name is, if it is a tensor of numbers."""
+    shape = shape_of(walk, value)
+    if value is None or shape is None or isinstance(value, Quantized):
+        return None
+    dtype = dtype_of(walk, value)
+    return None if dtype is None else (dtype, shape)
+
+
+def inferred(node: OnnxNode, kinds: Mapping[str, Kind], known: Mapping[str, Array]) -> list[Kind] | None:
+    """Types and shapes of a node's results, where onnx's shape inference finds all of them.
+
+    Args:
+        node: the node.
+        kinds: of its inputs.
+        known: the values of those that are constants.
+    """
     onnx, helper = require("onnx"), require("onnx.helper")
     if not onnx.defs.has(node.op_type, node.opset, node.domain):
         return None
     schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
-    types, data = {}, {}
-    for name, array in arrays.items():
-        types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        if array.size <= SMALL:
-            data[name] = require("onnx.numpy_helper").from_array(np.asarray(array, order="C"), name)
+    from_array = require("onnx.numpy_helper").from_array
+    types = {
+        name: helper.make_tensor_type_proto(element_number(dtype), shape)
+        for name, (dtype, shape) in kinds.items()
+    }
+    data = {
+        name: from_array(np.asarray(array, order="C"), name)
+        for name, array in known.items()
+        if array.size <= SMALL
+    }
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema, node.proto, types, data, opset_imports=[helper.make_opsetid(node.domain, node.opset)]
         )
-    except Exception:  # onnx raises what it likes; evaluating the node says more
+    except Exception:  # onnx raises what it likes; converting or evaluating the node says more
         return None
     result = []
     for name in filter(None, node.outputs):
@@ -136,8 +182,7 @@ def inferred(node: OnnxNode, arrays: Mapping[str, Array]) -> list[tuple[np.dtype
             return None
         if not all(dim.HasField("dim_value") for dim in kind.shape.dim):
             return None
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        result.append((dtype, tuple(dim.dim_value for dim in kind.shape.dim)))
+        result.append((element_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim)))
     return result
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
-from sdk.importers.folding import fold
+from sdk.importers.folding import Kind, fold, inferred, kind_of
 from sdk.importers.onnx_file import (
     OnnxNode,
     check_opset,
@@ -168,7 +168,7 @@ def import_onnx(
     _add_inputs(walk, model, input_shapes or {}, name)
     for value in [*model.graph.value_info, *model.graph.output]:
         _declare(walk, value)
-    refused = _Refused(walk, model)
+    refused = _Refused(walk)
     for node in nodes:
         if refused.reads(node):
             continue
@@ -229,15 +229,13 @@ OWN = ("Constant", "QuantizeLinear", "DequantizeLinear")
 class _Refused:
     """The nodes that were refused, and what becomes of those that read their results."""
 
-    def __init__(self, walk: Walk, model: onnx.ModelProto) -> None:
+    def __init__(self, walk: Walk) -> None:
         self.walk = walk
-        self.model = model
         self.refusals: list[Refusal] = []
         self.first: Unsupported | None = None
-        self._inferred: dict[str, Tensor] | None = None
 
     def add(self, problem: Unsupported, node: OnnxNode | None, output: str = "") -> None:
-        """File a refusal; a node's results are taken to be what shape inference says."""
+        """File a refusal; a node's results are taken to be what is declared or inferred."""
         if self.walk.float_model:
             raise problem
         self.first = self.first or problem
@@ -255,14 +253,30 @@ class _Refused:
         return True
 
     def _leave(self, node: OnnxNode) -> None:
-        if self._inferred is None:
-            self._inferred = _inferred(self.walk, self.model)
-        for name in filter(None, node.outputs):
-            known = self._inferred.get(name)
-            if known is not None:
-                self.walk.builder.tensors.setdefault(name, known)
-                self.walk.plains.setdefault(name, name)
-            self.walk.values.setdefault(name, Unknown() if known is None else Plain(name))
+        walk, names = self.walk, [name for name in node.outputs if name]
+        values = {name: walk.values.get(name) for name in node.inputs if name}
+        kinds = {name: kind_of(walk, value) for name, value in values.items()}
+        known = {name: value.array for name, value in values.items() if isinstance(value, Constant)}
+        complete = {name: kind for name, kind in kinds.items() if kind is not None}
+        found = inferred(node, complete, known) if len(complete) == len(kinds) else None
+        stated = dict(zip(names, found or (), strict=False)) | self._declared(names)
+        for name in names:
+            kind = stated.get(name)
+            if kind is not None and kind[0] in STORED and 0 not in kind[1]:
+                walk.builder.tensors.setdefault(name, Tensor(name, kind[1], kind[0]))
+                walk.plains.setdefault(name, name)
+                walk.values.setdefault(name, Plain(name))
+            else:
+                walk.values.setdefault(name, Unknown())
+
+    def _declared(self, names: Sequence[str]) -> dict[str, Kind]:
+        """Dtypes and shapes that the model states in full."""
+        stated = {}
+        for name in names:
+            dtype, extents = self.walk.declared.get(name, ("", None))
+            if extents is not None and None not in extents:
+                stated[name] = (dtype, tuple(extent or 0 for extent in extents))
+        return stated
 
     def check(self) -> None:
         """Raise what was refused, if anything was: the first refusal's message, then the others."""
@@ -274,28 +288,6 @@ class _Refused:
         raise Unsupported(
             message, where=first.where, hint=first.hint, refusals=tuple(self.refusals)
         ) from first
-
-
-def _inferred(walk: Walk, model: onnx.ModelProto) -> dict[str, Tensor]:
-    """Tensors by name, where onnx's shape inference finds a static shape."""
-    onnx = require("onnx")
-    outline = skeleton(model)
-    for value in outline.graph.input:
-        known = walk.builder.tensors.get(value.name)
-        if known is not None:
-            del value.type.tensor_type.shape.dim[:]
-            for extent in known.shape:
-                value.type.tensor_type.shape.dim.add().dim_value = extent
-    try:
-        outline = onnx.shape_inference.infer_shapes(outline, data_prop=True)
-    except Exception:  # it is only asked what it knows
-        return {}
-    found = {}
-    for value in [*outline.graph.value_info, *outline.graph.output]:
-        dtype, shape = _declared(value)
-        if shape is not None and None not in shape and 0 not in shape and dtype in STORED:
-            found[value.name] = Tensor(value.name, tuple(extent or 0 for extent in shape), dtype)
-    return found
 
 
 def _declare(walk: Walk, value: onnx.ValueInfoProto) -> None:

@@ -198,6 +198,13 @@ def element_name(element: int) -> str:
         return f"number {element}"
 
 
+def element_number(name: str) -> int:
+    """The TensorProto.DataType of a type of `sdk.dtypes`."""
+    onnx = require("onnx")
+    ours = {"float32": "FLOAT", "float64": "DOUBLE"}
+    return int(onnx.TensorProto.DataType.Value(ours.get(name, name.upper())))
+
+
 def to_array(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> Array:
     """The elements of an initializer or a Constant; those of external data are mapped.
 

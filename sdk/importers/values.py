@@ -35,6 +35,7 @@ from sdk.graph import (
     Reshape,
     Tensor,
 )
+from sdk.importers.onnx_file import element_number
 from sdk.verification import INTEGER_RANGE, Clamped
 
 Shape = tuple[int, ...]
@@ -374,6 +375,5 @@ def model_array(tensor: Tensor) -> Array:
     assert tensor.data is not None
     if dtypes.dtype(tensor.dtype).is_native:
         return tensor.data
-    onnx = require("onnx")
-    element = onnx.TensorProto.DataType.Value(tensor.dtype.upper())
-    return tensor.data.view(onnx.helper.tensor_dtype_to_np_dtype(element))
+    helper = require("onnx.helper")
+    return tensor.data.view(helper.tensor_dtype_to_np_dtype(element_number(tensor.dtype)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sdk.extras import require
-from sdk.importers.onnx_file import OnnxNode, decode_node, opset_versions, to_array
+from sdk.importers.onnx_file import OnnxNode, decode_node, element_number, opset_versions, to_array
 from sdk.importers.plain.conversion import Conversion
 from sdk.importers.values import Constant
 
@@ -98,17 +98,12 @@ def _body(c: Conversion) -> onnx.FunctionProto | None:
         proto = onnx.TypeProto()
         if c.has(index):
             x = c.x(index)
-            element = onnx.TensorProto.DataType.Value(ELEMENTS.get(x.dtype, x.dtype.upper()))
-            proto = helper.make_tensor_type_proto(element, x.shape)
+            proto = helper.make_tensor_type_proto(element_number(x.dtype), x.shape)
         types.append(proto.SerializeToString())
     content = schema.get_context_dependent_function_with_opset_version(
         node.opset, node.proto.SerializeToString(), types
     )
     return onnx.FunctionProto.FromString(content) if content else None
-
-
-ELEMENTS = {"float32": "FLOAT", "float64": "DOUBLE"}
-"""ONNX's names of types where they are not ours in capital letters."""
 
 
 def _bound(node: onnx.NodeProto, attributes: dict[str, Any]) -> onnx.NodeProto:
