@@ -22,6 +22,7 @@ from sdk.target import Options
 from sdk.weights import Weights
 from tests.artifacts import from_bytes, make, members, to_bytes
 from tests.reference_target import ReferenceTarget, small_network
+from towline.cli import main
 
 
 def documents(data):
@@ -98,6 +99,27 @@ def test_several_programs():
     assert to_bytes(read) == data
     used = {member for member, _ in places(documents(data)["network"]).values()}
     assert used == {"programs/0/weights.bin", "programs/1/weights.bin"}
+
+
+def test_inspect_shows_all_programs(tmp_path, capsys):
+    path = tmp_path / "net.tow"
+    save(in_parts(), path)
+    assert main(["inspect", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)["result"]
+    assert {name: document["bytes"][name] for name in ("0/weights", "1/weights")} == {
+        f"{n}/weights": program.weights.nbytes for n, program in enumerate(in_parts().programs)
+    }
+
+
+def test_inspect_shows_nodes_within_nodes(tmp_path, capsys):
+    graph = plain_network()
+    save(
+        Artifact((ReferenceTarget().compile(graph, Options()),), graph, "f32", hosted=()), tmp_path / "n.tow"
+    )
+    assert main(["inspect", str(tmp_path / "n.tow"), "--json"]) == 0
+    region, fill, loop = json.loads(capsys.readouterr().out)["result"]["nodes"]
+    assert [node["op"] for node in (*region["nodes"], *loop["body"])] == ["Map", "Map", "MatMul", "Map"]
+    assert fill["value"] == "-inf"
 
 
 @pytest.mark.parametrize(
