@@ -130,6 +130,7 @@ def _source(path: Path) -> Source:
     try:
         # A name that is not text (bytes of another encoding) could not be written to the manifest.
         name = path.name.encode("utf-8", "replace").decode()
-        return Source(name, hashlib.sha256(path.read_bytes()).hexdigest())
+        with path.open("rb") as file:
+            return Source(name, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None

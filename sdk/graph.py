@@ -26,7 +26,6 @@ other.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -503,28 +502,3 @@ def macs(graph: Graph, node: Node) -> int:
             return sum(macs(graph, inner) for inner in node.nodes)
         case _:
             return 0
-
-
-def node_to_json(node: Node) -> dict[str, Any]:
-    """The node as plain JSON values, `op` included; `node_from_json` is its inverse."""
-    return {"op": node.op, **dataclasses.asdict(node)}
-
-
-def node_from_json(document: Mapping[str, Any]) -> Node:
-    """Rebuild a node.
-
-    Raises:
-        InvalidModel: an unknown operator, or a missing, surplus or ill-typed field.
-    """
-    fields = {key: _tuples(value) for key, value in document.items()}
-    cls = OPERATORS.get(str(fields.pop("op", None)))
-    if cls is None:
-        raise InvalidModel(f"unknown operator {document.get('op')!r}")
-    expected = {f.name for f in dataclasses.fields(cls)}
-    if expected != fields.keys():
-        raise InvalidModel(f"{cls.op}: fields {sorted(expected ^ fields.keys())} missing or surplus")
-    return cls(**fields)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -173,11 +173,21 @@ def _tensor_to_json(tensor: Tensor, constants: Constants) -> TensorJson:
 
 
 def _node_to_json(node: Node, constants: Constants) -> dict[str, Any]:
+    document = node_to_json(node)
+    if isinstance(node, Recurrent):
+        document["body"] = graph_to_json(node.body, constants)
+    if isinstance(node, Region):
+        document["nodes"] = [_node_to_json(inner, constants) for inner in node.nodes]
+    return document
+
+
+def node_to_json(node: Node) -> dict[str, Any]:
+    """A node as plain JSON values, `op` included; of the body of a recurrence its nodes."""
     fields = dict(vars(node))
     if isinstance(node, Recurrent):
-        fields["body"] = graph_to_json(node.body, constants)
+        fields["body"] = [node_to_json(inner) for inner in node.body.nodes]
     if isinstance(node, Region):
-        fields["nodes"] = [_node_to_json(inner, constants) for inner in node.nodes]
+        fields["nodes"] = [node_to_json(inner) for inner in node.nodes]
     return {"op": node.op, **to_json(fields)}
 
 

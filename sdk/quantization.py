@@ -244,7 +244,7 @@ def read_metadata(model: Any) -> tuple[Preprocessing | None, InputStatistics | N
         InvalidModel: the entries are there but damaged.
     """
     if isinstance(model, str | os.PathLike):
-        model = read_onnx(model)
+        model = read_onnx(model, external=False)
     entries = {entry.key: entry.value for entry in model.metadata_props}
 
     def read(key: str, parse: Callable[[Any], Any]) -> Any:

@@ -1,13 +1,16 @@
 """What a `.tow` keeps of its programs and constants: each once, mapped, and found where it is damaged."""
 
 import dataclasses
+import io
 import json
 import math
+import zipfile
 from itertools import count
 
 import numpy as np
 import pytest
 
+from sdk import artifact
 from sdk.artifact import Artifact, load, save
 from sdk.errors import InvalidArtifact, InvalidModel
 from sdk.expression import trace
@@ -19,6 +22,7 @@ from sdk.target import Options
 from sdk.weights import Weights
 from tests.artifacts import from_bytes, make, members, to_bytes
 from tests.reference_target import ReferenceTarget, small_network
+from towline.cli import main
 
 
 def documents(data):
@@ -62,6 +66,15 @@ def test_equal_data_in_other_memory_is_found():
     assert to_bytes(made) == to_bytes(make())
 
 
+def test_sizes_of_64_bits(monkeypatch):
+    monkeypatch.setattr(artifact, "ZIP64", 0)
+    data = to_bytes(make())
+    assert bytes(from_bytes(data).program.weights) == bytes(make().program.weights)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+    assert from_bytes(data).program.weights.file[1] % 4096 == 0
+
+
 # -- several programs -----------------------------------------------------------------------------------
 
 HOSTED = ("quantize", "flatten", "dequantize", "softmax")
@@ -86,6 +99,27 @@ def test_several_programs():
     assert to_bytes(read) == data
     used = {member for member, _ in places(documents(data)["network"]).values()}
     assert used == {"programs/0/weights.bin", "programs/1/weights.bin"}
+
+
+def test_inspect_shows_all_programs(tmp_path, capsys):
+    path = tmp_path / "net.tow"
+    save(in_parts(), path)
+    assert main(["inspect", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)["result"]
+    assert {name: document["bytes"][name] for name in ("0/weights", "1/weights")} == {
+        f"{n}/weights": program.weights.nbytes for n, program in enumerate(in_parts().programs)
+    }
+
+
+def test_inspect_shows_nodes_within_nodes(tmp_path, capsys):
+    graph = plain_network()
+    save(
+        Artifact((ReferenceTarget().compile(graph, Options()),), graph, "f32", hosted=()), tmp_path / "n.tow"
+    )
+    assert main(["inspect", str(tmp_path / "n.tow"), "--json"]) == 0
+    region, fill, loop = json.loads(capsys.readouterr().out)["result"]["nodes"]
+    assert [node["op"] for node in (*region["nodes"], *loop["body"])] == ["Map", "Map", "MatMul", "Map"]
+    assert fill["value"] == "-inf"
 
 
 @pytest.mark.parametrize(

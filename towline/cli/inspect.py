@@ -11,7 +11,8 @@ from typing import Any
 from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.errors import TowlineError, UsageError
-from sdk.graph import Graph, Tensor, macs, node_to_json
+from sdk.graph import Graph, Tensor, macs
+from sdk.graph_json import node_to_json
 from sdk.importers import is_tflite
 from sdk.passes import optimize
 from sdk.report import Console, Result, size, table
@@ -262,18 +263,21 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _network(path: Path, network: Artifact) -> Result:
-    program = network.program
     described, lines = _graph(network.graph)
-    parts = {
-        "file": path.stat().st_size,
-        "weights": program.weights.nbytes,
-        **{f"code/{name}": len(data) for name, data in program.code.items()},
-    }
-    memory, buffers = program.plan.get("memory", {}), program.plan.get("buffers", [])
+    parts = {"file": path.stat().st_size}
+    memory: dict[str, int] = {}
+    buffers: list[dict[str, Any]] = []
+    for number, program in enumerate(network.programs):
+        prefix = f"{number}/" if len(network.programs) > 1 else ""
+        parts[f"{prefix}weights"] = program.weights.nbytes
+        parts |= {f"{prefix}code/{name}": len(data) for name, data in program.code.items()}
+        memory |= {prefix + name: nbytes for name, nbytes in program.plan.get("memory", {}).items()}
+        buffers += [one | {"name": prefix + one["name"]} for one in program.plan.get("buffers", [])]
+    tuning = network.programs[0].plan.get("tuning")
     document: dict[str, Any] = {
         "file": path,
         "kind": "tow",
-        "target": program.target,
+        "target": network.target,
         "arithmetic": network.arithmetic,
         "made_by": network.made_by,
         "source": None
@@ -284,16 +288,16 @@ def _network(path: Path, network: Artifact) -> Result:
         "labels": network.labels,
         "bytes": parts,
         "memory": memory,
-        "tuning": program.plan.get("tuning"),
+        "tuning": tuning,
         "buffers": buffers,
         **described,
     }
     text = [
-        f"{path}: for {program.target} ({network.arithmetic} arithmetic), made by Towline {network.made_by}"
+        f"{path}: for {network.target} ({network.arithmetic} arithmetic), made by Towline {network.made_by}"
         + (f" from {network.source.name}" if network.source else ""),
         table(("part", "bytes", ""), [(name, n, size(n)) for name, n in parts.items()]),
         table(("memory", "bytes", ""), [(k.replace("_", " "), n, size(n)) for k, n in memory.items()]),
-        *filter(None, [tuning_line(program.plan.get("tuning"))]),
+        *filter(None, [tuning_line(tuning)]),
         f"pictures: {_recipe(network.preprocessing)}",
         lines,
     ]
