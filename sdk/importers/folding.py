@@ -118,6 +118,8 @@ def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> No
         return
     kinds = {name: (numpy_name(array.dtype.name), array.shape) for name, array in arrays.items()}
     outputs = inferred(node, kinds, arrays)
+    if outputs is None and node.op_type == "Range":  # of a type that onnx does not infer
+        outputs = [_range_kind(node, arrays)]
     if outputs is None:
         if node.op_type in OF_ANY_SIZE:
             raise node.unsupported("the size of its constant result is not known before it is computed")
@@ -132,6 +134,12 @@ def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> No
             "compute it from smaller constants, or give it as an initializer",
         )
     walk.growth += growth
+
+
+def _range_kind(node: OnnxNode, arrays: Mapping[str, Array]) -> Kind:
+    start, limit, step = (float(arrays[name].reshape(-1)[0]) for name in node.inputs)
+    count = max(math.ceil((limit - start) / step), 0) if step else 0
+    return numpy_name(arrays[node.inputs[0]].dtype.name), (count,)
 
 
 Kind = tuple[str, Shape]

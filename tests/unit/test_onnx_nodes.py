@@ -18,7 +18,7 @@ from onnx.backend.test.case import node as onnx_tests
 
 from sdk import reference
 from sdk.importers.operators import HINTS, OPERATORS, operator_table
-from sdk.importers.plain import HANDLERS
+from sdk.importers.plain.table import plain_table
 from tests.onnx_node_tests import Outcome, cases, outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -72,13 +72,12 @@ def quantised_section() -> str:
 
 
 def plain_section() -> str:
-    names = sorted(f"{domain}.{name}" if domain else name for domain, name in HANDLERS)
-    return f"{', '.join(names)}; and every operator that ONNX defines by a function of these."
+    rows = [f"| {names} | {meaning} |" for names, meaning in plain_table()]
+    return "\n".join(["| ONNX operator | what it becomes |", "|---|---|", *rows])
 
 
 def hints_section() -> str:
-    known = {name for _, name in (*OPERATORS, *HANDLERS)}
-    rows = [f"| {name} | {hint} |" for name, hint in sorted(HINTS.items()) if name not in known]
+    rows = [f"| {name} | {hint} |" for name, hint in sorted(HINTS.items()) if ("", name) not in OPERATORS]
     return "\n".join(["| operator | what to do |", "|---|---|", *rows])
 
 

@@ -94,7 +94,7 @@ class Conversion:
         if array is None:
             name = self.node.inputs[index]
             raise self.node.unsupported(
-                f"its input {name!r} is computed at run time; shapes have to be static",
+                f"its input {name!r} is computed at run time; it has to be a constant",
                 "export the model with static shapes",
             )
         return array

@@ -163,7 +163,7 @@ OPERATORS: Mapping[str, Elementwise] = {
 
 
 def mean(c: Conversion) -> None:
-    """Mean."""
+    """One Map."""
     inputs = c.all()
     if len(inputs) == 1:
         c.same(inputs[0])
@@ -172,13 +172,13 @@ def mean(c: Conversion) -> None:
 
 
 def where(c: Conversion) -> None:
-    """Where."""
+    """One Map."""
     condition, a, b = c.all()
     c.map(select, [condition, a, b], dtype=a.dtype)
 
 
 def power(c: Conversion) -> None:
-    """Pow; small whole exponents are products."""
+    """One Map; small whole exponents are products."""
     x, exponent = c.x(0), c.x(1)
     if exponent.data is not None and exponent.size == 1 and len(exponent.shape) <= len(x.shape):
         value = float(dtypes.decode(exponent.data, exponent.dtype).reshape(()))
@@ -194,7 +194,7 @@ def power(c: Conversion) -> None:
 
 
 def clip_to(c: Conversion) -> None:
-    """Clip."""
+    """One Map."""
     x = c.x(0)
     if c.node.opset < 11:
         low, high = c.node.number("min", -math.inf), c.node.number("max", math.inf)
@@ -215,7 +215,7 @@ def clip_to(c: Conversion) -> None:
 
 
 def cast(c: Conversion) -> None:
-    """Cast, CastLike."""
+    """One Map."""
     x = c.x(0)
     dtype = c.dtype_of(c.node.integer("to", 0)) if c.node.op_type == "Cast" else c.x(1).dtype
     form, saturates = dtypes.dtype(dtype).format, bool(c.node.integer("saturate", 1))
@@ -236,7 +236,7 @@ def cast(c: Conversion) -> None:
 
 
 def quantize(c: Conversion) -> None:
-    """QuantizeLinear with scales computed at run time, by axis, or to types of other widths."""
+    """Quantize; a Map by axis, by scales computed at run time, or to other types than 8 bits."""
     if c.node.integer("block_size", 0):
         raise c.node.unsupported("blocked quantisation", "quantise per tensor or per channel")
     x, scale = c.x(0), _along(c, 1)
@@ -259,7 +259,7 @@ def quantize(c: Conversion) -> None:
 
 
 def dequantize(c: Conversion) -> None:
-    """DequantizeLinear of numbers that are no quantised tensor."""
+    """Dequantize; a Map of numbers that are no quantised tensor."""
     if c.node.integer("block_size", 0):
         raise c.node.unsupported("blocked quantisation", "quantise per tensor or per channel")
     x, scale = c.x(0), _along(c, 1)

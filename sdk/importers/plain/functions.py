@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sdk.extras import require
@@ -50,17 +50,16 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
         if attribute.default_value.name:
             attributes.setdefault(name, attribute.default_value)
     for index, inner in enumerate(body.node):
-        proto = _bound(inner, attributes)
-        for field in (proto.input, proto.output):
-            for i, name in enumerate(field):
-                field[i] = names.setdefault(name, f"{c.first}/{name}") if name else ""
+        for name in inner.output:
+            names.setdefault(name, f"{c.first}/{name}" if name else "")
+        proto = _renamed(inner, names, attributes)
         last = index == len(body.node) - 1
         proto.name = node.name if last else f"{node.name}/{index}_{inner.op_type}"
         yield decode_node(proto, opsets)
 
 
 def branch(c: Conversion) -> None:
-    """The branch of an If that a constant condition chooses."""
+    """The branch that a constant condition chooses."""
     node, walk = c.node, c.walk
     graph = node.attributes["then_branch" if bool(c.constant(0).reshape(())) else "else_branch"]
     made = {name for inner in graph.node for name in inner.output} | {t.name for t in graph.initializer}
@@ -74,10 +73,7 @@ def branch(c: Conversion) -> None:
         array = to_array(tensor, f"{node.where}, initializer {tensor.name}", walk.folder)
         walk.values[names[tensor.name]] = Constant(names[tensor.name], array)
     for index, inner in enumerate(graph.node):
-        proto = _bound(inner, {})
-        for field in (proto.input, proto.output):
-            for i, name in enumerate(field):
-                field[i] = names.get(name, name)
+        proto = _renamed(inner, names, {})
         proto.name = f"{node.name}/{inner.name or f'{index}_{inner.op_type}'}"
         walk.convert(decode_node(proto, walk.opsets))
     for value, given in zip(graph.output, node.outputs, strict=False):
@@ -106,17 +102,29 @@ def _body(c: Conversion) -> onnx.FunctionProto | None:
     return onnx.FunctionProto.FromString(content) if content else None
 
 
-def _bound(node: onnx.NodeProto, attributes: dict[str, Any]) -> onnx.NodeProto:
-    """A copy whose references to attributes of the function are the values given for them."""
-    onnx = require("onnx")
-    bound = onnx.NodeProto()
-    bound.CopyFrom(node)
-    del bound.attribute[:]
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[str, Any]) -> onnx.NodeProto:
+    """A copy with other value names, in its graphs too, and attributes in place of references to them."""
+    copy = require("onnx").NodeProto()
+    copy.CopyFrom(node)
+    for field in (copy.input, copy.output):
+        for i, name in enumerate(field):
+            field[i] = names.get(name, name)
+    del copy.attribute[:]
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
-            bound.attribute.append(attribute)
+            copy.attribute.append(attribute)
         elif attribute.ref_attr_name in attributes:
-            copy = bound.attribute.add()
-            copy.CopyFrom(attributes[attribute.ref_attr_name])
-            copy.name = attribute.name
-    return bound
+            bound = copy.attribute.add()
+            bound.CopyFrom(attributes[attribute.ref_attr_name])
+            bound.name = attribute.name
+    for attribute in copy.attribute:
+        if attribute.HasField("g"):
+            graph = attribute.g
+            own = {tensor.name for tensor in graph.initializer}.union(*(n.output for n in graph.node))
+            outer = {name: given for name, given in names.items() if name not in own}
+            inside = [_renamed(inner, outer, attributes) for inner in graph.node]
+            del graph.node[:]
+            graph.node.extend(inside)
+            for value in graph.output:
+                value.name = outer.get(value.name, value.name)
+    return copy

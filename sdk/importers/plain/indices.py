@@ -115,7 +115,7 @@ def _element(c: Conversion, values: Tensor, index: int) -> Tensor:
 
 
 def grid_sample(c: Conversion) -> None:
-    """GridSample, bilinear or nearest."""
+    """GridSample of [N,C,H,W], bilinear or nearest."""
     x, grid = c.x(0), c.x(1)
     mode = {"bilinear": "linear"}.get(found := c.node.text("mode", "linear"), found)
     padding = c.node.text("padding_mode", "zeros")

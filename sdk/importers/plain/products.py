@@ -13,7 +13,7 @@ from sdk.importers.windows import convolution_windows, in_two_dimensions
 
 
 def conv(c: Conversion) -> None:
-    """Conv."""
+    """Conv, in one or two dimensions."""
     x, weight, rank = _pictures(c)
     node = in_two_dimensions(c.node, rank)
     windows = convolution_windows(node, x.shape, weight.shape)
@@ -32,7 +32,7 @@ def conv(c: Conversion) -> None:
 
 
 def conv_transpose(c: Conversion) -> None:
-    """ConvTranspose."""
+    """ConvTranspose, in one or two dimensions."""
     x, weight, rank = _pictures(c)
     node = in_two_dimensions(c.node, rank)
     windows = convolution_windows(node, x.shape, weight.shape)
@@ -131,7 +131,7 @@ def _floats(c: Conversion, x: Tensor) -> None:
 
 
 def gemm(c: Conversion) -> None:
-    """Gemm; alpha, beta and a bias that is no row of constants in a Map behind the MatMul."""
+    """MatMul; alpha, beta and a bias that is no row of constants in a Map behind it."""
     a, b, bias = c.x(0), c.x(1), c.optional(2)
     alpha, beta = c.node.number("alpha", 1.0), c.node.number("beta", 1.0)
     if len(a.shape) != 2 or len(b.shape) != 2:
@@ -165,7 +165,7 @@ def _is_row(bias: Tensor, columns: int) -> bool:
 
 
 def einsum(c: Conversion) -> None:
-    """Einsum of one or two tensors: Transpose, Reshape, MatMul, Reduce."""
+    """Of one or two tensors: Transpose, Reshape, MatMul, Reduce."""
     inputs = c.all()
     terms, output = _equation(c, inputs)
     if len(inputs) > 2:

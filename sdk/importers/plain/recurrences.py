@@ -55,7 +55,7 @@ class Direction:
 
 
 def recurrence(c: Conversion) -> None:
-    """MatMul and Recurrent."""
+    """MatMul and Recurrent, one a direction."""
     node, kind = c.node, c.node.op_type
     x = c.x(0)
     hidden = c.x(2).shape[-1]

@@ -54,7 +54,7 @@ def reduction(
         elif axes:
             c.cast(x, c.x(0).dtype)
 
-    handler.__doc__ = "Reduce."
+    handler.__doc__ = "Reduce; a Map of the elements before it, of the results behind it."
     return handler
 
 
@@ -73,7 +73,7 @@ def _reduced(c: Conversion) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def reduce_log_sum_exp(c: Conversion) -> None:
-    """ReduceLogSumExp: less the largest element, so that nothing overflows."""
+    """Reduce, less the largest element, so that nothing overflows."""
     x, (axes, shape) = c.x(0), _reduced(c)
     if not axes:
         c.same(x)
@@ -147,7 +147,7 @@ def softmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
 
 
 def log_softmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
-    """LogSoftmax: Reduce, Map, Reduce, Map."""
+    """Reduce, Map, Reduce, Map."""
     kept = tuple(1 if i == axis else extent for i, extent in enumerate(x.shape))
     largest = c.make(Reduce, [x], "max", shape=kept, kind="max", axes=(axis,))
     powers = c.map(lambda s, m: apply("exp", s - m), [x, largest], "exp", dtype=wide(x.dtype))
@@ -160,7 +160,7 @@ def log_softmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
 
 
 def hardmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
-    """Hardmax: Reduce, Map."""
+    """Reduce, Map."""
     kept = tuple(1 if i == axis else extent for i, extent in enumerate(x.shape))
     index = c.make(Reduce, [x], "index", shape=kept, dtype="int64", kind="argmax", axes=(axis,))
     places = c.file(
@@ -177,7 +177,7 @@ def hardmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
 
 
 def layer_normalization(c: Conversion) -> None:
-    """LayerNormalization, RMSNormalization: Normalize."""
+    """Normalize."""
     x, scale, bias = c.x(0), c.x(1), c.optional(2)
     rank = len(x.shape)
     first = c.axis(c.node.integer("axis", -1), rank)
@@ -200,7 +200,7 @@ def layer_normalization(c: Conversion) -> None:
 
 
 def instance_normalization(c: Conversion) -> None:
-    """InstanceNormalization: Normalize."""
+    """Normalize."""
     x = c.x(0)
     shape = (x.shape[1], *[1] * (len(x.shape) - 2))
     scale, bias = c.reshape(c.x(1), shape, "scale"), c.reshape(c.x(2), shape, "bias")
@@ -209,7 +209,7 @@ def instance_normalization(c: Conversion) -> None:
 
 
 def group_normalization(c: Conversion) -> None:
-    """GroupNormalization: Reshape, Normalize, Reshape."""
+    """Normalize, between two Reshapes."""
     x, scale, bias = c.x(0), c.x(1), c.x(2)
     groups, channels = c.node.integer("num_groups", 0), x.shape[1]
     if groups < 1 or channels % groups:
@@ -234,7 +234,7 @@ def group_normalization(c: Conversion) -> None:
 
 
 def batch_normalization(c: Conversion) -> None:
-    """BatchNormalization: a Map, its scale and shift computed in float64 and rounded once to float32."""
+    """A Map, its scale and shift computed in float64 and rounded once to float32."""
     if c.node.integer("training_mode", 0) or any(c.node.outputs[1:]):
         raise c.node.unsupported("BatchNormalization in training mode", "export the model for inference")
     x, statistics = c.x(0), [c.x(index) for index in range(1, 5)]
@@ -263,7 +263,7 @@ def batch_normalization(c: Conversion) -> None:
 
 
 def lp_normalization(c: Conversion) -> None:
-    """LpNormalization: Map, Reduce, Map."""
+    """Map, Reduce, Map."""
     x, p = c.x(0), c.node.integer("p", 2)
     if p not in (1, 2):
         raise c.node.invalid(f"p = {p}: it is 1 or 2")
@@ -279,7 +279,7 @@ def lp_normalization(c: Conversion) -> None:
 
 
 def local_response_normalization(c: Conversion) -> None:
-    """LRN: Map, AveragePool over channels, Map."""
+    """Map, AveragePool over channels, Map."""
     x, size = c.x(0), c.node.integer("size", 1)
     alpha, beta = c.node.number("alpha", 1e-4), c.node.number("beta", 0.75)
     bias = c.node.number("bias", 1.0)
@@ -314,7 +314,7 @@ def global_average_pool(c: Conversion) -> None:
 
 
 def global_max_pool(c: Conversion) -> None:
-    """GlobalMaxPool: Reduce."""
+    """Reduce."""
     _global(c, c.x(0), "max")
 
 

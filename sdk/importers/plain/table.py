@@ -98,6 +98,15 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
 }
 
 
+def plain_table() -> list[tuple[str, str]]:
+    """Operators that become the same, joined, and what that is; for the documentation."""
+    rows: dict[str, list[str]] = {}
+    for (_, name), handler in HANDLERS.items():
+        meaning = "One Map." if isinstance(handler, elementwise.Elementwise) else handler.__doc__ or ""
+        rows.setdefault(meaning.strip().splitlines()[0], []).append(name)
+    return sorted((", ".join(sorted(names)), meaning) for meaning, names in rows.items())
+
+
 def is_known(node: OnnxNode) -> bool:
     """Whether the operator has a handler or a function body."""
     return (node.domain, node.op_type) in HANDLERS or has_body(node)

@@ -21,7 +21,7 @@ CUBIC_REACH = 4
 
 
 def max_pool(c: Conversion) -> None:
-    """MaxPool."""
+    """MaxPool; without indices."""
     if any(c.node.outputs[1:]):
         raise c.node.unsupported("MaxPool with indices", "use its first output only")
     x, windows, last = _pool(c)
@@ -45,7 +45,7 @@ def average_pool(c: Conversion) -> None:
 
 
 def lp_pool(c: Conversion) -> None:
-    """LpPool: Map, AveragePool, Map."""
+    """Map, AveragePool, Map."""
     p = c.node.integer("p", 2)
     x, windows, last = _pool(c)
     powers = c.map(
@@ -149,7 +149,7 @@ def _dilated_average(
 
 
 def resize(c: Conversion) -> None:
-    """Resize: Take by the nearest neighbour, else Interpolate of the last two axes."""
+    """Take by the nearest neighbour, else Interpolate of the last two axes."""
     x, node = c.x(0), c.node
     if node.integer("antialias", 0):
         raise node.unsupported("Resize with antialias = 1", "resize with antialias = 0")
