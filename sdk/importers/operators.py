@@ -59,15 +59,12 @@ CONTRIB = "com.microsoft"
 Handler = Callable[[Walk, OnnxNode], None]
 
 HINTS: Mapping[str, str] = {
-    "DynamicQuantizeLinear": "dynamic quantisation computes scales at run time: quantise statically instead",
     "ConvInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
     "MatMulInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
-    "BatchNormalization": "fold it into the convolution before it",
     "ConvTranspose": "use Resize nearest and a Conv",
     "LayerNormalization": "use BatchNormalization, which folds into a Conv",
     "Slice": "export the model without it: pad and stride in the Conv instead",
     "Split": "use two Convs in place of one that is split",
-    "Shape": "export the model with static shapes, or run onnx-simplifier on it",
     "Cast": "export the model in float32 throughout",
 }
 
