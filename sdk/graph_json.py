@@ -281,7 +281,9 @@ def _nodes(documents: Sequence[Any], members: Members, where: str, nesting: int)
 
 
 def _node(document: Any, members: Members, where: str, nesting: int) -> Node:
-    operator = document.get("op") if isinstance(document, dict) else document
+    if not isinstance(document, dict):
+        raise InvalidModel(f"{shown(document)} is not a node", where=where)
+    operator = document.get("op")
     if not isinstance(operator, str) or (cls := OPERATORS.get(operator)) is None:
         raise InvalidModel(f"{shown(operator)} is not an operator", where=where)
     found = from_json(_form(operator), {k: v for k, v in document.items() if k != "op"}, where, InvalidModel)

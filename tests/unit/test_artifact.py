@@ -375,6 +375,7 @@ def test_written_file_follows_umask_and_links(tmp_path):
         (lambda graph: graph["nodes"][0].update(op=[]), "graph.nodes[0]"),
         (lambda graph: graph["nodes"][0].update(op="Gone"), "graph.nodes[0]"),
         (lambda graph: graph["nodes"].insert(0, 5), "graph.nodes[0]"),
+        (lambda graph: graph["nodes"].insert(0, "Gemm"), "graph.nodes[0]"),
         (lambda graph: graph["nodes"][0].update(inputs="x"), "graph.nodes[0].inputs"),
         (lambda graph: graph["nodes"][2].update(clamp=[0, 1 << 17]), "graph.nodes[2].clamp"),
         (lambda graph: graph["tensors"][1].update(data=["constants.bin", 1 << 40]), "graph.tensors[1].data"),

@@ -201,12 +201,13 @@ def test_states_regions_and_recurrences_come_back():
 
 
 def test_regions_nested_without_end_are_refused():
-    graph = documents(to_bytes(make()))["network"]
+    data = to_bytes(make())
+    graph = documents(data)["network"]
     for _ in range(400):
         inner = {"op": "Region", "name": "r", "inputs": ["picture"], "output": "x", "nodes": graph["nodes"]}
         graph["nodes"] = [inner]
     with pytest.raises(InvalidModel):
-        graph_from_json(graph, Members({}))
+        graph_from_json(graph, Members({name: memoryview(each) for name, each in members(data).items()}))
 
 
 # -- mapped files ---------------------------------------------------------------------------------------
