@@ -286,6 +286,8 @@ def _verify_plain(node: Node, given: Sequence[Tensor], out: Tensor) -> None:
     rank = len(x.shape)
     match node:
         case Map():
+            operands = len(node.expression.inputs)
+            require(len(given) == operands, f"its expression takes {operands} inputs, not {len(given)}")
             for tensor, kind in zip(given, node.expression.inputs, strict=True):
                 require(kind_of(tensor.dtype) == kind, f"its expression takes {kind}, not {tensor}")
             result = kinds(node.expression)[-1]
