@@ -9,16 +9,19 @@ from itertools import count
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sdk import artifact
 from sdk.artifact import Artifact, load, save
-from sdk.errors import InvalidArtifact, InvalidModel
+from sdk.errors import InvalidArtifact, InvalidModel, TowlineError
 from sdk.expression import trace
 from sdk.expression.trace import apply
 from sdk.graph import Fill, Graph, Map, MatMul, Recurrent, Region, Tensor
 from sdk.graph_json import Members, graph_from_json
 from sdk.segments import cut
 from sdk.target import Options
+from sdk.verification import verify
 from sdk.weights import Weights
 from tests.artifacts import from_bytes, make, members, to_bytes
 from tests.reference_target import ReferenceTarget, small_network
@@ -198,6 +201,46 @@ def test_states_regions_and_recurrences_come_back():
     assert loop.body.nodes == original.body.nodes
     assert np.array_equal(loop.body.tensors["weight"].data, original.body.tensors["weight"].data)
     assert to_bytes(read) == data
+
+
+def leaves(value, path=()):
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from leaves(value[key], (*path, key))
+
+
+PLAIN = to_bytes(Artifact((ReferenceTarget().compile(plain_network(), Options()),), plain_network(), "f32"))
+PLAIN_LEAVES = [path for path in leaves(documents(PLAIN)["network"]) if path]
+PLAIN_VALUES = [
+    *(None, True, 0, 1, -1, 5, 2**31, 2**70, 1.5, [], {}, [1], [0, 0], [[1]], ["programs/0/weights.bin", 0]),
+    *("x", "y", "state", "Map", "Region", "inf", "nan", "max", "float16", "real", "int"),
+]
+
+
+def forged(path, value):
+    """The plain network with another value at a path of its JSON, verified; or it is refused."""
+    network = documents(PLAIN)["network"]
+    place = network
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    views = Members({name: memoryview(each) for name, each in members(PLAIN).items()})
+    try:
+        verify(graph_from_json(network, views))
+    except TowlineError:
+        pass
+
+
+def test_an_expression_of_another_number_of_inputs_is_refused():
+    forged(("nodes", 2, "body", "nodes", 1, "inputs"), ["x"])
+    forged(("nodes", 2, "body", "nodes", 1, "expression", "inputs"), ["real"])
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(st.sampled_from(PLAIN_LEAVES), st.sampled_from(PLAIN_VALUES))
+def test_forged_plain_graphs_are_refused_or_sound(path, value):
+    forged(path, value)
 
 
 def test_regions_nested_without_end_are_refused():
