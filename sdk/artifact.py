@@ -25,19 +25,15 @@ import math
 import os
 import re
 import shlex
-import stat
-import struct
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
-from sdk import files
+from sdk import archive, files
+from sdk.archive import CHUNK, JSON_LIMIT, digests
 from sdk.codec import from_json, pattern, shown, to_json, within
 from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported, UsageError
 from sdk.files import Mapped
@@ -53,27 +49,12 @@ from sdk.weights import Weights
 SCHEMA = 2
 """Raised when a reader of the old schema would misread the new one."""
 
-JSON_LIMIT = 32 * 2**20
-MEMBER_LIMIT = 1024
-ALIGNMENT = 4096
-
-CHUNK = 2**22
-"""Bytes of a member that have a hash of their own; damage is located to one."""
 
 MANIFEST, GRAPH = "manifest.json", "graph.json"
 PLAN, WEIGHTS, CODE = "plan.json", "weights.bin", "code/"
 PROGRAM = re.compile(
     r"programs/(0|[1-9][0-9]{0,3})/(plan\.json|weights\.bin|code/[A-Za-z0-9_][A-Za-z0-9._-]*)"
 )
-
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first moment
-ALIGNMENT_FIELD = 0xD935  # extra field of Android's zipalign; readers skip it
-LOCAL_HEADER = struct.Struct("<4s22xHH")  # before a member's name (APPNOTE.TXT 4.3.7)
-ZIP64 = 2**30
-"""From this size on a member has the 64-bit extension, ZIP64_FIELD bytes of its local header (4.5.3)."""
-ZIP64_FIELD = 20
-
-Bulk = Mapping[str, Weights]
 
 
 @dataclass(frozen=True)
@@ -233,25 +214,13 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         artifact.preprocessing,
         artifact.input_statistics,
         artifact.labels,
-        {name: _fingerprint(data) for name, data in sorted(members.items())},
+        {name: FileJson(data.nbytes, digests(data)) for name, data in sorted(members.items())},
     )
     members[MANIFEST] = _json(to_json(manifest), artifact.graph.name)
     # The manifest comes first, so that it is what a pager or `head` shows.
     order = sorted(members, key=lambda name: (name != MANIFEST, name))
-    with files.replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name in order:
-            data = members[name]
-            info = zipfile.ZipInfo(name, EPOCH)
-            info.create_system = 3  # Unix, wherever we run
-            info.external_attr = (stat.S_IFREG | 0o644) << 16
-            info.file_size = data.nbytes
-            large = data.nbytes >= ZIP64
-            if name.endswith(".bin"):
-                before = stream.tell() + LOCAL_HEADER.size + len(name) + (ZIP64_FIELD if large else 0)
-                info.extra = _alignment_field(before)
-            with archive.open(info, "w", force_zip64=large) as member:
-                for part in data:
-                    member.write(part)
+    with files.replacing(path) as stream:
+        archive.write(stream, {name: members[name] for name in order})
 
 
 def load(path: str | os.PathLike[str]) -> Artifact:
@@ -280,72 +249,21 @@ def load(path: str | os.PathLike[str]) -> Artifact:
         raise InvalidArtifact(error.message, where=place, hint=error.hint) from error.__cause__
 
 
-# -- the zip --------------------------------------------------------------------------------------------
+# -- the members --------------------------------------------------------------------------------------------
 
 
 def _contents(mapped: Mapped) -> tuple[Manifest, dict[str, Weights]]:
     """The manifest, and the other members as parts of the file, which are not read yet."""
-    try:
-        with os.fdopen(os.dup(mapped.number), "rb") as stream, zipfile.ZipFile(stream) as archive:
-            members = _members(archive, mapped.view.nbytes)
-            manifest = _object(_parse(MANIFEST, archive.read(members.pop(MANIFEST))), MANIFEST)
-    except zipfile.BadZipFile as error:
-        raise InvalidArtifact(
-            f"is not a whole zip file: {error}",
-            hint="the file is cut short or damaged: compile or copy it again",
-        ) from error
-    except (
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-        EOFError,
-        OSError,
-        struct.error,
-        LookupError,
-    ) as error:
-        # zipfile lets these through on damaged headers
-        raise InvalidArtifact(f"is damaged: {error}", hint="compile or copy it again") from error
-    _check_schema(manifest)
-    found = from_json(Manifest, manifest, "manifest")
-    _check_members(found.files, members)
-    return found, {name: _part(mapped, members[name]) for name in found.files}
-
-
-def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo]:
-    """The archive's directory, its names, kinds and sizes checked."""
-    members: dict[str, zipfile.ZipInfo] = {}
-    infos = archive.infolist()
-    if len(infos) > MEMBER_LIMIT:
-        raise InvalidArtifact(f"holds {len(infos)} members", hint="do not trust this file")
-    for info in infos:
-        name = info.orig_filename  # zipfile has sanitised `filename` already
-        if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name or "\0" in name:
-            raise InvalidArtifact(
-                f"the member {name!r} points outside the file", hint="do not trust this file"
-            )
-        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise InvalidArtifact(f"the member {name!r} is not a plain file", hint="do not trust this file")
-        if name in members:
-            raise InvalidArtifact(f"holds {name!r} twice", hint="do not trust this file")
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise InvalidArtifact(
-                f"the member {name!r} is compressed or misstates its size",
-                hint="do not pack a .tow again: use the file as the compiler wrote it",
-            )
-        if name.endswith(".json") and info.file_size > JSON_LIMIT:
-            raise InvalidArtifact(
-                f"the member {name!r} has {info.file_size} bytes; the limit is {JSON_LIMIT}",
-                hint="do not trust this file",
-            )
-        members[name] = info
-    # Stored members cannot overlap without adding up to more than the file.
-    if sum(info.compress_size for info in infos) > nbytes:
-        raise InvalidArtifact("its members are larger than the file", hint="do not trust this file")
-    if MANIFEST not in members:
+    data, members = archive.read(mapped, MANIFEST)
+    if data is None:
         raise InvalidArtifact(
             "has no manifest.json, so it is not a .tow", hint="make one with towline compile"
         )
-    return members
+    manifest = _object(_parse(MANIFEST, data), MANIFEST)
+    _check_schema(manifest)
+    found = from_json(Manifest, manifest, "manifest")
+    _check_members(found.files, members)
+    return found, members
 
 
 def _check_schema(manifest: Mapping[str, Any]) -> None:
@@ -371,7 +289,7 @@ def _check_schema(manifest: Mapping[str, Any]) -> None:
         )
 
 
-def _check_members(listed: Mapping[str, FileJson], members: Mapping[str, zipfile.ZipInfo]) -> None:
+def _check_members(listed: Mapping[str, FileJson], members: Mapping[str, Weights]) -> None:
     """Whether there are exactly those that the manifest lists, and those that every artefact has."""
     programs = {int(match[1]) for name in listed if (match := PROGRAM.fullmatch(name))}
     required = {GRAPH, CONSTANTS}
@@ -388,79 +306,19 @@ def _check_members(listed: Mapping[str, FileJson], members: Mapping[str, zipfile
             raise InvalidArtifact(
                 f"the member {name!r} does not belong in a .tow", hint="do not trust this file"
             )
-        if file.size != members[name].file_size or len(file.sha256) != -(-file.size // CHUNK):
+        if file.size != members[name].nbytes or len(file.sha256) != -(-file.size // CHUNK):
             raise _damaged(name)
-
-
-def _part(mapped: Mapped, info: zipfile.ZipInfo) -> Weights:
-    """Where a stored member lies in the file."""
-    at = info.header_offset
-    header = mapped.view[at : at + LOCAL_HEADER.size] if at >= 0 else b""
-    if len(header) == LOCAL_HEADER.size:
-        magic, name, extra = LOCAL_HEADER.unpack(header)
-        at += LOCAL_HEADER.size + name + extra
-        if magic == b"PK\3\4" and at + info.file_size <= mapped.view.nbytes:
-            return Weights.part(mapped, at, info.file_size)
-    raise InvalidArtifact(f"is damaged: {info.filename!r} is not where it should be", hint="copy it again")
-
-
-def _alignment_field(offset: int) -> bytes:
-    """An extra field that makes what would begin at `offset` begin aligned."""
-    length = -(offset + 4) % ALIGNMENT
-    return struct.pack("<HH", ALIGNMENT_FIELD, length) + bytes(length)
 
 
 # -- hashes ---------------------------------------------------------------------------------------------
 
 
-def _fingerprint(data: Weights) -> FileJson:
-    digests = []
-    current, room = sha256(), CHUNK
-    for part in data:
-        while part.nbytes >= room:
-            current.update(part[:room])
-            digests.append(current.hexdigest())
-            part, current, room = part[room:], sha256(), CHUNK
-        current.update(part)
-        room -= part.nbytes
-    if room < CHUNK:
-        digests.append(current.hexdigest())
-    return FileJson(data.nbytes, digests)
-
-
 def _check_hashes(members: Mapping[str, Weights], listed: Mapping[str, FileJson], users: Members) -> None:
-    """Refuse members that do not match their hashes.
-
-    They are read chunk by chunk, by two threads, into a buffer each: nothing of the mapping becomes
-    resident. `users` says which tensors read what, for the error.
-    """
-    chunks = [(name, index, digest) for name in members for index, digest in enumerate(listed[name].sha256)]
-    with ThreadPoolExecutor(2) as pool:
-        run = pool.map if len(chunks) > len(members) else map
-        wrong = sorted(
-            found
-            for half in run(lambda half: [*_wrong(members, half)], (chunks[::2], chunks[1::2]))
-            for found in half
-        )
+    """Refuse members that do not match their hashes; `users` says which tensors read what, for the error."""
+    wrong = archive.damaged(members, {name: listed[name].sha256 for name in members})
     for name, index in wrong:
         first, end = CHUNK * index, min(CHUNK * (index + 1), members[name].nbytes)
         raise _damaged(name, first, end, users)
-
-
-def _wrong(
-    members: Mapping[str, Weights], chunks: Sequence[tuple[str, int, str]]
-) -> Iterator[tuple[str, int]]:
-    """Those of the chunks that do not match."""
-    longest = max((members[name].nbytes for name, _, _ in chunks), default=0)
-    buffer = memoryview(bytearray(min(longest, CHUNK)))
-    for name, index, digest in chunks:
-        part = members[name]
-        if part.file is None:
-            raise TypeError(f"{name} is not in a file")
-        (mapped, start), first = part.file, CHUNK * index
-        room = buffer[: min(CHUNK, part.nbytes - first)]
-        if mapped.read_into(room, start + first) != room.nbytes or sha256(room).hexdigest() != digest:
-            yield name, index
 
 
 def _damaged(name: str, first: int = 0, end: int = 0, users: Members | None = None) -> InvalidArtifact:

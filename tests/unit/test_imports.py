@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 CORE = [
     *(
+        "sdk.archive",
         "sdk.arithmetic",
         "sdk.artifact",
         "sdk.check",
@@ -42,6 +43,7 @@ CORE = [
         "sdk.session",
         "sdk.shapes",
         "sdk.target",
+        "sdk.weights",
     ),
     *("sdk.toolchain", "towline"),
 ]
