@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdk import dtypes, ort
+from sdk import dtypes
 from sdk.extras import require
 from sdk.graph import Array
 from sdk.importers.onnx_file import OnnxNode, element_name, element_number
@@ -20,7 +20,6 @@ from sdk.importers.plain.types import dtype_of
 from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value, numpy_name
 
 if TYPE_CHECKING:
-    import onnx
 
     from sdk.importers.walk import Walk
 
@@ -118,7 +117,8 @@ def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> No
         return
     kinds = {name: (numpy_name(array.dtype.name), array.shape) for name, array in arrays.items()}
     outputs = inferred(node, kinds, arrays)
-    if outputs is None and node.op_type == "Range":  # of a type that onnx does not infer
+    scalars = all(array.size == 1 for array in arrays.values())
+    if outputs is None and node.op_type == "Range" and scalars:  # of a type that onnx does not infer
         outputs = [_range_kind(node, arrays)]
     if outputs is None:
         if node.op_type in OF_ANY_SIZE:
@@ -195,10 +195,12 @@ def inferred(node: OnnxNode, kinds: Mapping[str, Kind], known: Mapping[str, Arra
 
 
 def evaluate(node: OnnxNode, arrays: Mapping[str, Array]) -> list[Array]:
-    """Results of a node on known inputs: by onnx's reference, else by onnxruntime.
+    """Results of a node on known inputs, by onnx's own reference implementation.
+
+    onnxruntime would know no more, and ends the process on some damaged nodes (a GRU of wrong shapes).
 
     Raises:
-        Unsupported: both fail.
+        Unsupported: it fails.
     """
     helper = require("onnx.helper")
     elements = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in arrays.items()}
@@ -211,16 +213,4 @@ def evaluate(node: OnnxNode, arrays: Mapping[str, Array]) -> list[Array]:
         evaluator = require("onnx.reference").ReferenceEvaluator(model)
         return [np.asarray(result) for result in evaluator.run(None, dict(arrays))]
     except Exception as problem:  # numpy and onnx raise anything on a node that contradicts itself
-        results = _by_onnxruntime(model, arrays)
-        if results is None:
-            message = f"{node.op_type} of constants cannot be folded: {problem}"
-            raise node.unsupported(message) from problem
-        return results
-
-
-def _by_onnxruntime(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> list[Array] | None:
-    try:
-        session = ort.session(model)
-        return [np.asarray(result) for result in session.run(None, dict(arrays))]
-    except Exception:
-        return None
+        raise node.unsupported(f"{node.op_type} of constants cannot be folded: {problem}") from problem

@@ -325,6 +325,8 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
             value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(checked)
+    except UnicodeDecodeError as problem:
+        raise InvalidModel(f"a text in it is not UTF-8: {problem.object!r}", where=name) from problem
     except onnx.checker.ValidationError as problem:
         reason = " ".join(str(problem).split())
         raise InvalidModel(f"onnx's checker refuses it: {reason}", where=name) from problem

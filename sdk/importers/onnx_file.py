@@ -64,6 +64,7 @@ def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.Mo
         raise InvalidModel("not an ONNX file, or cut short", where=where, hint=hint) from problem
     if model.ir_version < 1 or not model.HasField("graph") or not model.graph.node:
         raise InvalidModel("not an ONNX file: it holds no graph with nodes", where=where)
+    _check_names(model, where)
     folder = file.parent
     for tensor in model.graph.initializer:
         if external and helper.uses_external_data(tensor):
@@ -79,6 +80,21 @@ def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.Mo
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
     return model
+
+
+def _check_names(model: onnx.ModelProto, where: str) -> None:
+    """Raise InvalidModel where a name is not text: protobuf gives bytes then."""
+    graph = model.graph
+    names = [model.producer_name, graph.name]
+    names += [text for node in graph.node for text in (node.op_type, node.domain, node.name)]
+    names += [name for node in graph.node for name in (*node.input, *node.output)]
+    names += [attribute.name for node in graph.node for attribute in node.attribute]
+    names += [value.name for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info)]
+    for tensor in graph.initializer:
+        names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidModel(f"a name in it is not text: {name!r}", where=where)
 
 
 def is_quantized(model: onnx.ModelProto) -> bool:

@@ -258,6 +258,11 @@ def activation_bias(
         return ()
     channels = weight.array.shape[0]
     scale = np.float32(walk.builder.tensors[x].scale) * weight.quantization.scale
+    if not isinstance(value, Constant | QuantizedConstant):
+        raise node.unsupported(f"its bias {node.inputs[index]!r} is not a constant")
+    shape = value.array.shape
+    if value.array.size not in (1, channels) or value.array.size not in (1, *shape[-1:]):
+        raise node.invalid(f"its bias has shape {list(shape)} for {channels} channels")
     if node.op_type in STORED_BIAS:
         if not isinstance(value, Constant) or value.array.dtype != np.int32:
             raise node.unsupported(f"its bias {node.inputs[index]!r} is not an int32 constant")
@@ -271,9 +276,6 @@ def activation_bias(
             exact = exact * ratio
     else:
         raise node.unsupported(f"its bias {node.inputs[index]!r} is neither an int32 nor a float32 constant")
-    shape = value.array.shape
-    if exact.size not in (1, channels) or exact.size not in (1, *shape[-1:]):
-        raise node.invalid(f"its bias has shape {list(shape)} for {channels} channels")
     rounded = np.rint(np.broadcast_to(exact.reshape(-1), (channels,)))
     if np.abs(rounded).max() >= 2**31:
         raise node.invalid(f"its bias {value.name!r} does not fit int32 at the accumulator's scale")

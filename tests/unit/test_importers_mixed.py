@@ -1,5 +1,6 @@
 """Float models and mixed ones as a whole: inputs, what is declared, folding, external data, refusals."""
 
+import contextlib
 import logging
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from sdk import reference
-from sdk.errors import InvalidModel, Unsupported
+from sdk.errors import InvalidModel, TowlineError, Unsupported
 from sdk.importers import load_onnx, survey
 from tests.onnx_models import (
     OnnxBuilder,
@@ -379,3 +380,35 @@ def test_a_constant_output_is_refused():
     builder.node("Identity", ["w"], "c")
     with pytest.raises(Unsupported, match="output c"):
         imported(builder.model(["y", "c"]))
+
+
+# --- damage ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_bytes_give_an_answer_or_a_model(tmp_path, seed):
+    content = np.frombuffer(external(tmp_path).read_bytes(), np.uint8)
+    random = np.random.default_rng(seed)
+    for _ in range(100):
+        damaged = content.copy()
+        damaged[random.integers(0, content.size, 2)] = random.integers(0, 256, 2)
+        (tmp_path / "damaged.onnx").write_bytes(damaged.tobytes())
+        with contextlib.suppress(TowlineError):
+            load_onnx(tmp_path / "damaged.onnx")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("Split", [normal(4)], {"num_outputs": 3, "outputs": 2}),
+        ("LpPool", [normal(1, 1, 4, 4)], {"kernel_shape": [2, 2], "p": 0}),
+        ("Transpose", [normal(2, 3)], {"perm": [0, 0]}),
+        ("DepthToSpace", [normal(1, 5, 2, 2)], {"blocksize": 2}),
+        ("GroupNormalization", [normal(1, 6, 2), normal(6), normal(6)], {"num_groups": 4, "opset": 21}),
+        ("ArgMax", [normal(2, 3)], {"axis": 5}),
+        ("LSTM", [normal(2, 1, 3), normal(1, 20, 4), normal(1, 20, 5)], {"hidden_size": 5}),
+    ],
+)
+def test_attributes_that_fit_nothing(op, inputs, attributes):
+    with pytest.raises(InvalidModel, match="node node"):
+        imported(one(op, inputs, **attributes)[0])

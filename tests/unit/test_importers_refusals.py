@@ -464,6 +464,15 @@ def test_biases():
         refused(lambda model=model: imported(model), error, "fc", fragment)
 
 
+def test_a_bias_of_another_length_and_scale():
+    builder = OnnxBuilder()
+    x = builder.qdq(builder.input("x", [1, 2]), 0.1, np.uint8(100))
+    w = builder.weight("w", np.ones((2, 3), np.int8), [0.1] * 3, np.zeros(3, np.int8), axis=1)
+    b = builder.weight("bias", np.ones(2, np.int32), [0.5] * 2, np.zeros(2, np.int32))
+    builder.qdq(builder.node("Gemm", [x, w, b], "y", name="fc"), 0.1, np.uint8(0))
+    refused(lambda: imported(builder.model(["y_q_real"])), InvalidModel, "fc", "bias has shape [2]")
+
+
 def test_accumulators_beyond_int32():
     builder = OnnxBuilder()
     x = builder.qdq(builder.input("x", [1, 70000]), 0.1, np.uint8(0))

@@ -173,7 +173,8 @@ def split(c: Conversion) -> None:
 def _split_sizes(c: Conversion, extent: int, count: int) -> Sequence[int]:
     given = c.node.integers("split") if c.node.opset < 13 else c.integers(1)
     if given is None:
-        count = c.node.integer("num_outputs", count)
+        if c.node.integer("num_outputs", count) != count:
+            raise c.node.invalid(f"num_outputs {c.node.integer('num_outputs', 0)} of {count} outputs")
         each = -(-extent // count)
         given = [min(each, extent - each * i) for i in range(count)]
     if sum(given) != extent or min(given) < 0 or len(given) != len(c.node.outputs):

@@ -47,6 +47,8 @@ def average_pool(c: Conversion) -> None:
 def lp_pool(c: Conversion) -> None:
     """Map, AveragePool, Map."""
     p = c.node.integer("p", 2)
+    if p < 1:
+        raise c.node.invalid(f"p = {p}: it is positive")
     x, windows, last = _pool(c)
     powers = c.map(
         lambda s: s * s if p == 2 else apply("pow", apply("abs", s), float(p)),
