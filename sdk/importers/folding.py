@@ -20,7 +20,6 @@ from sdk.importers.plain.types import dtype_of
 from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value, numpy_name
 
 if TYPE_CHECKING:
-
     from sdk.importers.walk import Walk
 
 HANDLED = ("Constant", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear")
