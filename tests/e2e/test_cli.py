@@ -212,7 +212,8 @@ def test_inspect_float_and_quantised(journey, capsys):
     code, document, _ = call(capsys, "inspect", journey.float_model)
     assert code == 0
     assert document["result"]["quantized"] is False
-    assert document["result"]["refused"] == []
+    assert document["result"]["unquantizable"] == []
+    assert "c" not in {one["by"] for one in document["result"]["refused"]}
     code, document, _ = call(capsys, "inspect", journey.quantized)
     result = document["result"]
     assert code == 0

@@ -122,7 +122,7 @@ def test_a_candidate_counts_what_its_call_takes_in_the_network(monkeypatch):
     x = b.conv(b.conv("x", 10, 3, strides=2, pads=1, relu=True), 7)
     resized = b.resize(x, [i // 2 for i in range(18)], [i * 5 // 11 for i in range(22)])
     padded = b.pad(b.concat(resized, b.alike(b.conv(resized, 5), resized)), (1, 2, 3, 0))
-    dense = b.reshape(b.transpose(x, (0, 2, 3, 1)), (7, 99))
+    dense = b.reshape(b.transpose(x, (0, 2, 3, 1)), (1, 7 * 99))
     pooled = b.global_average_pool(b.depthwise(b.max_pool(b.mul(x, x), 3, pads=1), 5, pads=2))
     graph = b.graph(
         padded, b.concat(dense, dense), b.transpose(x, (0, 3, 1, 2)), b.gemm(b.reshape(pooled), 40)
