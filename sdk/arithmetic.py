@@ -88,6 +88,19 @@ def q31_arrays(scales: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[
     return multiplier.astype(np.int64), shift
 
 
+def q31_factors(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+    """Numbers of either sign as multipliers and the one shift that they share, to be used like `Q31`'s.
+
+    The shift is as small as the largest magnitude allows.
+    """
+    largest = float(np.abs(values).max(initial=0.0))
+    shift = max(0, math.frexp(largest)[1])
+    multipliers = np.rint(np.ldexp(values, 31 - shift)).astype(np.int64)
+    if np.abs(multipliers).max(initial=0) == 2**31:  # rounded up
+        shift, multipliers = shift + 1, np.rint(np.ldexp(values, 30 - shift)).astype(np.int64)
+    return multipliers, shift
+
+
 @dataclass(frozen=True)
 class Q31Add:
     """``result = ((a - za) * a_multiplier + (b - zb) * b_multiplier + 2^(shift-1)) >> shift``; fits int32."""

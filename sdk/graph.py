@@ -10,7 +10,7 @@ Nodes come in few families, so that a target implements families:
 
 ============ ===============================================================================================
 product      Conv, ConvTranspose, MatMul, Gemm (quantised)
-map          Map: one expression over broadcast tensors. Quantised: Add, Mul, Requantize, Lookup
+map          Map: one expression over broadcast tensors. Quantised: Add, Mul, Requantize, Lookup too
 reduction    Reduce, Softmax, Normalize
 window       MaxPool, AveragePool, GlobalAveragePool, Resize, Interpolate
 move         Reshape, Transpose, Concat, Slice, Take, Pad, Fill; by computed coordinates Gather, GatherND,
@@ -371,7 +371,11 @@ class Interpolate(Node):
 
 @dataclass(frozen=True)
 class Map(Node):
-    """One expression over the elements of the inputs, which broadcast as numpy's do."""
+    """One expression over the elements of the inputs, which broadcast as numpy's do.
+
+    Plain tensors alone; or activations and a result that are quantised, which stand for their real values,
+    and plain constants (`sdk.exact_maps` defines that).
+    """
 
     expression: Expression
 

@@ -51,7 +51,7 @@ def fuse_requantize(graph: Graph) -> Graph:
     The producer must have no other consumer, and both outputs the same quantisation: then the requantisation
     scale is exactly 1, and clamping twice is clamping once.
     """
-    uses = _use_counts(graph)
+    uses = use_counts(graph)
     nodes: dict[str, Node] = {}  # by output; insertion order is execution order
     for node in graph.nodes:
         producer = nodes.get(node.inputs[0])
@@ -161,7 +161,8 @@ def simplify_transposes(graph: Graph) -> Graph:
     return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
 
 
-def _use_counts(graph: Graph) -> dict[str, int]:
+def use_counts(graph: Graph) -> dict[str, int]:
+    """How often each tensor is read, being an output counted too."""
     counts = dict.fromkeys(graph.tensors, 0)
     for name in [*graph.outputs, *(name for node in graph.nodes for name in node.inputs)]:
         counts[name] += 1

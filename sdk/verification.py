@@ -9,6 +9,7 @@ import numpy as np
 
 from sdk import dtypes
 from sdk.errors import InternalError, InvalidModel, Unsupported
+from sdk.exact_maps import exact_map
 from sdk.expression import Kind, kinds
 from sdk.graph import (
     LARGEST_TENSOR,
@@ -52,7 +53,7 @@ from sdk.graph import (
 from sdk.shapes import broadcast, output_shape
 
 Clamped = Conv | Gemm | Add | Mul | Requantize | AveragePool | GlobalAveragePool
-Moved = MaxPool | Concat | Resize | Transpose | Pad
+Moved = MaxPool | Concat | Resize | Transpose | Pad | Slice | Take
 """What gives its output the quantisation of its inputs, as a Reshape of integers does."""
 
 INTEGER_RANGE = {"uint8": (0, 255), "int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
@@ -63,21 +64,19 @@ STORED = (
 """Dtypes that tensors have. Others are constants of a model that nothing on a device needs."""
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin")
 PLAIN = (
-    *(
-        ConvTranspose,
-        MatMul,
-        Map,
-        Reduce,
-        Normalize,
-        Softmax,
-        Interpolate,
-        Slice,
-        Take,
-        Fill,
-        Gather,
-        GatherND,
-    ),
-    *(Scatter, GridSample, Recurrent),
+    ConvTranspose,
+    MatMul,
+    Map,
+    Reduce,
+    Normalize,
+    Softmax,
+    Interpolate,
+    Fill,
+    Gather,
+    GatherND,
+    Scatter,
+    GridSample,
+    Recurrent,
 )
 """Families of plain tensors alone."""
 _MANY = 1 << 16
@@ -199,6 +198,8 @@ def _verify_node(graph: Graph, node: Node) -> None:
         verify(node.body)
     if isinstance(node, Region):
         _verify_region(graph, node)
+    elif isinstance(node, Map) and out.quantization is not None:
+        _verify_quantized_map(graph, node)
     elif isinstance(node, PLAIN) or (out.quantization is None and not isinstance(node, Dequantize)):
         _verify_plain(node, given, out)
     else:
@@ -247,6 +248,28 @@ def _verify_quantized(graph: Graph, node: Node) -> None:
             require(bias.dtype == "int32", f"bias of {bias.dtype}")
             require(bias.shape == weight.shape[:1], f"bias {list(bias.shape)} of {weight.shape[0]} channels")
     _verify_accumulator(graph, node)
+
+
+def _verify_quantized_map(graph: Graph, node: Map) -> None:
+    """Activations and result are quantised per tensor, constants plain; its expression is one of reals."""
+
+    def require(condition: bool, message: str) -> None:
+        if not condition:
+            raise InvalidModel(message, where=f"node {node.name}")
+
+    given, out = [graph.tensor(name) for name in node.inputs], graph.tensor(node.output)
+    operands = len(node.expression.inputs)
+    require(len(given) == operands, f"its expression takes {operands} inputs, not {len(given)}")
+    for tensor, kind in zip((*given, out), (*node.expression.inputs, node.expression.kind), strict=True):
+        if tensor.data is not None:
+            require(tensor.quantization is None, f"its constant {tensor.name} is quantised")
+            require(kind_of(tensor.dtype) == kind, f"its expression takes {kind}, not {tensor}")
+            continue
+        require(tensor.dtype in ("uint8", "int8"), f"{node.op} with {tensor.dtype} at {tensor.name}")
+        per_tensor = tensor.quantization is not None and tensor.quantization.axis is None
+        require(per_tensor, f"{node.op} of {tensor.name}, which is not quantised per tensor")
+        require(kind == "real", f"its expression has {kind} at {tensor.name}, which stands for a real")
+    exact_map(graph, node, "f32")
 
 
 def _verify_accumulator(graph: Graph, node: Node) -> None:

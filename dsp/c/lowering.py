@@ -79,8 +79,9 @@ def lower(graph: Graph, guard: int) -> Lowered:
 
 
 def is_plain(graph: Graph) -> bool:
-    """Whether any of a network's activations is plain, so that it needs a little-endian machine and libm."""
-    return any(tensor.quantization is None for tensor in graph.activations())
+    """Whether it has plain tensors or kernels of theirs, which need a little-endian machine and libm."""
+    plain = any(tensor.quantization is None for tensor in graph.activations())
+    return plain or any(isinstance(node, ops.Map | ops.Slice | ops.Take) for node in graph.nodes)
 
 
 def may_fail(graph: Graph) -> bool:
@@ -112,7 +113,9 @@ def lower_node(context: Context, node: Node) -> NodeCode:
             f"its window has a pad, stride or dilation of {most}; it must be below {WINDOW_LIMIT}"
         )
     inputs, y = context.tensors(node)
-    if y.quantization is not None and inputs[0].quantization is not None:
+    if isinstance(node, ops.Map):
+        map_elements(context, node)
+    elif y.quantization is not None and inputs[0].quantization is not None:
         quantized.lower(context, node)
     elif isinstance(node, ops.Recurrent):
         recurrent.lower(context, node, lower_node)
@@ -127,7 +130,6 @@ FAMILIES: Mapping[type[Node], Callable[[Context, Any], None]] = {
     ops.Conv: products.conv,
     ops.ConvTranspose: products.conv_transpose,
     ops.MatMul: products.matmul,
-    ops.Map: map_elements,
     ops.Reduce: reductions.reduce,
     ops.Softmax: reductions.softmax,
     ops.Normalize: reductions.normalize,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dsp.c import moves
 from dsp.c.context import Context
 from dsp.c.elements import element, float_literal, integer
 from dsp.c.walks import broadcast_steps, limited, merged, steps
@@ -47,6 +48,10 @@ def lower(context: Context, node: Node) -> None:
             context.call("resize", geometry(x, y), out, at, sources)
         case ops.Transpose() | ops.Concat() | ops.Pad():
             _move(context, node, y)
+        case ops.Slice():
+            moves.take_slice(context, node)
+        case ops.Take():
+            moves.take(context, node)
         case _:
             raise Unsupported("the operator has no kernel")
 

@@ -12,6 +12,21 @@ results that correct implementations of the steps can have.
 from sdk.expression.expression import Expression, Interval, Step, evaluate, intervals, kinds
 from sdk.expression.operations import Kind
 from sdk.expression.printer import statements
-from sdk.expression.trace import trace
+from sdk.expression.trace import Symbol, apply, clip, constant, replay, trace
 
-__all__ = ["Expression", "Interval", "Kind", "Step", "evaluate", "intervals", "kinds", "statements", "trace"]
+__all__ = [
+    "Expression",
+    "Interval",
+    "Kind",
+    "Step",
+    "Symbol",
+    "apply",
+    "clip",
+    "constant",
+    "evaluate",
+    "intervals",
+    "kinds",
+    "replay",
+    "statements",
+    "trace",
+]

@@ -110,17 +110,22 @@ def _kind(step: Step, args: Sequence[Kind]) -> Kind:
 _CONSTANTS: dict[type, Kind] = {bool: "bool", int: "int", float: "real"}
 
 
-def evaluate(expression: Expression, arrays: Sequence[Array]) -> Array:
+def evaluate(expression: Expression, arrays: Sequence[Array], precision: str | None = None) -> Array:
     """The result in real arithmetic, computed in float64 (integers and truth values exactly).
 
     Args:
         expression: verified (`kinds`).
         arrays: one for each input, of the dtype that STORAGE has for its kind; they broadcast.
+        precision: the float type to which the result of each step is rounded; None for none. In float32 that
+            is IEEE 754's own result of arithmetic: float64 has more than twice its digits.
     """
     values = list(arrays)
     with np.errstate(all="ignore"):
         for step in expression.steps:
-            values.append(_apply(step, [values[arg] for arg in step.args]))
+            value = _apply(step, [values[arg] for arg in step.args])
+            if precision is not None and value.dtype.kind == "f":
+                value = dtypes.round_to(value, precision)
+            values.append(value)
     return values[-1]
 
 

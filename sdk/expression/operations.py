@@ -258,6 +258,9 @@ OPERATIONS: Mapping[str, Operation] = {
         0,
         jumps=True,
     ),
+    "shift_right": Operation(
+        np.right_shift, _corners(np.right_shift), "({0} >> {1})", None, ("int",), 0, jumps=True
+    ),
     # elementary functions
     "sqrt": _function("sqrt", np.sqrt, _increasing(np.sqrt, low=0.0), 3),
     "exp": _function("exp", np.exp, _increasing(np.exp), 3),

@@ -104,6 +104,16 @@ def trace(function: Callable[..., Symbol], *inputs: Kind) -> Expression:
     return expression
 
 
+def replay(expression: Expression, *operands: Symbol) -> Symbol:
+    """The steps of an expression on other operands."""
+    values = list(operands)
+    known = kinds(expression)[len(operands) :]
+    for step, kind in zip(expression.steps, known, strict=True):
+        args = tuple(values[arg].index for arg in step.args)
+        values.append(operands[0].trace.add(Step(step.op, args, step.value, step.dtype), kind))
+    return values[-1]
+
+
 def apply(op: str, *operands: Operand) -> Symbol:
     """An operation of the table on symbols and numbers; a number takes the kind of the symbols beside it."""
     symbols = [operand for operand in operands if isinstance(operand, Symbol)]

@@ -21,6 +21,7 @@ from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
 from sdk.importers.folding import Kind, fold, inferred, kind_of
+from sdk.importers.joining import join
 from sdk.importers.onnx_file import (
     OnnxNode,
     check_opset,
@@ -74,7 +75,7 @@ def load_onnx(
     model = read_onnx(path, external=False)
     folder = Path(path).parent
     graph = import_onnx(model, input_shapes=input_shapes, float_model=False, folder=folder)
-    graph = eliminate_dead(graph)
+    graph = join(eliminate_dead(graph))
     verify(graph)
     return graph
 

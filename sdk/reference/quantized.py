@@ -24,7 +24,8 @@ Add in `f32` is ``rint((a-za) * (sa/so) + (b-zb) * (sb/so))`` in float32, each o
 (onnxruntime folds the zero-points into one constant, so about 1 element in 10^5 differs by one); in `q31`
 it is `sdk.arithmetic.q31_add`, which fits int32. AveragePool is a sum of integers here and of dequantised
 floats in onnxruntime: where sx / (so * count) makes exact ties common (equal scales), its noise decides
-them. Lookup reads its table; MaxPool, Reshape, Concat, Resize, Transpose and Pad are exact. Quantize divides
+them. Lookup reads its table; MaxPool and the moves are exact. Maps
+of quantised tensors are what `sdk.exact_maps` says. Quantize divides
 in float32 and rounds half to even; Dequantize and Softmax are float32.
 """
 
@@ -36,31 +37,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdk.arithmetic import q31_add, q31_arrays
-from sdk.errors import InternalError
+from sdk.errors import InternalError, Unsupported
+from sdk.exact_maps import ExactMap, evaluate_exact, exact_map
 from sdk.graph import (
     Add,
     Array,
     AveragePool,
     Clamp,
-    Concat,
     Conv,
     Dequantize,
     Gemm,
     GlobalAveragePool,
     Graph,
     Lookup,
+    Map,
     MaxPool,
     Mul,
     Node,
     Pad,
     Quantize,
     Requantize,
-    Reshape,
-    Resize,
     Softmax,
     Tensor,
-    Transpose,
 )
+from sdk.reference.moves import move
 from sdk.reference.windows import padded, taps
 from sdk.scales import node_scales
 from sdk.target import Arithmetic
@@ -98,8 +98,6 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Softmax():
             exponential = np.exp(value - value.max(axis=node.axis, keepdims=True))
             return np.asarray(exponential / exponential.sum(axis=node.axis, keepdims=True), np.float32)
-        case Reshape():
-            return value.reshape(out.shape)
         case MaxPool():
             return _max_pool(node, value)
         case Conv():
@@ -121,14 +119,10 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
             other = graph.tensor(node.inputs[1])
             acc = _centred(x, value) * _centred(other, at(1))
             return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+        case Map():
+            return evaluate_exact(_exact(graph, node, arithmetic), values).astype(out.dtype)
         case Lookup():
             return at(1)[value.astype(np.int32) - dtype_range(x.dtype)[0]]
-        case Concat():
-            return np.concatenate([at(index) for index in range(len(node.inputs))], axis=node.axis)
-        case Resize():
-            return value[:, :, node.rows][:, :, :, node.columns]
-        case Transpose():
-            return value.transpose(node.perm)
         case Pad():
             return padded(value, node.pads, x.zero_point)
         case Requantize():
@@ -140,7 +134,18 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
             acc = _sum_pool(node, _centred(x, value))
             return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case _:
-            raise InternalError(f"{node.op} has no definition", where=f"node {node.name}")
+            moved = move(node, [at(index) for index in range(len(node.inputs))], out.shape, None)
+            if moved is None:
+                raise InternalError(f"{node.op} has no definition", where=f"node {node.name}")
+            return moved
+
+
+def _exact(graph: Graph, node: Map, arithmetic: Arithmetic) -> ExactMap:
+    """Its form; what `q31` does not define runs on the host, in `f32`."""
+    try:
+        return exact_map(graph, node, arithmetic)
+    except Unsupported:
+        return exact_map(graph, node, "f32")
 
 
 def dtype_range(dtype: str) -> tuple[int, int]:

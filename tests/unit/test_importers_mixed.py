@@ -56,7 +56,7 @@ def test_a_result_may_be_quantised_for_one_reader_and_float_for_another():
     assert sorted(operators(graph)) == ["Conv", "Conv", "Dequantize", "Map", "Quantize"]
 
 
-def test_what_has_no_quantised_form_is_computed_between_dequantize_and_quantize():
+def test_a_constant_per_channel_and_a_slice_are_of_integers():
     builder = small_qdq_model()
     h = builder.qdq("y", 0.05, np.uint8(128))
     per_channel = builder.constant("per_channel", normal(4, 1, 1))
@@ -64,15 +64,31 @@ def test_what_has_no_quantised_form_is_computed_between_dequantize_and_quantize(
     bounds = [builder.constant(name, [v], np.int64) for name, v in (("from", 1), ("to", 3), ("axis", 2))]
     h = builder.node("Slice", [h, *bounds], "cut")
     builder.quantize(h, "z", 0.05, np.uint8(128))
+    builder.quantize(builder.node("Slice", ["cut", *bounds], "again"), "other", 0.08, np.uint8(99))
+    graph = quantised_agree(builder, {"z": "uint8", "other": "uint8"})
+    assert [node.op for node in graph.nodes][2:] == ["Map", "Slice", "Reshape", "Slice", "Requantize"]
+
+
+def test_maps_behind_one_another_are_joined_unless_another_node_reads_between():
+    builder = small_qdq_model()
+    h = builder.qdq("y", 0.05, np.uint8(128))
+    scaled = builder.node("Mul", [h, builder.constant("m", normal(4, 1, 1))], "scaled", name="mul")
+    shifted = builder.node("Add", [scaled, builder.constant("a", normal(1, 4, 1, 1))], "shifted", name="add")
+    builder.quantize(shifted, "z", 0.05, np.uint8(128))
     graph = quantised_agree(builder, {"z": "uint8"})
-    assert [node.op for node in graph.nodes][2:] == [
-        "Dequantize",
-        "Map",
-        "Quantize",
-        "Dequantize",
-        "Slice",
-        "Quantize",
-    ]
+    assert operators(graph)[2:] == ["Map"]
+    assert graph.nodes[-1].name == "add"
+    graph = quantised_agree(builder, {"z": "uint8", "scaled": "float32"})
+    assert operators(graph)[2:] == ["Dequantize", "Map", "Map", "Quantize"]
+
+
+def test_what_has_no_quantised_form_is_computed_between_dequantize_and_quantize():
+    builder = small_qdq_model()
+    h = builder.qdq("y", 0.05, np.uint8(128))
+    total = builder.node("ReduceSum", [h, builder.constant("axes", [1], np.int64)], "total", name="sum")
+    builder.quantize(builder.node("Sin", [total], "sine"), "z", 1 / 127, np.uint8(128))
+    graph = quantised_agree(builder, {"z": "uint8"})
+    assert [node.op for node in graph.nodes][2:] == ["Dequantize", "Reduce", "Map", "Quantize"]
 
 
 def test_moves_and_bounds_of_a_float_input_are_computed_once():

@@ -118,6 +118,10 @@ def test_masks_and_sums_along_an_axis():
         for axis in (0, 1, -1):
             agree(*one("CumSum", [normal(3, 4, 5), np.int32(axis)], constants=[1], **options))
     agree(*one("CumSum", [normal(5), np.int32(0)], constants=[1]))
+    counts = np.arange(3 * 7 * 5).reshape(3, 7, 5) ** 2
+    for dtype in (np.int32, np.int64):
+        for options in ({}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}):
+            agree(*one("CumSum", [counts.astype(dtype), np.int32(1)], constants=[1], **options))
 
 
 def test_sequences_of_tensors():

@@ -375,11 +375,12 @@ def trilu(c: Conversion) -> None:
 
 
 def cumsum(c: Conversion) -> None:
-    """MatMul by a constant triangle of ones."""
+    """MatMul by a constant triangle of ones; of integers sums with what is 1, 2, 4, ... elements before."""
     x = c.x(0)
-    if not dtypes.is_float(x.dtype):
-        raise c.node.unsupported(f"CumSum of {x.dtype}", "cast its input to float32")
     axis = c.axis(int(c.constant(1).reshape(())), len(x.shape))
+    if not dtypes.is_float(x.dtype):
+        _sum_of_integers(c, x, axis)
+        return
     n = x.shape[axis]
     ones = np.triu(np.ones((n, n)), 1 if c.node.integer("exclusive", 0) else 0)
     if c.node.integer("reverse", 0):
@@ -397,3 +398,26 @@ def cumsum(c: Conversion) -> None:
         c.reshape(result, x.shape)
     elif not last:
         c.transpose(result, [perm.index(i) for i in range(rank)])
+
+
+def _sum_of_integers(c: Conversion, x: Tensor, axis: int) -> None:
+    extent, reverse = x.shape[axis], bool(c.node.integer("reverse", 0))
+
+    def moved(x: Tensor, by: int) -> Tensor:
+        """The elements `by` further along the axis, behind zeros; the other way with `reverse`."""
+        rank = range(len(x.shape))
+        starts = tuple(by if reverse and i == axis else 0 for i in rank)
+        shape = tuple(count - by if i == axis else count for i, count in enumerate(x.shape))
+        border = tuple(by if i == axis else 0 for i in rank)
+        none = (0,) * len(x.shape)
+        befores, afters = (none, border) if reverse else (border, none)
+        kept = c.make(Slice, [x], f"kept{by}", shape=shape, starts=starts, steps=(1,) * len(x.shape))
+        return c.make(Fill, [kept], f"moved{by}", befores=befores, afters=afters, value=0.0)
+
+    if c.node.integer("exclusive", 0):
+        x = moved(x, 1) if extent > 1 else c.map(lambda a: a * 0, [x], "nothing")
+    by = 1
+    while by < extent:
+        x = c.map(lambda a, b: a + b, [x, moved(x, by)], f"sums{by}")
+        by *= 2
+    c.same(x)
