@@ -35,7 +35,7 @@ from sdk.importers.onnx_file import (
     to_array,
 )
 from sdk.importers.operators import OPERATORS, refuse
-from sdk.importers.plain import HANDLERS, convert_plain, is_known
+from sdk.importers.plain import convert_plain, is_known
 from sdk.importers.quantization import input_quantization
 from sdk.importers.values import (
     Constant,
@@ -210,7 +210,7 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
     if node.op_type in OWN and fold(walk, node, whatever=True):
         return
     if not is_known(node):
-        raise first or refuse(node, HANDLERS)
+        raise first or refuse(node)
     try:
         convert_plain(walk, node)
     except Unsupported as problem:

@@ -8,7 +8,7 @@ operators on quantised values (QLinearConv, ...) are the float ones between chec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -69,11 +69,11 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def refuse(node: OnnxNode, others: Iterable[tuple[str, str]] = ()) -> NoReturn:
-    """Raise Unsupported for an operator that neither this table nor those `others` have."""
+def refuse(node: OnnxNode) -> NoReturn:
+    """Raise Unsupported for an operator that has no handler."""
     shown = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    known = ", ".join(sorted({name for domain, name in (*OPERATORS, *others) if not domain}))
-    hint = HINTS.get(node.op_type, f"the supported operators are: {known}")
+    hint = "write it with operators that are (docs/operators.md lists them), or end the model before it"
+    hint = HINTS.get(node.op_type, hint)
     raise node.unsupported(f"operator {shown} is not supported", hint)
 
 

@@ -40,7 +40,8 @@ def described(path: Path, target: str, shapes: dict[str, Shape] | None) -> tuple
     counts = {name: found[name] for name in ("device", "host", "refused")}
     text = f"{target}: {counts['device']:,} nodes on the device, {counts['host']:,} on the host"
     if counts["refused"]:
-        text = f"{counts['refused']:,} nodes are refused, for every target"
+        refused = counts["refused"]
+        text = f"{refused:,} {'node is' if refused == 1 else 'nodes are'} refused, for every target"
     rows = [
         (node["name"], node["op"], node["place"] or "refused", node["reason"])
         for node in nodes
