@@ -94,7 +94,7 @@ def test_a_refused_source_is_reported_in_the_assemblers_words(tmp_path, monkeypa
 def test_an_unknown_image_names_the_known_ones():
     with pytest.raises(UsageError) as error:
         images.build("vendr")
-    assert error.value.hint == "images: firmware, vendor, storage, calibration"
+    assert error.value.hint == "images: firmware, vendor, storage, calibration, maker"
 
 
 # -- both -----------------------------------------------------------------------------------------------
