@@ -72,7 +72,7 @@ __sbit __at(0xAF) EA;
 /* The maker's firmware compares with 2 as well; here whatever is not High Speed is SuperSpeed, so that a
  * controller that reads 3 at 10 Gb/s is served too. */
 #define IS_HIGH_SPEED ((LINK_SPEED & 0x03) == 1)
-#define PHY_CONTROL XDATA(0x91C0)  /* row 4: [0] start pulse; row 6: [1] link is up, set here; [4] High Speed */
+#define PHY_CONTROL XDATA(0x91C0)  /* row 4: [0] start pulse; row 6: [1] link is up, set here */
 #define ADDRESS_COMMIT XDATA(0x91D0)
 #define LINK_EVENTS XDATA(0x91D1)  /* row 5: [0] training, [1], [2] bus reset, [3] power management */
 #define LINK_STATE XDATA(0x92FB)   /* row 5: one bit at a time */

@@ -87,15 +87,16 @@ static void use_usb_2(void)
     USB_MODE &= ~0x01;
     PHY_E710 = (PHY_E710 & ~0x1F) | 0x1F;
     PHY_CONTROL &= ~0x02;
-    PHY_CONTROL |= 0x10; /* the open firmware's way to a High Speed link; the maker's is not known */
 }
 
 static void super_speed_is_up(void)
 {
-    PHY_CONTROL |= 0x02; /* row 6: a note of firmware's, not a state of the hardware */
+    PHY_CONTROL |= 0x02; /* row 6: a note of firmware's */
     USB_MODE |= 0x01;
     PHY_E710 = (PHY_E710 & ~0x1F) | 0x04;
     PHY_CC3B &= ~0x02;
+    POWER_92E1 |= 0x40; /* the two always come together */
+    POWER_92C2 &= ~0x40;
 }
 
 static void super_speed_failed(void)
@@ -104,7 +105,6 @@ static void super_speed_failed(void)
     POWER_92C2 |= 0x40;
     POWER_92E1 = 0x10;
     PHY_CC3B |= 0x02;
-    use_usb_2();
 }
 
 /* Row 5: the state of the link, one bit at a time; other values mean that it is still training. */
@@ -183,4 +183,7 @@ void link_status_event(void)
     }
     if (STATUS_9300 & 0x08)
         STATUS_9300 = 0x08;
+    /* The maker's firmware leaves the masked bits alone. Whether the masks keep them from causing interrupts is
+     * disputed; cleared, they do no harm either way. */
+    STATUS_9300 = 0x33;
 }
