@@ -33,7 +33,6 @@ NOT_READY, ILLEGAL_REQUEST = 2, 5
 NO_SUCH_COMMAND, WRONG_FIELD, WRONG_PARAMETER, NO_MEDIUM = 0x20, 0x24, 0x26, 0x3A
 XRAM_FREE = 0x5800
 """XRAM that the image does not use."""
-SPEEDS = pytest.mark.parametrize(
     "maker", [Speed.SUPER_PLUS, Speed.HIGH], indirect=True, ids=["super", "high"]
 )
 
@@ -144,7 +143,7 @@ def test_it_boots_in_the_makers_order() -> None:
     assert accesses.written(0xC42A)[:10] == [1, 3, 7, 0xF, 0x1F, 0x1E, 0x1C, 0x18, 0x10, 0]
     assert 0xCA81 not in accesses.order, "the flash is read without the gate"
     assert len(accesses.written(0xC42C)) == 1, (
-        "armed at training, neither by a reset nor by SET_CONFIGURATION"
+        "armed at training, not at SET_CONFIGURATION"
     )
 
 
