@@ -33,8 +33,6 @@ NOT_READY, ILLEGAL_REQUEST = 2, 5
 NO_SUCH_COMMAND, WRONG_FIELD, WRONG_PARAMETER, NO_MEDIUM = 0x20, 0x24, 0x26, 0x3A
 XRAM_FREE = 0x5800
 """XRAM that the image does not use."""
-    "maker", [Speed.SUPER_PLUS, Speed.HIGH], indirect=True, ids=["super", "high"]
-)
 
 
 def board(speed: Speed = Speed.SUPER_PLUS) -> Board:
@@ -142,9 +140,7 @@ def test_it_boots_in_the_makers_order() -> None:
     assert accesses.written(0x900B)[:6] == [2, 6, 7, 5, 1, 0], "one bit at a time, on and off"
     assert accesses.written(0xC42A)[:10] == [1, 3, 7, 0xF, 0x1F, 0x1E, 0x1C, 0x18, 0x10, 0]
     assert 0xCA81 not in accesses.order, "the flash is read without the gate"
-    assert len(accesses.written(0xC42C)) == 1, (
-        "armed at training, not at SET_CONFIGURATION"
-    )
+    assert len(accesses.written(0xC42C)) == 1, "armed at training, not at SET_CONFIGURATION"
 
 
 def test_the_queues_are_filled_again_at_every_bus_reset() -> None:
