@@ -7,12 +7,14 @@ import struct
 
 import pytest
 
+from emulator.asm2464pd.model import Model
 from emulator.board import Board, Options
 from emulator.core.clock import seconds
 from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.describe import ByteRegister, Space
+from firmware.asm2464pd.disputes import DISPUTES
 from tests.bulk_only import (
     EP_IN,
     EP_OUT,
@@ -193,6 +195,31 @@ def test_completion_of_the_phy_is_only_worth_a_wait(monkeypatch: pytest.MonkeyPa
         times.append(seconds(device.machine.clock.now))
     assert times[0] < 0.15
     assert 0.2 < times[1] < 0.35, "timer 0 ended the wait"
+
+
+# -- facts that contradict each other -------------------------------------------------------------------
+
+NEEDED = {"msc-arming": "control", "flash-gate": "open"}
+"""What the image needs of the facts that contradict others: as the maker's firmware, it can do without the
+rest."""
+
+
+@pytest.mark.parametrize(
+    "choice", [f"{each.name}={claim.value}" for each in DISPUTES for claim in each.claims]
+)
+def test_which_of_contradicting_facts_it_needs(choice: str) -> None:
+    name, _, value = choice.partition("=")
+    works = NEEDED.get(name, value) == value
+    device = Board.of("maker", Options(strict=works, model=Model.of([choice])))
+    device.usb.wait_attached(1.0)
+    found = device.usb.enumerate()
+    assert found.device[:2] == b"\x12\x01"
+    try:
+        flash = command(device, part(0xE2, 0x50, 64), expect=64)
+    except TimeoutError:
+        assert not works
+    else:
+        assert works == (flash == (device.flash.contents[0x100:0x140], 0, 0))
 
 
 # -- enumeration ----------------------------------------------------------------------------------------

@@ -139,10 +139,12 @@ void engine_clear_halt(u8 endpoint)
 
 /* -- main -------------------------------------------------------------------------------------------------- */
 
-u8 engine_take(void)
+u8 engine_wait(void)
 {
     u8 i, found;
 
+    while (!arrived)
+        ;
     HOLD;
     found = arrived;
     if (found) {

@@ -29,8 +29,9 @@ void engine_clear_halt(u8 endpoint);
 enum { WRAPPER_SIZE = 31 };
 extern __xdata u8 wrapper[WRAPPER_SIZE];
 
-/* 0: none has come. Else it is in `wrapper`; 2: it is not a command wrapper's size. */
-u8 engine_take(void);
+/* Wait for a packet where a command is due; it is in `wrapper`. 1: it has the size of one, 2: it has not, 0: it
+ * has been aborted already. */
+u8 engine_wait(void);
 
 /* Each returns 0 if the command has been aborted. */
 u8 engine_send(u16 length);       /* bytes of IN_BUFFER, one packet */

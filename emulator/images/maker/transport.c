@@ -15,9 +15,9 @@ static __xdata u32 left;    /* bytes that are still to go */
 static __xdata u32 unsent;  /* of them, what the host has not sent yet */
 static __xdata u8 result;
 
-static u8 is_wrapper(u8 taken)
+static u8 is_wrapper(u8 arrived)
 {
-    return taken == 1 && wrapper[0] == 'U' && wrapper[1] == 'S' && wrapper[2] == 'B' && wrapper[3] == 'C' &&
+    return arrived == 1 && wrapper[0] == 'U' && wrapper[1] == 'S' && wrapper[2] == 'B' && wrapper[3] == 'C' &&
            wrapper[LUN] == 0 && wrapper[CDB_LENGTH] >= 1 && wrapper[CDB_LENGTH] <= MOST_CDB;
 }
 
@@ -133,11 +133,11 @@ static u8 carry_out(void)
 
 void transport_run(void)
 {
-    u8 taken = engine_take();
+    u8 arrived = engine_wait();
 
-    if (!taken)
+    if (!arrived)
         return;
-    if (!is_wrapper(taken))
+    if (!is_wrapper(arrived))
         engine_demand_reset(); /* BOT 6.6.1 */
     else if (carry_out())
         scsi_afterwards();

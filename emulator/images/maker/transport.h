@@ -2,7 +2,7 @@
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
 
-/* Carry a command out, if one has come. */
+/* Wait for a command, and carry it out. */
 void transport_run(void);
 
 #endif
