@@ -32,7 +32,7 @@ TEST_UNIT_READY, REQUEST_SENSE = bytes(6), bytes((0x03, 0, 0, 0, 18, 0))
 INQUIRY = bytes((0x12, 0, 0, 0, 36, 0))
 READ_CAPACITY = bytes((0x25, *bytes(9)))
 NOT_READY, ILLEGAL_REQUEST = 2, 5
-NO_SUCH_COMMAND, WRONG_FIELD, WRONG_PARAMETER, NO_MEDIUM = 0x20, 0x24, 0x26, 0x3A
+NO_SUCH_COMMAND, WRONG_FIELD, NO_MEDIUM = 0x20, 0x24, 0x3A
 XRAM_FREE = 0x5800
 """XRAM that the image does not use."""
 
@@ -330,18 +330,20 @@ def test_e0_and_e1_are_the_configuration_blocks(maker: Board) -> None:
     assert contents[0x100:] == before[0x100:], "the rest of the sector is kept"
 
 
-def test_e1_refuses_what_is_no_configuration_block(maker: Board) -> None:
+def test_e1_refuses_what_is_no_block(maker: Board) -> None:
     before = maker.flash.contents
-    good = config(0, 7)
+    block = config(0, 7)
     for cdb, data, reason in (
-        (bytes((0xE1, 0x50, 1)), good, WRONG_PARAMETER),  # the magic byte is block 0's
-        (bytes((0xE1, 0x50, 0)), bytes(128), WRONG_PARAMETER),
-        (bytes((0xE1, 0x50, 2)), good, WRONG_FIELD),
-        (bytes((0xE1, 0x51, 0)), good, WRONG_FIELD),
+        (bytes((0xE1, 0x50, 2)), block, WRONG_FIELD),
+        (bytes((0xE1, 0x51, 0)), block, WRONG_FIELD),
+        (bytes((0xE0, 2)), b"", WRONG_FIELD),
     ):
         assert command(maker, cdb, data=data).status == 1
         assert sense(maker) == (ILLEGAL_REQUEST, reason)
-    assert command(maker, bytes((0xE1, 0x50, 0)), data=good[:100]).status == 2, "fewer bytes than a block"
+    assert command(maker, bytes((0xE1, 0x50, 0)), data=block[:100]).status == 2, "fewer bytes than a block"
+    bulk(maker, EP_OUT, wrapper(bytes((0xE1, 0x50, 0)), 128))
+    bulk(maker, EP_OUT, block[:100])
+    assert status(maker) == (1, 28), "a short packet ends the data stage"
     assert maker.flash.contents == before
 
 

@@ -7,7 +7,7 @@ enum { BUSY = 0x01, ENABLED = 0x02, PROTECTED = 0x1C }; /* of the flash's status
 enum { NO_ADDRESS = 0, WITH_ADDRESS = 3 };
 enum { LEAST_SIZE = 16, LARGEST_SIZE = 24 }; /* exponents of 2 */
 enum { DIVIDER = 4 };
-enum { IDENTITY_AT = 0x74, SUM_FROM = 4, MAGIC_AT = 0x7E, SUM_AT = 0x7F };
+enum { IDENTITY_AT = 0x74, SUM_FROM = 4, MAGIC_AT = 0x7E, SUM_AT = 0x7F, MAGIC = 0x5A };
 #define READ_PIECE 0x400u  /* row 22 */
 #define STATUS_AT 0xFF0u   /* where in IN_BUFFER the flash's status goes */
 #define LONGEST 2000u      /* ticks that the flash may be busy */
@@ -137,16 +137,17 @@ static u8 program(u32 address)
     return ready();
 }
 
-/* -- configuration blocks ---------------------------------------------------------------------------------- */
+/* -- at start ---------------------------------------------------------------------------------------------- */
 
-u8 flash_is_config(volatile __xdata u8 *block, u8 index)
+/* Whether IN_BUFFER begins with a good configuration block 0. */
+static u8 is_identity(void)
 {
     u8 sum = 0;
     u8 i;
 
     for (i = SUM_FROM; i < SUM_AT; i++)
-        sum += block[i];
-    return block[MAGIC_AT] == (index ? 0xA5 : 0x5A) && block[SUM_AT] == sum;
+        sum += IN_BUFFER[i];
+    return IN_BUFFER[MAGIC_AT] == MAGIC && IN_BUFFER[SUM_AT] == sum;
 }
 
 void flash_start(void)
@@ -158,7 +159,7 @@ void flash_start(void)
     capacity = IN_BUFFER[STATUS_AT + 2];
     flash_size = capacity >= LEAST_SIZE && capacity <= LARGEST_SIZE ? 1ul << capacity : 0;
     flash_read(0, FLASH_CONFIG_SIZE);
-    flash_has_identity = flash_size && flash_is_config(IN_BUFFER, 0);
+    flash_has_identity = flash_size && is_identity();
     for (i = 0; i < IDENTITY_SIZE; i++)
         flash_identity[i] = IN_BUFFER[IDENTITY_AT + i];
 }

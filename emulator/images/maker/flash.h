@@ -27,10 +27,8 @@ u8 flash_open(u32 address);
 /* Write a packet in OUT_BUFFER behind what was written last, and erase the sectors that it reaches. */
 u8 flash_write(u16 length);
 
-/* The 128 bytes in OUT_BUFFER become configuration block 0 or 1; all else in its sector is kept. */
+/* The 128 bytes in OUT_BUFFER become configuration block 0 or 1, whatever they are; all else in its sector is
+ * kept. */
 u8 flash_write_config(u8 index);
-
-/* Whether 128 bytes have the magic byte and the sum of a configuration block. */
-u8 flash_is_config(volatile __xdata u8 *block, u8 index);
 
 #endif

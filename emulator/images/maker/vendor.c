@@ -173,7 +173,7 @@ u8 vendor_drain(u16 length)
 {
     if (code == FLASH_WRITE)
         return write_flash(length) || scsi_fail(MEDIUM_ERROR, WRITE_FAULT);
-    if (length != FLASH_CONFIG_SIZE || !flash_is_config(OUT_BUFFER, block))
+    if (length != FLASH_CONFIG_SIZE)
         return scsi_fail(ILLEGAL_REQUEST, WRONG_PARAMETER);
     return flash_write_config(block) || scsi_fail(MEDIUM_ERROR, WRITE_FAULT);
 }
