@@ -15,6 +15,7 @@ from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.disputes import DISPUTES
+from firmware.asm2464pd.registers import ASM2464PD
 from tests.bulk_only import (
     EP_IN,
     EP_OUT,
@@ -195,6 +196,72 @@ def test_completion_of_the_phy_is_only_worth_a_wait(monkeypatch: pytest.MonkeyPa
         times.append(seconds(device.machine.clock.now))
     assert times[0] < 0.15
     assert 0.2 < times[1] < 0.35, "timer 0 ended the wait"
+
+
+# -- interrupts -----------------------------------------------------------------------------------------
+
+
+def raised(device: Board, *events: tuple[int, int]) -> None:
+    """Bits of event registers are set at once, as the controller does."""
+    device.usb.clock.sleep(1e-3)
+    for address, bits in events:
+        register = ASM2464PD.at(Space.XDATA, address)
+        assert register is not None
+        device.chip.interrupts.raise_bits(register, bits)
+    device.usb.clock.sleep(1e-3)
+
+
+def test_events_are_served_in_the_makers_order() -> None:
+    order = (0x9096, 0x9301, 0x91D1, 0x9091, 0x9093, 0x90E2, 0x9302)
+    bits = (0x01, 0x40, 0x02, 0x02, 0x01, 0x01, 0x08)
+    device = ready()
+    device.machine.bus.store(Space.XDATA, 0x92C2, b"\x40")  # so that 9301.6 resets nothing
+    accesses = Accesses(device, *order)
+    raised(device, *reversed(list(zip(order, bits, strict=True))))
+    written = [(address, value) for kind, address, value in accesses.seen if kind == "W"]
+    first = [address for address, value in dict.fromkeys(written) if value & bits[order.index(address)]]
+    assert list(dict.fromkeys(first)) == list(order)
+
+
+@pytest.mark.parametrize(
+    ("address", "bits", "resets"),
+    [
+        (0x91D1, 0x02, False), (0x91D1, 0x04, True), (0x91D1, 0x08, False), (0x91D1, 0x0A, False),
+        (0x9301, 0x40, True), (0x9301, 0x80, True), (0x9302, 0x80, False), (0x9302, 0x3F, False),
+        (0x9300, 0x08, False), (0x9300, 0x02, False),
+    ],
+)  # fmt: skip
+def test_link_events_are_acknowledged(address: int, bits: int, resets: bool) -> None:
+    device = ready()
+    accesses = Accesses(device, *range(0xC8B2, 0xC8B9), 0xC8D6, 0xC8D8)
+    raised(device, (address, bits))
+    assert peek(device, address) == b"\0"
+    assert fills(accesses) == FILLS * resets
+    assert bool(peek(device, 0x92E0)[0] & 0x02) == (address == 0x9301 and bits == 0x80)
+    device.usb.enumerate()
+    assert command(device, INQUIRY, expect=36).status == 0
+
+
+def test_the_reset_by_9301_needs_the_usb_path_on() -> None:
+    device = ready()
+    device.machine.bus.store(Space.XDATA, 0x92C2, b"\x40")
+    raised(device, (0x9301, 0x40))
+    assert peek(device, 0x9301) == b"\0"
+    assert command(device, INQUIRY, expect=36).status == 0, "still configured"
+
+
+def test_int1_acknowledges_its_sources() -> None:
+    device = ready()
+    for address, value in ((0xCC22, 4), (0xCC24, 0), (0xCC25, 2), (0xCC23, 1)):  # timer 3: 1 ms
+        assert command(device, xdata(0xE5, value, address)).status == 0
+    device.usb.clock.sleep(2e-3)
+    assert not peek(device, 0xCC23)[0] & 0x02
+    for address in (0xCC81, 0xCC91, 0xCCD9):
+        device.machine.bus.store(Space.XDATA, address, b"\2")
+        device.chip.interrupts.timers_changed()
+        device.usb.clock.sleep(1e-3)
+        assert peek(device, address) == b"\0"
+    assert command(device, INQUIRY, expect=36).status == 0
 
 
 # -- facts that contradict each other -------------------------------------------------------------------
