@@ -307,6 +307,15 @@ def test_it_enumerates(maker: Board) -> None:
     assert maker.usb.control(Setup(0x80, 8, 0, 0, 1)) == b"\1"
 
 
+def test_the_phy_is_set_to_the_speed(maker: Board) -> None:
+    high = maker.usb.speed is Speed.HIGH
+    assert peek(maker, 0xE710)[0] & 0x1F == (0x1F if high else 0x04)
+    assert peek(maker, 0xCC30)[0] & 0x01 == (not high)
+    assert not peek(maker, 0xCC3B)[0] & 0x02
+    assert not peek(maker, 0x92C2)[0] & 0x40, "the USB path has power since the link trained"
+    assert peek(maker, 0x92E1)[0] & 0x40
+
+
 def test_usb_attached_scsi_is_refused(maker: Board) -> None:
     with pytest.raises(Stall):
         maker.usb.control(Setup(0x01, 11, 1, 0, 0))
@@ -397,7 +406,7 @@ def test_e0_and_e1_are_the_configuration_blocks(maker: Board) -> None:
     assert contents[0x100:] == before[0x100:], "the rest of the sector is kept"
 
 
-def test_e1_refuses_what_is_no_block(maker: Board) -> None:
+def test_writes_of_less_than_a_block_fail(maker: Board) -> None:
     before = maker.flash.contents
     block = config(0, 7)
     for cdb, data, reason in (
@@ -412,6 +421,10 @@ def test_e1_refuses_what_is_no_block(maker: Board) -> None:
     bulk(maker, EP_OUT, block[:100])
     assert status(maker) == (1, 28), "a short packet ends the data stage"
     assert maker.flash.contents == before
+    bulk(maker, EP_OUT, wrapper(part(0xE3, 0xD0, 2048), 2048))
+    bulk(maker, EP_OUT, bytes(100))
+    assert status(maker) == (1, 1948), "what came is written"
+    assert maker.flash.contents[0x10000:0x10065] == bytes(100) + b"\xff"
 
 
 @pytest.mark.parametrize("speed", [Speed.SUPER, Speed.HIGH])
