@@ -84,10 +84,10 @@ class Anything:
         choose = self.random.choice
         kind = choose((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, 0x21, 0xA1, 0xC0))
         code = choose((0, 1, 3, 6, 8, 9, 10, 11, 48, 49, 0xFE, 0xFF))
-        setup = Setup(
-            kind, code, choose((0, 1, 2, 48, 0x100, 0x200, 0x301)), choose((0, 1, EP_IN, EP_OUT)), 0
-        )
-        self.board.usb.control(setup, timeout=choose((1e-5, 0.1)))
+        value, index = choose((0, 1, 2, 48, 0x100, 0x200, 0x301)), choose((0, 1, EP_IN, EP_OUT))
+        setup = Setup(kind, code, value, index, choose((0, 1, 2, 6, 18, 255)))
+        data = b"" if setup.is_in else bytes(setup.length)
+        self.board.usb.control(setup, data, timeout=choose((1e-5, 5e-5, 2e-4, 0.1)))
 
     def wait(self) -> None:
         if self.random.randrange(4):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import pytest
@@ -323,6 +324,22 @@ def test_usb_attached_scsi_is_refused(maker: Board) -> None:
     assert command(maker, INQUIRY, expect=36).status == 0
 
 
+def test_the_status_stage_is_noted_in_9002(maker: Board) -> None:
+    maker.usb.control(Setup(0x80, 8, 0, 0, 1))
+    maker.usb.clock.sleep(1e-4)
+    assert peek(maker, 0x9002) == b"\x22"
+    maker.usb.control(Setup(0x00, 9, 1, 0, 0))
+    assert peek(maker, 0x9002) == b"\x20"
+
+
+def test_a_request_that_is_given_up_leaves_nothing(maker: Board) -> None:
+    for patience in range(1, 40):
+        with contextlib.suppress(TimeoutError):
+            maker.usb.control(Setup(0x80, 6, 0x0200, 0, 255), timeout=patience * 1e-5)
+        maker.usb.control(Setup(0x00, 9, 1, 0, 0), timeout=0.1)
+        assert maker.usb.control(Setup(0x80, 8, 0, 0, 1), timeout=0.1) == b"\1"
+
+
 def test_set_sel_is_answered(maker: Board) -> None:
     latencies = struct.pack("<BBHH", 1, 1, 50, 50)
     if maker.usb.speed is Speed.HIGH:
@@ -360,6 +377,43 @@ def test_a_refused_read_is_a_stall_and_then_a_status(maker: Board) -> None:
     assert sense(maker) == (NOT_READY, NO_MEDIUM)
 
 
+def test_the_status_is_sent_after_the_halt_is_cleared() -> None:
+    device = ready()
+    bulk(device, EP_OUT, wrapper(READ_CAPACITY, 8, to_host=True))
+    accesses = Accesses(device, 0x90A1)
+    assert transfer(device, EP_IN, 8).outcome is Outcome.STALL
+    device.usb.clock.sleep(1e-3)
+    assert not accesses.seen
+    clear_halt(device, EP_IN)
+    assert status(device) == (1, 8)
+    assert accesses.written(0x90A1) == [1]
+
+
+def test_an_endpoint_may_be_cleared_in_the_data_stage(maker: Board) -> None:
+    """It was not halted: the packet that is armed goes all the same."""
+    bulk(maker, EP_OUT, wrapper(part(0xE2, 0x50, 600), 600, to_host=True))
+    maker.usb.clock.sleep(2e-3)
+    clear_halt(maker, EP_IN)
+    assert bulk(maker, EP_IN, 600) == maker.flash.contents[0x100:0x358]
+    assert status(maker) == (0, 0)
+    bulk(maker, EP_OUT, wrapper(part(0xE3, 0xD0, 64), 64))
+    maker.usb.clock.sleep(1e-3)
+    clear_halt(maker, EP_OUT)
+    bulk(maker, EP_OUT, bytes(range(64)))
+    assert status(maker) == (0, 0)
+    assert maker.flash.contents[0x10000:0x10040] == bytes(range(64))
+
+
+def test_a_wrapper_whose_count_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = ready()
+    unchanged(monkeypatch, device, 0x9119)
+    bulk(device, EP_OUT, wrapper(INQUIRY, 36, to_host=True))
+    assert transfer(device, EP_IN, 36).outcome is Outcome.STALL
+    device.machine.bus.store(Space.XDATA, 0x9119, b"\x00\x1f")
+    recover(device)
+    assert command(device, INQUIRY, expect=36).status == 0
+
+
 def test_e4_and_e5(maker: Board) -> None:
     for index, value in enumerate(b"wharf"):
         assert command(maker, xdata(0xE5, value, XRAM_FREE + index)) == (b"", 0, 0)
@@ -367,6 +421,7 @@ def test_e4_and_e5(maker: Board) -> None:
     assert command(maker, xdata(0xE4, 5, XRAM_FREE), expect=64) == (b"wharf", 0, 59)
     assert command(maker, xdata(0xE5, 0x5A, 0x7807, bank=1)) == (b"", 0, 0), "PHY plane"
     assert command(maker, xdata(0xE4, 1, 0x7807, bank=1), expect=1).data == b"\x5a"
+    assert maker.machine.bus.load(Space.PHY, 0x7807, 1) == b"\x5a"
     speed = 1 if maker.usb.speed is Speed.HIGH else 3
     assert command(maker, xdata(0xE4, 1, 0x9100), expect=1).data[0] & 3 == speed
     assert command(maker, bytes((0xE4, 1, 0x40, 0x91, 0, 0)), expect=1) == (b"", 1, 1)

@@ -1,8 +1,8 @@
 /* Types, MOVX memory by number, and the registers that this image uses.
  *
- * Addresses and bits are literal numbers on purpose, as in the table of facts about the maker's firmware that the
- * image follows: they check the chip's facts instead of repeating them. "Row N" in a comment is a row of that
- * table; a comment without one states what the open firmware does too.
+ * Addresses and bits are literal numbers on purpose, not those of the generated header: they check the chip's
+ * facts instead of repeating them. "Row N" in a comment is a row of the list in main.c; registers without one
+ * are used as the open firmware uses them.
  *
  * There are two threads of execution: the interrupt handlers (interrupt.c) and main (main.c). No function is
  * reentrant (sdcc keeps locals at fixed addresses), so each belongs to one of them: its header says to which.
@@ -36,7 +36,7 @@ __sbit __at(0xAF) EA;
 #define EP0_BUFFER BUFFER(0x9E00)
 #define STATUS_BUFFER BUFFER(0xD800) /* the command status wrapper */
 
-/* -- system, interrupts, timers ---------------------------------------------------------------------------- */
+/* -- system, interrupts, timers -------------------------------------------------------------------------- */
 
 #define UART_DATA XDATA(0xC001)
 #define UART_LINE XDATA(0xC007)
@@ -60,7 +60,7 @@ __sbit __at(0xAF) EA;
 #define EVENT_CC91 XDATA(0xCC91)
 #define EVENT_CCD9 XDATA(0xCCD9)
 
-/* -- PHYs and the link ------------------------------------------------------------------------------------- */
+/* -- PHYs and the link ----------------------------------------------------------------------------------- */
 
 #define PHY_READY XDATA(0xC6B3)    /* row 1: [5:4], either says that the PHY is ready */
 #define PHY_COMPLETE XDATA(0xE318) /* row 3: [4] */
@@ -88,7 +88,7 @@ __sbit __at(0xAF) EA;
 #define MASK_9304 XDATA(0x9304)
 #define MASK_9305 XDATA(0x9305)
 
-/* -- the USB device controller ----------------------------------------------------------------------------- */
+/* -- the USB device controller --------------------------------------------------------------------------- */
 
 #define USB_EVENTS XDATA(0x9101) /* a summary: each bit follows its own register */
 #define USB_CONFIG XDATA(0x9002) /* row 10: [1] is firmware's note that the status stage is answered */
@@ -131,7 +131,7 @@ __sbit __at(0xAF) EA;
 #define HALT_905F XDATA(0x905F) /* [0], of two further endpoints */
 #define HALT_905D XDATA(0x905D)
 
-/* -- the mass-storage engine ------------------------------------------------------------------------------- */
+/* -- the mass-storage engine ----------------------------------------------------------------------------- */
 
 #define ENGINE_PATHS XDATA(0x900B)   /* row 12: [2:0], resets here; all are 0 while the engine works */
 #define ENGINE_RESETS XDATA(0xC42A)  /* row 12: [4:0] */
@@ -147,9 +147,9 @@ __sbit __at(0xAF) EA;
 #define WRAPPER BUFFER(0x911B)
 #define STREAM XDATA(0xCE88)         /* row 14: the stream of the command; bulk-only has none, 0 */
 #define STREAM_STATE XDATA(0xCE89)   /* row 14: [0] ready, [1] a command wrapper, else data */
-#define STREAM_ERROR XDATA(0xCE86)   /* row 14a: [4] */
+#define STREAM_ERROR XDATA(0xCE86)   /* row 14: [4] */
 
-/* -- flash and the DMA that fills memory ------------------------------------------------------------------- */
+/* -- flash and the DMA that fills memory ----------------------------------------------------------------- */
 
 #define FLASH_BUFFER XDATA(0xC805) /* row 19: [2:1] 1: 0x7000, 0: 0x8000 */
 #define FLASH_CONTROL XDATA(0xC89F)
@@ -166,7 +166,7 @@ __sbit __at(0xAF) EA;
 #define FLASH_OFFSET_HIGH XDATA(0xC8AE)
 #define FLASH_OFFSET_LOW XDATA(0xC8AF)
 
-#define FILL_TO_HIGH XDATA(0xC8B2) /* rows 2, 2a, 2b */
+#define FILL_TO_HIGH XDATA(0xC8B2) /* row 2 */
 #define FILL_TO_LOW XDATA(0xC8B3)
 #define FILL_LAST_HIGH XDATA(0xC8B4) /* length - 1 */
 #define FILL_LAST_LOW XDATA(0xC8B5)

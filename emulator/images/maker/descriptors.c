@@ -4,8 +4,8 @@
 
 #define LE16(word) LOW(word), HIGH(word)
 
-enum { DEVICE = 1, CONFIGURATION = 2, STRING = 3, INTERFACE = 4, ENDPOINT = 5, QUALIFIER = 6, OTHER_SPEED = 7 };
-enum { STORE = 15, CAPABILITY = 16, COMPANION = 48 };
+enum { DEVICE = 1, CONFIGURATION = 2, STRING = 3, INTERFACE = 4, ENDPOINT = 5, QUALIFIER = 6 };
+enum { OTHER_SPEED = 7, STORE = 15, CAPABILITY = 16, COMPANION = 48 };
 enum { MANUFACTURER = 1, PRODUCT = 2, SERIAL = 3 };
 enum { VENDOR_ID_AT = 8 };
 
@@ -69,9 +69,11 @@ static u8 copy_text(const __code char *from)
 
 static u8 copy_device(void)
 {
-    u8 length = IS_HIGH_SPEED ? copy(device_high, sizeof device_high) : copy(device_super, sizeof device_super);
+    u8 length;
     u8 i;
 
+    length = IS_HIGH_SPEED ? copy(device_high, sizeof device_high)
+                           : copy(device_super, sizeof device_super);
     if (flash_has_identity)
         for (i = 0; i < IDENTITY_SIZE; i++)
             EP0_BUFFER[VENDOR_ID_AT + i] = flash_identity[i];

@@ -18,7 +18,7 @@ static __xdata u8 locked; /* only a class reset helps */
 
 __xdata u8 wrapper[WRAPPER_SIZE];
 
-/* -- the handler ------------------------------------------------------------------------------------------- */
+/* -- the handler ----------------------------------------------------------------------------------------- */
 
 /* Row 12: the resets one bit at a time, on and off, then the engine is armed with ENGINE_PATHS = 0. */
 void engine_start(void)
@@ -41,7 +41,7 @@ void engine_start(void)
     busy = 0;
 }
 
-/* Rows 13, 14: of the packet behind the event the engine says when it is there, and whether it is a command. */
+/* Rows 13, 14: the engine says when the packet is there, and whether it is a command. */
 void engine_command(void)
 {
     STREAM = 0;
@@ -81,7 +81,7 @@ void engine_status_sent(void)
     concluded = 1;
 }
 
-/* A command that is outstanding keeps the engine until it is reset; an idle one stays armed over a bus reset. */
+/* A command that is outstanding keeps the engine until a reset; an idle engine stays armed. */
 static void stop(void)
 {
     aborted = 1;
@@ -137,7 +137,7 @@ void engine_clear_halt(u8 endpoint)
     }
 }
 
-/* -- main -------------------------------------------------------------------------------------------------- */
+/* -- main ------------------------------------------------------------------------------------------------ */
 
 u8 engine_wait(void)
 {

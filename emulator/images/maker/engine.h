@@ -8,7 +8,7 @@
 
 #include "chip.h"
 
-/* -- the handler -- */
+/* -- the handler ----------------------------------------------------------------------------------------- */
 
 void engine_start(void);
 void engine_command(void);
@@ -24,13 +24,13 @@ u8 engine_halted(u8 endpoint);
 void engine_halt(u8 endpoint);
 void engine_clear_halt(u8 endpoint);
 
-/* -- main -- */
+/* -- main ------------------------------------------------------------------------------------------------ */
 
 enum { WRAPPER_SIZE = 31 };
 extern __xdata u8 wrapper[WRAPPER_SIZE];
 
-/* Wait for a packet where a command is due; it is in `wrapper`. 1: it has the size of one, 2: it has not, 0: it
- * has been aborted already. */
+/* Wait for a packet where a command is due; it is in `wrapper`. 1: it has the size of one, 2: it has not,
+ * 0: it has been aborted already. */
 u8 engine_wait(void);
 
 /* Each returns 0 if the command has been aborted. */

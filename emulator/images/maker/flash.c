@@ -2,7 +2,8 @@
 
 #include "timer.h"
 
-enum { PROGRAM = 0x02, READ = 0x03, READ_STATUS = 0x05, WRITE_ENABLE = 0x06, ERASE_SECTOR = 0x20, IDENTIFY = 0x9F };
+enum { PROGRAM = 0x02, READ = 0x03, READ_STATUS = 0x05, WRITE_ENABLE = 0x06, ERASE_SECTOR = 0x20 };
+enum { IDENTIFY = 0x9F };
 enum { BUSY = 0x01, ENABLED = 0x02, PROTECTED = 0x1C }; /* of the flash's status */
 enum { NO_ADDRESS = 0, WITH_ADDRESS = 3 };
 enum { LEAST_SIZE = 16, LARGEST_SIZE = 24 }; /* exponents of 2 */
@@ -24,7 +25,7 @@ static __xdata u8 to_flash;
 
 static __xdata u8 kept[FLASH_SECTOR];
 
-/* -- transactions ------------------------------------------------------------------------------------------ */
+/* -- transactions ---------------------------------------------------------------------------------------- */
 
 /* Rows 20, 21: the gate CA81.0 is left alone, and the upper bits of the address length are kept. */
 static void transact(u8 code, u8 address_bytes)
@@ -137,7 +138,7 @@ static u8 program(u32 address)
     return ready();
 }
 
-/* -- at start ---------------------------------------------------------------------------------------------- */
+/* -- at start -------------------------------------------------------------------------------------------- */
 
 /* Whether IN_BUFFER begins with a good configuration block 0. */
 static u8 is_identity(void)
@@ -164,7 +165,7 @@ void flash_start(void)
         flash_identity[i] = IN_BUFFER[IDENTITY_AT + i];
 }
 
-/* -- writing ----------------------------------------------------------------------------------------------- */
+/* -- writing --------------------------------------------------------------------------------------------- */
 
 static __xdata u32 next;   /* where flash_write goes on */
 static __xdata u32 sector; /* that is being written */

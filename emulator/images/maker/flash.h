@@ -21,8 +21,8 @@ void flash_start(void);
 /* Bytes of flash to the start of IN_BUFFER, at most 4 KiB. */
 void flash_read(u32 address, u16 length);
 
-/* Begin at a sector: what is before `address` in it is kept. Returns 0 if the flash refuses or does not answer,
- * like the others here. */
+/* Begin to write at an address: what is before it in its sector is kept. Returns 0 if the flash refuses or does
+ * not answer, like the others here. */
 u8 flash_open(u32 address);
 /* Write a packet in OUT_BUFFER behind what was written last, and erase the sectors that it reaches. */
 u8 flash_write(u16 length);

@@ -5,7 +5,7 @@
 #include "queues.h"
 #include "timer.h"
 
-/* -- set-up ------------------------------------------------------------------------------------------------ */
+/* -- set-up ---------------------------------------------------------------------------------------------- */
 
 /* Row 1: either of two bits, without a time-out. */
 void link_wait_for_phy(void)
@@ -72,9 +72,9 @@ void link_start(void)
         ;
 }
 
-/* -- events ------------------------------------------------------------------------------------------------ */
+/* -- events ---------------------------------------------------------------------------------------------- */
 
-/* What was going on at the device is over: no address, no configuration, empty queues. */
+/* Of the USB state: no transfer, no configuration, empty queues. The controller resets the address. */
 static void state_reset(void)
 {
     control_reset();
@@ -183,7 +183,7 @@ void link_status_event(void)
     }
     if (STATUS_9300 & 0x08)
         STATUS_9300 = 0x08;
-    /* The maker's firmware leaves the masked bits alone. Whether the masks keep them from causing interrupts is
-     * disputed; cleared, they do no harm either way. */
+    /* The maker's firmware leaves the masked bits alone. Whether the masks keep them from causing interrupts
+     * is disputed; cleared, they do no harm either way. */
     STATUS_9300 = 0x33;
 }

@@ -4,7 +4,7 @@
 
 #include "chip.h"
 
-/* -- main, interrupts disabled -- */
+/* -- main, interrupts disabled --------------------------------------------------------------------------- */
 
 void link_wait_for_phy(void);
 
@@ -14,7 +14,7 @@ void link_touch(void);
 /* Set up the controller, and have it look for a partner. */
 void link_start(void);
 
-/* -- the handler -- */
+/* -- the handler ----------------------------------------------------------------------------------------- */
 
 void link_event(void);        /* LINK_EVENTS */
 void link_reset_event(void);  /* STATUS_9301 */

@@ -2,7 +2,7 @@
 
 #include "chip.h"
 
-/* Rows 2 and 2a: fill by DMA. The start bit clears itself; the maker's firmware waits for it without an end. */
+/* Row 2: fill by DMA. The start bit clears itself. */
 static void fill(u16 address, u16 length)
 {
     length--;
@@ -21,7 +21,7 @@ static void fill(u16 address, u16 length)
     FILL_CHANNEL &= ~0x84;
 }
 
-/* Row 2b: each is filled twice, with a bank bit set and with it clear. */
+/* Row 2: each is filled twice, with a bank bit set and with it clear. */
 void queues_clear(void)
 {
     FILL_BANK_SUBMISSION |= 0x02;

@@ -2,8 +2,8 @@
 
 #include "vendor.h"
 
-enum { TEST_UNIT_READY = 0x00, REQUEST_SENSE = 0x03, INQUIRY = 0x12, START_STOP = 0x1B, READ_CAPACITY = 0x25 };
-enum { READ_10 = 0x28, WRITE_10 = 0x2A, FIRST_VENDOR = 0xE0 };
+enum { TEST_UNIT_READY = 0x00, REQUEST_SENSE = 0x03, INQUIRY = 0x12, START_STOP = 0x1B };
+enum { READ_CAPACITY = 0x25, READ_10 = 0x28, WRITE_10 = 0x2A, FIRST_VENDOR = 0xE0 };
 enum { SENSE_SIZE = 18, INQUIRY_SIZE = 36, VITAL_PRODUCT_DATA = 0x01 };
 
 __xdata u8 scsi_direction;
@@ -12,7 +12,8 @@ __xdata u32 scsi_amount;
 static __xdata u8 sense_key, sense_code;
 
 /* Direct access, removable, SPC-4, response format 2. */
-static const __code u8 inquiry_data[INQUIRY_SIZE + 1] = "\x00\x80\x06\x02\x1f\0\0\0towline maker's style   0001";
+static const __code u8 inquiry_data[INQUIRY_SIZE + 1] =
+    "\x00\x80\x06\x02\x1f\0\0\0towline maker's style   0001";
 
 u8 scsi_fail(u8 key, u8 code)
 {

@@ -27,6 +27,7 @@ void scsi_afterwards(void);
 /* Why a command fails; returns 0. */
 u8 scsi_fail(u8 key, u8 code);
 enum { NOT_READY = 2, MEDIUM_ERROR = 3, ILLEGAL_REQUEST = 5 };
-enum { WRITE_FAULT = 0x03, NO_SUCH_COMMAND = 0x20, WRONG_FIELD = 0x24, WRONG_PARAMETER = 0x26, NO_MEDIUM = 0x3A };
+enum { WRITE_FAULT = 0x03, NO_SUCH_COMMAND = 0x20, WRONG_FIELD = 0x24, WRONG_PARAMETER = 0x26 };
+enum { NO_MEDIUM = 0x3A };
 
 #endif

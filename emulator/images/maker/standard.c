@@ -15,7 +15,7 @@ enum { SELF_POWERED = 0x01, U1_ENABLED = 0x04, U2_ENABLED = 0x08 };
 static u8 configuration;
 static u8 device_status;
 
-/* -- what a request means; each is 1 if it is accepted, and has prepared the reply ------------------------- */
+/* -- what a request means; each is 1 if it is accepted, and has prepared the reply ----------------------- */
 
 static u8 reply(u8 length)
 {
@@ -124,7 +124,7 @@ static u8 get_descriptor(void)
     return length && reply(length);
 }
 
-/* -- which request it is ----------------------------------------------------------------------------------- */
+/* -- which request it is --------------------------------------------------------------------------------- */
 
 static u8 from_device(void)
 {
