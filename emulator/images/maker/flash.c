@@ -81,9 +81,7 @@ static u8 ready(void)
     while (status() & BUSY) {
         if (!left--)
             return 0;
-        timer_start(1);
-        while (!timer_expired())
-            ;
+        timer_sleep(HALF_MILLISECOND, 1);
     }
     return 1;
 }

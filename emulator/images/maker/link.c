@@ -7,9 +7,13 @@
 
 /* -- set-up ---------------------------------------------------------------------------------------------- */
 
-/* Row 1: either of two bits, without a time-out. */
+/* Row 1: either of two bits, without a time-out. The maker's firmware sleeps before, in several modes. */
 void link_wait_for_phy(void)
 {
+    timer_sleep(2, 0xC7);
+    timer_sleep(3, 0x14);
+    timer_sleep(4, 0x0A);
+    timer_sleep(5, 0x0A);
     while (!(PHY_READY & 0x30))
         ;
 }
@@ -67,7 +71,7 @@ void link_start(void)
      * POWER_92C2.6, which the open firmware clears first, stays as it is. */
     PHY_CONTROL |= 0x01;
     PHY_CONTROL &= ~0x01;
-    timer_start(0x18F);
+    timer_start(HALF_MILLISECOND, 0x18F);
     while (!(PHY_COMPLETE & 0x10) && !timer_expired())
         ;
 }
