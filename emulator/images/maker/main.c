@@ -43,7 +43,7 @@ static void say(const __code char *text)
 
 void main(void)
 {
-    IE = 0; /* after a restart by E8 too */
+    IE = 0; /* a restart by E8 may leave these two as they were */
     DPX = 0;
     UART_LINE &= ~0x38; /* no parity */
     say("towline maker's style\n");
