@@ -33,6 +33,12 @@ def running() -> bytes:
     return image.wrap(images.build("firmware").bin.read_bytes())
 
 
+@functools.cache
+def makers() -> bytes:
+    """A wrapped image that runs and takes the maker's commands."""
+    return image.wrap(images.build("maker").bin.read_bytes())
+
+
 def filler(size: int, *, every: int = 1) -> bytes:
     """A wrapped image that does not run: `size` bytes, all but one page in `every` of them erased."""
     pages = [

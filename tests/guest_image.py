@@ -24,9 +24,21 @@ from sdk import cache
 
 MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "xhci_pci")
 """What the guest loads, after what they depend on."""
-LATER = ("vhci_hcd",)
+LATER = ("vhci_hcd", "sd_mod", "uas")
 """What the command `load_later` loads."""
-FOLDERS = ("drivers/usb/", "drivers/virtio/", "drivers/net/", "net/9p/", "net/core/", "fs/", "lib/")
+FOLDERS = (
+    *(
+        "drivers/usb/",
+        "drivers/virtio/",
+        "drivers/net/",
+        "drivers/scsi/",
+        "net/9p/",
+        "net/core/",
+        "fs/",
+        "lib/",
+    ),
+    *("crypto/", "block/", "arch/x86/crypto/"),
+)
 """Of the kernel's modules, where those are."""
 
 INIT = """#!/bin/busybox sh

@@ -4,7 +4,9 @@
 interrupts; `vendor` is the same with requests that test a USB host (`selftest`). `storage` is a
 mass-storage-class device in assembly, polling, that shares nothing with it but the chip. `calibration`, on
 the same assembly kit, moves dwords over PCIe in the loops that the virtual clock was fitted to. All are
-written for the ASM2464PD as `firmware/asm2464pd` describes it, and know nothing of the emulator.
+written for the ASM2464PD as `firmware/asm2464pd` describes it, and know nothing of the emulator. `maker`, a
+mass-storage-class device in C, boots through the registers in the order of the maker's own firmware; it names
+them by number, and so checks those facts.
 
 A built image is kept in the user's cache, under a name made of everything that determines it: the sources,
 the facts, the flags and the versions of the tools.
@@ -28,6 +30,11 @@ from sdk.files import scratch_directory, write
 SOURCES = Path(__file__).parent
 
 ASSEMBLE_FLAGS = ("-plosgffwy",)
+
+COMPILE_FLAGS = (
+    *("-mmcs51", "--model-small", "--std-sdcc11", "--debug", "--opt-code-size", "--peep-return", "--Werror"),
+    "--nooverlay",  # an interrupt handler's functions must not share memory with those that it interrupts
+)
 
 LINK_FLAGS = ("-mmcs51", "--model-small", "--debug", "--xram-loc", "0x0001", "--xram-size", "0x5fff")
 """XRAM is 24 KiB at address 0; its first byte stays free, so that no object has the null address."""
@@ -68,7 +75,7 @@ class Recipe:
 
     Attributes:
         directories: below this package; all their headers and includes are in reach.
-        units: the files that are assembled and linked, in this order.
+        units: the files that are assembled or compiled, and linked, in this order; of C the first has `main`.
     """
 
     directories: tuple[str, ...]
@@ -86,8 +93,16 @@ RECIPES: Mapping[str, Recipe] = {
         ("kit", "calibration"),
         ("start.asm", "stream.asm", "pcie.asm", "descriptors.asm", "link.asm", "control.asm"),
     ),
+    "maker": Recipe(
+        ("maker",),
+        (
+            "main.c",
+            *("control.c", "descriptors.c", "engine.c", "flash.c", "interrupt.c", "link.c", "queues.c"),
+            *("scsi.c", "standard.c", "timer.c", "transport.c", "vendor.c"),
+        ),
+    ),
 }
-"""Images in assembly by name."""
+"""Images of the emulator's own by name."""
 IMAGES = (*EXTRAS, *RECIPES)
 """The names of all images."""
 
@@ -116,12 +131,14 @@ def build(name: str) -> Built:
 
 
 def source_directories(name: str, image: Path | None = None) -> tuple[Path, ...]:
-    """Directories with the C and the headers of an image of the product; none of another one.
+    """Directories with the C and the headers of an image; none of one that is not known, or in assembly.
 
     Args:
         name: of the image, or anything.
         image: its file; the .cdb beside it says whether it is of the product as it is now.
     """
+    if name in RECIPES:
+        return tuple(SOURCES / directory for directory in RECIPES[name].directories)
     for known, extra in EXTRAS.items():
         if name == known or (image is not None and _is_symbols_of(image.with_suffix(".cdb"), extra)):
             return (product.SOURCES, product.INCLUDE, *(() if extra is None else (extra.parent,)))
@@ -145,7 +162,7 @@ def _sources(recipe: Recipe) -> dict[str, bytes]:
         path.name: path.read_bytes()
         for directory in recipe.directories
         for path in sorted((SOURCES / directory).iterdir())
-        if path.suffix in {".asm", ".inc"}
+        if path.suffix in {".asm", ".inc", ".c", ".h"}
     }
     made = {file: text.encode() for file, text in generated().items()}
     if clash := written.keys() & made.keys():
@@ -155,18 +172,21 @@ def _sources(recipe: Recipe) -> dict[str, bytes]:
 
 def _digest(recipe: Recipe, sources: Mapping[str, bytes]) -> str:
     tools = [toolchain.version(tool) for tool in ("sdcc", "sdas8051")]
-    facts: list[str | bytes] = [*tools, *LINK_FLAGS, *ASSEMBLE_FLAGS, *recipe.units]
+    facts: list[str | bytes] = [*tools, *LINK_FLAGS, *ASSEMBLE_FLAGS, *COMPILE_FLAGS, *recipe.units]
     for file, content in sorted(sources.items()):
         facts += [file, content]
     return cache.digest(facts)
 
 
 def _objects(units: Iterable[str], scratch: Path) -> list[str]:
-    """Assemble the units side by side; the names of their objects."""
+    """Assemble or compile the units side by side; the names of their objects."""
 
     def make(unit: str) -> str:
         target = f"{Path(unit).stem}.rel"
-        toolchain.run("sdas8051", [*ASSEMBLE_FLAGS, target, unit], cwd=scratch, timeout=TIMEOUT)
+        if unit.endswith(".c"):
+            toolchain.run("sdcc", [*COMPILE_FLAGS, "-c", unit, "-o", target], cwd=scratch, timeout=TIMEOUT)
+        else:
+            toolchain.run("sdas8051", [*ASSEMBLE_FLAGS, target, unit], cwd=scratch, timeout=TIMEOUT)
         return target
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

@@ -68,6 +68,29 @@ STORAGE_FAILURES_SUPER = STORAGE_FAILURES | {
 }
 
 
+@pytest.mark.parametrize("speed", ["super", "high"])
+def test_an_image_in_the_makers_style_passes_the_storage_checks(speed):
+    report = conform.run(f"maker?speed={speed}", sections=("bulk-only transport",))
+    assert failed(report) == {}
+    assert report.conforms
+    assert report.identity.running is Running.MAKERS
+    assert report.counts[Verdict.PASSED] == len(report.rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", Port)
+def test_an_image_in_the_makers_style_passes(port):
+    """Under strict and every guard too: it touches 108 registers of unknown meaning, which have names."""
+    board = Board.of("maker", Options(port=port, strict=True, guards=frozenset(GUARDS)))
+    with transport.attach(board.backend()) as device:
+        report = conform.examine(device, "maker")
+    assert failed(report) == {}
+    assert report.identity.speed.value == port.value
+    reasons = {row.detail for row in report.rows if row.verdict is Verdict.SKIPPED}
+    other = Need.SUPER if port is Port.HIGH else Need.HIGH
+    assert reasons == {f"needs {need.value}" for need in (other, Need.VENDOR, Need.LISTS)}
+
+
 def test_the_table(capsys):
     assert main(["firmware", "conform", "storage", "--section", "standard requests"]) == 1
     printed = capsys.readouterr()

@@ -65,6 +65,19 @@ def test_strict_names_the_bad_register(capfd: pytest.CaptureFixture[str]) -> Non
     )
 
 
+@pytest.mark.parametrize("speed", ["super", "high"])
+def test_the_image_in_the_makers_style_is_clean_under_strict(
+    capfd: pytest.CaptureFixture[str], speed: str
+) -> None:
+    code, out, err = run(
+        capfd, "maker", "--strict", "--speed", speed, "--for", BOOTED, "--control", "80:6:100:0:8"
+    )
+    assert code == 0
+    assert "80:6:100:0:8 12 01" in out
+    (warning,) = [line for line in err.splitlines() if "warning" in line]
+    assert "92c5-92c7" in warning, "the registers of unknown meaning, in one line"
+
+
 def test_a_replay_is_identical_and_a_change_is_found(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

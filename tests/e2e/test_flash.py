@@ -33,6 +33,7 @@ from tests.flash_bench import (
     filler,
     holds,
     image_of,
+    makers,
     running,
     saved,
 )
@@ -238,6 +239,27 @@ def test_power_cut_at_every_operation_of_a_recovery(tmp_path: Path, tally) -> No
         for fallback in (True, False):
             recover(hurt.copy(tmp_path / "again"), old, new, row, fallback=fallback)
     assert row.recovered == 2 * row.cuts
+
+
+# -- through an image in the maker's style ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", [Speed.SUPER_PLUS, Speed.HIGH])
+def test_a_write_through_an_image_in_the_makers_style(tmp_path: Path, port: Speed) -> None:
+    """By the maker's commands, in both parts; the configuration blocks stay."""
+    bench, new = Bench(tmp_path, saved(makers())), filler(0x10180, every=0x40)
+    written, _ = bench.flash(bench.power(port=port), new)
+    assert written is not None
+    assert holds(bench.contents, new)
+
+
+@pytest.mark.slow
+def test_power_cut_at_every_operation_of_a_write_through_an_image_in_the_makers_style(
+    tmp_path: Path, tally
+) -> None:
+    start, new = Bench(tmp_path / "start", saved(makers())), filler(0x280)
+    cut_everywhere(start, new, tally("maker's style", len(new)), strap=False)
 
 
 # -- through E4/E5, what else can happen --------------------------------------------------------------------

@@ -134,6 +134,18 @@ def test_towline_finds_the_gpu_from_inside(linux: Guest) -> None:
     assert re.search(r"^opened +cold: it was booted", said, re.M)
 
 
+@pytest.mark.parametrize("speed", ["super", "high"])
+def test_the_kernels_storage_driver_on_the_image_in_the_makers_style(linux: Guest, speed: str) -> None:
+    """Its drivers for bulk-only and USB Attached SCSI look at it: a removable disk without a medium."""
+    linux.run("sh /bin/load_later", check=False)
+    linux.clear_log()
+    words = ("maker", "--strict", "--speed", speed, "--usbredir", "0", "--qmp", str(linux.qmp))
+    with emulated(*words) as port, linux.redirected(port):
+        log = wait_for(linux, "Attached SCSI removable disk")
+    assert re.search(rf"new {'high-speed' if speed == 'high' else 'SuperSpeed'} USB device", log)
+    assert re.search(r"usb-storage \d-\d:1\.0: USB Mass Storage device detected", log)
+
+
 class SlowWorld(QuietWorld):
     """A world in which the answer to a request takes so many seconds of wall time.
 

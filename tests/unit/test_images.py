@@ -12,9 +12,9 @@ from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd.phy import PCIE_FINAL, USB_LANE_SETUP, USB_LANES
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import BuildFailed, UsageError
+from tests.bulk_only import EP_IN, EP_OUT, bulk, command, xdata
 from towline.cli import options
 
-EP_OUT, EP_IN = 0x02, 0x81
 VENDOR_OUT, VENDOR_IN = 0x40, 0xC0
 XRAM_FREE = 0x5000
 """XRAM that no image uses."""
@@ -37,14 +37,6 @@ def vendor(request) -> Board:
 @pytest.fixture(scope="module", params=[Speed.SUPER_PLUS, Speed.HIGH], ids=["superspeed", "highspeed"])
 def storage(request) -> Board:
     return board("storage", request.param)
-
-
-def bulk(device: Board, endpoint: int, what: bytes | int) -> bytes:
-    """A bulk transfer that succeeds; what came."""
-    transfer = device.usb.submit(endpoint, what)
-    device.usb.wait(transfer, timeout=1)
-    assert transfer.outcome is Outcome.DONE
-    return bytes(transfer.data)
 
 
 def descriptor(device: Board, kind: int, index: int = 0, length: int = 255) -> bytes:
@@ -94,7 +86,7 @@ def test_a_refused_source_is_reported_in_the_assemblers_words(tmp_path, monkeypa
 def test_an_unknown_image_names_the_known_ones():
     with pytest.raises(UsageError) as error:
         images.build("vendr")
-    assert error.value.hint == "images: firmware, vendor, storage, calibration"
+    assert error.value.hint == "images: firmware, vendor, storage, calibration, maker"
 
 
 # -- both -----------------------------------------------------------------------------------------------
@@ -269,27 +261,6 @@ def test_vendor_lives_on_after_nonsense(vendor):
 
 
 # -- storage --------------------------------------------------------------------------------------------
-
-
-def command(
-    device: Board, cdb: bytes, *, expect: int = 0, data: bytes = b"", tag: int = 0x1234
-) -> tuple[bytes, int, int]:
-    """Bulk-Only Transport: the data that came, the status, the residue."""
-    flags = 0 if data or not expect else 0x80
-    wrapper = struct.pack("<4sIIBBB16s", b"USBC", tag, expect or len(data), flags, 0, len(cdb), cdb)
-    bulk(device, EP_OUT, wrapper)
-    came = b""
-    if data:
-        bulk(device, EP_OUT, data)
-    elif expect:
-        came = bulk(device, EP_IN, expect)
-    signature, echoed, residue, status = struct.unpack("<4sIIB", bulk(device, EP_IN, 13))
-    assert (signature, echoed) == (b"USBS", tag)
-    return came, status, residue
-
-
-def xdata(operation: int, first: int, address: int, bank: int = 0) -> bytes:
-    return struct.pack(">BBBHB", operation, first, 0x50 | bank, address, 0)
 
 
 def test_storage_standard_and_class_requests(storage):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-IMAGES = ("firmware", "vendor", "storage", "calibration")
+IMAGES = ("firmware", "vendor", "storage", "calibration", "maker")
 """The images that come with the emulator; a test compares it with them, which take time to load."""
 IMAGE = f"Intel HEX, plain binary, wrapped image, flash dump, or an image by name: {', '.join(IMAGES)}"
 """What an argument that names firmware may be."""
