@@ -14,7 +14,8 @@ without regard to EXEC; `write` changes the active lanes only. `e.b` is the IR b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from emulator.amdgpu.isa import ir
@@ -22,8 +23,25 @@ from emulator.amdgpu.isa.ir import I1, I16, I32, I64, V1, V16, V32, V64, Builder
 from emulator.amdgpu.isa.operands import EXEC, Instruction, Operand
 from sdk.errors import InternalError
 
+HINTS = frozenset({"glc", "slc", "dlc", "th", "scope"})
+"""Modifiers of memory instructions that are about caches: there are none here."""
+DPP = frozenset(
+    {"dpp8", "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share",
+     "row_xmask", "row_mask", "bank_mask", "bound_ctrl", "fi"}
+)  # fmt: skip
+MODIFIERS = {
+    "smem": HINTS | {"offset"},
+    "vmem": HINTS | {"offset"},
+    "lds": frozenset({"offset", "offset0", "offset1"}),
+}
+"""What all instructions of a class obey."""
+
 CLASSES = ("valu", "salu", "smem", "vmem", "lds", "wmma", "branch", "other")
 """Classes that instructions are counted in, as `seams.Outcome` names them."""
+
+
+OVERFLOW = 23
+"""Bit FP16_OVFL of the MODE register."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +55,7 @@ class Mode:
         denorm64: of f16 and f64.
         dx10_clamp: clamp turns NaN into 0; gfx12 always does.
         ieee: signalling NaNs are quieted by min and max; gfx12 has no such bit.
+        fp16_ovfl: results beyond the largest f16 or 8-bit float become that instead of an infinity.
     """
 
     round: int = 0
@@ -45,19 +64,22 @@ class Mode:
     denorm64: int = 3
     dx10_clamp: bool = True
     ieee: bool = True
+    fp16_ovfl: bool = False
 
     @classmethod
     def of(cls, rsrc1: int, generation: int) -> Mode:
-        """From COMPUTE_PGM_RSRC1: FLOAT_MODE in bits 19:12, on gfx11 DX10_CLAMP in 21 and IEEE_MODE in 23."""
+        """From COMPUTE_PGM_RSRC1: FLOAT_MODE in bits 19:12, FP16_OVFL in 26, on gfx11 DX10_CLAMP in 21 and
+        IEEE_MODE in 23.
+        """
         old = generation < 12
         clamp, ieee = (rsrc1 >> 21 & 1, rsrc1 >> 23 & 1) if old else (1, 1)
-        return cls().with_bits(rsrc1 >> 12 & 0xFF, 0, 8, clamp, ieee)
+        return cls(fp16_ovfl=bool(rsrc1 >> 26 & 1)).with_bits(rsrc1 >> 12 & 0xFF, 0, 8, clamp, ieee)
 
     @property
     def bits(self) -> int:
-        """Bits 9:0 of the MODE register."""
+        """Bits 9:0 and 23 of the MODE register."""
         low = self.round | self.round64 << 2 | self.denorm << 4 | self.denorm64 << 6
-        return low | self.dx10_clamp << 8 | self.ieee << 9
+        return low | self.dx10_clamp << 8 | self.ieee << 9 | self.fp16_ovfl << OVERFLOW
 
     def with_bits(self, value: int, low: int, width: int, clamp: int = -1, ieee: int = -1) -> Mode:
         """With some of the MODE register's bits replaced."""
@@ -71,6 +93,7 @@ class Mode:
             denorm64=bits >> 6 & 3,
             dx10_clamp=bool(bits >> 8 & 1 if clamp < 0 else clamp),
             ieee=bool(bits >> 9 & 1 if ieee < 0 else ieee),
+            fp16_ovfl=bool(bits >> OVERFLOW & 1),
         )
 
 
@@ -182,6 +205,14 @@ class Emitter:
     def restrict(self, lanes: Value) -> None:
         """For the rest of the instruction, only these lanes (V1) of the active ones are."""
         self._restricted = self.b.and_(self.active, lanes)
+
+    @contextmanager
+    def within(self, lanes: Value) -> Iterator[None]:
+        """Meanwhile, only these lanes (V1) of the active ones are active."""
+        before = self._restricted
+        self.restrict(lanes)
+        yield
+        self._restricted = before
 
     def replace(self, operand: Operand, value: Value) -> None:
         """For the rest of the instruction, `v32` of this very operand is `value` (V32); DPP."""
@@ -449,11 +480,13 @@ class Entry:
         emit: writes its IR.
         kind: one of CLASSES.
         generations: that have it.
+        modifiers: that it obeys, beside those of its class and DPP's; "neg": signs of operands.
     """
 
     emit: Semantics
     kind: str
     generations: tuple[int, ...]
+    modifiers: frozenset[str] = frozenset()
 
 
 REGISTRY: dict[str, Entry] = {}
@@ -464,31 +497,54 @@ PREPARATIONS: list[Semantics] = []
 
 
 def instruction(
-    *mnemonics: str, kind: str = "valu", generations: tuple[int, ...] = (11, 12)
+    *mnemonics: str, kind: str = "valu", generations: tuple[int, ...] = (11, 12), modifiers: str = ""
 ) -> Callable[[Semantics], Semantics]:
-    """Register the semantics of one or more mnemonics."""
+    """Register the semantics of one or more mnemonics; see Entry."""
 
     def register(emit: Semantics) -> Semantics:
-        add(mnemonics, emit, kind=kind, generations=generations)
+        add(mnemonics, emit, kind=kind, generations=generations, modifiers=modifiers)
         return emit
 
     return register
 
 
 def add(
-    mnemonics: Iterable[str], emit: Semantics, *, kind: str = "valu", generations: tuple[int, ...] = (11, 12)
+    mnemonics: Iterable[str],
+    emit: Semantics,
+    *,
+    kind: str = "valu",
+    generations: tuple[int, ...] = (11, 12),
+    modifiers: str = "",
 ) -> None:
     """The same for tables. Raises InternalError if one is there already, or the class is unknown."""
     for mnemonic in mnemonics:
         if mnemonic in REGISTRY or kind not in CLASSES:
             raise InternalError(f"{mnemonic} ({kind}) cannot be registered")
-        REGISTRY[mnemonic] = Entry(emit, kind, generations)
+        obeyed = MODIFIERS.get(kind, frozenset()) | set(modifiers.split())
+        REGISTRY[mnemonic] = Entry(emit, kind, generations, obeyed)
 
 
 def find(mnemonic: str, generation: int) -> Entry | None:
     """The semantics of a mnemonic, None if there is none on that generation."""
     entry = REGISTRY.get(mnemonic)
     return entry if entry and generation in entry.generations else None
+
+
+def carry_out(e: Emitter, i: Instruction) -> None:
+    """Write an instruction's IR. Raises Refused if it is not implemented, or a modifier of it is not."""
+    e.begin(i)
+    entry = find(i.mnemonic, e.generation)
+    if entry is None:
+        raise e.refuse(f"{i.mnemonic} is not implemented")
+    for name in i.modifiers:
+        if name not in entry.modifiers and not (i.dpp and name in DPP):
+            raise e.refuse(f"{name} is not implemented for it")
+    signs = "neg" in entry.modifiers
+    if any(part.sext or (not signs and (part.neg or part.abs)) for part in i.operands):
+        raise e.refuse("the sign of an operand is changed, which is not implemented for it")
+    for prepare in PREPARATIONS if i.dpp else ():
+        prepare(e, i)
+    entry.emit(e, i)
 
 
 def dpp_preparation(prepare: Semantics) -> Semantics:

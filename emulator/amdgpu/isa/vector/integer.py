@@ -101,12 +101,20 @@ define(
     "b32 = b32 b32 b32",
     lambda e, mask, a, c: e.b.xor(c, e.b.and_(mask, e.b.xor(a, c))),
 )
-define("v_alignbit_b32", "b32 = b32 b32 b32", called("fshr"))
-define(
-    "v_alignbyte_b32",
-    "b32 = b32 b32 b32",
-    lambda e, a, c, d: e.b.intrinsic("fshr", a, c, e.b.shl(e.b.and_(d, like(d, 3)), like(d, 3))),
-)
+
+
+def _aligned(mask: int, unit: int) -> Callable[..., Value]:
+    """64 bits moved down; the count has 16 bits, and op_sel can take its half (inferred from later LLVMs)."""
+
+    def work(e: Emitter, a: Value, c: Value, count: Value) -> Value:
+        count = e.b.and_(e.b.to("zext", count, I32), const(ir.V32, mask))
+        return e.b.intrinsic("fshr", a, c, e.b.shl(count, const(ir.V32, unit)) if unit else count)
+
+    return work
+
+
+define("v_alignbit_b32", "b32 = b32 b32 b16", _aligned(31, 0))
+define("v_alignbyte_b32", "b32 = b32 b32 b16", _aligned(3, 3))
 define("v_bfm_b32", "b32 = b32 b32", lambda e, a, c: shifted(e, "shl", _ones(e, a), c))
 
 
@@ -189,8 +197,8 @@ def _carry(subtract: bool, reverse: bool, carry_in: bool) -> Callable[[Emitter, 
 
 
 for name, subtract, reverse in (("add", False, False), ("sub", True, False), ("subrev", True, True)):
-    add([f"v_{name}_co_u32"], _carry(subtract, reverse, False))
-    add([f"v_{name}_co_ci_u32"], _carry(subtract, reverse, True))
+    add([f"v_{name}_co_u32"], _carry(subtract, reverse, False), modifiers="clamp")
+    add([f"v_{name}_co_ci_u32"], _carry(subtract, reverse, True), modifiers="clamp")
 
 # Products
 
@@ -269,8 +277,6 @@ def _wide_mad(signed: bool) -> Callable[[Emitter, Instruction], None]:
         c = read(e, i, third, "i64" if signed else "b64", 2)
         whole = product(e, e.v32(first), e.v32(second), signed)
         total = b.add(whole, c)
-        if "clamp" in i.modifiers:
-            raise e.refuse("clamp is not implemented")
         e.write(target, total)
         if carry.kind == "null":
             return
@@ -377,6 +383,36 @@ define("v_msad_u8", "b32 = b32 b32 b32", _sad_masked)
 define("v_sad_u16", "b32 = b32 b32 b32", _sad_words)
 define("v_sad_u32", "b32 = b32 b32 b32", lambda e, a, c, d: e.b.add(_distance(e, a, c), d))
 define("v_lerp_u8", "b32 = b32 b32 b32", _lerp)
+
+
+def _quad(work: Callable[..., Value], wide: bool) -> Callable[[Emitter, Instruction], None]:
+    """Sums of four places of a window: 16 bits each, or 32."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        b = e.b
+        target, window, reference, third = i.operands
+        if wide and third.kind != "v":
+            raise e.refuse("a sum of 128 bits that is no VGPRs is not implemented")
+        whole, against = e.v64(window), e.v32(reference)
+        parts = [b.to("trunc", b.lshr(whole, like(whole, 8 * at)), I32) for at in range(4)]
+        if wide:
+            sums = [work(e, part, against, e.vgpr(third.index + at)) for at, part in enumerate(parts)]
+            for at, total in enumerate(sums):
+                e.set_vgpr(target.index + at, total)
+            return
+        old, packed = e.v64(third), const(ir.V64, 0)
+        for at, part in enumerate(parts):
+            total = work(e, part, against, b.to("trunc", b.lshr(old, like(old, 16 * at)), I32))
+            field = b.and_(b.to("zext", total, I64), like(old, 0xFFFF))
+            packed = b.or_(packed, b.shl(field, like(old, 16 * at)))
+        e.write(target, packed)
+
+    return emit
+
+
+add(["v_qsad_pk_u16_u8"], _quad(_sad, False))
+add(["v_mqsad_pk_u16_u8"], _quad(_sad_masked, False))
+add(["v_mqsad_u32_u8"], _quad(_sad_masked, True))
 
 
 def _perm(e: Emitter, a: Value, c: Value, selector: Value) -> Value:
