@@ -21,7 +21,7 @@ from emulator import image_file, poke, spin
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.asm2464pd.model import DEFAULT, Model
+from emulator.asm2464pd.model import CHOICES, DEFAULT, Model
 from emulator.behaviour import Behaviour
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
@@ -466,8 +466,8 @@ def described(spec: str) -> tuple[str, Options]:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
             `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
-            times, if need be) and `behaviour=FILE.py` as `towline emulate` has them, and `model=NAME=VALUE`
-            for a choice between contradicting facts of the chip.
+            times, if need be) and `behaviour=FILE.py` as `towline emulate` has them, and
+            `super-plus-code=2` and such for a choice between contradicting facts.
 
     Raises:
         UsageError: an unknown option.
@@ -478,8 +478,6 @@ def described(spec: str) -> tuple[str, Options]:
     choices = []
     for option in filter(None, query.split("&")):
         match option.split("=", 1):
-            case "model", choice:
-                choices.append(choice)
             case "speed", ("high" | "super" | "super-plus") as speed:
                 options = replace(options, port=Speed[speed.upper().replace("-", "_")])
             case ["strap"]:
@@ -494,11 +492,13 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, pokes=(*options.pokes, poke.parse(change, ASM2464PD)))
             case "behaviour", file if file:
                 options = replace(options, behaviour=Path(file))
+            case choice, _ if choice in CHOICES:
+                choices.append(option)
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, model=NAME=VALUE",
+                    "strict, poke=CHANGE, behaviour=FILE.py, " + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
