@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from emulator import image_file
+from emulator import image_file, poke, spin
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.behaviour import Behaviour
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.faults import Fault
@@ -29,6 +30,7 @@ from emulator.machine import Machine
 from emulator.mcs51.core import Mcs51
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
+from emulator.poke import Poke
 from emulator.record import Recorder, Replayed, replay
 from emulator.symbols import Symbols, beside
 from emulator.usb.host import Host
@@ -74,6 +76,8 @@ class Options:
         fallback: the boot loader runs if the flash holds no valid image (inferred).
         guards: names of `emulator.mcs51.core.GUARDS`.
         faults: to inject.
+        pokes: bytes that are changed.
+        behaviour: a file of functions that stand in for registers.
         flash: a file that keeps the flash chip's contents between runs.
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
@@ -86,6 +90,8 @@ class Options:
     fallback: bool = True
     guards: frozenset[str] = frozenset()
     faults: tuple[Fault, ...] = ()
+    pokes: tuple[Poke, ...] = ()
+    behaviour: Path | None = None
     flash: Path | None = None
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
@@ -108,8 +114,8 @@ class Board:
         boot: what the mask ROM decided.
 
     Raises:
-        InvalidInput: the flash file is not a flash dump.
-        UsageError: the GPU is unknown, or it cannot have that much memory.
+        InvalidInput: the flash file is not a flash dump, or the file of behaviours is wrong.
+        UsageError: there is no file of behaviours, the GPU is unknown, or it cannot have that much memory.
     """
 
     def __init__(self, code: CodeImage | None, options: Options = Options()) -> None:
@@ -129,14 +135,21 @@ class Board:
         self.machine.serial = lambda value: self._transmitted(bytes((value,)))
         self.machine.name_of = self._name
         self.machine.data_name_of = self._data_name
+        self.machine.function_of = self._function_name
+        self._spins = spin.Watch(self.machine)
         if options.guards:
             cpu.guard(*options.guards)
             if "uninit" in options.guards:
                 bus.guard_uninitialised()
         self._inject(options.faults)
+        if options.behaviour is not None:
+            Behaviour(options.behaviour, bus)
+        for change in options.pokes:
+            change.begin(bus)
         self.boot = rom.boot(self.flash, strap=options.strap, fallback=options.fallback)
         log.info("%s", self.boot.reason)
         self.usb = Host(self._start(self.boot), self.machine, best=options.port or Speed.SUPER_PLUS)
+        self.usb.reasons = self._reasons
         if options.port is not None:
             self.usb.plug()
         if settings.COVERAGE.value():
@@ -192,6 +205,22 @@ class Board:
         records = self.card.scoreboard.records
         return [record.outcome.total for record in records][len(records) - last :]
 
+    def waits(self) -> list[str]:
+        """What the USB link and the PCIe link wait for that does not come; a sentence each."""
+        with self.machine.lock:
+            link, found = self.chip.link, []
+            if self.machine.running and self.usb.speed is None:
+                found.append(self.chip.usb.waits_for(None))
+            if self.machine.running and link.begun:
+                found.append(link.waits_for())
+        return [sentence for sentence in found if sentence]
+
+    @property
+    def spinning(self) -> str:
+        """The loop that the CPU is in and that nothing ends, as a sentence; empty if it is in none."""
+        with self.machine.lock:
+            return self._spins.sentence()
+
     def on_uart(self, take: Callable[[int], None]) -> None:
         """Pass every byte that the UART sends to `take`."""
         self._uart.append(take)
@@ -238,6 +267,7 @@ class Board:
             CheckFailed: the CPU does something else than it did.
         """
         self._watch_launches()
+        self.machine.cpu.spin_limit = 0
         return replay(path, self.machine, self._code_hash)
 
     def clocks_by_function(self, profile: Sequence[int]) -> dict[str, int]:
@@ -264,6 +294,14 @@ class Board:
             files.write(self._options.flash, contents)
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _reasons(self, endpoint: int | None) -> list[str]:
+        """Why a transfer of the host, or (None) the attachment of the device, does not come to an end."""
+        with self.machine.lock:
+            if not self.machine.running:
+                return []
+            found = (self.spinning, self.chip.usb.waits_for(endpoint))
+        return [sentence for sentence in found if sentence]
 
     def _flash(self, clock: Scheduler) -> FlashChip:
         kept = self._options.flash
@@ -336,6 +374,10 @@ class Board:
             text += f" ({function.name}+{address - function.start:#x}"
             text += f", {line})" if line is not None else ")"
         return text
+
+    def _function_name(self, bank: int, address: int) -> str:
+        function = self.symbols.function_at(bank, address)
+        return "" if function is None else f"{function.name}+{address - function.start:#x}"
 
     def _data_name(self, address: int) -> str:
         variable = self.symbols.variable_at(address)
@@ -416,8 +458,9 @@ def described(spec: str) -> tuple[str, Options]:
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
-            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4, and
-            `vram=512M` or such for the size of its memory.
+            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
+            `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
+            times, if need be) and `behaviour=FILE.py` as `towline emulate` has them.
 
     Raises:
         UsageError: an unknown option.
@@ -426,7 +469,7 @@ def described(spec: str) -> tuple[str, Options]:
     _, _, name = place.partition(":")
     options = Options()
     for option in filter(None, query.split("&")):
-        match option.split("="):
+        match option.split("=", 1):
             case "speed", ("high" | "super" | "super-plus") as speed:
                 options = replace(options, port=Speed[speed.upper().replace("-", "_")])
             case ["strap"]:
@@ -435,10 +478,17 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case ["strict"]:
+                options = replace(options, strict=True)
+            case "poke", change:
+                options = replace(options, pokes=(*options.pokes, poke.parse(change, ASM2464PD)))
+            case "behaviour", file if file:
+                options = replace(options, behaviour=Path(file))
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
-                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE",
+                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
+                    "strict, poke=CHANGE, behaviour=FILE.py",
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")

@@ -22,18 +22,19 @@ from emulator.core.clock import clocks
 from sdk.errors import UsageError
 
 _UNITS = {"": None, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_TIME = r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?)(?:ns|us|ms|s)?"
+TIME = r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?)(?:ns|us|ms|s)?"
+"""A time as users write it: a regular expression."""
 _RANGE = r"(?P<low>[0-9a-f]+)(?:-(?P<high>[0-9a-f]+))?"
 
 FORMS = {
-    "link-drop": rf"@(?P<at>{_TIME})(?:\+(?P<length>{_TIME}))?",
-    "nak-storm": rf"@(?P<at>{_TIME})\+(?P<length>{_TIME})",
+    "link-drop": rf"@(?P<at>{TIME})(?:\+(?P<length>{TIME}))?",
+    "nak-storm": rf"@(?P<at>{TIME})\+(?P<length>{TIME})",
     "perst-stuck": "",
     "pcie-dead": rf"={_RANGE}",
-    "pcie-late": rf"={_RANGE}\+(?P<length>{_TIME})",
-    "pcie-stale": rf"={_RANGE}\+(?P<length>{_TIME})",
+    "pcie-late": rf"={_RANGE}\+(?P<length>{TIME})",
+    "pcie-stale": rf"={_RANGE}\+(?P<length>{TIME})",
     "flash-flip": r"=(?P<low>[0-9a-f]+)\.(?P<bit>[0-7])",
-    "power-cut": rf"@(?P<at>{_TIME})",
+    "power-cut": rf"@(?P<at>{TIME})",
 }
 """Kinds of faults, and the form of what follows the name."""
 
@@ -97,7 +98,7 @@ def duration(text: str) -> int:
     Raises:
         UsageError: it is not a time.
     """
-    if not re.fullmatch(_TIME, text):
+    if not re.fullmatch(TIME, text):
         raise UsageError(
             f"{text!r} is not a time", hint="for example 5ms, 20us, 1.5s, or a number of chip clocks"
         )

@@ -67,6 +67,8 @@ class Machine:
         name_of: turns a code address into words for messages.
         data_name_of: the same of an XDATA address.
         serial: takes bytes that leave the 8051's own serial port.
+        function_of: the name of the function at a code address of a bank, "" if it has none.
+        spinning: called once for a spin loop that has run for `Mcs51.spin_limit`.
         debugger: which set breakpoints and watchpoints.
     """
 
@@ -78,6 +80,8 @@ class Machine:
         self.running = True
         self.name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
         self.data_name_of: Callable[[int], str] = lambda address: f"{address:#06x}"
+        self.function_of: Callable[[int, int], str] = lambda bank, address: ""
+        self.spinning: Callable[[], None] = lambda: None
         self.serial: Callable[[int], None] = lambda value: None
         self.debugger: Debugger | None = None
         self._native = native
@@ -96,6 +100,7 @@ class Machine:
         Raises:
             CpuFault: the CPU stopped at a guard.
             Unmodelled: under strict, see `emulator.core.bus`.
+            TowlineError: what `spinning` raises.
         """
         if self.debugger is not None:
             self.debugger.before()
@@ -128,6 +133,8 @@ class Machine:
             self._native(cpu.device_reason)
         elif stop is Stop.SERIAL:
             self.serial(cpu.value)
+        elif stop is Stop.SPINNING:
+            self.spinning()
         elif self.debugger is not None and stop in DEBUGGED:
             self.debugger.stopped(stop)
         else:

@@ -6,6 +6,9 @@
 
 R and W are the CPU's, with the address of the instruction; a dot marks a change that the hardware made. The
 CPU accesses a register of several bytes byte by byte; after each is what the whole register then holds.
+What a user's poke or behaviour does is shown whatever is traced, with an arrow from what it would have been:
+
+    0.100000000       P xdata                    c6b3 = 00 -> 30
 """
 
 from __future__ import annotations
@@ -63,12 +66,11 @@ class Trace:
                     bus.watch(register.space, address)
                     self._held[register.space, address] = bus.planes[register.space][address]
         bus.observers.append(self)
+        bus.experiments.append(self._experiment)
 
     def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
-        if (space, address) not in self._held:
-            return
         register = self._bus.facts.at(space, address)
-        if register is None:
+        if register is None or (space, address) not in self._held or self._bus.overridden(space, address):
             return
         stored = kind == "R" or register.access is Access.RW
         self._held[space, address] = value if stored else _UNKNOWN
@@ -106,7 +108,15 @@ class Trace:
     def close(self) -> None:
         """Trace nothing more."""
         self._bus.observers.remove(self)
+        self._bus.experiments.remove(self._experiment)
         self._end_repeats()
+
+    def _experiment(self, kind: str, space: Space, address: int, before: int, after: int) -> None:
+        register = self._bus.facts.at(space, address)
+        head = f"{'' if kind == 'P' else f'{self._bus.program_counter():04x}':4}  {kind}"
+        name = space.value if register is None else register.name
+        digits = f"{before:02x} -> {after:02x}" if before != after else f"{after:02x}"
+        self._print(f"{head} {name:<24} {address:04x} = {digits}")
 
     def _end_repeats(self) -> None:
         """Say how often the last line was repeated, if it was."""

@@ -114,6 +114,10 @@ class Remote(ABC):
     @abstractmethod
     def wait_attached(self, seconds: float) -> bool: ...
 
+    def why(self, endpoint: int | None) -> str:
+        """What the device waits for is not known at this end of a socket."""
+        return ""
+
     @abstractmethod
     def reset(self) -> None: ...
 

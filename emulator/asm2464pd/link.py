@@ -8,7 +8,7 @@ is what the LTSSM shows on the way.
 
 from __future__ import annotations
 
-from emulator.asm2464pd import timing
+from emulator.asm2464pd import timing, waits
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
@@ -17,6 +17,13 @@ from emulator.pcie.function import Reset
 from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import link as facts
 
+NEEDED = (
+    (facts.PCIE_SLOT_3V3, "ENABLE", True),
+    (facts.PCIE_SLOT_12V, "ENABLE", True),
+    (facts.PCIE_PORT_POWER, "ENABLE", True),
+    (facts.PCIE_PERST, "ASSERT", False),
+)
+"""What the link needs in order to train: fields with all bits set, or clear."""
 _STATES = {name: value for value, name in facts.LTSSM.items()}
 
 
@@ -75,6 +82,29 @@ class PcieLink:
     def link_down_at(self, clock: int) -> None:
         """Fault: the link goes down at `clock`, and trains again only after a power cycle or PERST#."""
         self._bus.clock.at(clock, lambda: self._down(Reset.HOT))
+
+    def waits_for(self) -> str:
+        """Why no TLP passes, as a sentence; empty if they do, or will without the firmware."""
+        if self.up:
+            routing = waits.missing(self._bus, ((facts.PCIE_ROUTING, "ENABLE", True),))
+            if not routing:
+                return ""
+            return f"PCIe is in L0, but TLPs wait for {routing[0]}, which the firmware writes"
+        wanted = waits.missing(self._bus, NEEDED)
+        if wanted:
+            what = f"it waits for {' and '.join(wanted)}, which the firmware writes"
+        elif self._perst_stuck:
+            what = "an injected fault holds PERST#"
+        elif self._training is None:
+            what = "a fault has taken the link down; it trains again after PERST# or a power cycle"
+        else:
+            return ""
+        return f"PCIe stays in Detect: {what}"
+
+    @property
+    def begun(self) -> bool:
+        """Whether the firmware has begun to bring the port up."""
+        return any(self._bus.value(register) != register.reset for register, _, _ in NEEDED)
 
     # -- inside -----------------------------------------------------------------------------------------
 

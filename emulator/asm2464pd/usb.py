@@ -17,7 +17,7 @@ from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.asm2464pd.usb_control import ControlEndpoint
 from emulator.asm2464pd.usb_link import Link
-from emulator.asm2464pd.usb_storage import StorageEngine
+from emulator.asm2464pd.usb_storage import StorageEngine, is_command
 from emulator.core.bus import Bus
 from emulator.core.clock import at_rate
 from emulator.usb.timing import HIGH_SPEED_BYTES_PER_SECOND
@@ -64,6 +64,7 @@ class UsbController:
         self.engine: BulkEngine | None = None
         self._storm_until = 0
         self._reported: set[int] = set()
+        self._command_waits = False  # a command wrapper was answered NAK last
         self._link = Link(bus, interrupts, self._link_changed)
         self._control = ControlEndpoint(bus, interrupts, lambda: self.wake(CONTROL))
         self._bulk = BulkEndpoints(bus, interrupts, self.wake)
@@ -147,7 +148,10 @@ class UsbController:
         answer = self.engine.bulk_out(data) if self.engine is not None else None
         if answer is None:
             answer = self._storage.bulk_out(data)
-        return self._bulk.receive(data) if answer is None else answer
+        if answer is None:
+            answer = self._bulk.receive(data)
+        self._command_waits = answer is Handshake.NAK and is_command(data)
+        return answer
 
     def bulk_in(self, endpoint: int) -> bytes | Handshake:
         """A data packet of EP 0x81."""
@@ -159,6 +163,28 @@ class UsbController:
         if answer is None and not self._bulk.sending:
             answer = self._storage.bulk_in()
         return self._bulk.send() if answer is None else answer
+
+    def waits_for(self, endpoint: int | None) -> str:
+        """Why a transfer of the host does not end, as a sentence; empty if the reason is not known.
+
+        Args:
+            endpoint: of the transfer, 0 for EP0; None if no device attaches.
+        """
+        if endpoint is None or self._link.speed is None:
+            return self._link.waits_for()
+        if self._storm:
+            return "every endpoint answers NAK: an injected fault"
+        if endpoint == CONTROL:
+            what = self._control.waits_for()
+            return f"EP0 waits for {what}" if what else ""
+        if endpoint not in (OUT, IN):
+            return f"EP {endpoint:#04x} answers NAK: no register of it is known"
+        what = self._storage.waits_for(endpoint) or self._bulk.waits_for(endpoint)
+        if endpoint == OUT and self._command_waits:
+            if self._storage.is_off:
+                what += f"; the mass-storage engine would start with {self._storage.starts_with()}"
+            return f"the command wrapper on EP 0x02 is not taken: the device waits for {what}"
+        return f"EP {endpoint:#04x} answers NAK: it waits for {what}" if what else ""
 
     def packet_clocks(self, endpoint: int, size: int) -> int:
         """Clocks until the next bulk packet of that endpoint may start, in the present state."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from emulator.asm2464pd import waits
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
@@ -98,6 +99,14 @@ class BulkEndpoints:
         data, self._sending = self._sending, None
         self._interrupts.raise_bits(EVENTS, EVENTS["IN_DONE"])
         return data
+
+    def waits_for(self, endpoint: int) -> str:
+        """What an endpoint waits for before it moves a packet; empty if it is ready."""
+        armed = self._receiving if endpoint == OUT else self.sending
+        arm, done = ("ARM_OUT", "OUT_DONE") if endpoint == OUT else ("ARM_IN", "IN_DONE")
+        if not armed:
+            return f"{waits.bit(COMMAND, arm, 1)}, which the firmware writes"
+        return waits.acknowledged(EVENTS, done) if self._bus.value(EVENTS) & EVENTS[done] else ""
 
     def _command(self, value: int) -> None:
         if value & COMMAND["CLEAR_IN"]:

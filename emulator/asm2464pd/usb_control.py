@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from emulator.asm2464pd import waits
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
@@ -190,6 +191,22 @@ class ControlEndpoint:
         if (request.request_type, request.request) == SET_ADDRESS:
             self._assigned = request.value
         return Handshake.ACK
+
+    def waits_for(self) -> str:
+        """What the transfer waits for before it goes on; empty if nothing of the firmware."""
+        transfer = self._transfer
+        for event in ("SETUP", "DATA_OUT"):
+            if self._bus.value(PHASE) & PHASE[event]:
+                return waits.acknowledged(PHASE, event)
+        match transfer.stage:
+            case Stage.DATA_IN if not transfer.packets:
+                return f"{waits.bit(COMMAND, 'SEND', 1)}, which the firmware writes"
+            case Stage.STATUS_OUT if not transfer.may_end:
+                return f"{waits.bit(COMMAND, 'ACCEPT_STATUS', 1)}, which the firmware writes"
+            case Stage.STATUS_IN if not transfer.may_end:
+                end = "FINISH_STATUS" if self._super else "SEND"
+                return f"{waits.bit(COMMAND, end, 1)}, which the firmware writes"
+        return ""
 
     # -- the CPU ----------------------------------------------------------------------------------------
 

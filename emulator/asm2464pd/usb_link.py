@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from emulator.asm2464pd import timing
+from emulator.asm2464pd import timing, waits
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
@@ -122,6 +122,34 @@ class Link:
                 if update.apply(held[update.offset]) != held[update.offset]:
                     return lane + update.offset
         return None
+
+    def waits_for(self) -> str:
+        """Why no device is attached, as a sentence; empty if one is, or will be without the firmware."""
+        if self.speed is not None or self.partner is None:
+            return ""
+        lane = self.untuned
+        if not self.powered:
+            what = waits.bit(regs.USB_POWER_STATUS, "USB_PATH", 0)
+        elif lane is not None:
+            what = f"the set-up of the SerDes lanes: xdata {lane:#06x} = {self._tuned(lane):#04x}"
+        elif self._failed and self._next is not None and self._next.action is None:
+            needed = ((regs.USB_MODE, "SUPER_SPEED", False), (PHY, "HIGH_SPEED", True))
+            wanted = " and ".join(waits.missing(self._bus, needed))
+            what = f"{wanted}, as SuperSpeed has failed (USB_LINK_STATUS.SS_FAIL)"
+        elif self._next is None or self._next.action is None:
+            return "the USB link is down: a fault has taken it down, and nothing brings it up again"
+        else:
+            return ""
+        return f"the USB link does not train: it waits for {what}, which the firmware writes"
+
+    def _tuned(self, address: int) -> int:
+        """What the set-up makes of a lane register."""
+        lane = max(lane for lane in phy.USB_LANES if lane <= address)
+        value = self._bus.load(Space.XDATA, address, 1)[0]
+        for update in phy.USB_LANE_SETUP:
+            if update.offset == address - lane:
+                value = update.apply(value)
+        return value
 
     # -- from detection to attached ---------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from emulator.asm2464pd import waits
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.core.bus import Bus
@@ -69,6 +70,11 @@ class State(Enum):
     """One is outstanding."""
     STATUS = auto()
     """Its status wrapper waits to be taken."""
+
+
+def is_command(data: bytes) -> bool:
+    """Whether a packet is a command wrapper."""
+    return len(data) == CBW_SIZE and data.startswith(CBW_SIGNATURE)
 
 
 class StorageEngine:
@@ -109,7 +115,7 @@ class StorageEngine:
             return None
         if self._bus.value(regs.MSC_EVENT):
             return Handshake.NAK
-        if len(data) != CBW_SIZE or not data.startswith(CBW_SIGNATURE):
+        if not is_command(data):
             self._state = State.OFF
             self._bulk.locked = True
             self._bulk.halt()
@@ -129,6 +135,37 @@ class StorageEngine:
         self._interrupts.raise_bits(regs.EP_COMPLETE, regs.EP_COMPLETE["IN"])
         self._ready(OUT)
         return self._csw
+
+    def waits_for(self, endpoint: int) -> str:
+        """What the engine waits for before it moves a packet of an endpoint; empty if it is off."""
+        match self._state, endpoint:
+            case State.WAIT, bulk if bulk == OUT and self._bus.value(regs.MSC_EVENT):
+                return waits.acknowledged(regs.MSC_EVENT, "COMMAND")
+            case (State.COMMAND, _):
+                return f"the status of the last command: {self._start_bit}, which the firmware writes"
+            case State.STATUS, bulk if bulk == OUT:
+                return "the host to take the status of the last command from EP 0x81"
+            case State.WAIT, bulk if bulk == IN:
+                return "a command of the host on EP 0x02"
+        return ""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether packets pass it by."""
+        return self._state is State.OFF
+
+    def starts_with(self) -> str:
+        """What switches the engine on."""
+        needed = (
+            []
+            if self._bus.value(regs.MSC_CONFIG)
+            else [f"MSC_CONFIG (xdata {regs.MSC_CONFIG.address:#06x}) = 1"]
+        )
+        return " and then ".join([*needed, self._start_bit])
+
+    @property
+    def _start_bit(self) -> str:
+        return waits.bit(regs.MSC_CONTROL, "START", 1)
 
     def _configure(self, value: int) -> None:
         if value == 0:

@@ -14,6 +14,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from emulator.core.clock import Scheduler
@@ -50,6 +51,15 @@ class Unmodelled(DeviceFailed):
     code = "unmodelled"
 
 
+class Dead(Enum):
+    """Why no block ever changes what a byte reads; the value completes "..., " in a message."""
+
+    UNKNOWN = "about which nothing is known"
+    UNMODELLED = "which is declared but not modelled"
+    GUESS = "which is only a guess"
+    STORAGE = "which nothing but the CPU changes"
+
+
 class Observer(Protocol):
     """Watches the bus: a trace, a recorder."""
 
@@ -73,6 +83,24 @@ class _Port:
     read: Read | None = None
     write: Write | None = None
     native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a user has a byte do instead of what the model does.
+
+    Attributes:
+        read: from what the model reads to what the CPU reads.
+        write: from what the CPU writes to what is written.
+    """
+
+    read: Callable[[int], int]
+    write: Callable[[int], int]
+
+
+Experiment = Callable[[str, Space, int, int, int], None]
+"""Takes what a user's experiment did to a byte: "R", "W" (the CPU's), or "P" for a poke; space and address;
+what there would have been without it, and what there is."""
 
 
 class Plane:
@@ -114,6 +142,7 @@ class Bus:
         place: the same in words, for messages.
         drive: called with (interrupt line, level) when a block drives a line of the CPU; the CPU's owner
             sets it.
+        experiments: called after each use of an override, and after each poke.
     """
 
     def __init__(self, facts: Map, clock: Scheduler, *, strict: bool = False) -> None:
@@ -126,9 +155,11 @@ class Bus:
         self.place: Callable[[], str] = lambda: f"PC {self.program_counter():#06x}"
         self.drive: Callable[[int, bool], None] = lambda line, level: None
         self.observers: list[Observer] = []
+        self.experiments: list[Experiment] = []
         self._ports: dict[tuple[Space, int], _Port] = {}
         self._reported: set[tuple[Space, int]] = set()
         self._watched: set[tuple[Space, int]] = set()
+        self._overrides: dict[tuple[Space, int], Override] = {}
         self._guarded = False
         for plane in self.planes.values():
             plane.flags[:] = bytes([READ_CALLS | WRITE_CALLS]) * len(plane.flags)
@@ -235,9 +266,12 @@ class Bus:
             Unmodelled: strict, and this byte is not modelled.
         """
         port = self._ports.get((space, address))
-        if port is None or port.register.evidence is Evidence.GUESS:
+        override = self._overrides.get((space, address))
+        if override is None and (port is None or port.register.evidence is Evidence.GUESS):
             self._question(space, address, port)
         value = port.read() if port is not None and port.read is not None else self.planes[space][address]
+        if override is not None:
+            value = self._changed("R", space, address, value, override.read)
         for observer in self.observers:
             observer.accessed("R", space, address, value)
         return value
@@ -249,7 +283,10 @@ class Bus:
             Unmodelled: strict, and this byte is not modelled.
         """
         port = self._ports.get((space, address))
-        if port is None or port.register.evidence is Evidence.GUESS:
+        override = self._overrides.get((space, address))
+        if override is not None:
+            value = self._changed("W", space, address, value, override.write)
+        elif port is None or port.register.evidence is Evidence.GUESS:
             self._question(space, address, port)
         for observer in self.observers:
             observer.accessed("W", space, address, value)
@@ -297,10 +334,46 @@ class Bus:
             return False
         return port.read is not None if kind == "R" else port.write is not None or port.native
 
+    def dead(self, space: Space, address: int) -> Dead | None:
+        """Why no block ever changes what a byte reads; None if one may, and for memory."""
+        if (space, address) in self._overrides:
+            return None
+        port = self._ports.get((space, address))
+        if port is None:
+            if self.facts.memory_at(space, address) is not None:
+                return None
+            return Dead.UNKNOWN if self.facts.at(space, address) is None else Dead.UNMODELLED
+        if port.read is not None or port.write is not None or port.native:
+            return None
+        if port.register.evidence is Evidence.GUESS:
+            return Dead.GUESS
+        return Dead.STORAGE if port.access is Access.RW else None
+
+    def owner(self, space: Space, address: int) -> str:
+        """The block that has mapped a byte, "" if none has."""
+        port = self._ports.get((space, address))
+        return "" if port is None else port.owner
+
     def watch(self, space: Space, address: int) -> None:
         """Have every CPU access of a byte come here, so that observers get it."""
         self._watched.add((space, address))
         self.planes[space].flags[address] = READ_CALLS | WRITE_CALLS
+
+    def override(self, space: Space, address: int, override: Override) -> None:
+        """Have a byte behave as a user wants, for the CPU; replaces an earlier override."""
+        self._overrides[space, address] = override
+        self.watch(space, address)
+
+    def overridden(self, space: Space, address: int) -> bool:
+        """Whether a byte has an override."""
+        return (space, address) in self._overrides
+
+    def poke(self, space: Space, address: int, data: bytes) -> None:
+        """Change storage for a user, as if a block had."""
+        before = self.load(space, address, len(data))
+        self.store(space, address, data)
+        for place, (old, new) in enumerate(zip(before, data, strict=True), address):
+            self._experiment("P", space, place, old, new)
 
     def guard_uninitialised(self) -> None:
         """Mark all plain RAM as never written; the SRAM's windows are not plain, devices write there."""
@@ -320,6 +393,18 @@ class Bus:
                 port.write = _ignore
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _changed(
+        self, kind: str, space: Space, address: int, value: int, change: Callable[[int], int]
+    ) -> int:
+        """What an override makes of a value."""
+        changed = change(value)
+        self._experiment(kind, space, address, value, changed)
+        return changed
+
+    def _experiment(self, kind: str, space: Space, address: int, before: int, after: int) -> None:
+        for listener in self.experiments:
+            listener(kind, space, address, before, after)
 
     def _pieces(self, space: Space, address: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
         """Where a stretch of a plane is stored: (buffer, offset, length), page by page."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -51,6 +52,8 @@ class Stop(IntEnum):
     WATCHED = 12
     CALLED = 13
     """Never returned: `Mcs51.run` hands on what was recorded, and runs on."""
+    SPINNING = 14
+    """Once for a spin loop that has run for `Mcs51.spin_limit` clocks; `Mcs51.spin` has it."""
 
 
 class Call(IntEnum):
@@ -68,6 +71,27 @@ class Call(IntEnum):
     """... to here."""
     REGISTER = 8
     """A special function register has changed: `at` is its address, `sp` its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spin:
+    """A spin loop: proven to change nothing from round to round but the clock.
+
+    Attributes:
+        since: clock at which it was proven first.
+        seen: clock up to which it has been proven.
+        at: (bank, address) of its lowest instruction.
+        trail: the same of each of its instructions, in the order of a round.
+        in_handler: an interrupt handler has it.
+        reads: the MOVX bytes that it reads, as (plane, address); None if they are more than are kept.
+    """
+
+    since: int
+    seen: int
+    at: tuple[int, int]
+    trail: tuple[tuple[int, int], ...]
+    in_handler: bool
+    reads: tuple[tuple[int, int], ...] | None
 
 
 CALL_RECORD = np.dtype([("clock", "u8"), ("at", "u4"), ("kind", "u1"), ("sp", "u1"), ("reserved", "u2")])
@@ -287,6 +311,32 @@ class Mcs51:
                 found.append(address)
             top -= 2 if called else 1
         return found
+
+    @property
+    def spin_limit(self) -> int:
+        """Clocks after which `run` stops for a spin loop that reads MOVX bytes; 0 for never."""
+        return int(self._cpu.spin.limit)
+
+    @spin_limit.setter
+    def spin_limit(self, clocks: int) -> None:
+        self._cpu.spin.limit = clocks
+
+    @property
+    def spin(self) -> Spin | None:
+        """The spin loop that was proven last, which may be over; None if none has been since reset."""
+        spin = self._cpu.spin
+        if not spin.length:
+            return None
+        kept = self._library.MCS51_SPIN_READS
+        reads = tuple(divmod(int(spin.reads[i]), CODE_SIZE) for i in range(min(spin.read_count, kept)))
+        return Spin(
+            since=int(spin.since),
+            seen=int(spin.seen),
+            at=divmod(int(spin.at), CODE_SIZE),
+            trail=tuple(divmod(int(at), CODE_SIZE) for at in spin.trail[0 : spin.length]),
+            in_handler=bool(spin.in_service),
+            reads=None if spin.read_count > kept else reads,
+        )
 
     # -- the last stop ----------------------------------------------------------------------------------
 

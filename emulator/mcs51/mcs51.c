@@ -11,7 +11,8 @@ enum { STACK_RESET = 0x07 };
 enum { CALLS_MARGIN = 4096 }; /* entries of `calls` that a round of the loop in mcs51_run may need */
 
 /* How a spin loop is looked for: every `gap` clocks, at most so many instructions a round. */
-enum { PROBE_INSTRUCTIONS = 256, PROBE_GAP_MIN = 1024, PROBE_GAP_MAX = 65536 };
+enum { PROBE_INSTRUCTIONS = MCS51_SPIN_LENGTH, PROBE_GAP_MIN = 1024, PROBE_GAP_MAX = 65536 };
+enum { SPIN_GAP = 4 * PROBE_GAP_MAX }; /* clocks between two proofs of a loop, more than handlers take */
 
 static const uint8_t lengths[256] = {LENGTHS};
 static const uint8_t branches[256] = {BRANCHES};
@@ -27,6 +28,7 @@ void mcs51_reset(struct mcs51 *cpu)
     cpu->stack_floor = 0;
     cpu->probe_gap = PROBE_GAP_MIN;
     cpu->probe_due = cpu->clock + PROBE_GAP_MIN;
+    cpu->spin.length = 0;
     mcs51_timers_sync(cpu, cpu->clock);
     mcs51_timers_schedule(cpu);
     if (cpu->calls)
@@ -168,26 +170,67 @@ static void step(struct mcs51 *cpu)
 
 /* -- spin loops ---------------------------------------------------------------------------------------- */
 
-/* Whether the MOVX instruction at the PC, if it is one, leaves the world as it is. */
-static int harmless(const struct mcs51 *cpu)
+enum { NO_MOVX = -1, MOVX_WRITES = 1 << 17 };
+
+/* The MOVX byte that the instruction at the PC accesses, plane << 16 | address, and MOVX_WRITES; or NO_MOVX. */
+static int movx(const struct mcs51 *cpu)
 {
     const uint8_t opcode = cpu->code[SFR(CODE_BANK) & 1][cpu->pc];
-    uint16_t address;
+    const int plane = (SFR(DPX) & 1) << 16, writes = opcode < 0xF0 ? 0 : MOVX_WRITES;
     switch (opcode) {
     case 0xE0: case 0xF0:
-        address = SFR(DPH) << 8 | SFR(DPL);
-        break;
+        return SFR(DPH) << 8 | SFR(DPL) | plane | writes;
     case 0xE2: case 0xE3: case 0xF2: case 0xF3:
-        address = SFR(P2) << 8 | cpu->iram[(SFR(PSW) & PSW_BANK) | (opcode & 1)];
-        break;
+        return SFR(P2) << 8 | cpu->iram[(SFR(PSW) & PSW_BANK) | (opcode & 1)] | plane | writes;
     default:
-        return 1;
+        return NO_MOVX;
     }
-    const int plane = SFR(DPX) & 1;
+}
+
+/* Whether a MOVX access leaves the world as it is. */
+static int harmless(const struct mcs51 *cpu, int access)
+{
+    if (access == NO_MOVX)
+        return 1;
+    const int plane = access >> 16 & 1, address = access & 0xFFFF;
     const uint8_t flags = cpu->flags[plane][address];
-    if (opcode < 0xF0)
+    if (!(access & MOVX_WRITES))
         return !(flags & MCS51_READ_CALLS);
     return flags == 0 && cpu->page[plane][address >> 8][address & 0xFF] == SFR(ACC);
+}
+
+/* Add a MOVX byte that a loop reads. */
+static void add_read(struct mcs51_spin *spin, int access)
+{
+    for (int i = 0; i < spin->read_count && i < MCS51_SPIN_READS; i++)
+        if (spin->reads[i] == (uint32_t)access)
+            return;
+    if (spin->read_count < MCS51_SPIN_READS)
+        spin->reads[spin->read_count] = access;
+    if (spin->read_count <= MCS51_SPIN_READS)
+        spin->read_count++;
+}
+
+/* A loop has been proven from clock `start` to now. Stop if it is time to report it. */
+static void proven(struct mcs51 *cpu, const struct mcs51_spin *found, uint64_t start)
+{
+    struct mcs51_spin *const spin = &cpu->spin;
+    if (spin->length != found->length || spin->at != found->at || spin->in_service != cpu->in_service
+        || spin->read_count != found->read_count || start > spin->seen + SPIN_GAP
+        || __builtin_memcmp(spin->reads, found->reads, sizeof found->reads) != 0) {
+        const uint64_t limit = spin->limit;
+        *spin = *found;
+        spin->limit = limit;
+        spin->since = start;
+        spin->in_service = cpu->in_service;
+    }
+    spin->seen = cpu->clock;
+    spin->spent += cpu->clock - start;
+    const uint64_t lasted = spin->seen - spin->since;
+    if (spin->limit && lasted >= spin->limit && spin->read_count && !spin->stopped && spin->spent >= lasted / 2) {
+        spin->stopped = 1;
+        stop(cpu, MCS51_SPINNING, spin->at);
+    }
 }
 
 /* Execute instructions one by one until the PC comes round. If nothing but the clock has changed, neither
@@ -197,7 +240,8 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
 {
     enum { REGISTERS = sizeof cpu->iram + sizeof cpu->sfr };
     uint8_t before[REGISTERS];
-    struct { unsigned at; uint8_t clocks; } trail[PROBE_INSTRUCTIONS];
+    struct mcs51_spin found = {.at = UINT32_MAX};
+    uint8_t clocks[PROBE_INSTRUCTIONS];
     const uint64_t start = cpu->clock, first = cpu->instructions;
     const uint16_t pc = cpu->pc;
     const uint8_t floor = cpu->stack_floor; /* all that a guard remembers */
@@ -205,11 +249,18 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
     cpu->impure = 0;
 
     int count = 0, same = 0;
-    while (count < PROBE_INSTRUCTIONS && !same && harmless(cpu)) {
+    while (count < PROBE_INSTRUCTIONS && !same) {
         const uint64_t clock = cpu->clock;
-        trail[count].at = bank_of(cpu, cpu->pc) | cpu->pc;
+        const uint32_t at = bank_of(cpu, cpu->pc) | cpu->pc;
+        const int access = movx(cpu);
+        if (!harmless(cpu, access))
+            break;
+        if (access != NO_MOVX && !(access & MOVX_WRITES))
+            add_read(&found, access);
+        found.trail[count] = at;
+        found.at = found.at < at ? found.at : at;
         step(cpu);
-        trail[count++].clocks = cpu->clock - clock;
+        clocks[count++] = cpu->clock - clock;
         if (cpu->pending_stop || cpu->watch_hit || cpu->impure || cpu->hold || cpu->clock >= limit)
             break;
         same = cpu->pc == pc && cpu->stack_floor == floor
@@ -226,7 +277,9 @@ static void probe(struct mcs51 *cpu, uint64_t limit)
         if (shown)
             mcs51_record(cpu, MCS51_SKIPPED, SFR(SP));
         for (int i = 0; cpu->profile && i < count; i++)
-            cpu->profile[trail[i].at] += rounds * trail[i].clocks;
+            cpu->profile[found.trail[i]] += rounds * clocks[i];
+        found.length = count;
+        proven(cpu, &found, start);
     }
     cpu->probe_gap = same ? PROBE_GAP_MIN : cpu->probe_gap * 2;
     if (cpu->probe_gap > PROBE_GAP_MAX)

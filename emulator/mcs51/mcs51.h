@@ -40,6 +40,7 @@ enum mcs51_stop {
     MCS51_SFR,           /* a questioned special function register, `asked`, was accessed */
     MCS51_WATCHED,       /* instrumented: an instruction has touched watched bytes: `watches` says which */
     MCS51_CALLED,        /* instrumented: `calls` is nearly full; empty it and run on */
+    MCS51_SPINNING,      /* a proven spin loop that reads MOVX bytes has run for `spin.limit` clocks; once for each */
 };
 
 /* What a watched byte is watched for, and where `watches` has the special function registers: IRAM is at its
@@ -86,6 +87,27 @@ struct mcs51_device {
     int (*tick)(void *self, uint64_t clock);
     /* The clock at which tick wants to be called; UINT64_MAX if never. The device keeps it. */
     uint64_t due;
+};
+
+enum mcs51_spins {
+    MCS51_SPIN_READS = 8,    /* different MOVX bytes of a loop that are kept */
+    MCS51_SPIN_LENGTH = 256, /* the most instructions of a loop that is proven */
+};
+
+/* The spin loop that was proven last: nothing changes from round to round but the clock. It counts as the same
+ * loop over interrupts, as long as it takes most of the time. */
+struct mcs51_spin {
+    uint64_t limit;              /* clocks after which to stop with MCS51_SPINNING; 0: never */
+    uint64_t since;              /* clock at which it was proven first */
+    uint64_t seen;               /* clock up to which it has been proven */
+    uint64_t spent;              /* clocks of that time that it took */
+    uint32_t at;                 /* its lowest address: bank << 16 | address */
+    uint8_t in_service;          /* as of the CPU, while it runs */
+    uint8_t stopped;             /* MCS51_SPINNING has been returned for it */
+    uint8_t read_count;          /* of `reads`; one more than there is room for if there are more */
+    uint32_t reads[8];           /* MOVX bytes that it reads: plane << 16 | address */
+    uint32_t length;             /* instructions of a round */
+    uint32_t trail[256];         /* where they are, in order: bank << 16 | address */
 };
 
 /* What an interrupt handler must leave as it found it: saved at entry, compared at RETI by the guard. */
@@ -152,6 +174,7 @@ struct mcs51 {
     uint64_t timer_due;          /* clock of the next timer overflow */
     uint64_t probe_due;          /* clock at which to look for a spin loop */
     uint64_t probe_gap;
+    struct mcs51_spin spin;
     struct mcs51_saved saved[2]; /* by priority */
 };
 

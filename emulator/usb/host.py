@@ -9,7 +9,7 @@ Terms are those of the USB 3.2 and 2.0 specifications; times are rows of `emulat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -52,6 +52,7 @@ class Host:
         address: of the device, 0 until SET_ADDRESS.
         configuration: value of the last SET_CONFIGURATION, 0 for none.
         observers: watch the traffic.
+        reasons: why a transfer on an endpoint (None: why nothing attaches) does not go on, in sentences.
     """
 
     def __init__(self, function: Function, world: World, *, best: Speed = Speed.SUPER_PLUS) -> None:
@@ -62,6 +63,7 @@ class Host:
         self.address = 0
         self.configuration = 0
         self.observers: list[Observer] = []
+        self.reasons: Callable[[int | None], Sequence[str]] = lambda endpoint: ()
         self._scheduler = world.clock
         self._function = function
         self._plugged = False
@@ -150,7 +152,7 @@ class Host:
             UsageError: the data is not of the length that the SETUP packet states, or goes along with IN; or
                 `timeout` is negative, infinite or not a number.
             Stall: the device stalled it.
-            TimeoutError: `timeout` virtual seconds passed.
+            TimeoutError: `timeout` virtual seconds passed; a note says why, if that is known.
             ConnectionError: the device went away.
             DeviceFailed: the device sent more than was asked for.
         """
@@ -209,7 +211,7 @@ class Host:
         """Let virtual time pass until the transfer has ended.
 
         Raises:
-            TimeoutError: `timeout` virtual seconds passed; the transfer has been cancelled.
+            TimeoutError: `timeout` virtual seconds passed; the transfer has been cancelled; a note says why.
             UsageError: `timeout` is negative, infinite or not a number.
         """
         if transfer.outcome is None:
@@ -230,6 +232,10 @@ class Host:
             raise ConnectionError("nothing is attached")
         waiter = Waiter(bounded=True)
         self.pump.run(partial(self._reset, waiter), waiter)
+
+    def why(self, endpoint: int | None) -> str:
+        """See `wire.UsbDevice`."""
+        return "; ".join(self.reasons(None if self._speed is None else endpoint))
 
     def enumerate(self, address: int = FIRST_ADDRESS, configuration: int | None = None) -> Descriptors:
         """Reset the device and bring it to the configured state: `standard.enumerate_device`."""
@@ -361,4 +367,7 @@ class Host:
             self.cancel(transfer)
             raise
         if expired:
-            raise TimeoutError(f"the transfer did not end within {timeout:g} s of virtual time")
+            error = TimeoutError(f"the transfer did not end within {timeout:g} s of virtual time")
+            if why := self.why(transfer.endpoint):
+                error.add_note(why)
+            raise error

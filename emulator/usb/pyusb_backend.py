@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import struct
 import threading
 from array import array
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     _Base = object  # pyusb is untyped: a class of its own would pass for any protocol
 else:
     _Base = usb.backend.IBackend
+
+log = logging.getLogger(__name__)
 
 BUS = 1
 ATTACH_PATIENCE = 10.0
@@ -172,7 +175,7 @@ class BulkTransfer:
         if transfer.endpoint & 0x80:
             self._buffer[: transfer.actual] = transfer.data
         if transfer.outcome is not Outcome.DONE:
-            self.error = failure(FAILURES[transfer.outcome] if transfer.outcome else NO_DEVICE)
+            self.error = _failure_of(transfer, self.host)
         self.actual = transfer.actual
         self.ended = seconds_of(transfer.completed)
         self.done = True
@@ -202,6 +205,7 @@ class Backend(_Base, Generic[Emulated]):
         self._hosts = tuple(hosts)
         self._known: dict[Host, Device] = {}
         self._addresses = 0
+        self._reported: dict[int, str] = {}
         self._lock = threading.Lock()  # over the enumeration of devices
 
     # -- devices and descriptors ------------------------------------------------------------------------
@@ -217,6 +221,7 @@ class Backend(_Base, Generic[Emulated]):
                 known = self._known.get(host)
                 if known is None or not known.present:
                     if not host.wait_attached(ATTACH_PATIENCE):
+                        self._report_missing(port, host)
                         continue
                     known = self._known[host] = Device(host, port, FIRST_ADDRESS + self._addresses)
                     self._addresses = (self._addresses + 1) % (128 - FIRST_ADDRESS)
@@ -360,7 +365,7 @@ class Backend(_Base, Generic[Emulated]):
         with contextlib.suppress(TimeoutError):
             host.wait(transfer, timeout=_seconds(timeout))
         if transfer.outcome is not Outcome.DONE:
-            raise failure(FAILURES[transfer.outcome] if transfer.outcome else NO_DEVICE)
+            raise _failure_of(transfer, host)
         if setup.is_in:
             _fill(data, transfer.data)
         return transfer.actual
@@ -392,6 +397,13 @@ class Backend(_Base, Generic[Emulated]):
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _report_missing(self, port: int, host: Host) -> None:
+        """Log why a port has no device, as far as that is known, unless it was the same before."""
+        why = host.why(None)
+        if why and self._reported.get(port) != why:
+            log.warning("no device attaches to port %d: %s", port, why)
+        self._reported[port] = why
+
     def _bulk(
         self, handle: Handle, endpoint: int, data_or_length: bytes | int, timeout: int
     ) -> tuple[int, bytearray]:
@@ -401,7 +413,7 @@ class Backend(_Base, Generic[Emulated]):
             host.wait(transfer, timeout=_seconds(timeout))
         outcome = transfer.outcome
         if outcome is not Outcome.DONE and not (outcome is Outcome.CANCELLED and transfer.actual):
-            raise failure(FAILURES[outcome] if outcome else NO_DEVICE)
+            raise _failure_of(transfer, host)
         return transfer.actual, transfer.data
 
     def _request(self, handle: Handle, setup: Setup) -> None:
@@ -426,6 +438,14 @@ def failure(code: int) -> usb.core.USBError:
     return kind(words, code, number)
 
 
+def _failure_of(transfer: Transfer, host: Host) -> usb.core.USBError:
+    """The exception for a transfer that has failed; that of a time-out has a note why, if that is known."""
+    error = failure(FAILURES[transfer.outcome] if transfer.outcome else NO_DEVICE)
+    if transfer.outcome is Outcome.CANCELLED and (why := host.why(transfer.endpoint)):
+        error.add_note(why)
+    return error
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     """What our own control requests can end in, as libusb's errors."""
@@ -433,8 +453,11 @@ def _translated() -> Iterator[None]:
         yield
     except Stall:
         raise failure(PIPE) from None
-    except TimeoutError:
-        raise failure(TIMEOUT) from None
+    except TimeoutError as problem:
+        error = failure(TIMEOUT)
+        for note in getattr(problem, "__notes__", ()):
+            error.add_note(note)
+        raise error from None
     except ConnectionError:
         raise failure(NO_DEVICE) from None
 

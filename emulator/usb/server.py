@@ -45,6 +45,8 @@ GRACE = 1.0
 """Seconds for which virtual time keeps to wall time when an attached device has no transfers."""
 IDLE_RATE = 0.1
 """How fast it passes after that: waiting firmware takes as much of the machine as working firmware."""
+TIMED_OUT = 1.0
+"""Virtual seconds after which a transfer that is cancelled counts as timed out."""
 BUSY_NAP, IDLE_NAP = 1e-3, 20e-3
 """Seconds to wait for packets at a time, with transfers under way or without."""
 
@@ -113,6 +115,14 @@ class ProtocolSession(ABC):
         """The same for a bulk transfer."""
         done = self._ended(key, reply)
         self._began(key, self.host.submit(endpoint, data_or_length, stream, done))
+
+    def cancel(self, key: int) -> None:
+        """The other side cancels a transfer. If that was its time-out, say what the device waits for."""
+        transfer = self.pending[key]
+        waited = seconds(self.host.pump.scheduler.now - transfer.submitted)
+        if waited >= TIMED_OUT and (why := self.host.why(transfer.endpoint)):
+            self.peer.server.say(f"a transfer was cancelled after {waited:.1f} s: {why}")
+        self.host.cancel(transfer)
 
     def cancel_all(self) -> None:
         """Cancel everything that is under way."""

@@ -223,7 +223,8 @@ def _attach(device: UsbDevice) -> None:
         raise EnumerationFailed(
             f"no link came up within {ATTACH_PATIENCE:g} s of virtual time",
             where="USB port",
-            hint="the firmware may have stopped before it set the USB lanes up: see with --trace usb",
+            hint=device.why(None)
+            or "the firmware may have stopped before it set the USB lanes up: see with --trace usb",
         )
 
 
@@ -255,7 +256,9 @@ def _ask(device: UsbDevice, setup: Setup, least: int = 0) -> bytes:
         raise EnumerationFailed("the device stalled it", where=_name(setup), hint=hint) from None
     except TimeoutError:
         raise EnumerationFailed(
-            f"the device did not answer within {PATIENCE:g} s of virtual time", where=_name(setup), hint=hint
+            f"the device did not answer within {PATIENCE:g} s of virtual time",
+            where=_name(setup),
+            hint=device.why(0) or hint,
         ) from None
     kind = setup.value >> 8
     if setup.is_in and (len(answer) < least or answer[1] != kind):

@@ -216,7 +216,7 @@ class UsbIp(ProtocolSession):
         if keys:
             self._unlinked.add(victim)
         for key in keys:
-            self.host.cancel(self.pending[key])
+            self.cancel(key)
         status = -ECONNRESET if keys else 0
         self.peer.send(REPLY.pack(RET_UNLINK, seqnum, 0, 0, 0, status, 0, 0, 0, 0))
 

@@ -150,7 +150,7 @@ class UsbRedir(ProtocolSession):
             self._bulk(key, body)
         elif kind == Kind.CANCEL_DATA_PACKET:
             if key in self.pending:
-                self.host.cancel(self.pending[key])
+                self.cancel(key)
         else:
             with self.peer.server.working():
                 self._handle_alone(kind, key, body)

@@ -213,3 +213,6 @@ class UsbDevice(Protocol):
 
     def reset(self) -> None:
         """A bus reset; pending transfers end as GONE."""
+
+    def why(self, endpoint: int | None) -> str:
+        """Why a transfer on an endpoint does not end, or (None) why nothing attaches; "" if not known."""

@@ -30,6 +30,7 @@ from towline.cli.options import IMAGE, require_directory
 EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
 towline emulate image.ihx --trace usb,tlp --pcap usb.pcap --profile
 towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms
+towline emulate image.bin --poke xdata:c6b3=30@100ms --poke PCIE_LTSSM=78:always --trace link
 towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
 BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system")
@@ -97,6 +98,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"a fault, such as link-drop@5ms: {FAULTS} (docs/emulator.md has their forms)",
     )
+    chip.add_argument(
+        "--poke",
+        metavar="PLACE=VALUE",
+        action="append",
+        default=[],
+        help="change a byte, to try an idea: xdata:c6b3=30 from power-on, ...=30@100ms at that time, "
+        "...=30:always to have the CPU read 30 whatever is written; PLACE is xdata:ADDRESS, phy:ADDRESS or "
+        "the name of a register; may be repeated",
+    )
+    chip.add_argument(
+        "--behaviour",
+        metavar="FILE.py",
+        help="Python functions that stand in for registers (docs/emulator.md has an example)",
+    )
     emulate_serve.configure(parser)
     card = parser.add_argument_group("what is on PCIe bus 4: a plain test endpoint, or")
     card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card: gfx1100 or gfx1201")
@@ -127,9 +142,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     _refuse_contradictions(args)
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
-    from emulator import faults
+    from emulator import faults, poke
     from emulator.board import Board, Options, PowerCut, memory_size
     from emulator.usb.wire import Speed
+    from firmware.asm2464pd.registers import ASM2464PD
 
     length = faults.duration("1s" if args.length is None else args.length)
     options = Options(
@@ -139,6 +155,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         fallback=not args.no_fallback,
         guards=_guards(args.guard),
         faults=tuple(faults.parse(text) for text in args.inject),
+        pokes=tuple(poke.parse(text, ASM2464PD) for text in args.poke),
+        behaviour=Path(args.behaviour) if args.behaviour else None,
         flash=Path(args.flash) if args.flash else None,
         gpu=args.gpu or "",
         vram=memory_size(args.vram) if args.vram is not None else None,
@@ -160,7 +178,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         _observe(args, board, stack)
         finish = emulate_debug.start(args, board, length, console, uart.flush, stack)
         ending = finish(_drive(args, board, requests, answers, length, console, uart))
-        speed = board.usb.speed
+        speed, spinning, waits = board.usb.speed, board.spinning, board.waits()
     cut = isinstance(ending, PowerCut)
     document = {
         "image": args.image,
@@ -170,11 +188,15 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         "power_cut": cut,
         "uart": bytes(uart.taken).decode("utf-8", "backslashreplace"),
         "control": answers,
+        "waits": [spinning, *waits] if spinning else waits,
     }
     console.note(
         f"{document['clocks']:,} clocks, {document['instructions']:,} instructions, "
         f"USB {document['speed'] or 'not attached'}"
     )
+    for sentence in waits:  # a spin has been reported when it was found
+        if ending is None or sentence not in (ending.hint or ""):
+            console.note(sentence)
     if cut and ending is not None:
         console.note(f"{ending}; {ending.hint}")
     text = _add_profile(document, board, profile)
@@ -205,7 +227,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     emulate_debug.check(args)
     emulate_serve.check(args)
     emulate_timeline.check(args)
-    for option in ("host", "flash", "pcap", "coverage", "vcd", "trace_out", "record", "replay"):
+    for option in ("host", "behaviour", "flash", "pcap", "coverage", "vcd", "trace_out", "record", "replay"):
         if getattr(args, option) == "":
             raise UsageError(f"--{option.replace('_', '-')} needs a name that is not empty")
     if args.gpu == "":
@@ -227,11 +249,16 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError(
             "--replay takes the world from the recording: leave out host, flash, card and faults"
         )
+    if (args.record or args.replay) and (args.poke or args.behaviour):
+        raise UsageError(
+            "a recording holds what the chip did: leave out --poke and --behaviour, or --record and --replay"
+        )
     if args.no_host and (args.host or args.control or args.pcap):
         raise UsageError("--no-host leaves no host to run --host, --control or --pcap")
     if args.host and not Path(args.host).is_file():
         raise UsageError("no such file", where=args.host)
-    roles = {_same(name): role for name, role in ((args.image, "IMAGE"), (args.host, "--host")) if name}
+    inputs = ((args.image, "IMAGE"), (args.host, "--host"), (args.behaviour, "--behaviour"))
+    roles = {_same(name): role for name, role in inputs if name}
     for option in ("pcap", "coverage", "vcd", "trace_out", "record", "flash"):
         output = getattr(args, option)
         if not output:
@@ -382,7 +409,8 @@ def _drive(
             raise DeviceFailed(
                 "the device never attached",
                 where=args.image,
-                hint="give it more time with --for; --trace usb shows what the firmware does",
+                hint=board.usb.why(None)
+                or "give it more time with --for; --trace usb shows what the firmware does",
             )
         board.usb.clock.sleep(max(0.0, seconds(length - board.machine.clock.now)))
     except KeyboardInterrupt:
@@ -390,8 +418,16 @@ def _drive(
     except TowlineError as problem:
         return problem
     except (TimeoutError, ConnectionError) as problem:
-        return DeviceFailed(str(problem), where=args.image, hint="--trace usb shows what the firmware did")
+        return _failed(problem, args.image)
     return None
+
+
+def _failed(problem: Exception, where: str) -> DeviceFailed:
+    """A transfer that did not end, with what the device waits for if that is known."""
+    notes = getattr(problem, "__notes__", ())
+    return DeviceFailed(
+        str(problem), where=where, hint="; ".join(notes) or "--trace usb shows what the firmware did"
+    )
 
 
 def _control(board: Any, text: str, setup: Any, data: bytes) -> dict[str, Any]:
@@ -403,9 +439,7 @@ def _control(board: Any, text: str, setup: Any, data: bytes) -> dict[str, Any]:
     except Stall:
         return {"request": text, "stall": True}
     except (TimeoutError, ConnectionError) as problem:
-        raise DeviceFailed(
-            str(problem), where=f"--control {text}", hint="--trace usb shows what the firmware did"
-        ) from problem
+        raise _failed(problem, f"--control {text}") from problem
 
 
 def _answer(answer: dict[str, Any]) -> str:
@@ -438,7 +472,7 @@ def _host(path: str, board: Any, console: Console, uart: _Terminal) -> None:
         raise DeviceFailed(
             f"{type(problem).__name__}: {message}",
             where=f"{path}:{line}" if line else path,
-            hint="-vv prints the traceback",
+            hint="; ".join((*getattr(problem, "__notes__", ()), "-vv prints the traceback")),
         ) from problem
     finally:
         sys.argv, sys.path[:] = argv, search

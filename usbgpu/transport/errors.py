@@ -121,7 +121,8 @@ def translated(problem: Any, where: str, timeout: float | None = None) -> Towlin
             return Stalled("the device stalled the request", where=where)
         case errno.ETIMEDOUT:
             limit = "in time" if timeout is None else f"within {timeout:g} s"
-            return TimedOut(f"the device did not answer {limit}", where=where)
+            notes = getattr(problem, "__notes__", ())  # an emulated device says what it waits for
+            return TimedOut(f"the device did not answer {limit}", where=where, hint="; ".join(notes) or None)
         case errno.ENOENT:
             return NotSent(
                 "the device has no such interface or endpoint: the system sent nothing", where=where

@@ -383,6 +383,7 @@ def _outcome(pending: Pending, transfer: BulkTransfer, failure: TowlineError | N
             return TimedOut(
                 f"the device {verb} {actual} bytes of {len(pending.buffer)} in {call.timeout:g} s",
                 where=str(call),
+                hint=problem.hint,
                 transferred=actual,
                 data=bytes(pending.buffer[:actual]) if incoming else b"",
             )
