@@ -18,7 +18,7 @@ from usbgpu.conform import Verdict
 from usbgpu.conform.bench import Bench
 from usbgpu.conform.check import lacking
 from usbgpu.conform.suite import select
-from usbgpu.transport import Identity, Running, Speed, Stalled
+from usbgpu.transport import Identity, Running, Speed, Stalled, TimedOut
 
 DEVICE = "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 01 02 03 01"
 CONFIGURATION = "09 02 2c 00 01 01 00 c0 00"
@@ -198,7 +198,9 @@ def test_a_device_that_supports_half_of_it():
     assert rows["device qualifier: bLength"].detail == "needs a High Speed link"
     assert rows["wrong directions"].verdict is Verdict.PASSED
     document = report.document()
-    assert document["passed"] + document["failed"] + document["skipped"] == len(document["checks"])
+    assert sum(document[key] for key in ("passed", "failed", "skipped", "unreached")) == len(
+        document["checks"]
+    )
     assert json.dumps(document)
 
 
@@ -212,6 +214,52 @@ def test_truncated_descriptors_are_failures_not_crashes():
     report = conform.examine(device, "short", sections=sections)
     assert report.counts[Verdict.FAILED] > 5
     assert any("too short" in row.detail for row in report.rows)
+
+
+class Silent(Described):
+    """Leaves GET_DESCRIPTOR of one type unanswered, for the first so many times."""
+
+    def __init__(self, kind: int, times: int) -> None:
+        super().__init__(HIGH, Speed.HIGH)
+        self.kind, self.times, self.asked = kind, times, 0
+        self.reset = self.reopen = lambda: None
+
+    def identify(self):
+        return Identity(Running.OURS, 0xADD1, 1, 1, "abc", "custom", "abc", 0xFF, self.speed)
+
+    def control_in(self, request_type, request, value=0, index=0, length=0, *, timeout=1.0):
+        if value >> 8 == self.kind and length == 0x400:
+            self.asked += 1
+            if self.asked <= self.times:
+                raise TimedOut("the device did not answer within 5 s")
+        return super().control_in(request_type, request, value, index, length, timeout=timeout)
+
+
+SECTIONS = ("descriptor fields", "descriptor sets", "strings", "reading descriptors")
+
+
+@pytest.mark.parametrize(("kind", "least"), [(1, 40), (2, 30), (15, 20), (6, 8)])
+def test_one_unanswered_request_fails_one_check(kind, least):
+    device = Silent(kind, 10**6)
+    report = conform.examine(device, "silent", sections=SECTIONS)
+    failed = [row.name for row in report.rows if row.verdict is Verdict.FAILED]
+    unreached = [row for row in report.rows if row.verdict is Verdict.UNREACHED]
+    assert len(failed) == 1
+    assert len(unreached) >= least
+    assert all(f"{failed[0]!r}" in row.detail for row in unreached)
+    assert device.asked == 2, "the second check tries again, and no other"
+    document = report.document()
+    assert document["unreached"] == len(unreached)
+    assert {check["verdict"] for check in document["checks"]} >= {"fail", "unreached"}
+    assert not report.conforms
+    whole = conform.examine(Silent(kind, 0), "good", sections=SECTIONS)
+    assert whole.counts[Verdict.UNREACHED] == whole.counts[Verdict.FAILED] == 0
+
+
+def test_a_request_that_was_lost_once_keeps_no_other_check_from_running():
+    report = conform.examine(Silent(15, 1), "hesitant", sections=SECTIONS)
+    assert report.counts[Verdict.FAILED] == 1
+    assert report.counts[Verdict.UNREACHED] == 0
 
 
 # -- traces ---------------------------------------------------------------------------------------------

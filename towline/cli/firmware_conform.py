@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ towline firmware conform bridge.bin --speed high --record bridge.jsonl
 towline firmware conform emulated --replay bridge.jsonl
 towline firmware conform --list"""
 
+WARNINGS = 5
+"""Warnings of the emulated bridge that are shown."""
 SPEEDS = ("super-plus", "super", "high")
 
 
@@ -72,9 +75,36 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         if args.record:
             require_directory(args.record)
             trace = stack.enter_context(files.replacing_text(args.record))
+        stack.enter_context(_few_warnings(console))
         report = conform.run(target, sections=args.section, trace=trace, progress=console.progress)
     console.note(str(report.identity))
     return _result(report, args.target, everything=bool(console.verbose))
+
+
+@contextlib.contextmanager
+def _few_warnings(console: Console) -> Iterator[None]:
+    """While the block runs, show the first warnings of an emulated bridge, and the number of the others.
+
+    Checks reach far into foreign firmware: what it touches is `towline emulate`'s business.
+    """
+    count = 0
+
+    def emit(record: logging.LogRecord) -> None:
+        nonlocal count
+        count += 1
+        if count <= WARNINGS or console.verbose:
+            console.warn(record.getMessage())
+
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = emit  # type: ignore[method-assign]
+    logger = logging.getLogger("emulator")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        if count > WARNINGS and not console.verbose:
+            console.warn(f"{count - WARNINGS:,} more warnings of the emulated bridge: -v shows them")
 
 
 def _result(report: Report, target: str, *, everything: bool) -> Result:
@@ -82,12 +112,15 @@ def _result(report: Report, target: str, *, everything: bool) -> Result:
     from usbgpu.conform import Verdict
 
     document = report.document()
-    rows = [row for row in report.rows if everything or row.verdict is not Verdict.SKIPPED]
+    apart = {Verdict.SKIPPED: "skipped", Verdict.UNREACHED: "not reached"}
+    rows = [row for row in report.rows if everything or row.verdict not in apart]
     text = "\n".join(_lines(rows))
     text += "\n\n{passed} passed, {failed} failed, {skipped} skipped".format(**document)
-    if not everything:
-        reasons = [row.detail for row in report.rows if row.verdict is Verdict.SKIPPED]
-        text += "".join(f"\n  skipped {reasons.count(each)}: {each}" for each in dict.fromkeys(reasons))
+    if document["unreached"]:
+        text += f", {document['unreached']} not reached"
+    for verdict, name in apart.items() if not everything else ():
+        reasons = [row.detail for row in report.rows if row.verdict is verdict]
+        text += "".join(f"\n  {name} {reasons.count(each)}: {each}" for each in dict.fromkeys(reasons))
     failed = [row for row in report.rows if row.verdict is Verdict.FAILED]
     text += "".join(f"\n\n{row.section}, {row.name}\n  {row.says}\n  but: {row.detail}" for row in failed)
     if report.conforms:
@@ -99,11 +132,12 @@ def _result(report: Report, target: str, *, everything: bool) -> Result:
 def _lines(rows: list[Row]) -> Iterator[str]:
     """The checks under their sections, with remarks; the reasons of failures follow below."""
     width = max((len(row.name) for row in rows), default=0)
+    verdicts = max((len(row.verdict.value) for row in rows), default=0)
     for section, inside in itertools.groupby(rows, key=lambda row: row.section):
         yield section
         for row in inside:
             remark = "" if row.verdict.value == "FAIL" else row.detail
-            yield f"  {row.verdict.value}  {row.name:{width}}  {remark}".rstrip()
+            yield f"  {row.verdict.value:{verdicts}}  {row.name:{width}}  {remark}".rstrip()
 
 
 def _list(sections: list[str]) -> Result:

@@ -23,6 +23,10 @@ class Failed(Exception):
     """The device does not do what the check says."""
 
 
+class NotReached(Exception):
+    """What a check relies on does not work, which another check has reported."""
+
+
 class Bench:
     """A device under test, and what most checks do with it.
 
@@ -35,6 +39,8 @@ class Bench:
         high: whether the link runs at High Speed.
         on_sleep: called after each sleep of a check.
         kept_back: requests that the host's system did not send.
+        check: name of the check that runs.
+        broken: the check that reported it, for each request that checks rely on and that fails.
         restless_depth: not 0 while what the device answers depends on time: see `restless`.
         endpoint: whether the emulator's test endpoint is on bus 4; None before `pcie.has_endpoint`.
     """
@@ -44,6 +50,9 @@ class Bench:
         self.identity = identity
         self.high = device.speed is Speed.HIGH
         self.kept_back = 0
+        self.check = ""
+        self.broken: dict[str, str] = {}
+        self._given_up: set[str] = set()
         self.restless_depth = 0
         self.endpoint: bool | None = None
         self.on_sleep: list[Callable[[float], None]] = []
@@ -53,6 +62,31 @@ class Bench:
         self.device.clock.sleep(seconds)
         for listener in self.on_sleep:
             listener(seconds)
+
+    @contextmanager
+    def relied_on(self, request: str) -> Iterator[None]:
+        """Inside, a request is sent that many checks rely on, and that one of them may find broken.
+
+        The first check that finds it so fails. The next one tries again; if it still fails, that check and
+        all later ones are not reached, and it is not sent again.
+
+        Raises:
+            NotReached: an earlier check has reported the failure.
+            DeviceFailed: the request failed; it has now been reported.
+        """
+        known = self.broken.get(request)
+        reported = NotReached(f"{request} failed in the check {known!r}")
+        if request in self._given_up:
+            raise reported
+        try:
+            yield
+        except DeviceFailed:
+            if known is not None and known != self.check:
+                self._given_up.add(request)
+                raise reported from None
+            self.broken[request] = self.check
+            raise
+        self.broken.pop(request, None)
 
     # -- requests ---------------------------------------------------------------------------------------
 

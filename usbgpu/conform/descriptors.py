@@ -29,6 +29,8 @@ from usbgpu.conform.fields import (
 )
 from usbgpu.transport import Speed, Stalled
 
+NAMES = {DEVICE: "device", CONFIGURATION: "configuration", BOS: "BOS", QUALIFIER: "qualifier"}
+"""Descriptors that many checks rely on."""
 LONGEST = 0x0400
 """More bytes than any descriptor here has; one control transfer."""
 ENGLISH = 0x0409
@@ -56,19 +58,6 @@ class Descriptors:
     bos: bytes
     qualifier: bytes
 
-    def of(self, kind: int) -> list[bytes]:
-        """All of one type, capabilities under CAPABILITY, in order."""
-        match kind:
-            case fields.DEVICE:
-                return [self.device]
-            case fields.QUALIFIER:
-                return [self.qualifier] if self.qualifier else []
-            case fields.BOS | fields.CAPABILITY:
-                sources: tuple[bytes, ...] = (self.bos,)
-            case _:
-                sources = self.configurations
-        return [raw for source in sources for raw in parts(source) if raw[1] == kind]
-
 
 def parts(data: bytes) -> Iterator[bytes]:
     """Split a sequence of descriptors; one with an impossible length takes all that is left."""
@@ -82,16 +71,52 @@ def parts(data: bytes) -> Iterator[bytes]:
 
 
 def read(bench: Bench) -> Descriptors:
-    """Read all of them.
+    """Read all of them. Raises as `relied_on`; a BOS or qualifier that is refused is empty."""
+    return Descriptors(_device(bench), _configurations(bench), _store(bench), _qualifier(bench))
 
-    Raises:
-        DeviceFailed: the device descriptor or a configuration is refused.
-    """
-    device = get(bench, DEVICE)
+
+def configuration(bench: Bench, index: int = 0) -> bytes:
+    """A configuration with what belongs to it. Raises as `relied_on`."""
+    return _relied_on(bench, CONFIGURATION, index)
+
+
+def _device(bench: Bench) -> bytes:
+    return _relied_on(bench, DEVICE)
+
+
+def _configurations(bench: Bench) -> tuple[bytes, ...]:
+    device = _device(bench)
     count = device[17] if len(device) > 17 else 0
-    configurations = tuple(get(bench, CONFIGURATION, index) for index in range(count))
-    qualifier = optional(bench, QUALIFIER) if bench.high else b""
-    return Descriptors(device, configurations, optional(bench, BOS), qualifier)
+    return tuple(configuration(bench, index) for index in range(count))
+
+
+def _store(bench: Bench) -> bytes:
+    """The BOS."""
+    return _relied_on(bench, BOS, refusable=True)
+
+
+def _qualifier(bench: Bench) -> bytes:
+    return _relied_on(bench, QUALIFIER, refusable=True) if bench.high else b""
+
+
+def _relied_on(bench: Bench, kind: int, index: int = 0, *, refusable: bool = False) -> bytes:
+    """A descriptor that many checks read; one that may be refused is empty then."""
+    with bench.relied_on(f"GET_DESCRIPTOR({NAMES[kind]} {index})"):
+        return optional(bench, kind, index) if refusable else get(bench, kind, index)
+
+
+def _all_of(bench: Bench, kind: int) -> list[bytes]:
+    """The descriptors of one type, capabilities under CAPABILITY, in order; reads no others than it must."""
+    match kind:
+        case fields.DEVICE:
+            return [_device(bench)]
+        case fields.QUALIFIER:
+            return [raw for raw in (_qualifier(bench),) if raw]
+        case fields.BOS | fields.CAPABILITY:
+            sources: tuple[bytes, ...] = (_store(bench),)
+        case _:
+            sources = _configurations(bench)
+    return [raw for source in sources for raw in parts(source) if raw[1] == kind]
 
 
 def get(bench: Bench, kind: int, index: int = 0, length: int = LONGEST, language: int = 0) -> bytes:
@@ -115,7 +140,7 @@ def _field_check(
 ) -> Check:
     def run(bench: Bench) -> None:
         findings = []
-        for number, raw in enumerate(_chosen(read(bench), kind, capability)):
+        for number, raw in enumerate(_chosen(_all_of(bench, kind), capability)):
             if len(raw) < each.offset + each.size:
                 findings.append(f"{layout.name} {number} ends before it")
             elif not each.holds(each.value(raw), Place(raw, bench.high)):
@@ -127,8 +152,7 @@ def _field_check(
     return Check(section.name, f"{layout.name}: {each.name}", f"{layout.source}: {each.says}", run, needs)
 
 
-def _chosen(found: Descriptors, kind: int, capability: int | None) -> list[bytes]:
-    raws = found.of(kind)
+def _chosen(raws: list[bytes], capability: int | None) -> list[bytes]:
     return raws if capability is None else [raw for raw in raws if len(raw) > 2 and raw[2] == capability]
 
 
@@ -152,8 +176,7 @@ SETS = Section("descriptor sets")
 
 @SETS("wTotalLength", "9.6.3 and 9.6.2: bytes of all that is returned with the descriptor")
 def _total_lengths(bench: Bench) -> None:
-    found = read(bench)
-    for raw in (*found.configurations, found.bos):
+    for raw in (*_configurations(bench), _store(bench)):
         if raw:
             equal(f"wTotalLength of type {raw[1]}", int.from_bytes(raw[2:4], "little"), len(raw))
             lengths = [piece[0] for piece in parts(raw)]
@@ -162,14 +185,14 @@ def _total_lengths(bench: Bench) -> None:
 
 @SETS("bNumInterfaces", "9.6.3, 9.6.5: the number of interfaces, which are numbered from 0")
 def _interface_count(bench: Bench) -> None:
-    for raw in read(bench).configurations:
+    for raw in _configurations(bench):
         numbers = {piece[2] for piece in parts(raw) if piece[1] == INTERFACE}
         equal("the interface numbers", sorted(numbers), list(range(raw[4])))
 
 
 @SETS("bAlternateSetting", "9.6.5: numbered from 0 within an interface")
 def _alternates(bench: Bench) -> None:
-    for raw in read(bench).configurations:
+    for raw in _configurations(bench):
         settings: dict[int, list[int]] = {}
         for piece in parts(raw):
             if piece[1] == INTERFACE:
@@ -180,27 +203,27 @@ def _alternates(bench: Bench) -> None:
 
 @SETS("bNumEndpoints", "9.6.5: the number of endpoint descriptors after the interface's")
 def _endpoint_counts(bench: Bench) -> None:
-    for setting, endpoints in _settings(read(bench)):
+    for setting, endpoints in _settings(_configurations(bench)):
         equal(f"endpoints of {_setting(setting)}", len(endpoints), setting[4])
 
 
 @SETS("endpoint addresses", "9.6.6: no two of a setting are equal")
 def _unique_endpoints(bench: Bench) -> None:
-    for setting, endpoints in _settings(read(bench)):
+    for setting, endpoints in _settings(_configurations(bench)):
         addresses = [endpoint[2] for endpoint in endpoints]
         require(len(addresses) == len(set(addresses)), f"{_setting(setting)} names an endpoint twice")
 
 
 @SETS("endpoints in use", "contract: bulk EP 0x02 OUT and EP 0x81 IN in the first setting")
 def _endpoints_in_use(bench: Bench) -> None:
-    _, endpoints = next(_settings(read(bench)), (b"", []))
+    _, endpoints = next(_settings(_configurations(bench)), (b"", []))
     bulk = {endpoint[2] for endpoint in endpoints if endpoint[3] & 3 == fields.BULK}
     require({0x02, 0x81} <= bulk, f"the bulk endpoints are {', '.join(map(hex, sorted(bulk))) or 'none'}")
 
 
 @SETS("companions", "9.6.7: one right behind each endpoint descriptor", Need.SUPER)
 def _companions(bench: Bench) -> None:
-    for raw in read(bench).configurations:
+    for raw in _configurations(bench):
         pieces = [*parts(raw), b"\0\0"]
         for one, following in itertools.pairwise(pieces):
             if one[1] == ENDPOINT and following[1] != COMPANION:
@@ -209,7 +232,7 @@ def _companions(bench: Bench) -> None:
 
 @SETS("no companions", "9.6.7: only at SuperSpeed", Need.HIGH)
 def _no_companions(bench: Bench) -> None:
-    require(not read(bench).of(COMPANION), "there is a companion descriptor at High Speed")
+    require(not _all_of(bench, COMPANION), "there is a companion descriptor at High Speed")
 
 
 @SETS("bNumDeviceCaps", "9.6.2: the number of capabilities that follow")
@@ -273,7 +296,7 @@ def _names(bench: Bench) -> dict[str, int]:
     names = dict(zip(("iManufacturer", "iProduct", "iSerialNumber"), found.device[14:17], strict=True))
     for raw in found.configurations:
         names[f"iConfiguration of {raw[5]}"] = raw[6]
-    for setting, _ in _settings(found):
+    for setting, _ in _settings(found.configurations):
         names[f"iInterface of {_setting(setting)}"] = setting[8]
     return {name: index for name, index in names.items() if index}
 
@@ -312,7 +335,7 @@ def _no_string(bench: Bench) -> None:
 
 @STRINGS("serial number", "mass storage BOT 1.0, 4.1.1: 12 hexadecimal digits at least", Need.STORAGE)
 def _storage_serial(bench: Bench) -> None:
-    text = bench.device.string(read(bench).device[16]) or ""
+    text = bench.device.string(_device(bench)[16]) or ""
     digits = len(text) >= LEAST_SERIAL and set(text) <= SERIAL_DIGITS
     require(digits, f"the serial number is {text!r}")
 
@@ -331,7 +354,9 @@ READING = Section("reading descriptors")
 def _short_reads(bench: Bench) -> None:
     kinds = [(DEVICE, 0), (CONFIGURATION, 0), (BOS, 0), (STRING, 0), (STRING, 2)]
     for kind, index in kinds:
-        whole = optional(bench, kind, index)
+        whole = (
+            _relied_on(bench, kind, index, refusable=True) if kind in NAMES else optional(bench, kind, index)
+        )
         for length in (1, 2, 8, 9, 18, 64, 255):
             if whole:
                 part = get(bench, kind, index, length, ENGLISH if kind == STRING else 0)
@@ -345,7 +370,7 @@ def _twice(bench: Bench) -> None:
 
 @READING("other descriptors", "9.4.3: types that cannot be requested, or do not exist, are request errors")
 def _refused_types(bench: Bench) -> None:
-    count = read(bench).device[17]
+    count = _device(bench)[17]
     for kind, index in (
         (INTERFACE, 0),
         (ENDPOINT, 0),
@@ -365,12 +390,12 @@ def _qualifier_super(bench: Bench) -> None:
 
 @READING("qualifier", "USB 2.0, 9.6.2: a High Speed device has one", Need.HIGH)
 def _qualifier_high(bench: Bench) -> None:
-    require(read(bench).qualifier, "the device qualifier is refused")
+    require(_qualifier(bench), "the device qualifier is refused")
 
 
 @READING("other speed", "USB 2.0, 9.6.4: as many configurations as the qualifier says, of type 7", Need.HIGH)
 def _other_speed(bench: Bench) -> None:
-    qualifier = read(bench).qualifier
+    qualifier = _qualifier(bench)
     count = qualifier[8] if len(qualifier) > 8 else 0
     for index in range(count):
         raw = optional(bench, OTHER_SPEED, index)
@@ -390,9 +415,9 @@ SECTIONS = (FIELDS, SETS, STRINGS, READING)
 # -- inside ---------------------------------------------------------------------------------------------
 
 
-def _settings(found: Descriptors) -> Iterator[tuple[bytes, list[bytes]]]:
+def _settings(configurations: tuple[bytes, ...]) -> Iterator[tuple[bytes, list[bytes]]]:
     """Each alternate setting's interface descriptor, with its endpoints'."""
-    for raw in found.configurations:
+    for raw in configurations:
         setting, endpoints = b"", list[bytes]()
         for piece in parts(raw):
             if piece[1] == INTERFACE:
@@ -416,6 +441,6 @@ def _setting(raw: bytes) -> str:
 
 def _bos(bench: Bench) -> bytes:
     """The BOS, which a device that is capable of SuperSpeed has at every speed."""
-    bos = read(bench).bos
+    bos = _store(bench)
     require(len(bos) >= 5, "there is no BOS descriptor")
     return bos

@@ -16,6 +16,8 @@ class Verdict(Enum):
     PASSED = "pass"
     FAILED = "FAIL"
     SKIPPED = "skip"
+    UNREACHED = "unreached"
+    """Something it relies on does not work, which another check has reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Row:
         name: the check's.
         says: the rule, with its source.
         verdict: the result.
-        detail: why it failed or was skipped, or what could not be tested; else empty.
+        detail: why it failed, was skipped or not reached, or what could not be tested; else empty.
     """
 
     section: str
@@ -59,8 +61,9 @@ class Report:
 
     @property
     def conforms(self) -> bool:
-        """Whether no check failed, and some passed."""
-        return not self.counts[Verdict.FAILED] and bool(self.counts[Verdict.PASSED])
+        """Whether no check failed or was out of reach, and some passed."""
+        counts = self.counts
+        return not counts[Verdict.FAILED] and not counts[Verdict.UNREACHED] and bool(counts[Verdict.PASSED])
 
     def document(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -73,6 +76,7 @@ class Report:
             "passed": counts[Verdict.PASSED],
             "failed": counts[Verdict.FAILED],
             "skipped": counts[Verdict.SKIPPED],
+            "unreached": counts[Verdict.UNREACHED],
             "checks": [
                 {
                     "section": row.section,

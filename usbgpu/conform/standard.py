@@ -11,8 +11,8 @@ import struct
 
 from usbgpu.conform.bench import Bench, equal, require
 from usbgpu.conform.check import Need, Section
-from usbgpu.conform.descriptors import get, parts, read
-from usbgpu.conform.fields import CONFIGURATION, INTERFACE
+from usbgpu.conform.descriptors import configuration, parts, read
+from usbgpu.conform.fields import INTERFACE
 from usbgpu.transport import Speed
 
 GET_STATUS, CLEAR_FEATURE, SET_FEATURE = 0, 1, 3
@@ -37,7 +37,7 @@ def _reset(bench: Bench) -> None:
 @STANDARD("GET_STATUS of the device", "9.4.5: self-powered as its configuration says, reserved bits clear")
 def _device_status(bench: Bench) -> None:
     status = _status(bench, TO_DEVICE)
-    powered = get(bench, CONFIGURATION)[7] >> 6 & 1
+    powered = configuration(bench)[7] >> 6 & 1
     equal("self-powered", status & 1, powered)
     reserved = 0xFFFC if bench.high else 0xFFE2  # remote wake-up is the function's at SuperSpeed
     equal("reserved bits", status & reserved, 0)
@@ -59,7 +59,7 @@ def _endpoint_status(bench: Bench) -> None:
 @STANDARD("GET_CONFIGURATION", "9.4.2: the value of the configuration that was set")
 def _configuration(bench: Bench) -> None:
     answer = bench.standard_in(TO_DEVICE, GET_CONFIGURATION, length=1)
-    equal("the configuration", answer, get(bench, CONFIGURATION)[5:6])
+    equal("the configuration", answer, configuration(bench)[5:6])
 
 
 @STANDARD("GET_INTERFACE", "9.4.4: the alternate setting; without an interface a request error")
@@ -72,9 +72,7 @@ def _interface(bench: Bench) -> None:
     "SET_INTERFACE", "9.4.10: every existing setting can be chosen; others are request errors", Need.SANDBOX
 )
 def _set_interface(bench: Bench) -> None:
-    settings = [
-        piece[3] for piece in parts(get(bench, CONFIGURATION)) if piece[1] == INTERFACE and not piece[2]
-    ]
+    settings = [piece[3] for piece in parts(configuration(bench)) if piece[1] == INTERFACE and not piece[2]]
     for setting in (*settings, 0):
         bench.standard_out(TO_INTERFACE, SET_INTERFACE, setting, 0)
         equal("the setting", bench.standard_in(TO_INTERFACE, GET_INTERFACE, length=1), bytes([setting]))
@@ -84,7 +82,7 @@ def _set_interface(bench: Bench) -> None:
 
 @STANDARD("SET_CONFIGURATION", "9.4.7: 0 unconfigures, a value sets, others are request errors", Need.SANDBOX)
 def _set_configuration(bench: Bench) -> None:
-    value = get(bench, CONFIGURATION)[5]
+    value = configuration(bench)[5]
     for chosen in (0, value, value):
         bench.standard_out(TO_DEVICE, SET_CONFIGURATION, chosen)
         equal("the configuration", bench.standard_in(TO_DEVICE, GET_CONFIGURATION, length=1), bytes([chosen]))
@@ -98,7 +96,7 @@ def _set_configuration(bench: Bench) -> None:
     Need.SANDBOX,
 )
 def _address_state(bench: Bench) -> None:
-    value = get(bench, CONFIGURATION)[5]
+    value = configuration(bench)[5]
     bench.standard_out(TO_DEVICE, SET_CONFIGURATION, 0)
     try:
         bench.refuses(0x81, GET_INTERFACE, 0, 0, 1)
@@ -130,7 +128,7 @@ def _halt(bench: Bench) -> None:
     Need.SANDBOX,
 )
 def _halts_end(bench: Bench) -> None:
-    value = get(bench, CONFIGURATION)[5]
+    value = configuration(bench)[5]
     ends = {
         "SET_CONFIGURATION": lambda: bench.standard_out(TO_DEVICE, SET_CONFIGURATION, value),
         "SET_INTERFACE": lambda: bench.standard_out(TO_INTERFACE, SET_INTERFACE, 0, 0),

@@ -1,7 +1,8 @@
 """The suite: every check in order, and how it is run.
 
 A check starts with a device that answers. If it no longer does afterwards, a bus reset follows, and if that
-does not help, the rest is skipped.
+does not help, the rest is not reached. A request that many checks rely on fails one of them, and the others
+are not reached.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sdk.errors import DeviceFailed, UsageError
 from sdk.facts.structures import Malformed
 from usbgpu import transport
 from usbgpu.conform import descriptors, faults, list_faults, lists, standard, storage, vendor
-from usbgpu.conform.bench import Bench, Failed
+from usbgpu.conform.bench import Bench, Failed, NotReached
 from usbgpu.conform.check import Check, lacking
 from usbgpu.conform.report import Report, Row, Verdict
 from usbgpu.conform.trace import Recorder
@@ -90,7 +91,7 @@ def examine(
                 progress(check.section, number, len(chosen))
             if recorder is not None:
                 recorder.check(check.name)
-            row = _row(bench, check) if alive else _skipped(check, "the device no longer answers")
+            row = _row(bench, check) if alive else _unreached(check, "the device no longer answers")
             rows.append(row)
             if row.verdict is Verdict.FAILED:
                 alive = _revived(bench)
@@ -119,8 +120,11 @@ def _row(bench: Bench, check: Check) -> Row:
     if missing is not None:
         return _skipped(check, f"needs {missing.value}")
     bench.kept_back = 0
+    bench.check = check.name
     try:
         check.function(bench)
+    except NotReached as problem:
+        return _unreached(check, str(problem))
     except (Failed, Malformed, DeviceFailed) as problem:
         return Row(check.section, check.name, check.says, Verdict.FAILED, str(problem))
     except (IndexError, ValueError) as problem:  # a check relied on what another one tests
@@ -133,6 +137,10 @@ def _row(bench: Bench, check: Check) -> Row:
 
 def _skipped(check: Check, why: str) -> Row:
     return Row(check.section, check.name, check.says, Verdict.SKIPPED, why)
+
+
+def _unreached(check: Check, why: str) -> Row:
+    return Row(check.section, check.name, check.says, Verdict.UNREACHED, why)
 
 
 def _revived(bench: Bench) -> bool:
