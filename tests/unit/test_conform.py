@@ -238,7 +238,7 @@ class Silent(Described):
 SECTIONS = ("descriptor fields", "descriptor sets", "strings", "reading descriptors")
 
 
-@pytest.mark.parametrize(("kind", "least"), [(1, 40), (2, 30), (15, 20), (6, 8)])
+@pytest.mark.parametrize(("kind", "least"), [(1, 30), (2, 25), (15, 20), (6, 8)])
 def test_one_unanswered_request_fails_one_check(kind, least):
     device = Silent(kind, 10**6)
     report = conform.examine(device, "silent", sections=SECTIONS)

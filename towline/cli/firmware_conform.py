@@ -125,7 +125,8 @@ def _result(report: Report, target: str, *, everything: bool) -> Result:
     text += "".join(f"\n\n{row.section}, {row.name}\n  {row.says}\n  but: {row.detail}" for row in failed)
     if report.conforms:
         return Result(document, text)
-    message = f"{len(failed)} checks failed" if failed else "no check could be run"
+    count = "1 check" if len(failed) == 1 else f"{len(failed)} checks"
+    message = f"{count} failed" if failed else "no check could be run"
     return Result(document, text, CheckFailed(message, where=target))
 
 

@@ -20,7 +20,7 @@ from usbgpu.conform.bench import Bench, Failed, NotReached
 from usbgpu.conform.check import Check, lacking
 from usbgpu.conform.report import Report, Row, Verdict
 from usbgpu.conform.trace import Recorder
-from usbgpu.transport import DeviceString, Transport, device_string
+from usbgpu.transport import DeviceString, TimedOut, Transport, device_string
 
 CHECKS: tuple[Check, ...] = tuple(
     check
@@ -126,7 +126,9 @@ def _row(bench: Bench, check: Check) -> Row:
     except NotReached as problem:
         return _unreached(check, str(problem))
     except (Failed, Malformed, DeviceFailed) as problem:
-        return Row(check.section, check.name, check.says, Verdict.FAILED, str(problem))
+        hint = problem.hint if isinstance(problem, TimedOut) else None  # what an emulated device waits for
+        why = f"{problem}; {hint}" if hint else str(problem)
+        return Row(check.section, check.name, check.says, Verdict.FAILED, why)
     except (IndexError, ValueError) as problem:  # a check relied on what another one tests
         why = f"an answer is too short, or malformed: {problem}"
         return Row(check.section, check.name, check.says, Verdict.FAILED, why)
