@@ -4,6 +4,9 @@ The .map lists areas and the symbols in them (ASxxxx linker); the .cdb adds stat
 of each C line (sdcc manual, "CDB file format"), the .rst all of its addresses. A function reaches from its
 symbol to the next one.
 Addresses from 0x18000 on are CODE bank 1, as in `emulator.image_file`.
+
+Names found in another way come as a list: a line each of `name address [bank]`, the numbers hexadecimal, with
+comments from `#` or `;` on.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ _DECLARED = re.compile(r"F:(?:G|F(?P<module>\w+))\$(?P<name>\w+)\$")
 _MODULE = re.compile(r"^M:([\w.-]+)$", re.MULTILINE)
 _LINE = re.compile(r"L:C\$(?P<file>[^$]+)\$(?P<line>\d+)\$\d+_?\d*\$\d+:(?P<address>[0-9A-F]+)$")
 
+_LIST = "lines are `name address [bank]`, hexadecimal: main 0x2F81, or far_handler 8100 1"
 _DATA_AREAS = {"CONST", "XINIT"}
 """Areas of CODE that hold tables."""
 _LINKER_NAMES = re.compile(r"[ls]_[A-Z_]\w*")
@@ -179,6 +183,46 @@ def beside(image: Path) -> Symbols:
     return _unchanged(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
 
 
+def given(path: Path) -> Symbols:
+    """The symbols of a file that a user names: a .map or .cdb with what is beside it, or a list.
+
+    Raises:
+        InvalidInput: it cannot be read, or holds no names.
+    """
+    if path.suffix in (".map", ".cdb"):
+        return load(path)
+    try:
+        lines = _text(path).splitlines()
+    except OSError as problem:
+        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+    tables = _Tables()
+    for number, line in enumerate(lines, 1):
+        if words := re.split("[#;]", line, maxsplit=1)[0].split():
+            tables.add(*_entry(words, f"{path}:{number}"))
+    found = tables.symbols()
+    if not found.functions:
+        raise InvalidInput("holds no names", where=str(path), hint=_LIST)
+    return found
+
+
+def _entry(words: list[str], where: str) -> tuple[str, int]:
+    """A line of a list: name, and address as the linker has it.
+
+    Raises:
+        InvalidInput: it is not one.
+    """
+    try:
+        name, *numbers = words
+        address, bank = (int(number, 16) for number in (*numbers, *(("0",) if len(numbers) == 1 else ())))
+    except ValueError:
+        raise InvalidInput(
+            f"{' '.join(words)!r} is not a name with its address", where=where, hint=_LIST
+        ) from None
+    if bank not in (0, 1) or not 0 <= address < (HEX_BANK1 if bank or address < HEX_BANK1 else 2 * HEX_BANK1):
+        raise InvalidInput(f"bank {bank:x} has no CODE address {address:#x}", where=where, hint=_LIST)
+    return name, address + (bank * HEX_BANK1 if address >= BANK_START else 0)
+
+
 def files(image: Path) -> list[Path]:
     """The files beside an image that `beside` reads: .map, .cdb, and .rst last.
 
@@ -246,6 +290,10 @@ class _Tables:
         self._exits: dict[tuple[str, str], int] = {}
         self._lines: dict[line_records.Record, int] = {}
         self._variables: dict[int, str] = {}
+
+    def add(self, name: str, address: int) -> None:
+        """A function."""
+        self._starts[address] = (name, "")
 
     def read_map(self, lines: Iterable[str]) -> bool:
         """Areas and global symbols; whether there were any areas."""

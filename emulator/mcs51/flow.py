@@ -6,9 +6,9 @@ at 0x8000 or above is in the bank of the code that states it; the common half is
 which is what SFR 0x96 holds after reset. Three patterns are recognised beyond that, each a guess about what a
 compiler or the vendor meant:
 
-* a bank trampoline, as in the vendor's firmware: straight code that pushes DPL and DPH, sets SFR 0x96 to a
-  constant and returns, so that it goes on at DPTR in that bank. With a MOV DPTR,#data16 before the jump or
-  call to it, that is a call across banks;
+* a bank trampoline, as in the vendor's firmware: straight code that pushes an address, such as a DPTR that
+  was loaded before, sets SFR 0x96 to a constant and returns, so that it goes on there in that bank; and RET
+  to an address that the same code has pushed (`trampolines`);
 * a table of jumps behind MOV DPTR,#table and JMP @A+DPTR (sdcc's small switch);
 * two tables of address bytes, read with MOVC A,@A+PC into DPL and DPH before JMP @A+DPTR (its large one).
 """
@@ -16,10 +16,11 @@ compiler or the vendor meant:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from emulator.mcs51 import trampolines
 from emulator.mcs51.disassembler import Instruction, decode
 from emulator.mcs51.opcodes import Flow
 
@@ -36,8 +37,8 @@ VECTORS = {
 }
 """Where the MCS-51 starts, and where it goes on an interrupt."""
 
-_DPL, _DPH, _CODE_BANK = 0x82, 0x83, 0x96
-_PUSH, _MOV_DIRECT_DATA, _MOV_DIRECT_A, _ADD_DATA, _MOVC_PC = 0xC0, 0x75, 0xF5, 0x24, 0x83
+_DPL, _DPH = 0x82, 0x83
+_MOV_DIRECT_A, _ADD_DATA, _MOVC_PC = 0xF5, 0x24, 0x83
 _MOVC_DPTR = 0x93
 _TABLE_JUMPS = {"LJMP", "AJMP", "SJMP"}
 _MAX_TABLE = 256
@@ -69,7 +70,7 @@ class Kind(Enum):
     TABLE = "table"
     """An entry of a table of jumps or addresses."""
     BANK = "bank"
-    """Through a bank trampoline."""
+    """Through a bank trampoline, or by RET to an address that was pushed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -277,6 +278,8 @@ class _Descent:
             return
         if instruction.data[0] == _MOVC_DPTR and (table := _loaded_pointer(before)) is not None:
             self._tables.add(self._place(place, table))
+        if instruction.opcode.mnemonic == "RET":
+            self._return(place, before)
         if instruction.target is None:
             return
         target = self._place(place, instruction.target)
@@ -288,34 +291,44 @@ class _Descent:
             self._refer(place, target, Kind.BRANCH if flow is Flow.BRANCH else Kind.JUMP)
             self._next[place].append(target)
             self._lead(target)
-        if flow in (Flow.CALL, Flow.JUMP) and (bank := self._trampoline(target)) is not None:
-            self._cross(place, bank, before)
+        if flow in (Flow.CALL, Flow.JUMP):
+            state = trampolines.after(earlier for _, earlier in before[:-1])
+            if flow is Flow.CALL:
+                state.stack += [None, None]
+            found = trampolines.arrivals(state, instruction.target, self._decoder(place))
+            by_itself = trampolines.arrivals(trampolines.State(), instruction.target, self._decoder(place))
+            if state.banked and found != by_itself:  # else the code there is the one that refers to it
+                self._cross(place, found)
 
-    def _cross(self, place: Place, bank: int, before: list[tuple[Place, Instruction]]) -> None:
-        """A jump or call to a trampoline goes on at DPTR in the bank that it selects."""
-        address = _loaded_pointer(before)
-        if address is not None:
-            target = Place(bank if address >= BANK_START else 0, address)
-            self._refer(place, target, Kind.BANK)
-            self._calls.setdefault(place, []).append(target)
-            self._enter(target)
+    def _return(self, place: Place, before: list[tuple[Place, Instruction]]) -> None:
+        """RET may go to an address that its own straight code has pushed."""
+        state = trampolines.after(earlier for _, earlier in before[:-1])
+        if len(state.stack) >= 2:
+            self._cross(place, trampolines.arrivals(state, place.address, self._decoder(place)))
+
+    def _cross(self, place: Place, found: Iterable[tuple[int, int | None]]) -> None:
+        """An instruction leads to places by what it has put on the stack."""
+        for address, bank in found:
+            target = Place(
+                (place.bank if bank is None else bank & 1) if address >= BANK_START else 0, address
+            )
+            if self._is_loaded(target):
+                self._refer(place, target, Kind.BANK)
+                self._calls.setdefault(place, []).append(target)
+                self._enter(target)
+
+    def _decoder(self, source: Place) -> Callable[[int, int | None], Instruction | None]:
+        """Decodes for `trampolines`, from code at a place."""
+
+        def decoded(address: int, bank: int | None) -> Instruction | None:
+            place = Place(
+                (source.bank if bank is None else bank & 1) if address >= BANK_START else 0, address
+            )
+            return decode(self._banks[place.bank], address) if self._is_loaded(place) else None
+
+        return decoded
 
     # -- patterns ---------------------------------------------------------------------------------------
-
-    def _trampoline(self, place: Place) -> int | None:
-        """The bank that a trampoline at `place` selects; None if there is none."""
-        pushed: list[int | None] = []
-        bank = None
-        for instruction in self._straight(place, 16):
-            if instruction.data[0] == _PUSH:
-                pushed.append(instruction.values[0])
-            elif instruction.data[0] == _MOV_DIRECT_DATA and instruction.data[1] == _CODE_BANK:
-                bank = instruction.data[2] & 1
-            elif instruction.opcode.flow is Flow.RETURN:
-                return bank if pushed[-2:] == [_DPL, _DPH] else None
-            elif instruction.data[0] != _MOV_DIRECT_DATA:
-                return None
-        return None
 
     def _straight(self, place: Place, limit: int) -> Iterator[Instruction]:
         for _ in range(limit):

@@ -377,8 +377,8 @@ def test_code_of_bank_1(tmp_path: Path):
 
 
 def test_code_that_ran_counts_however_it_was_reached(tmp_path: Path):
-    """By RET, to an address that was pushed: JNZ, at 0x40."""
-    main = bytes.fromhex("7440 C0E0 E4 C0E0 22")
+    """By RET, to an address that was computed and pushed: JNZ, at 0x40."""
+    main = bytes.fromhex("7420 2420 C0E0 E4 C0E0 22")
     body = b"\x80\x2e".ljust(0x30, b"\xa5") + main.ljust(0x10, b"\xa5") + bytes.fromhex("7001 A5")
     code = body.ljust(0x10000, b"\xff")
     loaded = bytes(at == len(body) - 1 or 0xA5 != byte != 0xFF for at, byte in enumerate(code))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator import image_file, symbols
+from emulator import image_file, images, symbols
 from emulator.mcs51 import flow, listing
 from emulator.mcs51.disassembler import ChipNames, Instruction, Numbers, decode, text
 from emulator.mcs51.flow import Kind, Place
@@ -165,6 +165,73 @@ def test_code_of_a_bank_stays_in_its_bank():
     assert graph.routines[Place(1, 0x8200)].name == "sub_1_8200"
     assert graph.data[0] == {0x8200, 0x8201}
     assert graph.data[1] == set()
+
+
+VENDOR_SWITCHES = (
+    # As the bank-switching code of Keil's linker: push the current bank's switch, push DPTR, select, return.
+    (0x300, "C0 08 74 03 C0 E0 C0 82 C0 83 75 08 0A 75 96 00 22"),
+    (0x311, "C0 08 74 03 C0 E0 C0 82 C0 83 75 08 1B 75 96 01 22"),
+)
+
+
+def banked(graph: flow.Graph) -> dict[Place, list[Place]]:
+    """What is reached by way of the stack, and from where."""
+    found = {
+        place: [reference.source for reference in references if reference.kind is Kind.BANK]
+        for place, references in graph.references.items()
+    }
+    return {place: sources for place, sources in found.items() if sources}
+
+
+def test_the_vendors_switches_are_followed_from_stubs_that_have_no_names():
+    # 0: lcall 0x400; lcall 0x405; sjmp .      stubs: mov dptr,#f; ajmp switch
+    graph = graph_of(
+        (0, "12 04 00 12 04 05 80 FE"),
+        *VENDOR_SWITCHES,
+        (0x400, "90 90 00 61 11"),
+        (0x405, "90 91 00 61 00"),
+        (0x9100, "E4 22"),
+        bank1=((0x9000, "90 91 23 02 03 11"), (0x9123, "22")),
+    )
+    assert banked(graph) == {
+        Place(1, 0x9000): [Place(0, 0x403)],
+        Place(0, 0x9100): [Place(0, 0x408)],
+        Place(1, 0x9123): [Place(1, 0x9003)],
+    }
+    assert graph.data == (frozenset(), frozenset())
+    assert graph.routines[Place(0, 0x400)].calls == (Place(1, 0x9000),)
+
+
+@pytest.mark.parametrize(
+    ("stub", "switch"),
+    [
+        # mov dptr,#0x9000; push dpl; push dph; ret to the switch, whose address lies on top
+        ("90 90 00 C0 82 C0 83 90 06 00 C0 82 C0 83 22", "75 96 01 22"),
+        # the bank in A: mov a,#1; mov dptr,#0x9000; ljmp switch: push dptr; mov CODE_BANK,a; ret
+        ("74 01 90 90 00 02 06 00", "C0 82 C0 83 F5 96 22"),
+        # orl CODE_BANK,#1 after anl #0
+        ("90 90 00 02 06 00", "53 96 00 C0 82 C0 83 43 96 01 22"),
+        # the switch jumps on: clr a; jmp @a+dptr
+        ("90 90 00 02 06 00", "75 96 01 02 06 20"),
+        # r2, r1 hold the address: mov r1,#0; mov r2,#0x90
+        ("79 00 7A 90 12 06 00 22", "C0 01 C0 02 75 96 01 22"),
+    ],
+)
+def test_other_ways_through_a_common_switch(stub, switch):
+    graph = graph_of((0, stub), (0x600, switch), (0x620, "E4 73"), bank1=((0x9000, "22"),))
+    assert Place(1, 0x9000) in graph.routines
+    assert Place(1, 0x9000) in banked(graph)
+
+
+def test_the_routine_that_selects_the_old_bank_again_is_followed():
+    # main pushes 0x700, then goes to bank 1 with DPTR; 0x700: mov CODE_BANK,#0; sjmp .
+    graph = graph_of(
+        (0, "74 00 C0 E0 74 07 C0 E0 90 90 00 02 06 00"),
+        (0x600, "C0 82 C0 83 75 96 01 22"),
+        (0x700, "75 96 00 80 FE"),
+        bank1=((0x9000, "22"),),
+    )
+    assert {Place(1, 0x9000), Place(0, 0x700)} <= graph.routines.keys()
 
 
 @pytest.mark.parametrize(
@@ -384,6 +451,60 @@ def test_the_command_finds_a_function_by_any_address_in_it(tmp_path, capsys):
 def test_the_command_knows_the_test_images_by_name(capsys):
     assert cli.main(["firmware", "disasm", "vendor", "--function", "main"]) == 0
     assert "lcall list_run" in capsys.readouterr().out
+
+
+def test_names_come_from_a_file_that_the_user_gives(tmp_path, capsys):
+    path = tmp_path / "image.ihx"
+    path.write_text(
+        hex_file((0, 0, bytes.fromhex("12 00 06 80 FE FF 22")), (1, 0x8100, bytes.fromhex("04 22")))
+    )
+    names = tmp_path / "names.txt"
+    names.write_text("# found by hand\nhelper 0x0006\n\nfar_one 8100 1 ; nothing calls it\n")
+    command = ["firmware", "disasm", str(path), "--symbols", str(names), "--json"]
+    assert cli.main(command) == 0
+    functions = json.loads(capsys.readouterr().out)["result"]["functions"]
+    assert [(one["name"], one["bank"], one["address"]) for one in functions] == [
+        ("reset", 0, 0),
+        ("helper", 0, 6),
+        ("far_one", 1, 0x8100),
+    ]
+    names.rename(tmp_path / "names.map")
+    assert cli.main(["firmware", "disasm", str(path), "--symbols", str(tmp_path / "names.map")]) == 1
+
+
+@needs_sdcc
+def test_names_come_from_a_linkers_map_elsewhere(tmp_path, capsys):
+    built = images.build("storage")
+    bare = tmp_path / "bare.ihx"
+    bare.write_text(built.ihx.read_text())
+    assert cli.main(["firmware", "disasm", str(bare), "--symbols", str(built.map)]) == 0
+    named = capsys.readouterr().out
+    assert cli.main(["firmware", "disasm", str(built.ihx)]) == 0
+    assert named.count("sub_") == capsys.readouterr().out.count("sub_")
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (None, 2),
+        ("", 1),
+        ("# nothing\n", 1),
+        ("main\n", 1),
+        ("main here\n", 1),
+        ("main 10 2\n", 1),
+        ("main 1FFFF 1\n", 1),
+        ("main 20000\n", 1),
+        ("main -1\n", 1),
+        ("main 10 0 0\n", 1),
+    ],
+)
+def test_a_file_that_lists_no_names_is_refused(tmp_path, capsys, content, code):
+    path, names = tmp_path / "image.bin", tmp_path / "names.sym"
+    path.write_bytes(wrap(bytes.fromhex("04 80 FE")))
+    if content is not None:
+        names.write_text(content)
+    assert cli.main(["firmware", "disasm", str(path), "--symbols", str(names)]) == code
+    assert "names.sym" in capsys.readouterr().err
 
 
 def test_a_foreign_map_beside_an_image_only_costs_the_names(tmp_path, capsys):

@@ -6,6 +6,7 @@ Each verb is a module of its own that declares what `towline.cli.Verb` requires;
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from sdk.errors import InvalidInput, UsageError
@@ -44,7 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nouns,
         "disasm",
         "list an image as labelled blocks with cross references, names of registers, and clocks",
-        "towline firmware disasm bridge.bin --function main",
+        """towline firmware disasm bridge.bin --function main
+towline firmware disasm unknown.bin --symbols names.txt""",
     )
     disasm.add_argument(
         "image",
@@ -53,6 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     disasm.add_argument(
         "--function", metavar="NAME", help="only this one, by name or by any address in it (0x1234, 1:0x8234)"
+    )
+    disasm.add_argument(
+        "--symbols",
+        metavar="FILE",
+        help="names, instead of those beside IMAGE: a .map or .cdb of sdcc, or lines of `name address "
+        "[bank]`, hexadecimal",
     )
     graphs.add_graph(disasm, "the blocks of --function, or the call graph")
     disasm.add_argument(
@@ -81,11 +89,15 @@ def _disassemble(args: argparse.Namespace, console: Console) -> Result:
     from firmware.asm2464pd.registers import ASM2464PD
 
     name, function = args.image, args.function
+    if args.symbols is not None and not Path(args.symbols).is_file():
+        raise UsageError("no such file", where=args.symbols)
     path = image_file.locate(name)
     image = image_file.load(path)
     try:
-        table = symbols.beside(path)
+        table = symbols.beside(path) if args.symbols is None else symbols.given(Path(args.symbols))
     except InvalidInput as problem:
+        if args.symbols is not None:
+            raise
         console.warn(f"no names are known: {problem}")
         table = symbols.Symbols()
     graph = flow.analyse(image.banks, image.loaded, listing.names_of(table))
