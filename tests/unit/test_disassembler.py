@@ -455,9 +455,8 @@ def test_the_command_knows_the_test_images_by_name(capsys):
 
 def test_names_come_from_a_file_that_the_user_gives(tmp_path, capsys):
     path = tmp_path / "image.ihx"
-    path.write_text(
-        hex_file((0, 0, bytes.fromhex("12 00 06 80 FE FF 22")), (1, 0x8100, bytes.fromhex("04 22")))
-    )
+    far = (4, 0, b"\0\1"), (0, 0x8100, bytes.fromhex("04 22"))
+    path.write_text(hex_file((0, 0, bytes.fromhex("12 00 06 80 FE FF 22")), *far))
     names = tmp_path / "names.txt"
     names.write_text("# found by hand\nhelper 0x0006\n\nfar_one 8100 1 ; nothing calls it\n")
     command = ["firmware", "disasm", str(path), "--symbols", str(names), "--json"]
