@@ -327,15 +327,14 @@ class Mcs51:
         spin = self._cpu.spin
         if not spin.length:
             return None
-        kept = self._library.MCS51_SPIN_READS
-        reads = tuple(divmod(int(spin.reads[i]), CODE_SIZE) for i in range(min(spin.read_count, kept)))
+        reads = tuple(divmod(int(spin.reads[i]), CODE_SIZE) for i in range(spin.read_count))
         return Spin(
             since=int(spin.since),
             seen=int(spin.seen),
             at=divmod(int(spin.at), CODE_SIZE),
             trail=tuple(divmod(int(at), CODE_SIZE) for at in spin.trail[0 : spin.length]),
             in_handler=bool(spin.in_service),
-            reads=None if spin.read_count > kept else reads,
+            reads=None if spin.too_many else reads,
         )
 
     # -- the last stop ----------------------------------------------------------------------------------

@@ -199,16 +199,21 @@ static int harmless(const struct mcs51 *cpu, int access)
     return flags == 0 && cpu->page[plane][address >> 8][address & 0xFF] == SFR(ACC);
 }
 
-/* Add a MOVX byte that a loop reads. */
-static void add_read(struct mcs51_spin *spin, int access)
+/* Add a MOVX byte that a loop reads; in order, as a round may be looked at from any of its instructions. */
+static void add_read(struct mcs51_spin *spin, uint32_t access)
 {
-    for (int i = 0; i < spin->read_count && i < MCS51_SPIN_READS; i++)
-        if (spin->reads[i] == (uint32_t)access)
-            return;
-    if (spin->read_count < MCS51_SPIN_READS)
-        spin->reads[spin->read_count] = access;
-    if (spin->read_count <= MCS51_SPIN_READS)
-        spin->read_count++;
+    int at = 0;
+    while (at < spin->read_count && spin->reads[at] < access)
+        at++;
+    if (at < spin->read_count && spin->reads[at] == access)
+        return;
+    if (spin->read_count == MCS51_SPIN_READS) {
+        spin->too_many = 1;
+        return;
+    }
+    for (int i = spin->read_count++; i > at; i--)
+        spin->reads[i] = spin->reads[i - 1];
+    spin->reads[at] = access;
 }
 
 /* A loop has been proven from clock `start` to now. Stop if it is time to report it. */

@@ -104,8 +104,9 @@ struct mcs51_spin {
     uint32_t at;                 /* its lowest address: bank << 16 | address */
     uint8_t in_service;          /* as of the CPU, while it runs */
     uint8_t stopped;             /* MCS51_SPINNING has been returned for it */
-    uint8_t read_count;          /* of `reads`; one more than there is room for if there are more */
-    uint32_t reads[8];           /* MOVX bytes that it reads: plane << 16 | address */
+    uint8_t read_count;          /* of `reads` */
+    uint8_t too_many;            /* it reads more bytes than are kept */
+    uint32_t reads[8];           /* MOVX bytes that it reads: plane << 16 | address, in order */
     uint32_t length;             /* instructions of a round */
     uint32_t trail[256];         /* where they are, in order: bank << 16 | address */
 };
