@@ -13,19 +13,18 @@ from emulator.board import Board, Options
 from emulator.usb.wire import Setup, Speed
 from firmware.asm2464pd.image import wrap
 from sdk.errors import DeviceMissing
+from tests.unknown_register import UNKNOWN
 from towline.cli import main
 from usbgpu import transport
 from usbgpu.transport import TimedOut
 
-REGISTER = 0xC6B3
-"""Nothing is known about it (until somebody finds out: then choose another)."""
-WAIT = f"90{REGISTER:04X} E0 5430 60FB"
-"""MOV DPTR,#REGISTER; wait: MOVX A,@DPTR; ANL A,#30; JZ wait."""
+WAIT = f"90{UNKNOWN:04X} E0 5430 60FB"
+"""MOV DPTR,#UNKNOWN; wait: MOVX A,@DPTR; ANL A,#30; JZ wait."""
 
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory) -> Path:
-    """The mass-storage test image, which waits for REGISTER before it begins."""
+    """The mass-storage test image, which waits for UNKNOWN before it begins."""
     code = images.build("storage").bin.read_bytes()
     wait = bytes.fromhex(WAIT) + code[:3]  # and then LJMP to where it really starts
     path = tmp_path_factory.mktemp("hung") / "hung.bin"
@@ -50,13 +49,13 @@ def test_a_hung_image_is_reported_once(capfd, hung) -> None:
     assert (code, out) == (0, "")
     assert err.count("spinning for ") == 1
     assert "spinning for 25" in err
-    assert f"on xdata {REGISTER:#06x} = 0x00, about which nothing is known" in err
+    assert f"on xdata {UNKNOWN:#06x} = 0x00, about which nothing is known" in err
     assert err.count("USB_POWER_STATUS.USB_PATH (xdata 0x92c2 bit 6) = 0") == 1
 
 
 def test_the_document_has_what_the_board_waits_for(capfd, hung) -> None:
     spinning, link = document(capfd, hung)["waits"]
-    assert f"{REGISTER:#06x}" in spinning
+    assert f"{UNKNOWN:#06x}" in spinning
     assert "USB_POWER_STATUS" in link
     assert document(capfd, "storage", "--for", "300ms")["waits"] == []
 
@@ -64,12 +63,12 @@ def test_the_document_has_what_the_board_waits_for(capfd, hung) -> None:
 def test_strict_stops_there(capfd, hung) -> None:
     code, _, err = run(capfd, hung, "--strict")
     assert code == 1
-    assert f"{REGISTER:#06x}" in err
+    assert f"{UNKNOWN:#06x}" in err
 
 
 @pytest.mark.parametrize("change", ["30@100ms", "10@1ms:always"])
 def test_a_poke_makes_a_hung_image_boot(capfd, hung, change) -> None:
-    found = document(capfd, hung, "--poke", f"xdata:{REGISTER:x}={change}", "--for", "500ms")
+    found = document(capfd, hung, "--poke", f"xdata:{UNKNOWN:x}={change}", "--for", "500ms")
     assert found["speed"] == "super-speed-plus"
     assert found["uart"] == "towline test storage image\n"
     assert found["waits"] == []
@@ -79,11 +78,11 @@ def test_a_behaviour_makes_a_hung_image_boot(capfd, hung, tmp_path) -> None:
     idea = tmp_path / "idea.py"
     idea.write_text(
         f"def ready(access):\n    return 0x30 if access.kind == 'R' and access.seconds > 5e-4 else None\n"
-        f"BEHAVIOUR = {{'xdata:{REGISTER:x}': ready}}\n"
+        f"BEHAVIOUR = {{'xdata:{UNKNOWN:x}': ready}}\n"
     )
     code, out, err = run(capfd, hung, "--behaviour", idea, "--for", "300ms", "--trace", "link", "--strict")
     assert (code, out.strip()) == (0, "towline test storage image")
-    assert f"{REGISTER:04x} = 00 -> 30" in err
+    assert f"{UNKNOWN:04x} = 00 -> 30" in err
     assert "USB super-speed-plus" in err
 
 
@@ -93,9 +92,9 @@ def test_time_outs_on_the_host_say_what_the_device_waits_for(capfd, caplog, hung
     assert "spinning for 1000 ms" in err
     with pytest.raises(DeviceMissing):
         transport.open(f"emulated:{hung}")
-    assert f"{REGISTER:#06x}" in caplog.messages[-1]
+    assert f"{UNKNOWN:#06x}" in caplog.messages[-1]
     assert "no device attaches" in caplog.messages[-1]
-    device = transport.open(f"emulated:{hung}?poke=xdata:{REGISTER:x}=30@100ms")
+    device = transport.open(f"emulated:{hung}?poke=xdata:{UNKNOWN:x}=30@100ms")
     with device, pytest.raises(TimedOut) as caught:
         device.bulk_in(64, timeout=0.1)
     assert "EP 0x81" in caught.value.hint
@@ -184,7 +183,7 @@ def _place(name: str):
 def test_wrong_use(capfd, hung, tmp_path, monkeypatch, arguments, code, complaint) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text("x = 1\nunknown\n")
-    Path("fails.py").write_text(f"def f(access):\n    1 / 0\nBEHAVIOUR = {{'xdata:{REGISTER:x}': f}}\n")
+    Path("fails.py").write_text(f"def f(access):\n    1 / 0\nBEHAVIOUR = {{'xdata:{UNKNOWN:x}': f}}\n")
     found, _, err = run(capfd, hung, *arguments, "--for", "1ms")
     assert found == code, err
     assert complaint in err

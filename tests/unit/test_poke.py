@@ -15,10 +15,14 @@ from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from sdk.errors import InvalidInput, TowlineError, UsageError
+from tests.unknown_register import UNKNOWN
 
-COPY = bytes.fromhex("020100").ljust(0x100, b"\0") + bytes.fromhex("90C6B3 E0 901000 F0 80F6")
-"""Copies XDATA C6B3, of which nothing is known, to 1000 again and again."""
-WRITE = bytes.fromhex("020100").ljust(0x100, b"\0") + bytes.fromhex("7407 90C6B3 F0 E0 901000 F0 80FE")
+PLACE = f"xdata:{UNKNOWN:x}"
+COPY = bytes.fromhex("020100").ljust(0x100, b"\0") + bytes.fromhex(f"90{UNKNOWN:04X} E0 901000 F0 80F6")
+"""Copies a byte, of which nothing is known, to XDATA 1000 again and again."""
+WRITE = bytes.fromhex("020100").ljust(0x100, b"\0") + bytes.fromhex(
+    f"7407 90{UNKNOWN:04X} F0 E0 901000 F0 80FE"
+)
 """Writes 07 there once, reads it back, and stops."""
 
 
@@ -90,39 +94,39 @@ def test_a_misspelt_register_is_recognised():
 
 
 def test_a_poke_holds_until_it_is_overwritten(tmp_path):
-    made = board(tmp_path, COPY, "xdata:c6b3=30@2ms", "xdata:c6b3=31@4ms")
+    made = board(tmp_path, COPY, f"{PLACE}=30@2ms", f"{PLACE}=31@4ms")
     assert [seen(made, 1e-3), seen(made, 2e-3), seen(made, 2e-3)] == [0, 0x30, 0x31]
-    assert seen(board(tmp_path, WRITE, "xdata:c6b3=30"), 1e-3) == 7
+    assert seen(board(tmp_path, WRITE, f"{PLACE}=30"), 1e-3) == 7
 
 
 def test_always_is_whatever_is_written(tmp_path):
-    made = board(tmp_path, WRITE, "xdata:c6b3=30:always", strict=True)
+    made = board(tmp_path, WRITE, f"{PLACE}=30:always", strict=True)
     assert seen(made, 1e-3) == 0x30
-    assert made.machine.bus.load(Space.XDATA, 0xC6B3, 1) == b"\7", "the block behind it sees the write"
-    later = board(tmp_path, COPY, "xdata:c6b3=30@2ms:always")
+    assert made.machine.bus.load(Space.XDATA, UNKNOWN, 1) == b"\7", "the block behind it sees the write"
+    later = board(tmp_path, COPY, f"{PLACE}=30@2ms:always")
     assert [seen(later, 1e-3), seen(later, 2e-3)] == [0, 0x30]
 
 
-PLAIN = """
+PLAIN = f"""
 def ready(access):
     if access.kind == "R" and access.seconds > 1e-3:
         return access.value | 0x30
 
-BEHAVIOUR = {"xdata:c6b3": ready}
+BEHAVIOUR = {{"{PLACE}": ready}}
 """
 
-POWERFUL = """
+POWERFUL = f"""
 calls = []
 
 def copied(access):
     calls.append((access.kind, access.space, hex(access.address), access.value, access.pc))
     if access.kind == "W":
         access.set("TLP_TAG", 0x5A)
-        access.write("xdata:c6b3", 0x44)
+        access.write("{PLACE}", 0x44)
         access.later(1e-3, lambda: access.set("xdata:1000", access.get("TLP_TAG") + 1))
         return 0x11
 
-BEHAVIOUR = {"xdata:c6b3": copied}
+BEHAVIOUR = {{"{PLACE}": copied}}
 """
 
 
@@ -185,7 +189,7 @@ def test_a_file_of_behaviours_that_is_not_there(tmp_path):
     ],
 )
 def test_a_function_that_fails_ends_the_run_with_its_line(tmp_path, body):
-    made = board(tmp_path, COPY, behaviour=f"def f(access):\n    {body}\nBEHAVIOUR = {{'xdata:c6b3': f}}\n")
+    made = board(tmp_path, COPY, behaviour=f"def f(access):\n    {body}\nBEHAVIOUR = {{'{PLACE}': f}}\n")
     with pytest.raises(BehaviourFailed) as caught:
         made.usb.clock.sleep(1e-3)
     assert isinstance(caught.value, TowlineError)
@@ -195,7 +199,7 @@ def test_a_function_that_fails_ends_the_run_with_its_line(tmp_path, body):
 
 
 def test_what_they_did_is_in_the_trace_whatever_is_traced(tmp_path):
-    made = board(tmp_path, COPY, "TLP_TAG=44@1ms", "xdata:c6b3=30@2ms:always")
+    made = board(tmp_path, COPY, "TLP_TAG=44@1ms", f"{PLACE}=30@2ms:always")
     stream = io.StringIO()
     trace = Trace(made.machine.bus, BLOCKS, ["link"], lambda line: print(line, file=stream))
     made.usb.clock.sleep(3e-3)
@@ -204,10 +208,10 @@ def test_what_they_did_is_in_the_trace_whatever_is_traced(tmp_path):
     pokes = [line[1:] for line in lines if line[1] == "P"]
     assert pokes == [
         ["P", "TLP_TAG", "b216", "=", "00", "->", "44"],
-        ["P", "xdata", "c6b3", "=", "00", "->", "30"],
+        ["P", "xdata", f"{UNKNOWN:04x}", "=", "00", "->", "30"],
     ]
     reads = [line[1:] for line in lines if "R" in line]
-    assert reads[0] == ["0103", "R", "xdata", "c6b3", "=", "30"]
+    assert reads[0] == ["0103", "R", "xdata", f"{UNKNOWN:04x}", "=", "30"]
     assert "more" in stream.getvalue(), "the rest of a polling loop is counted"
 
 

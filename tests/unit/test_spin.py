@@ -16,8 +16,9 @@ from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import DeviceFailed
 from tests.unit.mcs51_bench import Bench
+from tests.unknown_register import UNKNOWN
 
-UNKNOWN, RAM = 0xC6B3, 0x1000
+RAM = 0x1000
 STORAGE = ASM2464PD["TLP_TAG"].address
 """A register that is storage, and that no block writes."""
 LIVE = ASM2464PD["USB_EVENTS"].address
@@ -136,7 +137,7 @@ def test_a_wait_with_a_limit_is_reported_only_if_the_limit_is_long(tmp_path, cap
 def test_the_words(tmp_path, caplog):
     made = board(tmp_path, poll(read(UNKNOWN)))
     made.usb.clock.sleep(LONG)
-    assert "at 0x0100 (bank 0) on xdata 0xc6b3 = 0x00, about which nothing is known" in made.spinning
+    assert f"at 0x0100 (bank 0) on xdata {UNKNOWN:#06x} = 0x00, about which nothing is known" in made.spinning
     made = board(tmp_path, poll(read(STORAGE)))
     made.usb.clock.sleep(LONG)
     assert f"xdata {STORAGE:#06x} (TLP_TAG) = 0x00, which nothing but the CPU changes" in made.spinning
@@ -156,7 +157,7 @@ def test_each_loop_is_reported(tmp_path, caplog):
     made.usb.clock.sleep(LONG)
     bus.poke(ASM2464PD["TLP_TAG"].space, UNKNOWN, b"\1")
     made.usb.clock.sleep(LONG)
-    assert [("0xc6b3" in text, "TLP_TAG" in text) for text in reports(caplog)] == [
+    assert [(f"{UNKNOWN:#06x}" in text, "TLP_TAG" in text) for text in reports(caplog)] == [
         (True, False),
         (False, True),
     ]
