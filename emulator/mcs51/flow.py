@@ -297,7 +297,7 @@ class _Descent:
                 state.stack += [None, None]
             found = trampolines.arrivals(state, instruction.target, self._decoder(place))
             by_itself = trampolines.arrivals(trampolines.State(), instruction.target, self._decoder(place))
-            if state.banked and found != by_itself:  # else the code there is the one that refers to it
+            if found != by_itself:  # else the code there is the one that refers to it
                 self._cross(place, found)
 
     def _return(self, place: Place, before: list[tuple[Place, Instruction]]) -> None:

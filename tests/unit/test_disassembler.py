@@ -223,6 +223,21 @@ def test_other_ways_through_a_common_switch(stub, switch):
     assert Place(1, 0x9000) in banked(graph)
 
 
+@pytest.mark.parametrize(
+    "stub",
+    [
+        "90 90 00 12 06 40 02 06 00",  # a call on the way may change DPTR
+        "90 90 00 A3 02 06 00",  # and so does INC DPTR
+        "90 90 00 E0 F5 82 02 06 00",  # a byte from memory
+        "90 90 00 C0 00 D0 83 02 06 00",  # R0 by way of the stack
+    ],
+)
+def test_an_address_that_is_not_constant_is_not_followed(stub):
+    switch = "C0 82 C0 83 75 96 01 22"
+    graph = graph_of((0, stub), (0x600, switch), (0x640, "22"), bank1=((0x9000, "22"), (0x9001, "22")))
+    assert banked(graph) == {}
+
+
 def test_the_routine_that_selects_the_old_bank_again_is_followed():
     # main pushes 0x700, then goes to bank 1 with DPTR; 0x700: mov CODE_BANK,#0; sjmp .
     graph = graph_of(

@@ -86,7 +86,6 @@ class Bench:
                 raise reported from None
             self.broken[request] = self.check
             raise
-        self.broken.pop(request, None)
 
     # -- requests ---------------------------------------------------------------------------------------
 
