@@ -230,11 +230,13 @@ def test_other_ways_through_a_common_switch(stub, switch):
         "90 90 00 A3 02 06 00",  # and so does INC DPTR
         "90 90 00 E0 F5 82 02 06 00",  # a byte from memory
         "90 90 00 C0 00 D0 83 02 06 00",  # R0 by way of the stack
+        "74 00 C0 E0 74 90 C0 E0 12 06 10",  # 0x610 returns to where it was called, not to what was pushed
     ],
 )
 def test_an_address_that_is_not_constant_is_not_followed(stub):
     switch = "C0 82 C0 83 75 96 01 22"
-    graph = graph_of((0, stub), (0x600, switch), (0x640, "22"), bank1=((0x9000, "22"), (0x9001, "22")))
+    code = (0, stub), (0x600, switch), (0x610, "75 96 01 22"), (0x640, "22")
+    graph = graph_of(*code, bank1=((0x9000, "22"), (0x9001, "22")))
     assert banked(graph) == {}
 
 

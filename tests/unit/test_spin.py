@@ -202,12 +202,12 @@ WORK = 0x20
 """Where the code below counts, which is no fixed point."""
 
 
-@pytest.mark.parametrize(("spins", "works", "stopped"), [(190, 270, 0), (50, 100, 0), (100, 20, 1)])
+@pytest.mark.parametrize(("spins", "works", "stopped"), [(380, 270, 0), (100, 200, 0), (200, 40, 1)])
 def test_time_away_from_a_loop(spins, works, stopped):
     """So many thousands of clocks of it, and of other work, in turn."""
     bench = Bench({0: f"{read(UNKNOWN)} 60FA 80FE", WORK: "0530 80FC"}, skip=True)
     cpu, found = bench.cpu, 0
-    cpu.spin_limit = 200_000
+    cpu.spin_limit = 400_000
     for _ in range(4):
         for pc, clocks_ in ((0, spins), (WORK, works)):
             cpu.pc = pc
