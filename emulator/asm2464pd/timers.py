@@ -6,13 +6,15 @@ ASMedia's USB host controllers works, and what a dump of the vendor's running fi
 ENABLE). The other modes are a guess: each doubles the tick, as a comment of the vendor-firmware
 reconstruction has it; their use is reported.
 
-None of them raises an interrupt of the 8051: a working firmware enables the 8051's timer 0 interrupt, has no
-code at its vector, and runs.
+None of them raises an interrupt of the 8051's own timers: a working firmware enables the 8051's timer 0
+interrupt, has no code at its vector, and runs. Timer 3 is a cause of INT1, as the maker's firmware looks for it
+there [inferred].
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.asm2464pd.undefined import Reporter
@@ -45,19 +47,25 @@ BANKS = (
 
 
 class Timers:
-    """All timers of the chip."""
+    """All timers of the chip.
 
-    def __init__(self, bus: Bus) -> None:
+    Args:
+        bus: registers and time.
+        changed: called when EXPIRED of a timer may have changed.
+    """
+
+    def __init__(self, bus: Bus, changed: Callable[[], None] = lambda: None) -> None:
         undefined = Reporter(bus)
         for bank in BANKS:
-            _Timer(bus, bank, undefined)
+            _Timer(bus, bank, undefined, changed)
 
 
 class _Timer:
     """One timer; the bus keeps it alive."""
 
-    def __init__(self, bus: Bus, bank: Bank, undefined: Reporter) -> None:
+    def __init__(self, bus: Bus, bank: Bank, undefined: Reporter, changed: Callable[[], None]) -> None:
         self._bus = bus
+        self._changed = changed
         self._bank = bank
         self._undefined = undefined
         self._expiry: Event | None = None
@@ -72,6 +80,7 @@ class _Timer:
             self._bus.clear_bits(csr, csr["ENABLE"])
         if value & csr["EXPIRED"]:
             self._bus.clear_bits(csr, csr["EXPIRED"])
+            self._changed()
         if value & csr["ENABLE"]:
             self._start()
 
@@ -91,3 +100,4 @@ class _Timer:
     def _expired(self) -> None:
         csr = self._bank.csr
         self._bus.set(csr, self._bus.value(csr) & ~csr["ENABLE"] | csr["EXPIRED"])
+        self._changed()

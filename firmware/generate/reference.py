@@ -44,6 +44,7 @@ _TITLES = {
     "dma": "DMA",
     "flash": "SPI flash controller",
     "system": "UART, timers, system",
+    "unnamed": "Registers of unknown meaning",
 }
 
 

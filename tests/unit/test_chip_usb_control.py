@@ -287,7 +287,10 @@ def test_stall_lasts_until_the_next_setup(bench):
 def test_unanswered_request_leaves_the_host_waiting(bench):
     begin(bench, Setup(0x80, 6, 0x0600, 0, 10))
     assert [bench.usb.control_in() for _ in range(3)] == [NAK] * 3
-    assert not bench.line
+    assert phase(bench) == 0x08
+    bench.write(usb.EP0_PHASE, 0x08)
+    assert bench.usb.control_in() is NAK
+    assert not bench.line, "firmware has been notified, and is not again"
 
 
 def reach(bench, step):

@@ -80,13 +80,14 @@ def test_every_name_begins_with_one_of_its_blocks_prefixes():
     prefixes = {
         "cpu": {"CPU"},
         "interrupts": {"INT", "USB"},
-        "usb": {"USB", "EP0", "EP", "BULK", "MSC"},
+        "usb": {"USB", "EP0", "EP", "BULK", "MSC", "UAS"},
         "tlp": {"TLP"},
         "link": {"PCIE"},
         "phy": {"PHY"},
         "dma": {"DMA"},
         "flash": {"FLASH"},
         "system": {"UART", "SYS", *(f"TIMER{number}" for number in range(5))},
+        "unnamed": {"UNNAMED"},
     }
     strays = [
         register.name

@@ -17,7 +17,7 @@ static void send(u16 length)
     EP0_IN_LENGTH_HIGH = HIGH(length);
     EP0_IN_LENGTH_LOW = LOW(length);
     EP0_COMMAND = EP0_COMMAND_SEND;
-    EP0_PHASE = EP0_PHASE_STATUS_IN_HS;
+    EP0_PHASE = EP0_PHASE_IN_WANTED;
 }
 
 /* If the answer is full packets, and shorter than the host asks for, an empty packet marks its end. */
@@ -123,7 +123,7 @@ static void finish(u8 phase)
         EP0_COMMAND = EP0_COMMAND_FINISH_STATUS;
     else if (handler)
         send(0);
-    EP0_PHASE = EP0_PHASE_STATUS_IN_HS | EP0_PHASE_STATUS_IN_SS;
+    EP0_PHASE = EP0_PHASE_IN_WANTED | EP0_PHASE_STATUS_IN_SS;
 }
 
 void control_event(void)
@@ -136,7 +136,7 @@ void control_event(void)
         open = 0;
         EP0_COMMAND = EP0_COMMAND_ACCEPT_STATUS;
         EP0_PHASE = EP0_PHASE_STATUS_OUT;
-    } else if (phase & (EP0_PHASE_STATUS_IN_HS | EP0_PHASE_STATUS_IN_SS)) {
+    } else if (phase & (EP0_PHASE_IN_WANTED | EP0_PHASE_STATUS_IN_SS)) {
         finish(phase);
     } else {
         EP0_PHASE = EP0_PHASE_DATA_OUT;
