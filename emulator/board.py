@@ -21,7 +21,7 @@ from emulator import image_file
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.faults import Fault
@@ -92,7 +92,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
-    model: Model = Model()
+    model: Model = DEFAULT
 
 
 class Board:

@@ -12,7 +12,7 @@ from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.link import PcieLink
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.system import SystemControl
 from emulator.asm2464pd.timers import Timers
@@ -54,7 +54,7 @@ class Chip:
     """
 
     def __init__(
-        self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins, model: Model = Model()
+        self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins, model: Model = DEFAULT
     ) -> None:
         self.bus = bus
         self.flash = flash

@@ -1,9 +1,9 @@
 """The fill engine: a DMA that sets a stretch of XDATA memory to one byte.
 
-The chip maker's firmware clears the queue memories with it, and polls its busy bit without a time-out [trace].
-Each memory is filled twice, once for either value of a bank bit; that these are two banks, of which the CPU
-sees the one with the bit clear, is inferred: a fill of the other bank leaves what the CPU sees. How long a fill
-takes is a guess. The engine moves no data to registers: a fill outside memory is reported.
+The chip maker's firmware clears the queue memories with it, and polls its busy bit without a time-out
+[trace]. Each memory is filled twice, once for either value of a bank bit; that these are two banks, of which
+the CPU sees the one with the bit clear, is inferred: a fill of the other bank leaves what the CPU sees. How
+long a fill takes is a guess. The engine moves no data to registers: a fill outside memory is reported.
 """
 
 from __future__ import annotations

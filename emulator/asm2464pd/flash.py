@@ -1,15 +1,15 @@
 """The SPI flash controller: sends commands to the flash chip, and moves data through one of the bulk buffers.
 
 What a transaction sends, and which register holds what, is the open firmware's use of it. That the data
-reaches the buffer at the end of the transaction is inferred. FLASH_BUFFER chooses the buffer. It is shared with
-the endpoint, without arbitration, and the CPU may write it too: a change while a transaction runs is reported.
-Whether a transaction needs the gate bit of FLASH_GATE is disputed.
+reaches the buffer at the end of the transaction is inferred. FLASH_BUFFER chooses the buffer. It is shared
+with the endpoint, without arbitration, and the CPU may write it too: a change while a transaction runs is
+reported. Whether a transaction needs the gate bit of FLASH_GATE is disputed.
 """
 
 from __future__ import annotations
 
 from emulator.asm2464pd.flash_chip import ADDRESS_BYTES, FlashChip
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
 from firmware.asm2464pd import disputes
@@ -43,7 +43,7 @@ class FlashController:
         model: whether the gate counts.
     """
 
-    def __init__(self, bus: Bus, chip: FlashChip, model: Model = Model()) -> None:
+    def __init__(self, bus: Bus, chip: FlashChip, model: Model = DEFAULT) -> None:
         self._bus = bus
         self._chip = chip
         self._gated = model.follows(disputes.FLASH_GATE, "needed")
@@ -96,8 +96,8 @@ class FlashController:
         def finish() -> None:
             if bus.load(Space.XDATA, place, size) != before:
                 self._undefined.report(
-                    f"the buffer at {buffer.address:#06x} changed under a flash transaction: a bulk OUT packet "
-                    "landed in it, or the CPU wrote it",
+                    f"the buffer at {buffer.address:#06x} changed under a flash transaction: a bulk OUT "
+                    "packet landed in it, or the CPU wrote it",
                     hint="arm EP 0x02, and write it, when FLASH_CSR.BUSY is clear; the model takes the bytes "
                     "from before",
                 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
 from firmware.asm2464pd import disputes
 from firmware.asm2464pd.describe import ByteRegister
@@ -41,7 +41,7 @@ class Interrupts:
         model: whether the mask registers count.
     """
 
-    def __init__(self, bus: Bus, model: Model = Model()) -> None:
+    def __init__(self, bus: Bus, model: Model = DEFAULT) -> None:
         self._bus = bus
         self._masked = model.follows(disputes.LINK_MASKS, "applied")
         self._members: dict[int, list[tuple[ByteRegister, int]]] = {}  # by bit of USB_EVENTS

@@ -10,7 +10,7 @@ reset answers nothing in either case.
 from __future__ import annotations
 
 from emulator.asm2464pd import timing
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
@@ -43,7 +43,7 @@ class PcieLink:
         *,
         generation: int = 4,
         lanes: int = 4,
-        model: Model = Model(),
+        model: Model = DEFAULT,
     ) -> None:
         self._bus = bus
         self._fabric = fabric

@@ -49,5 +49,9 @@ class Model:
         return cls(chosen)
 
 
+DEFAULT = Model()
+"""The first claim of every dispute."""
+
+
 def _forms(dispute: Dispute) -> str:
     return f"{dispute.name}={'|'.join(claim.value for claim in dispute.claims)}"

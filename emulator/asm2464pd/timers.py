@@ -7,8 +7,8 @@ ENABLE). The other modes are a guess: each doubles the tick, as a comment of the
 reconstruction has it; their use is reported.
 
 None of them raises an interrupt of the 8051's own timers: a working firmware enables the 8051's timer 0
-interrupt, has no code at its vector, and runs. Timer 3 is a cause of INT1, as the maker's firmware looks for it
-there [inferred].
+interrupt, has no code at its vector, and runs. Timer 3 is a cause of INT1, as the maker's firmware looks for
+it there [inferred].
 """
 
 from __future__ import annotations

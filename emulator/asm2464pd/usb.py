@@ -14,7 +14,7 @@ from typing import Protocol
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.asm2464pd.usb_control import ControlEndpoint
 from emulator.asm2464pd.usb_link import Link
@@ -64,7 +64,7 @@ class UsbController:
         engine: the slot DMA, once there is one.
     """
 
-    def __init__(self, bus: Bus, interrupts: Interrupts, model: Model = Model()) -> None:
+    def __init__(self, bus: Bus, interrupts: Interrupts, model: Model = DEFAULT) -> None:
         self._bus = bus
         self.engine: BulkEngine | None = None
         self._storm_until = 0

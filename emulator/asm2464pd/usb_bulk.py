@@ -6,8 +6,9 @@ that no completion is lost [arming and completion: trace, open firmware; the sec
 an IN packet are taken when it is armed. The "host wants" bits of BULK_EVENTS are never set: the open firmware
 would not clear them [inferred].
 
-BULK_HALT has a bit for each endpoint that makes it answer STALL [trace]; firmware sets and clears it, CLEAR_IN
-and CLEAR_OUT clear it too, and the mass-storage engine sets both. What is armed stays armed meanwhile.
+BULK_HALT has a bit for each endpoint that makes it answer STALL [trace]; firmware sets and clears it,
+CLEAR_IN and CLEAR_OUT clear it too, and the mass-storage engine sets both. What is armed stays armed
+meanwhile.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ is what makes that order work, at both speeds:
   before [inferred: USB 2.0, 8.5.3, lets no device mix two transfers].
 * IN data: EP0_COMMAND.SEND queues EP0_IN_LENGTH bytes of the buffer, cut into maximum packets; the bytes are
   taken at the write. IN_WANTED is set when the host asks for data that is not queued and SETUP is
-  acknowledged, once for each SEND: the chip maker's firmware fills the buffer at SETUP and sends only then, the
-  open firmware sends at SETUP and clears the bit after every SEND [trace, at both speeds; that the bit comes once
-  and not with every token is inferred]. A stage of whole packets that is shorter than wLength needs an empty
-  one, with a second SEND of length 0 [guess]. The host's status packet sets STATUS_OUT; ACCEPT_STATUS lets it end.
+  acknowledged, once for each SEND: the chip maker's firmware fills the buffer at SETUP and sends only then,
+  the open firmware sends at SETUP and clears the bit after every SEND [trace, at both speeds; that the bit
+  comes once and not with every token is inferred]. A stage of whole packets that is shorter than wLength
+  needs an empty one, with a second SEND of length 0 [guess]. The host's status packet sets STATUS_OUT;
+  ACCEPT_STATUS lets it end.
 * OUT data: packets are put together in the buffer; DATA_OUT is set when all of wLength has come, a short
   packet ends it, or 512 bytes fill the buffer [inferred for more than one packet]. The next chunk waits for
   the acknowledgement of DATA_OUT.

@@ -22,8 +22,8 @@ maker's firmware would wait for ever], FAILED when the link is lost [guess].
 
 A bus reset clears the device address and sets USB_LINK_EVENTS.RESET, at both speeds [inferred for High
 Speed]; a link that is lost clears USB_PHY_CONTROL.SS_UP and sets TRAINING [inferred: that is where vendor
-firmware looks at SS_UP]. Whether the link sets and clears SS_UP at all is disputed. The sequence itself is what the open firmware expects [trace]; the times are
-guesses.
+firmware looks at SS_UP]. Whether the link sets and clears SS_UP at all is disputed. The sequence itself is
+what the open firmware expects [trace]; the times are guesses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collections.abc import Callable
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
 from emulator.usb.wire import Partner, Speed
@@ -92,7 +92,7 @@ class Link:
         bus: Bus,
         interrupts: Interrupts,
         changed: Callable[[Speed | None], None],
-        model: Model = Model(),
+        model: Model = DEFAULT,
     ) -> None:
         self._bus = bus
         self._codes = dict(SPEED_CODE)

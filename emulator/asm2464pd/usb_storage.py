@@ -7,12 +7,13 @@ Terms are those of the USB mass-storage class, Bulk-Only Transport 1.0. What fir
 2. Wait. MSC_CONTROL (0xC42C) = 0x01 makes the engine wait for a command, whatever MSC_CONFIG holds. Write it
    while SET_CONFIGURATION is handled, or when the link trains: a bus reset drops the command that is
    outstanding, and the engine goes on waiting.
-3. Command. The next packet on EP 0x02, of 31 bytes beginning "USBC", lands as it is in 0x911B..0x9139, and its
-   length in MSC_CBW_COUNT (0x9119): MSC_CBW_SIGNATURE 911B, MSC_CBW_TAG 911F, MSC_CBW_LENGTH 9123 (little endian), MSC_CBW_FLAGS 9127,
-   MSC_CBW_LUN 9128, MSC_CBW_CB_LENGTH 9129, MSC_CBW_CB 912A..9139. MSC_EVENT (0x90E2) bit 0 is set and
-   with it USB_EVENTS (0x9101) bit 6; write 0x01 to MSC_EVENT to clear both. Firmware that has to tell a
-   wrapper from data writes MSC_STREAM (0xCE88) = 0 and looks at MSC_RECEIVED (0xCE89). The fields stay until the next
-   command. EP 0x02 answers NAK to anything further until firmware arms it.
+3. Command. The next packet on EP 0x02, of 31 bytes beginning "USBC", lands as it is in 0x911B..0x9139, and
+   its length in MSC_CBW_COUNT (0x9119): MSC_CBW_SIGNATURE 911B, MSC_CBW_TAG 911F, MSC_CBW_LENGTH 9123 (little
+   endian), MSC_CBW_FLAGS 9127, MSC_CBW_LUN 9128, MSC_CBW_CB_LENGTH 9129, MSC_CBW_CB 912A..9139. MSC_EVENT
+   (0x90E2) bit 0 is set and with it USB_EVENTS (0x9101) bit 6; write 0x01 to MSC_EVENT to clear both.
+   Firmware that has to tell a wrapper from data writes MSC_STREAM (0xCE88) = 0 and looks at MSC_RECEIVED
+   (0xCE89). The fields stay until the next command. EP 0x02 answers NAK to anything further until firmware
+   arms it.
 4. Data. Between command and status the CPU path serves both endpoints, one packet at a time: OUT by
    BULK_COMMAND = 0x10 into 0x7000, IN from 0x8000 by BULK_IN_LENGTH and BULK_COMMAND = 0x02, completions in
    BULK_EVENTS (0x9093). End a data stage early with a short or empty IN packet, or with a halt (BULK_HALT,
@@ -30,11 +31,11 @@ Terms are those of the USB mass-storage class, Bulk-Only Transport 1.0. What fir
 
 Grades. The layout of the command registers, MSC_LENGTH, the buffer at 0xD800 and the trigger: trace, open
 firmware did this on silicon. Arming at MSC_CONFIG = 0 and over bus resets, MSC_STATUS_SEND and MSC_RECEIVED:
-trace, the chip maker's firmware needs them; that arming depends on MSC_CONFIG instead is the other claim of the
-dispute msc-arming. That one trigger first arms and then sends, and that MSC_EVENT and EP_COMPLETE are cleared
-by writing 1: inferred. The halt after a bad wrapper: the class demands it (6.6.1); whether this hardware does
-it is a guess. Not modelled: anything that needs an NVMe disk, streams, and what the pulses on MSC_CONFIG and
-0xC42A reset with which the maker's firmware begins.
+trace, the chip maker's firmware needs them; that arming depends on MSC_CONFIG instead is the other claim of
+the dispute msc-arming. That one trigger first arms and then sends, and that MSC_EVENT and EP_COMPLETE are
+cleared by writing 1: inferred. The halt after a bad wrapper: the class demands it (6.6.1); whether this
+hardware does it is a guess. Not modelled: anything that needs an NVMe disk, streams, and what the pulses on
+MSC_CONFIG and 0xC42A reset with which the maker's firmware begins.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Reporter
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.core.bus import Bus
@@ -98,7 +99,7 @@ class StorageEngine:
         interrupts: Interrupts,
         bulk: BulkEndpoints,
         ready: Callable[[int], None],
-        model: Model = Model(),
+        model: Model = DEFAULT,
     ) -> None:
         self._bus = bus
         self._undefined = Reporter(bus)

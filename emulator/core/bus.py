@@ -338,7 +338,7 @@ class Bus:
                 port.write = _ignore
 
     def summary(self) -> str:
-        """The addresses without known meaning that the CPU has accessed, in one line; "" if there are none."""
+        """The addresses without known meaning that the CPU accessed, in one line; "" if there are none."""
         parts = []
         if self._counted:
             parts.append(f"{_listed(self._counted)} are registers whose meaning is not known")

@@ -1,4 +1,4 @@
-"""Facts that contradict each other: sources, each with its evidence, that say different things of one register.
+"""Facts that contradict each other: sources, each with its evidence, say different things of one register.
 
 Both are kept. Software that needs to follow one of them, such as the emulator, follows the first claim unless
 the other is chosen; no board has decided any of these.
@@ -71,8 +71,8 @@ SS_UP = Dispute(
     (
         Claim(
             "hardware",
-            "The link: it reads 1 at SuperSpeed with the open firmware, which never writes it. Here the CPU may "
-            "write it too.",
+            "The link: it reads 1 at SuperSpeed with the open firmware, which never writes it. Here the CPU "
+            "may write it too.",
             Evidence.HARDWARE,
             f"{_OPEN}, registers.h",
         ),
@@ -90,8 +90,8 @@ LINK_MASKS = Dispute(
     (
         Claim(
             "ignored",
-            "They only store. The open firmware writes 0x33, which would mask SS_OK, and handles SS_OK in its "
-            "interrupt handler; ours does too.",
+            "They only store. The open firmware writes 0x33, which would mask SS_OK, and handles SS_OK in "
+            "its interrupt handler; ours does too.",
             Evidence.TRACE,
             f"{_OPEN}, usb.h and main.c",
         ),
@@ -110,8 +110,8 @@ MSC_ARMING = Dispute(
     (
         Claim(
             "control",
-            "MSC_CONTROL, whatever MSC_CONFIG holds, until 0 is written to MSC_CONFIG or the controller is powered "
-            "off; bus resets leave it armed. The maker's firmware arms it at 0, when the link trains.",
+            "MSC_CONTROL, whatever MSC_CONFIG holds, until 0 is written to MSC_CONFIG or the controller is "
+            "powered off; bus resets leave it armed. The maker's firmware arms it at 0, as the link trains.",
             Evidence.TRACE,
             _MAKER,
         ),
@@ -159,8 +159,8 @@ PERST_L0 = Dispute(
         Claim("released", "Only once PERST# is released.", Evidence.TRACE, f"{_OPEN}, main.c"),
         Claim(
             "asserted",
-            "As soon as slot and port have power. The script waits for L0 first, and releases PERST# then; the "
-            "firmware may have brought the link up before.",
+            "As soon as slot and port have power. The script waits for L0 first, and releases PERST# then; "
+            "the firmware may have brought the link up before.",
             Evidence.INFERRED,
             f"{_OPEN}, pcie_bringup_min.py",
         ),

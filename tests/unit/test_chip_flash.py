@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import BLOCK, OTP_SIZE, PAGE, SECTOR, SIZE, Command, FlashChip, Status
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Undefined
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, Timing, clocks
@@ -245,7 +245,7 @@ class Firmware:
     """Transactions as the open firmware's flash script runs them."""
 
     def __init__(
-        self, contents: bytes = b"", *, gate: bool = True, strict: bool = True, model: Model = Model()
+        self, contents: bytes = b"", *, gate: bool = True, strict: bool = True, model: Model = DEFAULT
     ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
@@ -392,7 +392,7 @@ def test_a_model_in_which_the_gate_is_needed(caplog: pytest.LogCaptureFixture) -
 
 
 def test_the_data_goes_through_the_chosen_buffer() -> None:
-    """0 is the bulk IN buffer, as the maker's firmware has it; 2 the bulk OUT buffer, as the open firmware."""
+    """0 is the bulk IN buffer, as the maker's firmware has it; 2 the bulk OUT buffer, as the open one."""
     firmware = Firmware(b"from flash")
     firmware.write(0xC805, 0x00)
     firmware.run(Command.READ, 0, 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.usb import UsbController
 from emulator.core.bus import Bus
@@ -38,7 +38,7 @@ class Bench:
     """The chip's USB side on a strict bus: a guessed or unmodelled access fails the test."""
 
     def __init__(
-        self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True, model: Model = Model()
+        self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True, model: Model = DEFAULT
     ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
@@ -131,7 +131,7 @@ class Bench:
         return self.read(interrupts.USB_EVENTS)
 
 
-def attached(best: Speed = Speed.SUPER_PLUS, model: Model = Model()) -> Bench:
+def attached(best: Speed = Speed.SUPER_PLUS, model: Model = DEFAULT) -> Bench:
     """A bench with the link up."""
     bench = Bench(best, model=model)
     bench.attach()

@@ -1,8 +1,8 @@
 """Registers of the SPI flash controller.
 
-A transaction is a command byte, none to three bytes of address and up to 4 KiB of data out of, or into, one of
-the bulk buffers. The layout is that of the open firmware and its flash scripts, and agrees with
-cyrozap's tool for the ASM236x; the divider's formula is that of ASMedia's USB host controllers.
+A transaction is a command byte, none to three bytes of address and up to 4 KiB of data out of, or into, one
+of the bulk buffers. The layout is that of the open firmware and its flash scripts, and agrees with cyrozap's
+tool for the ASM236x; the divider's formula is that of ASMedia's USB host controllers.
 """
 
 from __future__ import annotations

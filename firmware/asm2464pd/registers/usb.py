@@ -29,7 +29,7 @@ USB_CONFIG = ByteRegister(
         Field(
             "STATUS_ANSWERED",
             1,
-            doc="a flag of the firmware that reads back: set with EP0_COMMAND.ACCEPT_STATUS, cleared at SETUP",
+            doc="a flag of firmware that reads back: set with EP0_COMMAND.ACCEPT_STATUS, cleared at SETUP",
             evidence=Evidence.INFERRED,
         ),
     ),
@@ -110,8 +110,8 @@ USB_PHY_CONTROL = ByteRegister(
         Field(
             "START",
             0,
-            doc="set and cleared again at the end of the set-up: starts the SuperSpeed PHY, and the link looks "
-            "for a partner",
+            doc="set and cleared again at the end of the set-up: starts the SuperSpeed PHY, and the link "
+            "looks for a partner",
         ),
         Field(
             "SS_UP",
@@ -230,8 +230,8 @@ EP0_PHASE = ByteRegister(
         Field(
             "IN_WANTED",
             3,
-            doc="the host asks for IN data that EP0 does not have; at High Speed this includes the empty packet "
-            "of a status stage, OUT or no data",
+            doc="the host asks for IN data that EP0 does not have; at High Speed this includes the empty "
+            "packet of a status stage, OUT or no data",
         ),
         Field("STATUS_IN_SS", 4, doc="SuperSpeed: the host has begun the status stage, OUT or no data"),
     ),

@@ -1,7 +1,7 @@
-"""Registers of the USB PHY and of the link's state that the chip maker's firmware uses, and the open firmware not.
+"""Registers of the USB PHY and of the link's state that the chip maker's firmware uses, but the open one not.
 
-That firmware was run on the emulator, and read. "Trace" is what it waits for or decides by; "inferred" is what
-its code does with a register that has no effect on what it goes on to do.
+That firmware was run on the emulator, and read. "Trace" is what it waits for or decides by; "inferred" is
+what its code does with a register that has no effect on what it goes on to do.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ USB_LINK_STATE = ByteRegister(
     Space.XDATA,
     0x92FB,
     Evidence.TRACE,
-    "State of the SuperSpeed link, one bit at a time. Polled without a time-out when USB_LINK_EVENTS.TRAINING "
-    "comes and USB_PHY_CONTROL.SS_UP is not set: 0x01, 0x08, 0x20 and 0x40 are success, 0x02 and 0x80 "
-    "failure; at 0x04 the firmware looks at USB_LINK_ALTERNATE.EVENT6 and USB_LINK_EVENTS.POWER.",
+    "State of the SuperSpeed link, one bit at a time. Polled without a time-out at "
+    "USB_LINK_EVENTS.TRAINING, if USB_PHY_CONTROL.SS_UP is not set: 0x01, 0x08, 0x20 and 0x40 are success, "
+    "0x02 and 0x80 failure; at 0x04 the firmware looks at USB_LINK_ALTERNATE.EVENT6 and "
+    "USB_LINK_EVENTS.POWER.",
     access=Access.RO,
     fields=(
         Field(
@@ -57,8 +58,8 @@ USB_LINK_FURTHER = ByteRegister(
     Space.XDATA,
     0x9302,
     Evidence.INFERRED,
-    "Further link events, of unknown meaning; never set here. Bits 5 to 0 are served as USB_EVENTS.LINK, bit 7 "
-    "as USB_EVENTS.LINK_ALTERNATE.",
+    "Further link events, of unknown meaning; never set here. Bits 5 to 0 are served as USB_EVENTS.LINK, "
+    "bit 7 as USB_EVENTS.LINK_ALTERNATE.",
     access=Access.W1C,
     fields=(
         Field("EVENT0", 0),
