@@ -110,7 +110,7 @@ class UsbController:
         self._bus.clock.at(clock, self._storm_over)
 
     def _storm_over(self) -> None:
-        for endpoint in ENDPOINTS:
+        for endpoint in (*ENDPOINTS, *filter(self._further_halted, FURTHER)):
             self.wake(endpoint)
 
     @property
@@ -188,7 +188,9 @@ class UsbController:
 
     def _further_halted(self, endpoint: int) -> bool:
         halt = FURTHER.get(endpoint)
-        return halt is not None and not self._storm and bool(self._bus.value(halt) & halt["HALT"])
+        if halt is None or self._link.speed is None or self._storm:
+            return False
+        return bool(self._bus.value(halt) & halt["HALT"])
 
     def _deaf(self, endpoint: int, known: int) -> bool:
         """Whether a bulk endpoint answers NAK without asking the parts behind it."""
