@@ -156,11 +156,11 @@ def test_a_model_whose_link_trains_in_reset():
     assert requester.value(link.PCIE_PERST) == 1
     assert state(requester) == UP
     requester.write(link.PCIE_ROUTING, 0x80)
+    requester.write(tlp.TLP_LENGTH, 1)
     requester.launch(0x04, 0)
     assert requester.finish() & tlp.TLP_STATUS["ERROR"], "a card in reset answers nothing"
     requester.write(link.PCIE_PERST, 0)
     assert state(requester) == UP
-    requester.write(tlp.TLP_LENGTH, 1)
     requester.enumerate()
     assert requester.config_read(4, 0x00) == 0x70E11234
     requester.write(link.PCIE_PERST, 1)

@@ -317,6 +317,9 @@ def test_a_power_cycle_needs_another_pulse():
     bench = Bench()
     bench.usb.connect(bench.port)
     pulse(bench)
+    bench.pass_time(0.002)
+    assert bench.read(usb_phy.USB_PHY_DONE)
+    pulse(bench)
     bench.usb.reconnect()
     bench.pass_time(0.1)
     assert bench.port.events == []

@@ -178,6 +178,9 @@ def test_bad_wrapper_halts_until_reset_recovery(bench, bad):
     for command in (0x01, 0x08):
         bench.write(usb.BULK_COMMAND, command)
         assert bench.usb.bulk_out(OUT, cbw(1)) is bench.usb.bulk_in(IN) is STALL
+    bench.write(usb.BULK_HALT, 0)
+    assert bench.read(usb.BULK_HALT) == 0x81
+    assert bench.usb.bulk_out(OUT, cbw(1)) is bench.usb.bulk_in(IN) is STALL
     bench.write(usb.MSC_CONTROL, 1)
     assert bench.usb.bulk_out(OUT, cbw(1)) is STALL
     bench.write(usb.MSC_CONFIG, 0)
