@@ -3,8 +3,9 @@
 The open firmware sleeps with timers 0 and 1, in mode 4 only, where a tick is half a millisecond: that much is
 certain. The other timers have the same registers. That counting stops at the threshold is how the timer of
 ASMedia's USB host controllers works, and what a dump of the vendor's running firmware shows (EXPIRED without
-ENABLE). The other modes are a guess: each doubles the tick, as a comment of the vendor-firmware
-reconstruction has it; their use is reported.
+ENABLE). In the other modes each doubles the tick, as a comment of the vendor-firmware reconstruction has it.
+The maker's firmware uses modes 2 to 6, and its times come out round by this rule [inferred]; the use of 0, 1
+and 7 is reported [guess].
 
 None of them raises an interrupt of the 8051's own timers: a working firmware enables the 8051's timer 0
 interrupt, has no code at its vector, and runs. Timer 3 is a cause of INT1, as the maker's firmware looks for
@@ -24,6 +25,8 @@ from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import system as regs
 
 KNOWN_MODE = 4
+USED_MODES = range(2, 7)
+"""Modes that firmware known to work uses."""
 KNOWN_TICK = HZ / 2000
 """Clocks of a tick in mode 4, half a millisecond."""
 
@@ -87,10 +90,10 @@ class _Timer:
     def _start(self) -> None:
         bus, bank = self._bus, self._bank
         mode = bank.mode.field("PRESCALER").get(bus.value(bank.mode))
-        if mode != KNOWN_MODE:
+        if mode not in USED_MODES:
             self._undefined.report(
                 f"{bank.mode.name} is {mode}, whose tick is only a guess",
-                hint=f"mode {KNOWN_MODE} is known: 0.5 ms",
+                hint=f"mode {KNOWN_MODE} is 0.5 ms; from {USED_MODES[0]} to {USED_MODES[-1]} each doubles it",
             )
         tick = KNOWN_TICK * 2**mode / 2**KNOWN_MODE
         bus.clock.cancel(self._expiry)

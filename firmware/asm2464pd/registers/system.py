@@ -95,7 +95,13 @@ def _mode(timer: int, address: int, evidence: Evidence) -> ByteRegister:
         evidence,
         f"Timer {timer}: length of a tick.",
         fields=(
-            Field("PRESCALER", 0, 3, "4 is 0.5 ms; other values are a guess", values={4: "HALF_MILLISECOND"}),
+            Field(
+                "PRESCALER",
+                0,
+                3,
+                "4 is 0.5 ms; that each of 2 to 6 doubles the tick is inferred, other values are a guess",
+                values={4: "HALF_MILLISECOND"},
+            ),
             Field("UPPER", 3, 5, "kept by the firmware"),
         ),
         source=_OPEN,
