@@ -321,10 +321,11 @@ class Bus:
         self.planes[space].flags[address] = READ_CALLS | WRITE_CALLS
 
     def guard_uninitialised(self) -> None:
-        """Mark all plain RAM as never written; the SRAM's windows are not plain, devices write there."""
+        """Mark all plain RAM as never written; the SRAM's windows and landing buffers are not plain."""
         self._guarded = True
         for memory in self.facts.memories:
-            if memory.space in self.planes and self._writable(memory) and memory.sram is None:
+            plain = self._writable(memory) and memory.sram is None and not memory.landing
+            if memory.space in self.planes and plain:
                 flags = self.planes[memory.space].flags
                 part = slice(memory.address, memory.address + memory.size)
                 flags[part] = flags[part].translate(MARKED)

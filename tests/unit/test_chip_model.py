@@ -9,7 +9,7 @@ from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.undefined import Undefined
 from emulator.board import described
-from emulator.core.bus import WRITE_IGNORED, Bus
+from emulator.core.bus import UNINITIALISED, WRITE_IGNORED, Bus
 from emulator.core.clock import Scheduler
 from emulator.pcie.endpoint import TestEndpoint
 from firmware.asm2464pd.describe import Space
@@ -58,6 +58,14 @@ def test_the_cpu_writes_the_bulk_out_buffer() -> None:
     assert not bus.planes[Space.XDATA].flags[0x7F00] & WRITE_IGNORED
     bus.cpu_write(Space.XDATA, 0x7F00, 0x5A)
     assert bus.cpu_read(Space.XDATA, 0x7F00) == 0x5A
+
+
+def test_what_lands_in_the_bulk_out_buffer_is_never_uninitialised() -> None:
+    bus = chip(Model())
+    bus.guard_uninitialised()
+    flags = bus.planes[Space.XDATA].flags
+    assert not flags[0x7000] & UNINITIALISED
+    assert flags[0x8000] & UNINITIALISED
 
 
 def test_a_model_in_which_the_cpu_can_not() -> None:
