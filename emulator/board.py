@@ -21,7 +21,7 @@ from emulator import image_file
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.asm2464pd.model import DEFAULT, Model
+from emulator.asm2464pd.model import CHOICES, DEFAULT, Model
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.faults import Fault
@@ -423,8 +423,8 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, and `model=NAME=VALUE` for a choice between
-            contradicting facts of the chip.
+            `vram=512M` or such for the size of its memory, and `super-plus-code=2` and such for a choice
+            between contradicting facts of the chip.
 
     Raises:
         UsageError: an unknown option.
@@ -435,8 +435,6 @@ def described(spec: str) -> tuple[str, Options]:
     choices = []
     for option in filter(None, query.split("&")):
         match option.split("="):
-            case "model", *choice if choice:
-                choices.append("=".join(choice))
             case "speed", ("high" | "super" | "super-plus") as speed:
                 options = replace(options, port=Speed[speed.upper().replace("-", "_")])
             case ["strap"]:
@@ -445,11 +443,13 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case choice, _ if choice in CHOICES:
+                choices.append(option)
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "model=NAME=VALUE",
+                    + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")

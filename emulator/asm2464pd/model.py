@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from firmware.asm2464pd.disputes import DISPUTES, Dispute
 from sdk.errors import UsageError
 
-_BY_NAME = {dispute.name: dispute for dispute in DISPUTES}
+CHOICES = {dispute.name: dispute for dispute in DISPUTES}
+"""What can be chosen, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Model:
         chosen = {}
         for text in texts:
             name, _, value = text.partition("=")
-            dispute = _BY_NAME.get(name)
+            dispute = CHOICES.get(name)
             if dispute is None:
                 raise UsageError(
                     f"the model has no choice {name!r}",

@@ -46,9 +46,9 @@ def test_what_there_is_to_choose_is_said(text: str) -> None:
 
 
 def test_the_device_string_has_the_same_choices() -> None:
-    _, options = described("emulated:x?model=super-plus-code=2&model=link-masks=applied&speed=high")
+    _, options = described("emulated:x?super-plus-code=2&link-masks=applied&speed=high")
     assert options.model == Model.of(["super-plus-code=2", "link-masks=applied"])
-    for spec in ("emulated?model=", "emulated?model", "emulated?model=super-plus-code=9"):
+    for spec in ("emulated?super-plus-code=", "emulated?super-plus-code", "emulated?super-plus-code=9"):
         with pytest.raises(UsageError):
             described(spec)
 
