@@ -21,6 +21,7 @@ from emulator import image_file, poke, spin
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.asm2464pd.model import CHOICES, DEFAULT, Model
 from emulator.behaviour import Behaviour
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
@@ -82,6 +83,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        model: which of contradicting facts of the chip are followed.
     """
 
     port: Speed | None = Speed.SUPER_PLUS
@@ -96,6 +98,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    model: Model = DEFAULT
 
 
 class Board:
@@ -128,7 +131,8 @@ class Board:
         bus = Bus(ASM2464PD, clock, strict=options.strict)
         self.flash = self._flash(clock)
         self.endpoint = options.function or _function(options)
-        self.chip = Chip(bus, self.flash, self.endpoint, Pins(self._transmitted, self._restart))
+        pins = Pins(self._transmitted, self._restart)
+        self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model)
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
@@ -288,6 +292,8 @@ class Board:
             OutputFailed: the file cannot be written.
         """
         self.usb.unplug()
+        if summary := self.machine.bus.summary():
+            log.warning("%s", summary)
         if self._options.flash is not None:
             with self.machine.lock:
                 contents = self.flash.save()
@@ -459,8 +465,9 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
-            times, if need be) and `behaviour=FILE.py` as `towline emulate` has them.
+            `vram=512M` or such for the size of its memory, `super-plus-code=2` and such for a choice
+            between contradicting facts of the chip, and as `towline emulate` has them `strict`,
+            `poke=xdata:c6b3=30@100ms` (several times, if need be) and `behaviour=FILE.py`.
 
     Raises:
         UsageError: an unknown option.
@@ -468,6 +475,7 @@ def described(spec: str) -> tuple[str, Options]:
     place, _, query = spec.partition("?")
     _, _, name = place.partition(":")
     options = Options()
+    choices = []
     for option in filter(None, query.split("&")):
         match option.split("=", 1):
             case "speed", ("high" | "super" | "super-plus") as speed:
@@ -484,15 +492,18 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, pokes=(*options.pokes, poke.parse(change, ASM2464PD)))
             case "behaviour", file if file:
                 options = replace(options, behaviour=Path(file))
+            case choice, _ if choice in CHOICES:
+                choices.append(option)
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py",
+                    "strict, poke=CHANGE, behaviour=FILE.py, "
+                    + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
-    return name, options
+    return name, replace(options, model=Model.of(choices))
 
 
 def memory_size(text: str) -> int:

@@ -7,21 +7,26 @@ from dataclasses import dataclass
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.dma import SlotDma
+from emulator.asm2464pd.fill import FillEngine
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.link import PcieLink
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.system import SystemControl
 from emulator.asm2464pd.timers import Timers
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.asm2464pd.uart import Uart
+from emulator.asm2464pd.unnamed import Unnamed
 from emulator.asm2464pd.upstream import UpstreamMemory
 from emulator.asm2464pd.usb import UsbController
 from emulator.core.bus import Bus
 from emulator.pcie.fabric import Fabric, chain
 from emulator.pcie.function import PcieFunction
 from emulator.pcie.ports import BRIDGES, BridgePort
+from firmware.asm2464pd import disputes
+from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +50,18 @@ class Chip:
         flash: on the SPI pins.
         function: on bus 4, behind the chip's and the card's ports.
         pins: where the outputs go.
+        model: which of contradicting facts it follows.
     """
 
-    def __init__(self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins) -> None:
+    def __init__(
+        self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins, model: Model = DEFAULT
+    ) -> None:
         self.bus = bus
         self.flash = flash
-        self.interrupts = Interrupts(bus)
-        self.usb = UsbController(bus, self.interrupts)
+        if model.follows(disputes.BULK_OUT_WRITES, "ignored"):
+            bus.protect(BULK_OUT_BUFFER)
+        self.interrupts = Interrupts(bus, model)
+        self.usb = UsbController(bus, self.interrupts, model)
         self.upstream = UpstreamMemory(bus)
         self.dma = SlotDma(bus, self.upstream, self.usb.wake, lambda: self.usb.packet_size)
         self.usb.engine = self.dma
@@ -62,10 +72,12 @@ class Chip:
             bytes_per_second=timing.PCIE_BYTES_PER_SECOND,
         )
         self.tlp = TlpEngine(bus, self.fabric)
-        self.link = PcieLink(bus, self.fabric, self.tlp)
+        self.link = PcieLink(bus, self.fabric, self.tlp, model=model)
         self.phy = Phy(bus)
-        self.flash_controller = FlashController(bus, flash)
-        self.timers = Timers(bus)
+        self.unnamed = Unnamed(bus)
+        self.fill = FillEngine(bus)
+        self.flash_controller = FlashController(bus, flash, model)
+        self.timers = Timers(bus, self.interrupts.timers_changed)
         self.uart = Uart(bus, pins.uart)
         self._restart_cpu = pins.restart_cpu
         self.system = SystemControl(bus, self._restart, self.usb.reconnect)

@@ -58,8 +58,6 @@ _STORAGE = (
     regs.DMA_COPY_C42B,
     regs.DMA_SCSI_CONTROL,
     regs.DMA_SCSI_ADDRESS,
-    regs.DMA_SCSI_TRIGGER,
-    regs.DMA_SCSI_STATE,
 )
 
 

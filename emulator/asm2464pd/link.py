@@ -3,17 +3,20 @@
 The link trains once the slot has its supplies, the port is switched on and PERST# is released; it reaches L0
 a while later. Removing any of these brings it down and resets what is behind it. TLPs pass when the link is
 up and routing is enabled. The order of all this is the open firmware's; the training time is a guess, and so
-is what the LTSSM shows on the way.
+is what the LTSSM shows on the way. Whether the link trains while PERST# is asserted is disputed; a device in
+reset answers nothing in either case.
 """
 
 from __future__ import annotations
 
 from emulator.asm2464pd import timing, waits
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
 from emulator.pcie.fabric import Fabric
 from emulator.pcie.function import Reset
+from firmware.asm2464pd import disputes
 from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import link as facts
 
@@ -23,7 +26,7 @@ NEEDED = (
     (facts.PCIE_PORT_POWER, "ENABLE", True),
     (facts.PCIE_PERST, "ASSERT", False),
 )
-"""What the link needs in order to train: fields with all bits set, or clear."""
+"""What the link needs in order to train: fields with all bits set, or clear; PERST# is the last."""
 _STATES = {name: value for value, name in facts.LTSSM.items()}
 
 
@@ -36,16 +39,26 @@ class PcieLink:
         engine: gets the state of link and routing.
         generation: PCIe generation that the link trains to.
         lanes: its width.
+        model: whether the link trains while PERST# is asserted.
     """
 
     def __init__(
-        self, bus: Bus, fabric: Fabric, engine: TlpEngine, *, generation: int = 4, lanes: int = 4
+        self,
+        bus: Bus,
+        fabric: Fabric,
+        engine: TlpEngine,
+        *,
+        generation: int = 4,
+        lanes: int = 4,
+        model: Model = DEFAULT,
     ) -> None:
         self._bus = bus
         self._fabric = fabric
         self._engine = engine
         self._rate = lanes << facts.PCIE_LINK_RATE.field("LANES").bit | generation
+        self._in_reset = model.follows(disputes.PERST_L0, "asserted")
         self._perst_stuck = False
+        self._held = True
         self._released = False
         self._training: Event | None = None
         self.up = False
@@ -86,11 +99,11 @@ class PcieLink:
     def waits_for(self) -> str:
         """Why no TLP passes, as a sentence; empty if they do, or will without the firmware."""
         if self.up:
-            routing = waits.missing(self._bus, ((facts.PCIE_ROUTING, "ENABLE", True),))
-            if not routing:
+            wanted = waits.missing(self._bus, ((facts.PCIE_ROUTING, "ENABLE", True), NEEDED[-1]))
+            if not wanted:
                 return ""
-            return f"PCIe is in L0, but TLPs wait for {routing[0]}, which the firmware writes"
-        wanted = waits.missing(self._bus, NEEDED)
+            return f"PCIe is in L0, but TLPs wait for {' and '.join(wanted)}, which the firmware writes"
+        wanted = waits.missing(self._bus, NEEDED[: -1 if self._in_reset else None])
         if wanted:
             what = f"it waits for {' and '.join(wanted)}, which the firmware writes"
         elif self._perst_stuck:
@@ -114,12 +127,14 @@ class PcieLink:
     def _update(self) -> None:
         """Follow the registers."""
         on = self._all(facts.PCIE_PORT_POWER, "ENABLE")
+        released, self._held = not self._held, self._all(facts.PCIE_PERST, "ASSERT") or self._perst_stuck
         ready = (
             self._all(facts.PCIE_SLOT_3V3, "ENABLE")
             and self._all(facts.PCIE_SLOT_12V, "ENABLE")
-            and not self._all(facts.PCIE_PERST, "ASSERT")
-            and not self._perst_stuck
+            and (self._in_reset or not self._held)
         )
+        if self._in_reset and released and self._held:
+            self._fabric.reset(Reset.PERST)
         before, self._released = self._released, ready and on
         if self._released and not before:
             self._show(_STATES["POLLING"])
@@ -143,7 +158,8 @@ class PcieLink:
         self._fabric.reset(kind)
 
     def _connect(self) -> None:
-        self._engine.connect(link=self.up, routing=self._all(facts.PCIE_ROUTING, "ENABLE"))
+        reachable = self.up and not self._held
+        self._engine.connect(link=reachable, routing=self._all(facts.PCIE_ROUTING, "ENABLE"))
 
     def _show(self, ltssm: int) -> None:
         self._bus.set(facts.PCIE_LTSSM, ltssm)

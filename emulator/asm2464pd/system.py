@@ -33,5 +33,8 @@ class SystemControl:
 
         bus.map(regs.SYS_CPU_RESTART, "system", write=restart)
         bus.map(regs.SYS_USB_POWER, "system", write=power_cycle)
-        bus.map(regs.SYS_AUX, "system")
-        bus.map(regs.SYS_CPU_STATUS, "system")
+
+        def cause(value: int) -> None:
+            bus.set(regs.SYS_CPU_STATUS, value & ~regs.SYS_CPU_STATUS["INTERRUPT"])
+
+        bus.map(regs.SYS_CPU_STATUS, "system", write=cause)

@@ -3,7 +3,7 @@
 The parts are files of their own: usb_link.py, usb_control.py, usb_bulk.py, usb_storage.py. A bulk packet is
 offered to the slot DMA first, then to the mass-storage engine, then to the CPU's path; that the DMA comes
 first is inferred from its armed slots taking every packet. EP 0x83 and 0x04, which descriptors of the open
-firmware name, have no known registers and always answer NAK.
+firmware name, have no known registers but those of their halts: they answer NAK or STALL.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.asm2464pd.usb_control import ControlEndpoint
 from emulator.asm2464pd.usb_link import Link
@@ -22,11 +23,14 @@ from emulator.core.bus import Bus
 from emulator.core.clock import at_rate
 from emulator.usb.timing import HIGH_SPEED_BYTES_PER_SECOND
 from emulator.usb.wire import Handshake, Partner, Speed
+from firmware.asm2464pd.registers import usb as regs
 
 log = logging.getLogger(__name__)
 
 CONTROL = 0
 ENDPOINTS = (CONTROL, OUT, IN)
+FURTHER = {0x83: regs.BULK_HALT_STATUS, 0x04: regs.BULK_HALT_COMMAND}
+"""The halt register of each further endpoint."""
 
 
 class BulkEngine(Protocol):
@@ -54,21 +58,24 @@ class UsbController:
     Args:
         bus: registers, buffers and time.
         interrupts: the interrupt summary.
+        model: which of contradicting facts it follows.
 
     Attributes:
         engine: the slot DMA, once there is one.
     """
 
-    def __init__(self, bus: Bus, interrupts: Interrupts) -> None:
+    def __init__(self, bus: Bus, interrupts: Interrupts, model: Model = DEFAULT) -> None:
         self._bus = bus
         self.engine: BulkEngine | None = None
         self._storm_until = 0
         self._reported: set[int] = set()
         self._command_waits = False  # a command wrapper was answered NAK last
-        self._link = Link(bus, interrupts, self._link_changed)
+        self._link = Link(bus, interrupts, self._link_changed, model)
         self._control = ControlEndpoint(bus, interrupts, lambda: self.wake(CONTROL))
         self._bulk = BulkEndpoints(bus, interrupts, self.wake)
-        self._storage = StorageEngine(bus, interrupts, self._bulk, self.wake)
+        self._storage = StorageEngine(bus, interrupts, self._bulk, self.wake, model)
+        for endpoint, halt in FURTHER.items():
+            bus.map(halt, "usb", write=lambda value, endpoint=endpoint: self.wake(endpoint))  # type: ignore[misc]
 
     @property
     def speed(self) -> Speed | None:
@@ -89,6 +96,7 @@ class UsbController:
 
     def reconnect(self) -> None:
         """Power the controller off and on: the device leaves the bus and comes back when its link is up."""
+        self._storage.power_off()
         self._link.reconnect()
 
     # -- faults -----------------------------------------------------------------------------------------
@@ -103,7 +111,7 @@ class UsbController:
         self._bus.clock.at(clock, self._storm_over)
 
     def _storm_over(self) -> None:
-        for endpoint in ENDPOINTS:
+        for endpoint in (*ENDPOINTS, *filter(self._further_halted, FURTHER)):
             self.wake(endpoint)
 
     @property
@@ -141,6 +149,8 @@ class UsbController:
 
     def bulk_out(self, endpoint: int, data: bytes) -> Handshake:
         """A data packet for EP 0x02."""
+        if self._further_halted(endpoint):
+            return Handshake.STALL
         if self._deaf(endpoint, OUT):
             return Handshake.NAK
         if self._bulk.halted(OUT) or len(data) > self._bulk.packet_size:
@@ -150,11 +160,15 @@ class UsbController:
             answer = self._storage.bulk_out(data)
         if answer is None:
             answer = self._bulk.receive(data)
+            if answer is Handshake.ACK:
+                self._storage.received()
         self._command_waits = answer is Handshake.NAK and is_command(data)
         return answer
 
     def bulk_in(self, endpoint: int) -> bytes | Handshake:
         """A data packet of EP 0x81."""
+        if self._further_halted(endpoint):
+            return Handshake.STALL
         if self._deaf(endpoint, IN):
             return Handshake.NAK
         if self._bulk.halted(IN):
@@ -196,6 +210,12 @@ class UsbController:
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _further_halted(self, endpoint: int) -> bool:
+        halt = FURTHER.get(endpoint)
+        if halt is None or self._link.speed is None or self._storm:
+            return False
+        return bool(self._bus.value(halt) & halt["HALT"])
+
     def _deaf(self, endpoint: int, known: int) -> bool:
         """Whether a bulk endpoint answers NAK without asking the parts behind it."""
         if endpoint != known:
@@ -211,6 +231,8 @@ class UsbController:
     def _reset_endpoints(self, speed: Speed) -> None:
         self._control.reset(speed)
         self._bulk.reset(speed)
+        for halt in FURTHER.values():
+            self._bus.set(halt, halt.reset)
         self._storage.reset()
         if self.engine is not None:
             self.engine.reset()

@@ -6,8 +6,9 @@ that no completion is lost [arming and completion: trace, open firmware; the sec
 an IN packet are taken when it is armed. The "host wants" bits of BULK_EVENTS are never set: the open firmware
 would not clear them [inferred].
 
-No register is known that stalls a bulk endpoint: a halt is between host and firmware, which keeps it as state
-for GET_STATUS. Only the mass-storage engine halts the endpoints in hardware.
+BULK_HALT has a bit for each endpoint that makes it answer STALL [trace]; firmware sets and clears it,
+CLEAR_IN and CLEAR_OUT clear it too, and the mass-storage engine sets both. What is armed stays armed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from firmware.asm2464pd.registers import usb as regs
 
 OUT, IN = 0x02, 0x81
 """Endpoint addresses."""
-EVENTS, COMMAND = regs.BULK_EVENTS, regs.BULK_COMMAND
+EVENTS, COMMAND, HALT = regs.BULK_EVENTS, regs.BULK_COMMAND, regs.BULK_HALT
+BITS = {OUT: HALT["OUT"], IN: HALT["IN"]}
 
 
 class BulkEndpoints:
@@ -48,11 +50,12 @@ class BulkEndpoints:
         self._reporter = Reporter(bus)
         self.packet_size = 1024
         self.locked = False
-        self._halted: set[int] = set()
+        self._halts = 0  # as BULK_HALT was before the last write
         self._receiving = False
         self._sending: bytes | None = None
         interrupts.source(EVENTS, "BULK", self._acknowledged)
         bus.map(COMMAND, "usb", write=self._command)
+        bus.map(HALT, "usb", write=self._halt_written)
         for register in (regs.BULK_IN_LENGTH, regs.BULK_OUT_COUNT, regs.BULK_OUT_COUNT_MIRROR):
             bus.map(register, "usb")
 
@@ -60,19 +63,19 @@ class BulkEndpoints:
         """Disarm both endpoints and end their halt; packets are of that speed's size from now on."""
         self.packet_size = 1024 if speed.is_super else 512
         self.locked = False
-        self._halted.clear()
+        self._set_halts(0)
         self._receiving = False
         self._sending = None
         self._interrupts.clear(EVENTS)
 
     def halt(self) -> None:
         """Both endpoints answer STALL until they are cleared."""
-        self._halted = {OUT, IN}
+        self._set_halts(BITS[OUT] | BITS[IN])
         self._ready(IN)
 
     def halted(self, endpoint: int) -> bool:
         """Whether an endpoint answers STALL."""
-        return endpoint in self._halted
+        return bool(self._halts & BITS[endpoint])
 
     def receive(self, data: bytes) -> Handshake:
         """A packet for EP 0x02."""
@@ -123,9 +126,24 @@ class BulkEndpoints:
             self._ready(OUT)
 
     def _clear(self, endpoint: int) -> None:
-        if not self.locked and endpoint in self._halted:
-            self._halted.discard(endpoint)
+        if not self.locked and self.halted(endpoint):
+            self._set_halts(self._halts & ~BITS[endpoint])
             self._ready(endpoint)
+
+    def _halt_written(self, value: int) -> None:
+        changed = (self._halts ^ value) & (BITS[OUT] | BITS[IN])
+        if self.locked:
+            self._set_halts(self._halts)  # the engine's halt stays
+            return
+        self._set_halts(value)
+        for endpoint, bit in BITS.items():
+            if changed & bit:
+                self._ready(endpoint)
+
+    def _set_halts(self, halts: int) -> None:
+        self._halts = halts
+        if self._bus.value(HALT) != halts:
+            self._bus.set(HALT, halts)
 
     def _fetch(self) -> bytes:
         """The packet that is being armed, out of the buffer."""

@@ -7,12 +7,17 @@ is what makes that order work, at both speeds:
   that bit, data and status stages are answered NAK, and commands are discarded as meant for the transfer
   before [inferred: USB 2.0, 8.5.3, lets no device mix two transfers].
 * IN data: EP0_COMMAND.SEND queues EP0_IN_LENGTH bytes of the buffer, cut into maximum packets; the bytes are
-  taken at the write. A stage of whole packets that is shorter than wLength needs an empty one, with a second
-  SEND of length 0 [guess]. The host's status packet sets STATUS_OUT; ACCEPT_STATUS lets it end.
+  taken at the write. IN_WANTED is set when the host asks for data that is not queued and SETUP is
+  acknowledged, once for each SEND: the chip maker's firmware fills the buffer at SETUP and sends only then,
+  the open firmware sends at SETUP and clears the bit after every SEND [trace, at both speeds; that the bit
+  comes once and not with every token is inferred]. A stage of whole packets that is shorter than wLength
+  needs an empty one, with a second SEND of length 0 [guess]. The host's status packet sets STATUS_OUT;
+  ACCEPT_STATUS lets it end.
 * OUT data: packets are put together in the buffer; DATA_OUT is set when all of wLength has come, a short
   packet ends it, or 512 bytes fill the buffer [inferred for more than one packet]. The next chunk waits for
   the acknowledgement of DATA_OUT.
-* The status stage of an OUT or no-data transfer sets STATUS_IN_SS or STATUS_IN_HS when the host asks for it
+* The status stage of an OUT or no-data transfer sets STATUS_IN_SS, or IN_WANTED at High Speed, where it is a
+  packet of EP0 like another, when the host asks for it
   and SETUP and DATA_OUT are acknowledged. It ends at FINISH_STATUS (SuperSpeed) or at an empty SEND (High
   Speed), which may come before or after the host asks; at SuperSpeed the empty SEND changes nothing.
 * STALL answers everything with STALL until the next SETUP.
@@ -79,10 +84,13 @@ class Transfer:
 
     Attributes:
         stage: where it is.
-        missing: bytes of OUT data that have not come yet.
+        missing: bytes of data that have not been transferred yet.
         filled: bytes of them in the buffer that firmware has not been notified of.
         complete: the OUT data stage is over.
         packets: IN data that the host has not taken yet.
+        ended: the host has all IN data that it may get: all that it wants, or a short packet.
+        wanted: the host asks for IN data, and there is none.
+        shown: firmware has been notified of that.
         asked: the host has asked for the status stage.
         announced: firmware has been notified of that.
         may_end: firmware lets the status stage end.
@@ -93,6 +101,9 @@ class Transfer:
     filled: int = 0
     complete: bool = False
     packets: deque[bytes] = field(default_factory=deque)
+    ended: bool = False
+    wanted: bool = False
+    shown: bool = False
     asked: bool = False
     announced: bool = False
     may_end: bool = False
@@ -166,9 +177,16 @@ class ControlEndpoint:
         transfer = self._transfer
         if transfer.stage is Stage.STALLED:
             return Handshake.STALL
-        if transfer.stage is not Stage.DATA_IN or not transfer.packets:
+        if transfer.stage is not Stage.DATA_IN:
             return Handshake.NAK
-        return transfer.packets.popleft()
+        if not transfer.packets:
+            transfer.wanted = not transfer.ended
+            self._announce()
+            return Handshake.NAK
+        packet = transfer.packets.popleft()
+        transfer.missing -= len(packet)
+        transfer.ended = transfer.missing <= 0 or len(packet) < self._packet_size
+        return packet
 
     def status(self) -> Handshake:
         """The status stage."""
@@ -218,6 +236,7 @@ class ControlEndpoint:
         transfer = self._transfer
         if value & COMMAND["STALL"] and transfer.stage is not Stage.IDLE:
             transfer.stage = Stage.STALLED
+            self._interrupts.clear_bits(PHASE, PHASE["IN_WANTED"])
         if value & COMMAND["ACCEPT_STATUS"] and transfer.stage in (Stage.DATA_IN, Stage.STATUS_OUT):
             transfer.may_end = True
         if value & COMMAND["SEND"]:
@@ -236,6 +255,7 @@ class ControlEndpoint:
             )
             length = BUFFER.size
         if transfer.stage is Stage.DATA_IN:
+            transfer.wanted = transfer.shown = False
             data = self._bus.load(BUFFER.space, BUFFER.address, length)
             starts = range(0, max(length, 1), self._packet_size)
             transfer.packets.extend(data[start : start + self._packet_size] for start in starts)
@@ -262,13 +282,17 @@ class ControlEndpoint:
         return self._bus.value(PHASE) & (PHASE["SETUP"] | PHASE["DATA_OUT"])
 
     def _announce(self) -> None:
-        """Notify firmware of the status stage, once, and after earlier events."""
+        """Notify firmware of what the host wants, once, and after earlier events."""
         transfer = self._transfer
+        asks = transfer.wanted and transfer.stage is Stage.DATA_IN
+        if asks and not transfer.shown and not self._unacknowledged:
+            transfer.shown = True
+            self._interrupts.raise_bits(PHASE, PHASE["IN_WANTED"])
         if not transfer.asked or transfer.announced or self._unacknowledged:
             return
         transfer.announced = True
         if transfer.stage is Stage.STATUS_OUT:
             name = "STATUS_OUT"
         else:
-            name = "STATUS_IN_SS" if self._super else "STATUS_IN_HS"
+            name = "STATUS_IN_SS" if self._super else "IN_WANTED"
         self._interrupts.raise_bits(PHASE, PHASE[name])

@@ -1,19 +1,29 @@
 """The link: from the cable to an attached device, and back.
 
-With a port at the other end the receiver looks for a partner every LINK_DETECT. It finds none before both
-SerDes lanes have been set up and the power of the USB path is on: without that no event reaches the CPU
-[hardware: remark in the open firmware]. Then the link trains, USB_LINK_EVENTS.TRAINING says so, and after
+With a port at the other end the receiver looks for a partner every LINK_DETECT. It finds none before firmware
+has started the PHY, in one of two ways:
+
+* both SerDes lanes set up as the open firmware does, and the power of the USB path on: without that no event
+  reaches the CPU [hardware: remark in the open firmware];
+* a pulse of USB_PHY_CONTROL.START. The chip maker's firmware sets the lanes up otherwise, and switches that
+  power on only when the link is up [trace].
+
+Then the link trains, USB_LINK_EVENTS.TRAINING says so, and after
 LINK_TRAINING USB_LINK_STATUS shows how it ended:
 
 * SS_OK: the port is SuperSpeed; USB_LINK_SPEED is 2 or 3, and the host sees the device.
 * SS_FAIL: it is not. Firmware sets USB_MODE to 0 and USB_PHY_CONTROL.HIGH_SPEED, and after another
   LINK_TRAINING the device is attached at High Speed. Firmware that has set these before training ends is
-  attached at High Speed without SS_FAIL.
+  attached at High Speed without SS_FAIL. A PHY that was started by the pulse goes to High Speed without
+  USB_PHY_CONTROL.HIGH_SPEED: the maker's firmware does not write it at SS_FAIL [inferred].
+
+USB_LINK_STATE shows UP from the beginning of training on [trace at SuperSpeed; at High Speed inferred, as the
+maker's firmware would wait for ever], FAILED when the link is lost [guess].
 
 A bus reset clears the device address and sets USB_LINK_EVENTS.RESET, at both speeds [inferred for High
 Speed]; a link that is lost clears USB_PHY_CONTROL.SS_UP and sets TRAINING [inferred: that is where vendor
-firmware looks at SS_UP]. The sequence itself is what the open firmware expects [trace]; the times are
-guesses.
+firmware looks at SS_UP]. Whether the link sets and clears SS_UP at all is disputed. The sequence itself is
+what the open firmware expects [trace]; the times are guesses.
 """
 
 from __future__ import annotations
@@ -23,20 +33,26 @@ from collections.abc import Callable
 
 from emulator.asm2464pd import timing, waits
 from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
 from emulator.usb.wire import Partner, Speed
-from firmware.asm2464pd import phy
+from firmware.asm2464pd import disputes, phy
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import usb as regs
+from firmware.asm2464pd.registers import usb_phy
 
 log = logging.getLogger(__name__)
 
 SPEED_CODE = {Speed.HIGH: 1, Speed.SUPER: 2, Speed.SUPER_PLUS: 3}
 """USB_LINK_SPEED.SPEED."""
 EVENTS, STATUS, PHY = regs.USB_LINK_EVENTS, regs.USB_LINK_STATUS, regs.USB_PHY_CONTROL
+STATE = usb_phy.USB_LINK_STATE
+UP, FAILED = (
+    next(value for value, name in STATE.field("STATE").values.items() if name == wanted)
+    for wanted in ("UP", "FAILED")
+)
 STORAGE = (
-    regs.USB_CONFIG,
     regs.USB_BULK_EVENT_ENABLE,
     regs.USB_EP_EVENT_ENABLE,
     regs.USB_EP_MANAGEMENT,
@@ -45,7 +61,14 @@ STORAGE = (
     regs.USB_LINK_SPEED,
     regs.USB_POWER_ENABLE,
     regs.USB_POWER_STATUS,
-    regs.USB_LINK_CONFIG,
+    STATE,
+    usb_phy.USB_PHY_READY,
+    usb_phy.USB_PHY_DONE,
+    usb_phy.USB_POWER_92E0,
+    usb_phy.USB_POWER_92E1,
+    usb_phy.USB_POWER_STATE,
+    usb_phy.USB_TRANSPORT,
+    usb_phy.UAS_EVENTS,
 )
 """Registers that hold what was written, or the state of the link."""
 
@@ -57,14 +80,27 @@ class Link:
         bus: registers, lanes and time.
         interrupts: for the link events.
         changed: called with the new speed before the partner is notified, with None when the link is lost.
+        model: what USB_LINK_SPEED reads, and who sets SS_UP.
 
     Attributes:
         partner: the port at the other end of the cable.
         speed: of the link, None while it is down.
     """
 
-    def __init__(self, bus: Bus, interrupts: Interrupts, changed: Callable[[Speed | None], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        interrupts: Interrupts,
+        changed: Callable[[Speed | None], None],
+        model: Model = DEFAULT,
+    ) -> None:
         self._bus = bus
+        self._codes = dict(SPEED_CODE)
+        if model.follows(disputes.SUPER_PLUS_CODE, "2"):
+            self._codes[Speed.SUPER_PLUS] = SPEED_CODE[Speed.SUPER]
+        self._shows_up = model.follows(disputes.SS_UP, "hardware")
+        self._pulsed = False  # the last write had START
+        self._started = False  # by a pulse of START
         self._interrupts = interrupts
         self._changed = changed
         self._next: Event | None = None
@@ -75,8 +111,12 @@ class Link:
         interrupts.source(EVENTS, "LINK_TRAINING")
         interrupts.source(STATUS, "LINK")
         interrupts.source(regs.USB_LINK_ALTERNATE, "LINK_ALTERNATE")
+        further = usb_phy.USB_LINK_FURTHER
+        interrupts.source(further, "LINK_ALTERNATE", bits=further["EVENT7"])
+        interrupts.source(further, "LINK", bits=~further["EVENT7"])
+        bus.map(regs.USB_CONFIG, "usb", write=self._configured)
         bus.map(regs.USB_MODE, "usb", write=lambda value: self._mode_written())
-        bus.map(PHY, "usb", write=lambda value: self._phy_written())
+        bus.map(PHY, "usb", write=self._phy_written)
         for register in STORAGE:
             bus.map(register, "usb")
 
@@ -91,9 +131,10 @@ class Link:
     def reconnect(self) -> None:
         """The controller is powered off and on: events, address and speed mode are as after reset."""
         self._lose()
-        for register in (EVENTS, STATUS, regs.USB_LINK_ALTERNATE):
+        self._pulsed = self._started = False
+        for register in (EVENTS, STATUS, regs.USB_LINK_ALTERNATE, usb_phy.USB_LINK_FURTHER):
             self._interrupts.clear(register)
-        for register in (regs.USB_ADDRESS, regs.USB_MODE, PHY):
+        for register in (regs.USB_ADDRESS, regs.USB_MODE, PHY, STATE, usb_phy.USB_PHY_DONE):
             self._bus.set(register, register.reset)
         self._look()
 
@@ -127,14 +168,15 @@ class Link:
         """Why no device is attached, as a sentence; empty if one is, or will be without the firmware."""
         if self.speed is not None or self.partner is None:
             return ""
-        lane = self.untuned
-        if not self.powered:
-            what = waits.bit(regs.USB_POWER_STATUS, "USB_PATH", 0)
+        lane = None if self._started else self.untuned
+        pulse = f", or for a pulse of {waits.bit(PHY, 'START', 1)}"
+        if not self._started and not self.powered:
+            what = waits.bit(regs.USB_POWER_STATUS, "USB_PATH", 0) + pulse
         elif lane is not None:
-            what = f"the set-up of the SerDes lanes: xdata {lane:#06x} = {self._tuned(lane):#04x}"
+            what = f"the set-up of the SerDes lanes: xdata {lane:#06x} = {self._tuned(lane):#04x}{pulse}"
         elif self._failed and self._next is not None and self._next.action is None:
             needed = ((regs.USB_MODE, "SUPER_SPEED", False), (PHY, "HIGH_SPEED", True))
-            wanted = " and ".join(waits.missing(self._bus, needed))
+            wanted = " and ".join(waits.missing(self._bus, needed[: 1 if self._started else 2]))
             what = f"{wanted}, as SuperSpeed has failed (USB_LINK_STATUS.SS_FAIL)"
         elif self._next is None or self._next.action is None:
             return "the USB link is down: a fault has taken it down, and nothing brings it up again"
@@ -164,11 +206,12 @@ class Link:
 
     def _detect(self) -> None:
         untuned = self.untuned
-        if not self.powered or untuned is not None:
+        if not self._started and (not self.powered or untuned is not None):
             if self.powered and untuned is not None:
                 self._report_untuned(untuned)
             self._schedule(timing.LINK_DETECT.clocks, self._detect)
         elif self._tries_super_speed():
+            self._bus.set(STATE, UP)
             self._interrupts.raise_bits(EVENTS, EVENTS["TRAINING"])
             self._schedule(timing.LINK_TRAINING.clocks, self._trained)
         else:
@@ -196,7 +239,7 @@ class Link:
     def _attach(self, speed: Speed) -> None:
         self.speed = speed
         self._failed = False
-        self._bus.set(regs.USB_LINK_SPEED, SPEED_CODE[speed])
+        self._bus.set(regs.USB_LINK_SPEED, self._codes[speed])
         self._show_link()
         self._changed(speed)
         if speed.is_super:
@@ -215,6 +258,7 @@ class Link:
         self._show_link()
         self._changed(None)
         if speed.is_super:
+            self._bus.set(STATE, FAILED)
             self._interrupts.raise_bits(EVENTS, EVENTS["TRAINING"])
         if self.partner is not None:
             self.partner.detached()
@@ -226,7 +270,7 @@ class Link:
 
     def _try_high_speed(self) -> None:
         """Attach at High Speed, if SuperSpeed has failed and firmware wants it."""
-        wanted = self._bus.value(PHY) & PHY["HIGH_SPEED"]
+        wanted = self._started or self._bus.value(PHY) & PHY["HIGH_SPEED"]
         if self._failed and wanted and not self._tries_super_speed():
             self._schedule(timing.LINK_TRAINING.clocks, lambda: self._attach(Speed.HIGH))
 
@@ -235,12 +279,31 @@ class Link:
             self._look()
         self._try_high_speed()
 
-    def _phy_written(self) -> None:
-        self._show_link()
+    def _phy_written(self, value: int) -> None:
+        ended = self._pulsed and not value & PHY["START"]
+        self._pulsed = bool(value & PHY["START"])
+        if ended:
+            self._start()
         self._try_high_speed()
 
+    def _start(self) -> None:
+        """The pulse of START is over; an attached link is not disturbed [guess]."""
+        done = usb_phy.USB_PHY_DONE
+        self._started = True
+        self._bus.clock.after(
+            timing.PHY_START.clocks, lambda: self._bus.raise_bits(done, done["DONE"] if self._started else 0)
+        )
+        if self.speed is None:
+            self._look()
+
+    def _configured(self, value: int) -> None:
+        """USB_CONFIG reads back the firmware's flag, and else the same whatever was written."""
+        flag = regs.USB_CONFIG["STATUS_ANSWERED"]
+        self._bus.set(regs.USB_CONFIG, regs.USB_CONFIG.reset & ~flag | value & flag)
+
     def _show_link(self) -> None:
-        """Keep USB_PHY_CONTROL.SS_UP, which the CPU cannot write, true."""
-        up = self.speed is not None and self.speed.is_super
-        rest = self._bus.value(PHY) & ~PHY["SS_UP"]
-        self._bus.set(PHY, rest | (PHY["SS_UP"] if up else 0))
+        """The link has come up or gone: USB_PHY_CONTROL.SS_UP follows, if it does so."""
+        if self._shows_up:
+            up = self.speed is not None and self.speed.is_super
+            rest = self._bus.value(PHY) & ~PHY["SS_UP"]
+            self._bus.set(PHY, rest | (PHY["SS_UP"] if up else 0))

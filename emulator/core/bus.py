@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -38,6 +38,11 @@ UNINITIALISED = 0x10
 NATIVE = 0x20
 """A CPU write goes to the native device of that plane (the PCIe TLP launch)."""
 
+SHOWN_UNKNOWN = 8
+"""Unknown addresses that are logged one by one; the others are in the summary."""
+SHOWN_RANGES = 120
+"""Ranges of each space that the summary lists."""
+
 MARKED = bytes(flags | UNINITIALISED for flags in range(0x100))
 """Flags by what they were, once their byte counts as not written."""
 
@@ -55,6 +60,7 @@ class Dead(Enum):
     """Why no block ever changes what a byte reads; the value completes "..., " in a message."""
 
     UNKNOWN = "about which nothing is known"
+    UNNAMED = "whose meaning is not known"
     UNMODELLED = "which is declared but not modelled"
     GUESS = "which is only a guess"
     STORAGE = "which nothing but the CPU changes"
@@ -83,6 +89,7 @@ class _Port:
     read: Read | None = None
     write: Write | None = None
     native: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,9 @@ class Bus:
         self.experiments: list[Experiment] = []
         self._ports: dict[tuple[Space, int], _Port] = {}
         self._reported: set[tuple[Space, int]] = set()
+        self._unknown: list[tuple[Space, int]] = []
+        self._counted: set[tuple[Space, int]] = set()
+        self._protected: set[str] = set()
         self._watched: set[tuple[Space, int]] = set()
         self._overrides: dict[tuple[Space, int], Override] = {}
         self._guarded = False
@@ -180,13 +190,15 @@ class Bus:
         read: Read | None = None,
         at: int | None = None,
         native: bool = False,
+        counted: bool = False,
     ) -> None:
         """Take a register over.
 
         Its access kind says what a CPU write does to the storage; then `write` is called with the byte
         written. `read`, for a FIFO, supplies the byte of a CPU read. A register of several bytes is
         mapped whole; functions then need `at`, the byte's offset from its first address, and the others
-        are mapped by calls of their own. Without functions a register is storage.
+        are mapped by calls of their own. Without functions a register is storage. A register whose meaning
+        is not known is `counted`: the first access puts it into the `summary`.
         """
         if register.size > 1 and at is None and (write or read or native):
             raise InternalError(f"{register.name} has several bytes: say which one calls")
@@ -200,8 +212,15 @@ class Bus:
                 }
                 if len(kinds) == 1:
                     access = kinds.pop()
-            self._ports[register.space, address] = _Port(register, access, owner, read, write, native)
+            self._ports[register.space, address] = _Port(
+                register, access, owner, read, write, native, counted
+            )
             self.planes[register.space].flags[address] = self._flags(register.space, address)
+
+    def protect(self, memory: Memory) -> None:
+        """CPU writes to a memory are ignored from now on."""
+        self._protected.add(memory.name)
+        self._lay_out(memory)
 
     def value(self, register: ByteRegister) -> int:
         """What the storage of a register holds."""
@@ -267,7 +286,7 @@ class Bus:
         """
         port = self._ports.get((space, address))
         override = self._overrides.get((space, address))
-        if override is None and (port is None or port.register.evidence is Evidence.GUESS):
+        if override is None and (port is None or port.counted or port.register.evidence is Evidence.GUESS):
             self._question(space, address, port)
         value = port.read() if port is not None and port.read is not None else self.planes[space][address]
         if override is not None:
@@ -286,14 +305,14 @@ class Bus:
         override = self._overrides.get((space, address))
         if override is not None:
             value = self._changed("W", space, address, value, override.write)
-        elif port is None or port.register.evidence is Evidence.GUESS:
+        elif port is None or port.counted or port.register.evidence is Evidence.GUESS:
             self._question(space, address, port)
         for observer in self.observers:
             observer.accessed("W", space, address, value)
         plane = self.planes[space]
         if port is None:
             memory = self.facts.memory_at(space, address)
-            if memory is None or memory.writable:
+            if memory is None or self._writable(memory):
                 plane[address] = value
             return
         match port.access:
@@ -345,6 +364,8 @@ class Bus:
             return Dead.UNKNOWN if self.facts.at(space, address) is None else Dead.UNMODELLED
         if port.read is not None or port.write is not None or port.native:
             return None
+        if port.counted:
+            return Dead.UNNAMED
         if port.register.evidence is Evidence.GUESS:
             return Dead.GUESS
         return Dead.STORAGE if port.access is Access.RW else None
@@ -376,10 +397,11 @@ class Bus:
             self._experiment("P", space, place, old, new)
 
     def guard_uninitialised(self) -> None:
-        """Mark all plain RAM as never written; the SRAM's windows are not plain, devices write there."""
+        """Mark all plain RAM as never written; the SRAM's windows and landing buffers are not plain."""
         self._guarded = True
         for memory in self.facts.memories:
-            if memory.space in self.planes and memory.writable and memory.sram is None:
+            plain = self._writable(memory) and memory.sram is None and not memory.landing
+            if memory.space in self.planes and plain:
                 flags = self.planes[memory.space].flags
                 part = slice(memory.address, memory.address + memory.size)
                 flags[part] = flags[part].translate(MARKED)
@@ -391,6 +413,15 @@ class Bus:
                 port.read = functools.partial(read, space, address)
             if port.write is not None:
                 port.write = _ignore
+
+    def summary(self) -> str:
+        """The addresses without known meaning that the CPU accessed, in one line; "" if there are none."""
+        parts = []
+        if self._counted:
+            parts.append(f"{_listed(self._counted)} are registers whose meaning is not known")
+        if self._unknown:
+            parts.append(f"of {_listed(self._unknown)} nothing is known")
+        return f"{'; '.join(parts)}: here they are storage" if parts else ""
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -405,6 +436,9 @@ class Bus:
     def _experiment(self, kind: str, space: Space, address: int, before: int, after: int) -> None:
         for listener in self.experiments:
             listener(kind, space, address, before, after)
+
+    def _writable(self, memory: Memory) -> bool:
+        return memory.writable and memory.name not in self._protected
 
     def _pieces(self, space: Space, address: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
         """Where a stretch of a plane is stored: (buffer, offset, length), page by page."""
@@ -426,7 +460,7 @@ class Bus:
                 plane.pages[page] = (self.sram, memory.sram + address - memory.address)
             elif memory.mirror is not None:
                 plane.pages[page] = plane.pages[memory.mirror + address - memory.address >> 8]
-        flags = 0 if memory.writable else WRITE_IGNORED
+        flags = 0 if self._writable(memory) else WRITE_IGNORED
         plane.flags[memory.address : memory.address + memory.size] = bytes([flags]) * memory.size
 
     def _reset(self, register: ByteRegister) -> None:
@@ -440,6 +474,8 @@ class Bus:
         questioned = (space, address) in self._reported and not self.strict
         if (space, address) in self._watched or (port.register.evidence is Evidence.GUESS and not questioned):
             return READ_CALLS | WRITE_CALLS
+        if port.counted and (space, address) not in self._counted:
+            return READ_CALLS | WRITE_CALLS
         flags = READ_CALLS if port.read is not None else 0
         if port.native:
             return flags | NATIVE
@@ -451,7 +487,14 @@ class Bus:
 
     def _question(self, space: Space, address: int, port: _Port | None) -> None:
         """Log an access to a byte that is not mapped, or a guess, once; or refuse it, under `strict`."""
-        if port is None and self.facts.memory_at(space, address) is not None:
+        if port is not None:
+            if port.counted and (space, address) not in self._counted:
+                self._counted.add((space, address))
+                if (space, address) not in self._watched:
+                    self.planes[space].flags[address] = self._flags(space, address)
+            if port.register.evidence is not Evidence.GUESS:
+                return
+        elif self.facts.memory_at(space, address) is not None:
             return
         if not self.strict and (space, address) in self._reported:
             return
@@ -473,7 +516,34 @@ class Bus:
         where = f"{space.value} {address:#06x}, accessed at {self.place()}"
         if self.strict:
             raise Unmodelled(what, where=where, hint="without --strict this is logged and treated as storage")
+        if declared is None:
+            self._unknown.append((space, address))
+            if len(self._unknown) > SHOWN_UNKNOWN:
+                return  # the summary has them all
         log.warning("%s: %s", where, what)
+
+
+def _listed(places: Iterable[tuple[Space, int]]) -> str:
+    """Byte addresses by space, neighbours as ranges."""
+    by_space: dict[str, list[int]] = {}
+    count = 0
+    for space, address in sorted(places, key=lambda place: (place[0].value, place[1])):
+        by_space.setdefault(space.value, []).append(address)
+        count += 1
+    texts = []
+    for name, addresses in by_space.items():
+        ranges: list[tuple[int, int]] = []
+        for address in addresses:
+            if ranges and ranges[-1][1] == address - 1:
+                ranges[-1] = (ranges[-1][0], address)
+            else:
+                ranges.append((address, address))
+        shown = [f"{low:04x}" if low == high else f"{low:04x}-{high:04x}" for low, high in ranges]
+        rest = len(shown) - SHOWN_RANGES
+        texts.append(
+            f"{name} {' '.join(shown[:SHOWN_RANGES])}{f' and {rest} more ranges' if rest > 0 else ''}"
+        )
+    return f"{count} accessed addresses ({', '.join(texts)})"
 
 
 def _ignore(value: int) -> None:

@@ -78,10 +78,11 @@ FLASH_READ = Command(
     _cdb(
         "BOT_FLASH_READ",
         0xE2,
-        "Reads flash, in the two parts of BOT_FLASH_WRITE. That they are at the same addresses is a guess, "
-        "made because the parts meet there; the notes, on a sibling chip, have one part that begins at 0.",
-        Evidence.GUESS,
-        f"{_NOTES}; {_TOOL}",
+        "Reads flash, in the two parts of BOT_FLASH_WRITE: the first from flash address 0x100, the second "
+        "from 0x10000. The maker's firmware reads it in pieces of 0x400. The notes, on a sibling chip, have "
+        "one part that begins at 0.",
+        Evidence.TRACE,
+        f"the chip maker's firmware; {_NOTES}; {_TOOL}",
         _PART,
         _LENGTH,
     ),

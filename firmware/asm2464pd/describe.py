@@ -98,6 +98,7 @@ class Memory:
         sram: offset into the SRAM, if this is a window on it.
         mirror: address in the same space that this repeats, if it is a mirror.
         writable: whether a CPU write has an effect.
+        landing: whether data from outside arrives here: firmware may read it without having written it.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Memory:
     sram: int | None = None
     mirror: int | None = None
     writable: bool = True
+    landing: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:

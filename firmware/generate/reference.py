@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from firmware.asm2464pd import bot, flash_layout, image, phy
 from firmware.asm2464pd.describe import ByteRegister, Space
+from firmware.asm2464pd.disputes import DISPUTES
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.generate.header import REGENERATE, STRUCTS
 from firmware.generate.markdown import bits, data_stage, fields, members, table
@@ -44,6 +45,7 @@ _TITLES = {
     "dma": "DMA",
     "flash": "SPI flash controller",
     "system": "UART, timers, system",
+    "unnamed": "Registers of unknown meaning",
 }
 
 
@@ -52,6 +54,7 @@ def markdown() -> str:
     sections = [
         _memory_map(),
         *(_block(_TITLES.get(block, block), registers) for block, registers in BLOCKS.items()),
+        _disputed(),
         _setup(),
         _requests(),
         _lists(),
@@ -114,6 +117,27 @@ def _register(register: ByteRegister) -> tuple[str, ...]:
         register.evidence.value,
         what,
         register.source,
+    )
+
+
+def _disputed() -> str:
+    rows = (
+        (
+            f"`{dispute.name}`",
+            dispute.question,
+            f"`{claim.value}`",
+            claim.evidence.value,
+            claim.doc,
+            claim.source,
+        )
+        for dispute in DISPUTES
+        for claim in dispute.claims
+    )
+    return (
+        "## Facts that contradict each other\n\n"
+        "Sources disagree, and no board has decided. The emulator follows the first claim of each dispute; "
+        "`towline emulate --model NAME=CLAIM` chooses another.\n\n"
+        + table(("dispute", "about", "claim", "evidence", "what it says", "source"), rows)
     )
 
 

@@ -58,10 +58,10 @@ def test_e5_writes_what_e4_reads_under_strict(capfd: pytest.CaptureFixture[str])
 
 
 def test_strict_names_the_bad_register(capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capfd, "vendor", "--strict", "--for", BOOTED, "--control", "C0:E4:9000:0:1")
+    code, _, err = run(capfd, "vendor", "--strict", "--for", BOOTED, "--control", "C0:E4:9001:0:1")
     assert code == 1
     assert re.search(
-        r"error: xdata 0x9000, accessed at PC 0x[0-9a-f]{4}.*: unknown address \(nearest: USB_", err
+        r"error: xdata 0x9001, accessed at PC 0x[0-9a-f]{4}.*: unknown address \(nearest: USB_", err
     )
 
 
@@ -215,8 +215,8 @@ def test_wrong_use(
     assert "Traceback" not in err
 
 
-CALLS_POKE = bytes.fromhex("12 00 06 80 FE 00 90 90 00 F0 22")
-"""Writes XDATA 0x9000, which is unknown, in a subroutine at 6."""
+CALLS_POKE = bytes.fromhex("12 00 06 80 FE 00 90 90 01 F0 22")
+"""Writes XDATA 0x9001, which is unknown, in a subroutine at 6."""
 CDB = "M:x\nF:G$poke$0_0$0({2}DF,SV:S),C,0,0,0,0,0\nL:G$poke$0$0:6\nL:C$x.c$3$0_0$0:6\nL:XG$poke$0$0:A\n"
 
 
@@ -232,7 +232,7 @@ def test_messages_name_function_and_line(capfd: pytest.CaptureFixture[str], tmp_
     code, _, err = run(capfd, str(path), "--for", "1ms")
     assert (code, "PC 0x0006 (poke+0x0, x.c:3): the reserved opcode A5 was executed" in err) == (1, True)
     assert "called from, innermost first: 0x0003" in err
-    path.write_bytes(image.wrap(CALLS_POKE.replace(b"\xf0", b"\xe0").replace(b"\x90\x00", b"\x10\x00")))
+    path.write_bytes(image.wrap(CALLS_POKE.replace(b"\xf0", b"\xe0").replace(b"\x90\x01", b"\x10\x00")))
     path.with_suffix(".cdb").write_text(CDB)
     code, _, err = run(capfd, str(path), "--for", "1ms", "--guard", "uninit")
     assert (code, "it was XDATA 0x1000" in err) == (1, True)
@@ -331,3 +331,25 @@ def test_a_damaged_image_names_the_field(capfd: pytest.CaptureFixture[str], tmp_
 def test_both_images_run_under_every_guard(capfd: pytest.CaptureFixture[str], image: str) -> None:
     found = result(capfd, image, "--for", "250ms", "--guard", "all", "--strict")
     assert found["speed"] == "super-speed-plus"
+
+
+def test_a_choice_of_the_model_reaches_the_chip(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ("firmware", "--for", BOOTED, "--control", "C0:E4:9100:0:1")
+    assert result(capfd, *arguments)["control"][0]["data"] == "03"
+    chosen = result(capfd, *arguments, "--model", "super-plus-code=2")
+    assert chosen["control"][0]["data"] == "02"
+    code, _, err = run(capfd, *arguments, "--model", "super-plus-code=4")
+    assert code == 2
+    assert "super-plus-code=3|2" in err
+
+
+def test_unknown_addresses_are_summed_up_in_one_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "reads.bin"
+    # ljmp 3; mov dptr, #0x9400; movx a, @dptr; inc dptr; mov a, dph; cjne a, #0x98, -6; sjmp $
+    path.write_bytes(image.wrap(bytes.fromhex("02 00 03 90 94 00 E0 A3 E5 83 B4 98 F9 80 FE")))
+    code, _, err = run(capfd, str(path), "--for", "10ms", "--no-host")
+    assert code == 0
+    assert err.count("unknown address") == 8
+    assert err.count("of 1024 accessed addresses (xdata 9400-97ff) nothing is known") == 1

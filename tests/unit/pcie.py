@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.link import PcieLink
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
@@ -50,7 +51,9 @@ def board(function: PcieFunction) -> Node:
 class Requester:
     """Chip, board and a driver for them."""
 
-    def __init__(self, function: PcieFunction | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, function: PcieFunction | None = None, *, strict: bool = False, model: Model = DEFAULT
+    ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
         self.memory = RootRam()
@@ -59,7 +62,7 @@ class Requester:
             board(self.endpoint), self.memory, self.clock, bytes_per_second=timing.PCIE_BYTES_PER_SECOND
         )
         self.engine = TlpEngine(self.bus, self.fabric)
-        self.link = PcieLink(self.bus, self.fabric, self.engine)
+        self.link = PcieLink(self.bus, self.fabric, self.engine, model=model)
 
     # -- registers and time -----------------------------------------------------------------------------
 

@@ -227,3 +227,41 @@ def test_special_function_registers_are_questioned_like_the_others(caplog: pytes
     for _ in range(2):
         with pytest.raises(Unmodelled, match="0x00fa"):
             bus.question_sfr(0xFA)
+
+
+def test_registers_of_unknown_meaning_are_counted_in_one_line(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    mystery = register("MYSTERY", 0x9040, size=3)
+    bus.map(mystery, "test", counted=True)
+    assert bus.summary() == ""
+    for _ in range(2):
+        bus.cpu_write(X, 0x9040, 5)
+        assert bus.cpu_read(X, 0x9041) == 0
+    assert bus.cpu_read(X, 0x9040) == 5
+    assert caplog.messages == []
+    assert "2 accessed addresses (xdata 9040-9041)" in bus.summary()
+    assert bus.planes[X].flags[0x9040] == 0, "counted once, it runs at full speed"
+    bus.strict = True
+    bus.cpu_read(X, 0x9042)
+    assert "3 accessed addresses (xdata 9040-9042)" in bus.summary(), "strict does not stop at them"
+
+
+def test_many_unknown_addresses_are_summed_up(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    for address in (*range(0x9100, 0x9200), 0xA000):
+        bus.cpu_read(X, address)
+        bus.cpu_read(Space.PHY, address)
+    assert len(caplog.messages) == 8
+    where = "phy 9100-91ff a000, xdata 9100-91ff a000"
+    assert bus.summary() == f"of 514 accessed addresses ({where}) nothing is known: here they are storage"
+    bus.cpu_read(X, DOUBTFUL.address)
+    assert "DOUBTFUL" in caplog.messages[-1], "a guess is always named"
+
+
+def test_a_protected_memory_ignores_the_cpu(bus: Bus) -> None:
+    ram = MEMORIES[0]
+    bus.watch(X, 0x0010)
+    bus.protect(ram)
+    assert bus.planes[X].flags[0x0020] == bus_module.WRITE_IGNORED
+    bus.cpu_write(X, 0x0010, 1)
+    assert bus.cpu_read(X, 0x0010) == 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import BLOCK, OTP_SIZE, PAGE, SECTOR, SIZE, Command, FlashChip, Status
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Undefined
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, Timing, clocks
@@ -237,16 +238,22 @@ def test_random_traffic_answers_as_many_bytes_as_were_clocked(traffic) -> None:
 # -- through the controller -----------------------------------------------------------------------------
 
 
+GATED = Model.of(["flash-gate=needed"])
+
+
 class Firmware:
     """Transactions as the open firmware's flash script runs them."""
 
-    def __init__(self, contents: bytes = b"", *, gate: bool = True, strict: bool = True) -> None:
+    def __init__(
+        self, contents: bytes = b"", *, gate: bool = True, strict: bool = True, model: Model = DEFAULT
+    ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
         self.chip = FlashChip(self.clock, contents, flash_layout.otp(b"\x01\x02\x03\x04"))
-        FlashController(self.bus, self.chip)
+        FlashController(self.bus, self.chip, model)
         if gate:
             self.write(0xCA81, self.read(0xCA81) | 0x01)
+        self.write(0xC805, 0x02)
         self.write(0xC8A6, 0x04)
 
     def write(self, address: int, value: int) -> None:
@@ -365,18 +372,57 @@ def test_block_protection_is_taken_off_through_the_buffer() -> None:
         assert firmware.status() == value
 
 
-def test_without_its_gate_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> None:
-    firmware = Firmware(b"data", gate=False, strict=False)
+def test_the_gate_is_not_needed() -> None:
+    """As the maker's firmware and later revisions of the open firmware read the flash."""
+    firmware = Firmware(b"data", gate=False)
+    firmware.run(Command.READ, 0, 4)
+    assert firmware.buffer(4) == b"data"
+
+
+def test_a_model_in_which_the_gate_is_needed(caplog: pytest.LogCaptureFixture) -> None:
+    firmware = Firmware(b"data", gate=False, strict=False, model=GATED)
     for _ in range(2):
         assert firmware.run(Command.READ, 0, 4) == 0
         assert firmware.buffer(4) == bytes(4)
     assert [message for message in caplog.messages if "FLASH_GATE" in message] == caplog.messages
     assert len(caplog.messages) == 1
+    firmware.write(0xCA81, 0x01)
+    firmware.run(Command.READ, 0, 4)
+    assert firmware.buffer(4) == b"data"
+
+
+def test_the_data_goes_through_the_chosen_buffer() -> None:
+    """0 is the bulk IN buffer, as the maker's firmware has it; 2 the bulk OUT buffer, as the open one."""
+    firmware = Firmware(b"from flash")
+    firmware.write(0xC805, 0x00)
+    firmware.run(Command.READ, 0, 10)
+    assert firmware.bus.load(Space.XDATA, 0x8000, 10) == b"from flash"
+    assert firmware.buffer(10) == bytes(10)
+    firmware.write_enable()
+    firmware.bus.store(Space.XDATA, 0x8000, b"page")
+    firmware.run(Command.PP, 0x20000, 4, write=True)
+    firmware.clock.now += timing.FLASH_PAGE_PROGRAM.clocks
+    firmware.write(0xC805, 0x02)
+    firmware.run(Command.READ, 0x20000, 4)
+    assert firmware.buffer(4) == b"page"
+    for value in (0x04, 0x06):
+        firmware.write(0xC805, value)
+        with pytest.raises(Undefined, match="another buffer"):
+            firmware.run(Command.READ, 0, 4)
+
+
+def test_commands_with_the_address_lengths_of_the_makers_firmware() -> None:
+    """FLASH_ADDRESS_LENGTH is 3 with an address and 0 without; the open firmware has a bit set beside."""
+    firmware = Firmware(bytes(range(256)))
+    firmware.run(Command.RDID, length=3, bytes_mode=0x00)
+    assert firmware.buffer(3) == b"\xc2\x20\x14"
+    firmware.run(Command.READ, 0x40, 4, bytes_mode=0x03)
+    assert firmware.buffer(4) == bytes(range(0x40, 0x44))
 
 
 def test_uses_that_sources_disagree_on_are_errors_under_strict() -> None:
     with pytest.raises(Undefined, match="FLASH_GATE"):
-        Firmware(gate=False).run(Command.READ, 0, 4)
+        Firmware(gate=False, model=GATED).run(Command.READ, 0, 4)
     firmware = Firmware(b"from flash")
     firmware.start(Command.READ, 0, 10)
     firmware.bus.store(Space.XDATA, 0x7000, b"from host!")

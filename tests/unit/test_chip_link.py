@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from emulator.asm2464pd import timing
+from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.phy import Phy
 from emulator.pcie.function import UnsupportedRequest
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.registers import link, phy
+from firmware.asm2464pd.registers import link, phy, tlp
 from tests.unit.pcie import Requester
 
 TRAINING = timing.PCIE_TRAINING.clocks
@@ -144,3 +145,27 @@ def test_the_tuning_tables_are_complete():
     assert {register.space for register in phy.PCIE_LANES} == {Space.PHY}
     assert 0x6025 not in {register.address for register in phy.PCIE_LANES}
     assert 0x6425 in {register.address for register in phy.PCIE_LANES}
+
+
+def test_a_model_whose_link_trains_in_reset():
+    requester = Requester(model=Model.of(["perst-l0=asserted"]))
+    for register, on, _ in STEPS[:3]:
+        assert state(requester) == DOWN
+        requester.write(register, on)
+    requester.run(TRAINING)
+    assert requester.value(link.PCIE_PERST) == 1
+    assert state(requester) == UP
+    requester.write(link.PCIE_ROUTING, 0x80)
+    requester.write(tlp.TLP_LENGTH, 1)
+    requester.launch(0x04, 0)
+    assert requester.finish() & tlp.TLP_STATUS["ERROR"], "a card in reset answers nothing"
+    requester.write(link.PCIE_PERST, 0)
+    assert state(requester) == UP
+    requester.enumerate()
+    assert requester.config_read(4, 0x00) == 0x70E11234
+    requester.write(link.PCIE_PERST, 1)
+    assert state(requester) == UP
+    requester.write(link.PCIE_PERST, 0)
+    assert requester.config_read(0, 0x18) == 0, "it was reset"
+    requester.write(link.PCIE_PORT_POWER, 0)
+    assert state(requester) == DOWN

@@ -112,13 +112,26 @@ def test_the_mode_register_keeps_its_upper_bits() -> None:
     assert timer.bus.cpu_read(Space.XDATA, 0xCC10) == 0xAC
 
 
-def test_a_mode_that_is_only_guessed_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("mode", [2, 3, 4, 5, 6])
+def test_each_mode_that_firmware_uses_doubles_the_tick(mode: int) -> None:
+    """By the maker's firmware: 199 ticks of mode 2, four times over, are 99.5 ms."""
+    timer = Timer()
+    tick = 0.125e-3 * 2 ** (mode - 2)
+    timer.start(100, mode=mode)  # twice as many ticks
+    timer.run(clocks(199 * tick))
+    assert timer.csr == 0x01
+    timer.run(clocks(200 * tick) + 1)
+    assert timer.csr == 0x02
+
+
+@pytest.mark.parametrize("mode", [0, 1, 7])
+def test_a_mode_that_is_only_guessed_is_reported(mode: int, caplog: pytest.LogCaptureFixture) -> None:
     timer = Timer(strict=False)
-    timer.start(8, mode=3)
-    timer.run(clocks(0.0041))
-    assert timer.csr == 0x02, "half the tick of mode 4"
-    timer.start(8, mode=3)
+    for _ in range(2):
+        timer.start(8, mode=mode)
+        timer.run(timer.clock.now + clocks(0.008 * 2.0 ** (mode - 4)) + 1)
+        assert timer.csr == 0x02
     assert len(caplog.messages) == 1
-    assert "TIMER0_MODE is 3" in caplog.messages[0]
-    with pytest.raises(Undefined, match="TIMER0_MODE is 3"):
-        Timer().start(8, mode=3)
+    assert f"TIMER0_MODE is {mode}" in caplog.messages[0]
+    with pytest.raises(Undefined, match=f"TIMER0_MODE is {mode}"):
+        Timer().start(8, mode=mode)

@@ -230,3 +230,67 @@ def test_nothing_moves_without_a_link():
     assert bench.usb.bulk_out(OUT, b"x") is bench.usb.bulk_in(IN) is NAK
     assert bench.events == 0
     assert bench.port.woken == []
+
+
+@pytest.mark.parametrize("endpoint", [OUT, IN])
+def test_firmware_halts_an_endpoint_and_ends_it(bench, endpoint):
+    """BULK_HALT alone, and together with the commands of CLEAR_FEATURE, in either order."""
+    bit, command = (0x80, 0x08) if endpoint == OUT else (0x01, 0x01)
+
+    def answer():
+        return bench.usb.bulk_out(OUT, b"data") if endpoint == OUT else bench.usb.bulk_in(IN)
+
+    for clear in ((usb.BULK_HALT, 0x00), (usb.BULK_COMMAND, command)):
+        assert answer() is NAK
+        bench.port.woken.clear()
+        bench.write(usb.BULK_HALT, bit)
+        assert bench.port.woken == [endpoint], "the host tries again, and is stalled"
+        assert answer() is STALL
+        assert bench.read(usb.BULK_HALT) == bit, "for GET_STATUS"
+        other = bench.usb.bulk_in(IN) if endpoint == OUT else bench.usb.bulk_out(OUT, b"")
+        assert other is NAK
+        bench.port.woken.clear()
+        bench.write(*clear)
+        assert bench.port.woken == [endpoint]
+        assert bench.read(usb.BULK_HALT) == 0
+        assert answer() is NAK
+
+
+def test_what_is_armed_outlasts_a_halt(bench):
+    arm_in(bench, b"armed")
+    bench.write(usb.BULK_HALT, usb.BULK_HALT["IN"])
+    assert bench.usb.bulk_in(IN) is STALL
+    bench.write(usb.BULK_HALT, 0)
+    assert bench.usb.bulk_in(IN) == b"armed"
+
+
+def test_a_bus_reset_ends_a_halt(bench):
+    halts = (usb.BULK_HALT, usb.BULK_HALT_STATUS, usb.BULK_HALT_COMMAND)
+    for halt in halts:
+        bench.write(halt, 0x81)
+    bench.usb.bus_reset()
+    assert [bench.read(halt) for halt in halts] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("endpoint", "halt"), [(0x83, usb.BULK_HALT_STATUS), (0x04, usb.BULK_HALT_COMMAND)])
+def test_halts_of_the_further_endpoints(bench, endpoint, halt):
+    def answer():
+        if endpoint & 0x80:
+            return bench.usb.bulk_in(endpoint)
+        return bench.usb.bulk_out(endpoint, b"command")
+
+    assert answer() is NAK
+    bench.port.woken.clear()
+    bench.write(halt, 1)
+    assert bench.port.woken == [endpoint]
+    assert answer() is STALL
+    bench.usb.nak_until(bench.clock.now + 100)
+    assert answer() is NAK
+    bench.port.woken.clear()
+    bench.pass_clocks(100)
+    assert endpoint in bench.port.woken
+    bench.write(halt, 0)
+    assert answer() is NAK
+    bench.usb.connect(None)
+    bench.write(halt, 1)
+    assert answer() is NAK, "there is no link"

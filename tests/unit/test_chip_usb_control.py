@@ -287,7 +287,10 @@ def test_stall_lasts_until_the_next_setup(bench):
 def test_unanswered_request_leaves_the_host_waiting(bench):
     begin(bench, Setup(0x80, 6, 0x0600, 0, 10))
     assert [bench.usb.control_in() for _ in range(3)] == [NAK] * 3
-    assert not bench.line
+    assert phase(bench) == 0x08
+    bench.write(usb.EP0_PHASE, 0x08)
+    assert bench.usb.control_in() is NAK
+    assert not bench.line, "firmware has been notified, and is not again"
 
 
 def reach(bench, step):
@@ -364,3 +367,41 @@ def test_a_babbling_host_is_stalled(bench):
     begin(bench, Setup(0x40, 1, 0, 0, 2048))
     assert bench.usb.control_out(bytes(513)) is STALL
     assert phase(bench) == 0
+
+
+def test_in_data_is_wanted_once_for_each_sending(bench):
+    """As firmware that fills the buffer at SETUP, and sends when the host asks, needs it at every speed."""
+    bench.usb.setup(Setup(0xC0, 1, 0, 0, 600).pack())
+    assert bench.usb.control_in() is NAK
+    assert phase(bench) == 0x01, "not before SETUP is acknowledged"
+    bench.write(usb.EP0_PHASE, 0x01)
+    assert phase(bench) == 0x08
+    for chunk in (512, 88):
+        assert bench.line
+        bench.poke(BUFFER, bytes([chunk & 0xFF]) * min(chunk, 512))
+        bench.write(usb.EP0_IN_LENGTH, chunk)
+        bench.write(usb.EP0_COMMAND, 0x04)
+        bench.write(usb.EP0_PHASE, 0x08)
+        assert b"".join(read_all(bench, chunk)) == bytes([chunk & 0xFF]) * chunk
+        assert bench.usb.control_in() is NAK
+        assert phase(bench) == (0x08 if chunk == 512 else 0), "the host has it all"
+    end_in(bench)
+
+
+def test_in_data_is_not_wanted_of_a_transfer_that_is_over(bench):
+    begin(bench, READ)
+    assert bench.usb.control_in() is NAK
+    assert phase(bench) == 0x08
+    bench.write(usb.EP0_COMMAND, 0x01)
+    assert phase(bench) == 0, "STALL is the answer"
+    bench.usb.setup(READ.pack())
+    assert bench.usb.control_in() is NAK
+    assert bench.usb.status() is NAK
+    bench.write(usb.EP0_PHASE, 0x01)
+    assert phase(bench) == 0x02, "the host has gone on to the status stage"
+
+
+def test_the_flag_in_the_configuration_register_reads_back(bench):
+    for written, read in ((0xE2, 0x22), (0xE0, 0x20), (0x02, 0x22), (0xFD, 0x20)):
+        bench.write(usb.USB_CONFIG, written)
+        assert bench.read(usb.USB_CONFIG) == read

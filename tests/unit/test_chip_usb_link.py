@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.usb_link import Link
 from emulator.usb.wire import Handshake, Speed
 from firmware.asm2464pd import phy
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.registers import interrupts, usb
+from firmware.asm2464pd.registers import interrupts, usb, usb_phy
 from tests.unit.usb_bench import SPEEDS, Bench, attached
 
 
@@ -113,11 +114,9 @@ def test_cable_pulled_while_the_link_trains():
 @pytest.mark.parametrize("best", SPEEDS)
 def test_writes_to_mode_and_phy_leave_an_attached_link_alone(best):
     bench = attached(best)
-    up = usb.USB_PHY_CONTROL["SS_UP"] if best.is_super else 0
-    bench.write(usb.USB_PHY_CONTROL, 0x02)
-    assert bench.read(usb.USB_PHY_CONTROL) == up
-    bench.write(usb.USB_PHY_CONTROL, 0x10)
-    assert bench.read(usb.USB_PHY_CONTROL) == 0x10 | up
+    for value in (0x02, 0x10, 0x01, 0x00):
+        bench.write(usb.USB_PHY_CONTROL, value)
+        assert bench.read(usb.USB_PHY_CONTROL) == value, "the maker's firmware sets and clears SS_UP itself"
     for mode in (1, 0):
         bench.write(usb.USB_MODE, mode)
         bench.pass_time(0.1)
@@ -186,7 +185,7 @@ def test_set_up_registers_read_as_on_silicon():
     bench = Bench()
     bench.set_up_controller()
     assert bench.read(usb.USB_CONFIG) == 0x20
-    assert bench.read(usb.USB_LINK_CONFIG) == 0x33
+    assert bench.read(usb.USB_LINK_STATUS_MASK) == 0x33
     assert bench.read(usb.USB_MODE) == 1
 
 
@@ -260,3 +259,88 @@ def test_power_cycle_of_the_controller(best):
     bench.usb.reconnect()
     bench.pass_time(0.1)
     assert len(bench.port.events) == 4, "there is no port to connect to"
+
+
+def pulse(bench):
+    """What the maker's firmware does at the end of its set-up."""
+    bench.write(interrupts.INT_CONTROL, 0x01)
+    bench.update(usb.USB_PHY_CONTROL, put=usb.USB_PHY_CONTROL["START"])
+    bench.update(usb.USB_PHY_CONTROL, clear=usb.USB_PHY_CONTROL["START"])
+
+
+def test_the_phy_is_ready_from_the_start():
+    bench = Bench()
+    assert bench.read(usb_phy.USB_PHY_READY) & 0x30
+    bench.write(usb_phy.USB_PHY_READY, 0)
+    assert bench.read(usb_phy.USB_PHY_READY) & 0x30
+
+
+@pytest.mark.parametrize("best", [Speed.SUPER_PLUS, Speed.SUPER])
+def test_started_by_the_pulse_alone(best):
+    """The lanes are not set up as the open firmware does, and the power of the USB path stays off."""
+    bench = Bench(best)
+    bench.usb.connect(bench.port)
+    bench.update(usb.USB_PHY_CONTROL, put=usb.USB_PHY_CONTROL["START"])
+    bench.pass_time(0.1)
+    assert bench.events == 0, "it is the falling edge that starts"
+    pulse(bench)
+    assert bench.read(usb_phy.USB_PHY_DONE) == 0
+    bench.pass_time(0.015)
+    assert bench.read(usb_phy.USB_PHY_DONE) == usb_phy.USB_PHY_DONE["DONE"]
+    assert bench.read(usb.USB_LINK_EVENTS) == usb.USB_LINK_EVENTS["TRAINING"]
+    assert bench.read(usb_phy.USB_LINK_STATE) == 0x01, "what the handler waits for"
+    bench.update(usb.USB_PHY_CONTROL, put=usb.USB_PHY_CONTROL["SS_UP"])
+    bench.acknowledge(usb.USB_LINK_EVENTS)
+    bench.pass_time(0.015)
+    assert bench.port.events == [best]
+    bench.usb.drop_link(1000)
+    assert bench.read(usb_phy.USB_LINK_STATE) == 0x02
+    bench.pass_time(0.1)
+    assert bench.port.events == [best, None, best]
+    assert bench.read(usb_phy.USB_LINK_STATE) == 0x01
+
+
+def test_high_speed_after_the_pulse():
+    """At SS_FAIL the maker's firmware writes USB_MODE, and not USB_PHY_CONTROL.HIGH_SPEED."""
+    bench = Bench(Speed.HIGH)
+    bench.usb.connect(bench.port)
+    pulse(bench)
+    bench.pass_time(0.1)
+    assert bench.read(usb_phy.USB_LINK_STATE) == 0x01, "else its handler of TRAINING would not return"
+    assert bench.read(usb.USB_LINK_STATUS) == usb.USB_LINK_STATUS["SS_FAIL"]
+    bench.write(usb.USB_MODE, 0)
+    bench.pass_time(0.1)
+    assert bench.port.events == [Speed.HIGH]
+
+
+def test_a_power_cycle_needs_another_pulse():
+    bench = Bench()
+    bench.usb.connect(bench.port)
+    pulse(bench)
+    bench.pass_time(0.002)
+    assert bench.read(usb_phy.USB_PHY_DONE)
+    pulse(bench)
+    bench.usb.reconnect()
+    bench.pass_time(0.1)
+    assert bench.port.events == []
+    assert bench.read(usb_phy.USB_PHY_DONE) == 0
+    pulse(bench)
+    bench.pass_time(0.1)
+    assert bench.port.events == [Speed.SUPER_PLUS]
+    pulse(bench)
+    bench.pass_time(0.1)
+    assert bench.port.events == [Speed.SUPER_PLUS], "an attached link is left alone"
+
+
+def test_a_model_whose_super_speed_plus_reads_as_super_speed():
+    bench = attached(model=Model.of(["super-plus-code=2"]))
+    assert bench.usb.speed is Speed.SUPER_PLUS
+    assert bench.read(usb.USB_LINK_SPEED) == 2
+
+
+def test_a_model_in_which_firmware_alone_writes_ss_up():
+    bench = attached(model=Model.of(["ss-up=firmware"]))
+    assert bench.read(usb.USB_PHY_CONTROL) == 0
+    bench.write(usb.USB_PHY_CONTROL, 0x02)
+    bench.usb.connect(None)
+    assert bench.read(usb.USB_PHY_CONTROL) == 0x02

@@ -13,7 +13,16 @@ from tests.unit.usb_bench import SPEEDS, Bench
 ACK, NAK, STALL = Handshake.ACK, Handshake.NAK, Handshake.STALL
 OUT, IN = 0x02, 0x81
 REGISTERS = (*BLOCKS["usb"], *BLOCKS["interrupts"])
-COMMANDS = (usb.EP0_COMMAND, usb.EP0_PHASE, usb.BULK_COMMAND, usb.BULK_EVENTS, usb.MSC_CONTROL, usb.MSC_EVENT)
+COMMANDS = (
+    usb.EP0_COMMAND,
+    usb.EP0_PHASE,
+    usb.BULK_COMMAND,
+    usb.BULK_EVENTS,
+    usb.BULK_HALT,
+    usb.MSC_CONTROL,
+    usb.MSC_EVENT,
+    usb.MSC_STATUS_SEND,
+)
 CAUSES = {
     "LINK_TRAINING": usb.USB_LINK_EVENTS,
     "CONTROL": usb.EP0_PHASE,

@@ -80,13 +80,14 @@ def test_every_name_begins_with_one_of_its_blocks_prefixes():
     prefixes = {
         "cpu": {"CPU"},
         "interrupts": {"INT", "USB"},
-        "usb": {"USB", "EP0", "EP", "BULK", "MSC"},
+        "usb": {"USB", "EP0", "EP", "BULK", "MSC", "UAS"},
         "tlp": {"TLP"},
         "link": {"PCIE"},
         "phy": {"PHY"},
         "dma": {"DMA"},
         "flash": {"FLASH"},
         "system": {"UART", "SYS", *(f"TIMER{number}" for number in range(5))},
+        "unnamed": {"UNNAMED"},
     }
     strays = [
         register.name
@@ -214,3 +215,11 @@ def test_bytes_that_do_not_fit_are_refused_by_member(attempt, complaint):
 def test_an_unknown_member_is_a_mistake_of_the_caller():
     with pytest.raises(FactError, match="CSW has no member colour"):
         wire.CSW.pack(colour=1)
+
+
+def test_the_registers_that_a_boot_of_the_makers_firmware_touches_are_declared():
+    unnamed = BLOCKS["unnamed"]
+    assert sum(register.size for register in unnamed) == 108  # and two of them have names: C6B3, 905F
+    assert sum(register.size for register in unnamed if register.space is Space.PHY) == 22
+    for space, address in ((Space.XDATA, 0xCC32), (Space.XDATA, 0x9323), (Space.PHY, 0x7B27)):
+        assert ASM2464PD.at(space, address) in unnamed

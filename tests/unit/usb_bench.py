@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator.asm2464pd.interrupts import Interrupts
+from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.usb import UsbController
 from emulator.core.bus import Bus
@@ -36,14 +37,16 @@ class Port:
 class Bench:
     """The chip's USB side on a strict bus: a guessed or unmodelled access fails the test."""
 
-    def __init__(self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True) -> None:
+    def __init__(
+        self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True, model: Model = DEFAULT
+    ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
         self.line = False
         self.bus.drive = self._drive
-        self.interrupts = Interrupts(self.bus)
+        self.interrupts = Interrupts(self.bus, model)
         Phy(self.bus)
-        self.usb = UsbController(self.bus, self.interrupts)
+        self.usb = UsbController(self.bus, self.interrupts, model)
         self.port = Port(best)
 
     def _drive(self, number: int, level: bool) -> None:
@@ -99,7 +102,7 @@ class Bench:
         self.write(usb.USB_BULK_EVENT_ENABLE, 0xF0)
         self.write(usb.USB_EP_EVENT_ENABLE, 0)
         self.write(usb.USB_EP_MANAGEMENT, 0)
-        self.write(usb.USB_LINK_CONFIG, 0x33)
+        self.write(usb.USB_LINK_STATUS_MASK, 0x33)
 
     def go_high_speed(self) -> None:
         self.write(usb.USB_MODE, 0)
@@ -128,8 +131,8 @@ class Bench:
         return self.read(interrupts.USB_EVENTS)
 
 
-def attached(best: Speed = Speed.SUPER_PLUS) -> Bench:
+def attached(best: Speed = Speed.SUPER_PLUS, model: Model = DEFAULT) -> Bench:
     """A bench with the link up."""
-    bench = Bench(best)
+    bench = Bench(best, model=model)
     bench.attach()
     return bench

@@ -33,7 +33,7 @@ towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms
 towline emulate image.bin --poke xdata:c6b3=30@100ms --poke PCIE_LTSSM=78:always --trace link
 towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
-BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system")
+BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system", "unnamed")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
 FAULTS = "link-drop, nak-storm, perst-stuck, pcie-dead, pcie-late, pcie-stale, flash-flip, power-cut"
 FLUSH_SECONDS = 0.1
@@ -92,6 +92,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--flash", metavar="FILE", help="keep the SPI flash in FILE; IMAGE is programmed into it"
     )
     chip.add_argument(
+        "--model",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="follow the other one of two facts that contradict each other, such as super-plus-code=2 "
+        "(docs/emulator.md lists them); may be repeated",
+    )
+    chip.add_argument(
         "--inject",
         metavar="FAULT",
         action="append",
@@ -143,6 +151,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults, poke
+    from emulator.asm2464pd.model import Model
     from emulator.board import Board, Options, PowerCut, memory_size
     from emulator.usb.wire import Speed
     from firmware.asm2464pd.registers import ASM2464PD
@@ -160,6 +169,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         flash=Path(args.flash) if args.flash else None,
         gpu=args.gpu or "",
         vram=memory_size(args.vram) if args.vram is not None else None,
+        model=Model.of(args.model),
     )
     requests = [_request(text) for text in args.control]
     with contextlib.ExitStack() as stack:

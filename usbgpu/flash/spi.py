@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmware.asm2464pd.describe import ByteRegister
+from firmware.asm2464pd.registers import dma
 from firmware.asm2464pd.registers import flash as regs
 from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
-from firmware.asm2464pd.registers.system import SYS_AUX, SYS_CPU_STATUS
+from firmware.asm2464pd.registers.system import SYS_CPU_STATUS
 from firmware.asm2464pd.registers.usb import BULK_COMMAND
 from firmware.asm2464pd.spi import (
     ADDRESS_BYTES,
@@ -116,7 +117,7 @@ class SpiFlash:
         xdata.set(BULK_COMMAND, BULK_COMMAND["CLEAR_OUT"])
         xdata.set(SYS_CPU_STATUS, SYS_CPU_STATUS["INTERRUPT"])
         xdata.set(regs.FLASH_GATE, xdata.get(regs.FLASH_GATE) | regs.FLASH_GATE["FLASH"])
-        xdata.set(SYS_AUX, SYS_AUX["ENABLE"])
+        xdata.set(regs.FLASH_BUFFER, regs.FLASH_BUFFER.field("PLACE").put(1))
         xdata.set(regs.FLASH_DIVIDER, DIVIDER)
         self._until(self._idle, CONTROLLER_SECONDS, "the flash controller is busy")
         self._until(self._ready, ERASE_SECONDS, "the flash chip is busy, or missing", nap=ERASE_NAP_SECONDS)
@@ -255,21 +256,16 @@ class SpiFlash:
                 return
 
     def _read_window(self, address: int, size: int) -> bytes:
-        buffer_dma = (
-            regs.FLASH_DMA_CHANNEL,
-            regs.FLASH_DMA_TRIGGER,
-            regs.FLASH_DMA_STATUS,
-            regs.FLASH_DMA_STATUS2,
-        )
-        for register in buffer_dma:
+        fill = (dma.DMA_FILL_CHANNEL, dma.DMA_FILL_TRIGGER, dma.DMA_FILL_BANK_CQ, dma.DMA_FILL_BANK_SQ)
+        for register in fill:
             self._xdata.set(register, 0)
         self._transact(SpiCommand.READ, address, length=size)
         self._until(self._filled, CONTROLLER_SECONDS, "the buffer is not filled")
         return self._xdata.read(BULK_OUT_BUFFER.address, size)
 
     def _filled(self) -> bool:
-        active = self._xdata.get(regs.FLASH_DMA_CHANNEL) & regs.FLASH_DMA_CHANNEL["ACTIVE"]
-        return not active and not self._xdata.get(regs.FLASH_DMA_TRIGGER) & regs.FLASH_DMA_TRIGGER["START"]
+        active = self._xdata.get(dma.DMA_FILL_CHANNEL) & dma.DMA_FILL_CHANNEL["ACTIVE"]
+        return not active and not self._xdata.get(dma.DMA_FILL_TRIGGER) & dma.DMA_FILL_TRIGGER["START"]
 
     def _ask(self, command: SpiCommand, size: int) -> bytes:
         self._transact(command, length=size)

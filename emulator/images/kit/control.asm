@@ -23,7 +23,7 @@ control:
 	jb	acc.0, setup		; SETUP
 	jb	acc.1, status_out	; STATUS_OUT
 	jb	acc.4, status_in_ss	; STATUS_IN_SS
-	jb	acc.3, status_in_hs	; STATUS_IN_HS
+	jb	acc.3, status_in_hs	; IN_WANTED
 	put	EP0_PHASE, EP0_PHASE_DATA_OUT
 	ret
 
@@ -35,7 +35,7 @@ status_out:
 status_in_ss:
 	lcall	arrived
 	put	EP0_COMMAND, EP0_COMMAND_FINISH_STATUS
-	put	EP0_PHASE, EP0_PHASE_STATUS_IN_SS+EP0_PHASE_STATUS_IN_HS
+	put	EP0_PHASE, EP0_PHASE_STATUS_IN_SS+EP0_PHASE_IN_WANTED
 	ret
 
 status_in_hs:
@@ -43,7 +43,7 @@ status_in_hs:
 	jz	1$			; without data the empty packet was sent at SETUP
 	lcall	empty
 1$:
-	put	EP0_PHASE, EP0_PHASE_STATUS_IN_SS+EP0_PHASE_STATUS_IN_HS
+	put	EP0_PHASE, EP0_PHASE_STATUS_IN_SS+EP0_PHASE_IN_WANTED
 	ret
 
 ; Call the handler that expects data. A: whether there was one.
@@ -118,7 +118,7 @@ send:
 	mov	a, r7
 	movx	@dptr, a
 	put	EP0_COMMAND, EP0_COMMAND_SEND
-	put	EP0_PHASE, EP0_PHASE_STATUS_IN_HS
+	put	EP0_PHASE, EP0_PHASE_IN_WANTED
 	ret
 
 ; OUT: call DPTR when the data is in the EP0 buffer, before the transfer completes.

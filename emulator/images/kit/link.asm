@@ -26,7 +26,7 @@ usb_start:
 	put	USB_BULK_EVENT_ENABLE, 0xf0
 	put	USB_EP_EVENT_ENABLE, 0x00
 	put	USB_EP_MANAGEMENT, 0x00
-	put	USB_LINK_CONFIG, 0x33
+	put	USB_LINK_STATUS_MASK, 0x33
 	ret
 
 ; The updates of one SerDes lane; R5:R4 is its first register.

@@ -176,9 +176,20 @@ __sfr __at (0xF0) CPU_B;
 #define INT_PCIE_COMPLETION 0x10
 #define INT_PCIE_LINK 0x20
 #define INT_PCIE_QUEUE 0x40
+#define INT_EVENT_CC81 (*(volatile __xdata unsigned char *)0xCC81)
+#define INT_EVENT_CC81_EVENT 0x02
+#define INT_EVENT_CC91 (*(volatile __xdata unsigned char *)0xCC91)
+#define INT_EVENT_CC91_EVENT 0x02
+#define INT_EVENT_CCD9 (*(volatile __xdata unsigned char *)0xCCD9)
+#define INT_EVENT_CCD9_EVENT 0x02
+#define INT_QUEUE_CEF2 (*(volatile __xdata unsigned char *)0xCEF2)
+#define INT_QUEUE_CEF2_EVENT 0x80
+#define INT_QUEUE_CEF3 (*(volatile __xdata unsigned char *)0xCEF3)
+#define INT_QUEUE_CEF3_EVENT 0x08
 
 /* Registers: usb */
 #define USB_CONFIG (*(volatile __xdata unsigned char *)0x9002)
+#define USB_CONFIG_STATUS_ANSWERED 0x02
 #define USB_BULK_EVENT_ENABLE (*(volatile __xdata unsigned char *)0x9005)
 #define USB_EP_EVENT_ENABLE (*(volatile __xdata unsigned char *)0x9010)
 #define USB_EP_MANAGEMENT (*(volatile __xdata unsigned char *)0x905E)
@@ -193,6 +204,7 @@ __sfr __at (0xF0) CPU_B;
 #define USB_LINK_SPEED_SPEED_SUPER 0x02
 #define USB_LINK_SPEED_SPEED_SUPER_PLUS 0x03
 #define USB_PHY_CONTROL (*(volatile __xdata unsigned char *)0x91C0)
+#define USB_PHY_CONTROL_START 0x01
 #define USB_PHY_CONTROL_SS_UP 0x02
 #define USB_PHY_CONTROL_HIGH_SPEED 0x10
 #define USB_LINK_EVENTS (*(volatile __xdata unsigned char *)0x91D1)
@@ -213,14 +225,14 @@ __sfr __at (0xF0) CPU_B;
 #define USB_LINK_ALTERNATE (*(volatile __xdata unsigned char *)0x9301)
 #define USB_LINK_ALTERNATE_EVENT6 0x40
 #define USB_LINK_ALTERNATE_EVENT7 0x80
-#define USB_LINK_CONFIG (*(volatile __xdata unsigned char *)0x9303)
+#define USB_LINK_STATUS_MASK (*(volatile __xdata unsigned char *)0x9303)
 #define USB_MODE (*(volatile __xdata unsigned char *)0xCC30)
 #define USB_MODE_SUPER_SPEED 0x01
 #define EP0_PHASE (*(volatile __xdata unsigned char *)0x9091)
 #define EP0_PHASE_SETUP 0x01
 #define EP0_PHASE_STATUS_OUT 0x02
 #define EP0_PHASE_DATA_OUT 0x04
-#define EP0_PHASE_STATUS_IN_HS 0x08
+#define EP0_PHASE_IN_WANTED 0x08
 #define EP0_PHASE_STATUS_IN_SS 0x10
 #define EP0_COMMAND (*(volatile __xdata unsigned char *)0x9092)
 #define EP0_COMMAND_STALL 0x01
@@ -261,6 +273,13 @@ __sfr __at (0xF0) CPU_B;
 #define BULK_COMMAND_ARM_OUT 0x10
 #define BULK_IN_LENGTH_HIGH (*(volatile __xdata unsigned char *)0x9007)
 #define BULK_IN_LENGTH_LOW (*(volatile __xdata unsigned char *)0x9008)
+#define BULK_HALT (*(volatile __xdata unsigned char *)0x9006)
+#define BULK_HALT_IN 0x01
+#define BULK_HALT_OUT 0x80
+#define BULK_HALT_STATUS (*(volatile __xdata unsigned char *)0x905F)
+#define BULK_HALT_STATUS_HALT 0x01
+#define BULK_HALT_COMMAND (*(volatile __xdata unsigned char *)0x905D)
+#define BULK_HALT_COMMAND_HALT 0x01
 #define BULK_OUT_COUNT_HIGH (*(volatile __xdata unsigned char *)0x910D)
 #define BULK_OUT_COUNT_LOW (*(volatile __xdata unsigned char *)0x910E)
 #define BULK_OUT_COUNT_MIRROR_HIGH (*(volatile __xdata unsigned char *)0x9114)
@@ -277,8 +296,17 @@ __sfr __at (0xF0) CPU_B;
 #define MSC_CONTROL_START 0x01
 #define MSC_STATUS (*(volatile __xdata unsigned char *)0xC42D)
 #define MSC_STATUS_PENDING 0x01
-#define MSC_CBW_SHORT_LENGTH_HIGH (*(volatile __xdata unsigned char *)0x9119)
-#define MSC_CBW_SHORT_LENGTH_LOW (*(volatile __xdata unsigned char *)0x911A)
+#define MSC_STATUS_SEND (*(volatile __xdata unsigned char *)0x90A1)
+#define MSC_STATUS_SEND_START 0x01
+#define MSC_ERROR (*(volatile __xdata unsigned char *)0xCE86)
+#define MSC_ERROR_ERROR 0x10
+#define MSC_STREAM (*(volatile __xdata unsigned char *)0xCE88)
+#define MSC_RECEIVED (*(volatile __xdata unsigned char *)0xCE89)
+#define MSC_RECEIVED_READY 0x01
+#define MSC_RECEIVED_WRAPPER 0x02
+#define MSC_RECEIVED_USED 0x04
+#define MSC_CBW_COUNT_HIGH (*(volatile __xdata unsigned char *)0x9119)
+#define MSC_CBW_COUNT_LOW (*(volatile __xdata unsigned char *)0x911A)
 #define MSC_CBW_SIGNATURE_0 (*(volatile __xdata unsigned char *)0x911B)
 #define MSC_CBW_SIGNATURE_1 (*(volatile __xdata unsigned char *)0x911C)
 #define MSC_CBW_SIGNATURE_2 (*(volatile __xdata unsigned char *)0x911D)
@@ -298,6 +326,35 @@ __sfr __at (0xF0) CPU_B;
 #define MSC_CBW_CB_LENGTH (*(volatile __xdata unsigned char *)0x9129)
 #define MSC_CBW_CB ((volatile __xdata unsigned char *)0x912A)
 #define MSC_CBW_CB_SIZE 16
+#define USB_PHY_READY (*(volatile __xdata unsigned char *)0xC6B3)
+#define USB_PHY_READY_READY 0x30
+#define USB_PHY_READY_READY_SHIFT 4
+#define USB_PHY_DONE (*(volatile __xdata unsigned char *)0xE318)
+#define USB_PHY_DONE_DONE 0x10
+#define USB_LINK_STATE (*(volatile __xdata unsigned char *)0x92FB)
+#define USB_LINK_STATE_STATE_UP 0x01
+#define USB_LINK_STATE_STATE_FAILED 0x02
+#define USB_LINK_STATE_STATE_UNDECIDED 0x04
+#define USB_LINK_FURTHER (*(volatile __xdata unsigned char *)0x9302)
+#define USB_LINK_FURTHER_EVENT0 0x01
+#define USB_LINK_FURTHER_EVENT1 0x02
+#define USB_LINK_FURTHER_EVENT2 0x04
+#define USB_LINK_FURTHER_EVENT3 0x08
+#define USB_LINK_FURTHER_EVENT4 0x10
+#define USB_LINK_FURTHER_EVENT5 0x20
+#define USB_LINK_FURTHER_EVENT7 0x80
+#define USB_LINK_ALTERNATE_MASK (*(volatile __xdata unsigned char *)0x9304)
+#define USB_LINK_FURTHER_MASK (*(volatile __xdata unsigned char *)0x9305)
+#define USB_POWER_92E0 (*(volatile __xdata unsigned char *)0x92E0)
+#define USB_POWER_92E1 (*(volatile __xdata unsigned char *)0x92E1)
+#define USB_POWER_STATE (*(volatile __xdata unsigned char *)0x92F7)
+#define USB_POWER_STATE_STATE 0xF0
+#define USB_POWER_STATE_STATE_SHIFT 4
+#define USB_POWER_STATE_STATE_AWAITED_A 0xA0
+#define USB_POWER_STATE_STATE_AWAITED_B 0xB0
+#define USB_TRANSPORT (*(volatile __xdata unsigned char *)0x9000)
+#define USB_TRANSPORT_UAS 0x01
+#define UAS_EVENTS (*(volatile __xdata unsigned char *)0x9118)
 
 /* Registers: tlp */
 #define TLP_FMT_TYPE (*(volatile __xdata unsigned char *)0xB210)
@@ -763,10 +820,28 @@ __sfr __at (0xF0) CPU_B;
 #define DMA_SCSI_ADDRESS_1 (*(volatile __xdata unsigned char *)0xCE77)
 #define DMA_SCSI_ADDRESS_2 (*(volatile __xdata unsigned char *)0xCE78)
 #define DMA_SCSI_ADDRESS_3 (*(volatile __xdata unsigned char *)0xCE79)
-#define DMA_SCSI_TRIGGER (*(volatile __xdata unsigned char *)0xCE88)
-#define DMA_SCSI_STATE (*(volatile __xdata unsigned char *)0xCE89)
+#define DMA_FILL_ADDRESS_HIGH (*(volatile __xdata unsigned char *)0xC8B2)
+#define DMA_FILL_ADDRESS_LOW (*(volatile __xdata unsigned char *)0xC8B3)
+#define DMA_FILL_LAST_HIGH (*(volatile __xdata unsigned char *)0xC8B4)
+#define DMA_FILL_LAST_LOW (*(volatile __xdata unsigned char *)0xC8B5)
+#define DMA_FILL_CHANNEL (*(volatile __xdata unsigned char *)0xC8B6)
+#define DMA_FILL_CHANNEL_MODE 0x03
+#define DMA_FILL_CHANNEL_FILL 0x04
+#define DMA_FILL_CHANNEL_ACTIVE 0x80
+#define DMA_FILL_BYTE (*(volatile __xdata unsigned char *)0xC8B7)
+#define DMA_FILL_TRIGGER (*(volatile __xdata unsigned char *)0xC8B8)
+#define DMA_FILL_TRIGGER_START 0x01
+#define DMA_FILL_BANK_CQ (*(volatile __xdata unsigned char *)0xC8D6)
+#define DMA_FILL_BANK_CQ_OTHER 0x02
+#define DMA_FILL_BANK_SQ (*(volatile __xdata unsigned char *)0xC8D8)
+#define DMA_FILL_BANK_SQ_OTHER 0x02
 
 /* Registers: flash */
+#define FLASH_BUFFER (*(volatile __xdata unsigned char *)0xC805)
+#define FLASH_BUFFER_PLACE 0x06
+#define FLASH_BUFFER_PLACE_SHIFT 1
+#define FLASH_BUFFER_PLACE_BULK_IN 0x00
+#define FLASH_BUFFER_PLACE_BULK_OUT 0x02
 #define FLASH_CONTROL (*(volatile __xdata unsigned char *)0xC89F)
 #define FLASH_ADDRESS_LOW (*(volatile __xdata unsigned char *)0xC8A1)
 #define FLASH_ADDRESS_MIDDLE (*(volatile __xdata unsigned char *)0xC8A2)
@@ -789,12 +864,6 @@ __sfr __at (0xF0) CPU_B;
 #define FLASH_BUFFER_OFFSET_LOW (*(volatile __xdata unsigned char *)0xC8AF)
 #define FLASH_GATE (*(volatile __xdata unsigned char *)0xCA81)
 #define FLASH_GATE_FLASH 0x01
-#define FLASH_DMA_CHANNEL (*(volatile __xdata unsigned char *)0xC8B6)
-#define FLASH_DMA_CHANNEL_ACTIVE 0x80
-#define FLASH_DMA_TRIGGER (*(volatile __xdata unsigned char *)0xC8B8)
-#define FLASH_DMA_TRIGGER_START 0x01
-#define FLASH_DMA_STATUS (*(volatile __xdata unsigned char *)0xC8D6)
-#define FLASH_DMA_STATUS2 (*(volatile __xdata unsigned char *)0xC8D8)
 
 /* Registers: system */
 #define UART_RBR (*(volatile __xdata unsigned char *)0xC000)
@@ -869,15 +938,101 @@ __sfr __at (0xF0) CPU_B;
 #define TIMER4_CSR_CLEAR 0x04
 #define TIMER4_THRESHOLD_HIGH (*(volatile __xdata unsigned char *)0xCC5E)
 #define TIMER4_THRESHOLD_LOW (*(volatile __xdata unsigned char *)0xCC5F)
-#define SYS_AUX (*(volatile __xdata unsigned char *)0xC805)
-#define SYS_AUX_ENABLE 0x02
-#define SYS_AUX_STATUS 0x04
 #define SYS_USB_POWER (*(volatile __xdata unsigned char *)0xCC28)
 #define SYS_USB_POWER_CYCLE 0x01
 #define SYS_CPU_RESTART (*(volatile __xdata unsigned char *)0xCC31)
 #define SYS_CPU_RESTART_RESTART 0x01
 #define SYS_CPU_STATUS (*(volatile __xdata unsigned char *)0xCC33)
 #define SYS_CPU_STATUS_INTERRUPT 0x04
+
+/* Registers: unnamed */
+#define UNNAMED_9201 (*(volatile __xdata unsigned char *)0x9201)
+#define UNNAMED_920C (*(volatile __xdata unsigned char *)0x920C)
+#define UNNAMED_9241 (*(volatile __xdata unsigned char *)0x9241)
+#define UNNAMED_92C1 (*(volatile __xdata unsigned char *)0x92C1)
+#define UNNAMED_92C5 (*(volatile __xdata unsigned char *)0x92C5)
+#define UNNAMED_92C6 (*(volatile __xdata unsigned char *)0x92C6)
+#define UNNAMED_92C7 (*(volatile __xdata unsigned char *)0x92C7)
+#define UNNAMED_9310 ((volatile __xdata unsigned char *)0x9310)
+#define UNNAMED_9310_SIZE 20
+#define UNNAMED_B402 (*(volatile __xdata unsigned char *)0xB402)
+#define UNNAMED_B404 (*(volatile __xdata unsigned char *)0xB404)
+#define UNNAMED_B432 (*(volatile __xdata unsigned char *)0xB432)
+#define UNNAMED_B434 (*(volatile __xdata unsigned char *)0xB434)
+#define UNNAMED_B436 (*(volatile __xdata unsigned char *)0xB436)
+#define UNNAMED_C202 (*(volatile __xdata unsigned char *)0xC202)
+#define UNNAMED_C208 (*(volatile __xdata unsigned char *)0xC208)
+#define UNNAMED_C20B (*(volatile __xdata unsigned char *)0xC20B)
+#define UNNAMED_C20C (*(volatile __xdata unsigned char *)0xC20C)
+#define UNNAMED_C21B (*(volatile __xdata unsigned char *)0xC21B)
+#define UNNAMED_C21D (*(volatile __xdata unsigned char *)0xC21D)
+#define UNNAMED_C21F (*(volatile __xdata unsigned char *)0xC21F)
+#define UNNAMED_C22F (*(volatile __xdata unsigned char *)0xC22F)
+#define UNNAMED_C233 (*(volatile __xdata unsigned char *)0xC233)
+#define UNNAMED_C2A8 (*(volatile __xdata unsigned char *)0xC2A8)
+#define UNNAMED_C2CD (*(volatile __xdata unsigned char *)0xC2CD)
+#define UNNAMED_C328 (*(volatile __xdata unsigned char *)0xC328)
+#define UNNAMED_C34D (*(volatile __xdata unsigned char *)0xC34D)
+#define UNNAMED_C620 (*(volatile __xdata unsigned char *)0xC620)
+#define UNNAMED_C62D (*(volatile __xdata unsigned char *)0xC62D)
+#define UNNAMED_C655 (*(volatile __xdata unsigned char *)0xC655)
+#define UNNAMED_C65A (*(volatile __xdata unsigned char *)0xC65A)
+#define UNNAMED_C65B (*(volatile __xdata unsigned char *)0xC65B)
+#define UNNAMED_C6A8 (*(volatile __xdata unsigned char *)0xC6A8)
+#define UNNAMED_C8FF (*(volatile __xdata unsigned char *)0xC8FF)
+#define UNNAMED_CA06 (*(volatile __xdata unsigned char *)0xCA06)
+#define UNNAMED_CA2E (*(volatile __xdata unsigned char *)0xCA2E)
+#define UNNAMED_CA60 (*(volatile __xdata unsigned char *)0xCA60)
+#define UNNAMED_CA70 (*(volatile __xdata unsigned char *)0xCA70)
+#define UNNAMED_CC2A (*(volatile __xdata unsigned char *)0xCC2A)
+#define UNNAMED_CC2C (*(volatile __xdata unsigned char *)0xCC2C)
+#define UNNAMED_CC2D (*(volatile __xdata unsigned char *)0xCC2D)
+#define UNNAMED_CC32 (*(volatile __xdata unsigned char *)0xCC32)
+#define UNNAMED_CC35 (*(volatile __xdata unsigned char *)0xCC35)
+#define UNNAMED_CC37 (*(volatile __xdata unsigned char *)0xCC37)
+#define UNNAMED_CC38 (*(volatile __xdata unsigned char *)0xCC38)
+#define UNNAMED_CC39 (*(volatile __xdata unsigned char *)0xCC39)
+#define UNNAMED_CC3A (*(volatile __xdata unsigned char *)0xCC3A)
+#define UNNAMED_CC3B (*(volatile __xdata unsigned char *)0xCC3B)
+#define UNNAMED_CC3E (*(volatile __xdata unsigned char *)0xCC3E)
+#define UNNAMED_CC3F (*(volatile __xdata unsigned char *)0xCC3F)
+#define UNNAMED_CC43 (*(volatile __xdata unsigned char *)0xCC43)
+#define UNNAMED_CD30_3 (*(volatile __xdata unsigned char *)0xCD30)
+#define UNNAMED_CD30_2 (*(volatile __xdata unsigned char *)0xCD31)
+#define UNNAMED_CD30_1 (*(volatile __xdata unsigned char *)0xCD32)
+#define UNNAMED_CD30_0 (*(volatile __xdata unsigned char *)0xCD33)
+#define UNNAMED_E324 (*(volatile __xdata unsigned char *)0xE324)
+#define UNNAMED_E710 (*(volatile __xdata unsigned char *)0xE710)
+#define UNNAMED_E712 (*(volatile __xdata unsigned char *)0xE712)
+#define UNNAMED_E716 (*(volatile __xdata unsigned char *)0xE716)
+#define UNNAMED_E717 (*(volatile __xdata unsigned char *)0xE717)
+#define UNNAMED_E741 (*(volatile __xdata unsigned char *)0xE741)
+#define UNNAMED_E742 (*(volatile __xdata unsigned char *)0xE742)
+#define UNNAMED_E76C (*(volatile __xdata unsigned char *)0xE76C)
+#define UNNAMED_E774 (*(volatile __xdata unsigned char *)0xE774)
+#define UNNAMED_E77C (*(volatile __xdata unsigned char *)0xE77C)
+#define UNNAMED_E780 (*(volatile __xdata unsigned char *)0xE780)
+#define UNNAMED_E795 (*(volatile __xdata unsigned char *)0xE795)
+#define UNNAMED_E7E3 (*(volatile __xdata unsigned char *)0xE7E3)
+#define UNNAMED_PHY_0000_ADDRESS 0x0000u
+#define UNNAMED_PHY_1262_ADDRESS 0x1262u
+#define UNNAMED_PHY_1507_ADDRESS 0x1507u
+#define UNNAMED_PHY_2805_ADDRESS 0x2805u
+#define UNNAMED_PHY_281C_ADDRESS 0x281Cu
+#define UNNAMED_PHY_281D_ADDRESS 0x281Du
+#define UNNAMED_PHY_2849_ADDRESS 0x2849u
+#define UNNAMED_PHY_286A_ADDRESS 0x286Au
+#define UNNAMED_PHY_28CE_ADDRESS 0x28CEu
+#define UNNAMED_PHY_28ED_ADDRESS 0x28EDu
+#define UNNAMED_PHY_7041_ADDRESS 0x7041u
+#define UNNAMED_PHY_7827_ADDRESS 0x7827u
+#define UNNAMED_PHY_7927_ADDRESS 0x7927u
+#define UNNAMED_PHY_7A27_ADDRESS 0x7A27u
+#define UNNAMED_PHY_7B27_ADDRESS 0x7B27u
+#define UNNAMED_PHY_78AF_ADDRESS 0x78AFu
+#define UNNAMED_PHY_79AF_ADDRESS 0x79AFu
+#define UNNAMED_PHY_7AAF_ADDRESS 0x7AAFu
+#define UNNAMED_PHY_7BAF_ADDRESS 0x7BAFu
 
 /* Memory */
 #define XRAM ((volatile __xdata unsigned char *)0x0000)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from firmware.asm2464pd.describe import ByteRegister, Map
-from firmware.asm2464pd.registers import cpu, dma, flash, interrupts, link, memory, phy, system, tlp, usb
+from firmware.asm2464pd.registers import (
+    cpu,
+    dma,
+    flash,
+    interrupts,
+    link,
+    memory,
+    phy,
+    system,
+    tlp,
+    unnamed,
+    usb,
+)
 
 BLOCKS: dict[str, tuple[ByteRegister, ...]] = {
     module.__name__.rpartition(".")[2]: (
         *(value for value in vars(module).values() if isinstance(value, ByteRegister)),
         *getattr(module, "REGISTERS", ()),  # a systematic block is a table
     )
-    for module in (cpu, interrupts, usb, tlp, link, phy, dma, flash, system)
+    for module in (cpu, interrupts, usb, tlp, link, phy, dma, flash, system, unnamed)
 }
 """The registers of each block, in the order of declaration."""
 

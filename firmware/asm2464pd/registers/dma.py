@@ -3,7 +3,7 @@
 The slot DMA moves whole slots of the SRAM to and from the bulk endpoints without the CPU. Its write order is
 that of the open firmware, which streams with it on silicon; the names of its bits are ours. A second engine
 shares some of the registers, and the vendor's mass-storage firmware uses a third. Of these two, only the
-registers that are known to exist are listed.
+registers that are known to exist are listed. The fill engine sets memory to one byte.
 """
 
 from __future__ import annotations
@@ -113,15 +113,56 @@ DMA_SCSI_ADDRESS = ByteRegister(
     little=True,
     source=_HEADER,
 )
-DMA_SCSI_TRIGGER = ByteRegister(
-    "DMA_SCSI_TRIGGER", Space.XDATA, 0xCE88, Evidence.GUESS, "SCSI data phase: start.", source=_HEADER
+
+# The fill engine: sets a stretch of memory to one byte.
+
+_FILLS = "the chip maker's firmware: clears the queue memories at start and at every state reset of USB"
+
+
+def _fill(
+    name: str, address: int, evidence: Evidence, doc: str, fields: tuple[Field, ...] = (), size: int = 1
+) -> ByteRegister:
+    return ByteRegister(name, Space.XDATA, address, evidence, doc, fields=fields, size=size, source=_FILLS)
+
+
+DMA_FILL_ADDRESS = _fill("DMA_FILL_ADDRESS", 0xC8B2, Evidence.TRACE, "First XDATA address.", size=2)
+DMA_FILL_LAST = _fill("DMA_FILL_LAST", 0xC8B4, Evidence.TRACE, "Bytes to fill, less one.", size=2)
+DMA_FILL_CHANNEL = _fill(
+    "DMA_FILL_CHANNEL",
+    0xC8B6,
+    Evidence.TRACE,
+    "Channel: bits 2 and 7 are set and bits 0 and 1 clear while it runs. The open firmware's flash script "
+    "writes 0 around a read, and polls bit 7.",
+    (Field("MODE", 0, 2), Field("FILL", 2), Field("ACTIVE", 7)),
 )
-DMA_SCSI_STATE = ByteRegister(
-    "DMA_SCSI_STATE",
+DMA_FILL_BYTE = _fill(
+    "DMA_FILL_BYTE", 0xC8B7, Evidence.TRACE, "What each byte is set to; 0 in every known use."
+)
+DMA_FILL_TRIGGER = ByteRegister(
+    "DMA_FILL_TRIGGER",
     Space.XDATA,
-    0xCE89,
-    Evidence.GUESS,
-    "SCSI data phase: state.",
-    access=Access.RO,
-    source=_HEADER,
+    0xC8B8,
+    Evidence.TRACE,
+    "Starts the fill; busy until it is over. The open firmware's flash script writes 0 around a read.",
+    access=Access.SELF_CLEARING,
+    fields=(Field("START", 0, doc="write 1 to start; reads 1 while the fill runs"),),
+    source=_FILLS,
+)
+_BANK = (
+    "set for the first of two like fills of these memories, clear for the second: by this probably the "
+    "choice between two banks of them, of which the CPU sees the second."
+)
+DMA_FILL_BANK_CQ = _fill(
+    "DMA_FILL_BANK_CQ",
+    0xC8D6,
+    Evidence.INFERRED,
+    f"Fills of 0xB800 to 0xBFFF: bit 1 is {_BANK}",
+    (Field("OTHER", 1, doc="the bank that the CPU does not see"),),
+)
+DMA_FILL_BANK_SQ = _fill(
+    "DMA_FILL_BANK_SQ",
+    0xC8D8,
+    Evidence.INFERRED,
+    f"Fills of 0xA000 to 0xB1FF: bit 1 is {_BANK}",
+    (Field("OTHER", 1, doc="the bank that the CPU does not see"),),
 )

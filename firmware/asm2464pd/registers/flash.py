@@ -1,8 +1,8 @@
 """Registers of the SPI flash controller.
 
-A transaction is a command byte, none to three bytes of address and up to 4 KiB of data out of, or into, the
-bulk OUT buffer at 0x7000. The layout is that of the open firmware and its flash scripts, and agrees with
-cyrozap's tool for the ASM236x; the divider's formula is that of ASMedia's USB host controllers.
+A transaction is a command byte, none to three bytes of address and up to 4 KiB of data out of, or into, one
+of the bulk buffers. The layout is that of the open firmware and its flash scripts, and agrees with cyrozap's
+tool for the ASM236x; the divider's formula is that of ASMedia's USB host controllers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,18 @@ from sdk.facts.registers import Access, Evidence, Field
 _OPEN = "open firmware, flash.h"
 _TOOL = "cyrozap/usb-to-pcie-re, asm2x6x_tool.py"
 _SCRIPT = "open firmware, e4_flash.py"
+_MAKER = "the chip maker's firmware"
+
+FLASH_BUFFER = ByteRegister(
+    "FLASH_BUFFER",
+    Space.XDATA,
+    0xC805,
+    Evidence.TRACE,
+    "Which buffer holds the data. The maker's firmware reads the flash into the bulk IN buffer and sends it "
+    "from there.",
+    fields=(Field("PLACE", 1, 2, "2 and 3 are not known", values={0: "BULK_IN", 1: "BULK_OUT"}),),
+    source=f"{_OPEN}; {_MAKER}",
+)
 
 FLASH_CONTROL = ByteRegister(
     "FLASH_CONTROL", Space.XDATA, 0xC89F, Evidence.TRACE, "Written 0 before a transaction.", source=_OPEN
@@ -58,10 +70,10 @@ FLASH_ADDRESS_LENGTH = ByteRegister(
     Evidence.TRACE,
     "What is sent of the address.",
     fields=(
-        Field("BYTES", 0, 2, "bytes of address, most significant first"),
-        Field("MODE", 2, 6, "kept by the firmware; 1 in every known write but the vendor tool's"),
+        Field("BYTES", 0, 2, "bytes of address, most significant first; 0 for a command without one"),
+        Field("MODE", 2, 6, "kept by the firmware; 1 in the open firmware's writes, else 0"),
     ),
-    source=f"{_OPEN}; {_TOOL}",
+    source=f"{_OPEN}; {_TOOL}; {_MAKER}",
 )
 FLASH_MODE = ByteRegister(
     "FLASH_MODE",
@@ -80,7 +92,7 @@ FLASH_BUFFER_OFFSET = ByteRegister(
     Space.XDATA,
     0xC8AE,
     Evidence.TRACE,
-    "Offset of the data in the bulk OUT buffer; 0 in every known transaction.",
+    "Offset of the data in the buffer; 0 in every known transaction.",
     size=2,
     source=_OPEN,
 )
@@ -94,30 +106,10 @@ FLASH_GATE = ByteRegister(
         Field(
             "FLASH",
             0,
-            doc="according to the script no flash transaction runs without it; later revisions of the open "
-            "firmware read the flash and do not set it, because it kept a graphics card from enumerating",
+            doc="whether a flash transaction needs it is disputed (flash-gate); later revisions of the open "
+            "firmware do not set it, because it kept a graphics card from enumerating",
             evidence=Evidence.GUESS,
         ),
     ),
     source=f"{_SCRIPT}; {_OPEN}",
 )
-
-
-def _buffer_dma(name: str, address: int, doc: str, fields: tuple[Field, ...] = ()) -> ByteRegister:
-    return ByteRegister(name, Space.XDATA, address, Evidence.TRACE, doc, fields=fields, source=_SCRIPT)
-
-
-FLASH_DMA_CHANNEL = _buffer_dma(
-    "FLASH_DMA_CHANNEL",
-    0xC8B6,
-    "DMA of the buffer: written 0 around a read, then polled.",
-    (Field("ACTIVE", 7, doc="the buffer is being filled"),),
-)
-FLASH_DMA_TRIGGER = _buffer_dma(
-    "FLASH_DMA_TRIGGER",
-    0xC8B8,
-    "DMA of the buffer: written 0 around a read, then polled.",
-    (Field("START", 0, doc="a transfer is pending"),),
-)
-FLASH_DMA_STATUS = _buffer_dma("FLASH_DMA_STATUS", 0xC8D6, "DMA of the buffer: written 0 around a read.")
-FLASH_DMA_STATUS2 = _buffer_dma("FLASH_DMA_STATUS2", 0xC8D8, "DMA of the buffer: written 0 around a read.")

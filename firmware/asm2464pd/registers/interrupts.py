@@ -1,4 +1,4 @@
-"""Interrupt registers: what raises the 8051's INT0 line, and why.
+"""Interrupt registers: what raises the 8051's INT0 and INT1 lines, and why.
 
 The summaries are status, not latched events: each bit follows the register that it represents, and clears
 when firmware acknowledges there. INT0 has to be level-triggered (TCON.IT0 = 0): the open firmware serves one
@@ -12,6 +12,7 @@ from sdk.facts.registers import Access, Evidence, Field
 
 OPEN = "open firmware, main.c"
 HEADER = "open firmware, registers.h"
+MAKER = "the chip maker's firmware, disassembled"
 
 USB_EVENTS = ByteRegister(
     "USB_EVENTS",
@@ -24,8 +25,8 @@ USB_EVENTS = ByteRegister(
         Field("LINK_TRAINING", 0, doc="USB_LINK_EVENTS (0x91D1): SuperSpeed link events and bus reset"),
         Field("CONTROL", 1, doc="EP0_PHASE (0x9091)"),
         Field("BULK", 2, doc="BULK_EVENTS (0x9093)"),
-        Field("LINK_ALTERNATE", 3, doc="USB_LINK_ALTERNATE (0x9301)"),
-        Field("LINK", 4, doc="USB_LINK_STATUS (0x9300)"),
+        Field("LINK_ALTERNATE", 3, doc="USB_LINK_ALTERNATE (0x9301), bit 7 of USB_LINK_FURTHER (0x9302)"),
+        Field("LINK", 4, doc="USB_LINK_STATUS (0x9300), the other bits of USB_LINK_FURTHER (0x9302)"),
         Field("EP_COMPLETE", 5, doc="EP_COMPLETE (0x9096)", evidence=Evidence.INFERRED),
         Field("COMMAND", 6, doc="MSC_EVENT (0x90E2): a command wrapper", evidence=Evidence.INFERRED),
     ),
@@ -71,10 +72,14 @@ INT_SYSTEM = ByteRegister(
     Space.XDATA,
     0xC806,
     Evidence.INFERRED,
-    "System causes of INT1; never set here.",
+    "System causes of INT1.",
     access=Access.RO,
-    fields=(Field("EVENT", 0), Field("TIMER", 4), Field("LINK", 5)),
-    source=HEADER,
+    fields=(
+        Field("EVENT", 0, doc="never set here"),
+        Field("TIMER", 4, doc="TIMER3_CSR.EXPIRED or one of INT_EVENT_CC81 and the like"),
+        Field("LINK", 5, doc="served with INT0: INT_QUEUE_CEF3, INT_QUEUE_CEF2; never set here"),
+    ),
+    source=f"{HEADER}; {MAKER}",
 )
 
 INT_PCIE = ByteRegister(
@@ -85,5 +90,42 @@ INT_PCIE = ByteRegister(
     "PCIe and NVMe causes of INT1; never set here.",
     access=Access.RO,
     fields=(Field("COMPLETION", 4), Field("LINK", 5), Field("QUEUE", 6)),
-    source=HEADER,
+    source=f"{HEADER}; {MAKER}",
+)
+
+
+def _event(address: int) -> ByteRegister:
+    return ByteRegister(
+        f"INT_EVENT_{address:04X}",
+        Space.XDATA,
+        address,
+        Evidence.INFERRED,
+        "A cause of INT_SYSTEM.TIMER, of unknown meaning; never set here.",
+        access=Access.W1C,
+        fields=(Field("EVENT", 1, doc="write 1 to clear"),),
+        source=MAKER,
+    )
+
+
+INT_EVENT_CC81 = _event(0xCC81)
+INT_EVENT_CC91 = _event(0xCC91)
+INT_EVENT_CCD9 = _event(0xCCD9)
+
+INT_QUEUE_CEF2 = ByteRegister(
+    "INT_QUEUE_CEF2",
+    Space.XDATA,
+    0xCEF2,
+    Evidence.INFERRED,
+    "Looked at with INT_SYSTEM.LINK; storage here.",
+    fields=(Field("EVENT", 7),),
+    source=MAKER,
+)
+INT_QUEUE_CEF3 = ByteRegister(
+    "INT_QUEUE_CEF3",
+    Space.XDATA,
+    0xCEF3,
+    Evidence.INFERRED,
+    "Looked at with INT_SYSTEM.LINK; storage here.",
+    fields=(Field("EVENT", 3),),
+    source=MAKER,
 )

@@ -34,8 +34,9 @@ BULK_OUT_BUFFER = Memory(
     0x1000,
     Evidence.HARDWARE,
     "Receives bulk OUT packets; also the data buffer of the SPI flash controller, in both directions. The "
-    "two share it without arbitration. CPU writes are ignored.",
-    writable=False,
+    "two share it without arbitration, and race with CPU writes; whether these work is disputed "
+    "(bulk-out-writes).",
+    landing=True,
     source=f"{_NOTES}; open firmware, flash.h",
 )
 BULK_IN_BUFFER = Memory(

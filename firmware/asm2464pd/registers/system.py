@@ -95,7 +95,13 @@ def _mode(timer: int, address: int, evidence: Evidence) -> ByteRegister:
         evidence,
         f"Timer {timer}: length of a tick.",
         fields=(
-            Field("PRESCALER", 0, 3, "4 is 0.5 ms; other values are a guess", values={4: "HALF_MILLISECOND"}),
+            Field(
+                "PRESCALER",
+                0,
+                3,
+                "4 is 0.5 ms; that each of 2 to 6 doubles the tick is inferred, other values are a guess",
+                values={4: "HALF_MILLISECOND"},
+            ),
             Field("UPPER", 3, 5, "kept by the firmware"),
         ),
         source=_OPEN,
@@ -147,15 +153,6 @@ TIMER4_MODE = _mode(4, 0xCC5C, Evidence.INFERRED)
 TIMER4_CSR = _csr(4, 0xCC5D, Evidence.INFERRED)
 TIMER4_THRESHOLD = _threshold(4, 0xCC5E, Evidence.INFERRED)
 
-SYS_AUX = ByteRegister(
-    "SYS_AUX",
-    Space.XDATA,
-    0xC805,
-    Evidence.TRACE,
-    "Auxiliary interrupt status; written 2 when the flash controller is set up.",
-    fields=(Field("ENABLE", 1, doc="auxiliary enable"), Field("STATUS", 2, doc="auxiliary status")),
-    source="open firmware, flash.h",
-)
 SYS_USB_POWER = ByteRegister(
     "SYS_USB_POWER",
     Space.XDATA,
@@ -181,7 +178,7 @@ SYS_CPU_STATUS = ByteRegister(
     Space.XDATA,
     0xCC33,
     Evidence.TRACE,
-    "Written 4 when the flash controller is set up.",
-    fields=(Field("INTERRUPT", 2, doc="written 1"),),
-    source="open firmware, flash.h",
+    "A cause of INT1; the open firmware writes 4 when it sets the flash controller up.",
+    fields=(Field("INTERRUPT", 2, doc="write 1 to clear; never set here", evidence=Evidence.INFERRED),),
+    source="open firmware, flash.h; the chip maker's firmware, disassembled",
 )

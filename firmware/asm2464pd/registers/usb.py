@@ -7,10 +7,13 @@ the summary of events in interrupts.py, the SerDes lanes in phy.py.
 from __future__ import annotations
 
 from firmware.asm2464pd.describe import ByteRegister, Space
+from firmware.asm2464pd.registers import usb_phy
 from sdk.facts.registers import Access, Evidence, Field
 
 OPEN = "open firmware, usb.h and main.c"
 HEADER = "open firmware, registers.h"
+MAKER = "the chip maker's firmware"
+"""What is graded trace because of it: on the emulator it goes on with this behaviour, and not without."""
 
 # -- set-up and link --------------------------------------------------------------------------------------
 
@@ -22,7 +25,15 @@ USB_CONFIG = ByteRegister(
     "Written 0xE0 at set-up, without which silicon has no USB interrupts; reads back 0x20.",
     access=Access.WO,
     reset=0x20,
-    source=f"{OPEN}; {HEADER}",
+    fields=(
+        Field(
+            "STATUS_ANSWERED",
+            1,
+            doc="a flag of firmware that reads back: set with EP0_COMMAND.ACCEPT_STATUS, cleared at SETUP",
+            evidence=Evidence.INFERRED,
+        ),
+    ),
+    source=f"{OPEN}; {HEADER}; the flag: {MAKER}, disassembled",
 )
 
 USB_BULK_EVENT_ENABLE = ByteRegister(
@@ -76,7 +87,7 @@ USB_LINK_SPEED = ByteRegister(
     Space.XDATA,
     0x9100,
     Evidence.TRACE,
-    "Speed of the link that came up.",
+    "Speed of the link that came up; what it reads at 10 Gb/s is disputed (super-plus-code).",
     access=Access.RO,
     fields=(
         Field(
@@ -96,10 +107,21 @@ USB_PHY_CONTROL = ByteRegister(
     Evidence.TRACE,
     "USB PHY control and link state.",
     fields=(
-        Field("SS_UP", 1, doc="the SuperSpeed link is up", access=Access.RO, evidence=Evidence.HARDWARE),
+        Field(
+            "START",
+            0,
+            doc="set and cleared again at the end of the set-up: starts the SuperSpeed PHY, and the link "
+            "looks for a partner",
+        ),
+        Field(
+            "SS_UP",
+            1,
+            doc="the SuperSpeed link is up; who sets it is disputed (ss-up)",
+            evidence=Evidence.HARDWARE,
+        ),
         Field("HIGH_SPEED", 4, doc="connect at High Speed; written with USB_MODE = 0"),
     ),
-    source=f"{OPEN}; {HEADER}",
+    source=f"{OPEN}; {HEADER}; START: {MAKER}",
 )
 
 USB_LINK_EVENTS = ByteRegister(
@@ -138,9 +160,11 @@ USB_POWER_STATUS = ByteRegister(
     reset=0x40,
     fields=(
         Field("READY", 1),
-        Field("USB_PATH", 6, doc="cleared at set-up; the link does not come up before"),
+        Field(
+            "USB_PATH", 6, doc="cleared at set-up; before, the link comes up only by USB_PHY_CONTROL.START"
+        ),
     ),
-    source=f"{OPEN}; reset value inferred from the clearing",
+    source=f"{OPEN}; {MAKER}; reset value inferred from the clearing",
 )
 
 USB_LINK_STATUS = ByteRegister(
@@ -169,8 +193,14 @@ USB_LINK_ALTERNATE = ByteRegister(
     source=OPEN,
 )
 
-USB_LINK_CONFIG = ByteRegister(
-    "USB_LINK_CONFIG", Space.XDATA, 0x9303, Evidence.TRACE, "Written 0x33 at set-up; keeps it.", source=OPEN
+USB_LINK_STATUS_MASK = ByteRegister(
+    "USB_LINK_STATUS_MASK",
+    Space.XDATA,
+    0x9303,
+    Evidence.INFERRED,
+    "Written 0x33 at set-up; keeps it. By its value probably the mask of USB_LINK_STATUS, 1 for masked: "
+    "disputed (link-masks).",
+    source=f"{OPEN}; {MAKER} writes the complements of its masks to the event registers",
 )
 
 USB_MODE = ByteRegister(
@@ -197,10 +227,15 @@ EP0_PHASE = ByteRegister(
         Field("SETUP", 0, doc="a SETUP packet is in EP0_REQUEST_TYPE to EP0_REQUEST_LENGTH"),
         Field("STATUS_OUT", 1, doc="the host has begun the status stage of an IN transfer"),
         Field("DATA_OUT", 2, doc="data of an OUT transfer is at 0x9E00"),
-        Field("STATUS_IN_HS", 3, doc="High Speed: the host has begun the status stage, OUT or no data"),
+        Field(
+            "IN_WANTED",
+            3,
+            doc="the host asks for IN data that EP0 does not have; at High Speed this includes the empty "
+            "packet of a status stage, OUT or no data",
+        ),
         Field("STATUS_IN_SS", 4, doc="SuperSpeed: the host has begun the status stage, OUT or no data"),
     ),
-    source=OPEN,
+    source=f"{OPEN}; IN_WANTED at SuperSpeed: {MAKER} sends only then",
 )
 
 EP0_COMMAND = ByteRegister(
@@ -355,6 +390,36 @@ BULK_IN_LENGTH = ByteRegister(
     source=OPEN,
 )
 
+BULK_HALT = ByteRegister(
+    "BULK_HALT",
+    Space.XDATA,
+    0x9006,
+    Evidence.TRACE,
+    "Halts of the bulk endpoints: firmware sets them to answer STALL, and clears them for CLEAR_FEATURE "
+    "together with BULK_COMMAND.",
+    fields=(
+        Field("IN", 0, doc="EP 0x81 answers STALL"),
+        Field("OUT", 7, doc="EP 0x02 answers STALL"),
+    ),
+    source=f"{MAKER}: also what it answers to GET_STATUS",
+)
+
+
+def _halt(name: str, address: int, endpoint: int) -> ByteRegister:
+    return ByteRegister(
+        name,
+        Space.XDATA,
+        address,
+        Evidence.INFERRED,
+        f"Halt of a further bulk endpoint; that it is EP {endpoint:#04x}, and not the other one, is a guess.",
+        fields=(Field("HALT", 0, doc="the endpoint answers STALL"),),
+        source=f"{MAKER}, disassembled",
+    )
+
+
+BULK_HALT_STATUS = _halt("BULK_HALT_STATUS", 0x905F, 0x83)
+BULK_HALT_COMMAND = _halt("BULK_HALT_COMMAND", 0x905D, 0x04)
+
 BULK_OUT_COUNT = ByteRegister(
     "BULK_OUT_COUNT",
     Space.XDATA,
@@ -384,7 +449,8 @@ MSC_CONFIG = ByteRegister(
     Space.XDATA,
     0x900B,
     Evidence.TRACE,
-    "Paths of the mass-storage engine; 0 disconnects it from the bulk endpoints.",
+    "Paths of the mass-storage engine. Writing 0 disconnects it from the bulk endpoints until MSC_CONTROL "
+    "arms it again; whether that works while this is 0 is disputed (msc-arming).",
     fields=(
         Field("ENABLE", 0),
         Field("BULK_PATH", 1),
@@ -398,7 +464,7 @@ MSC_LENGTH = ByteRegister(
     Space.XDATA,
     0x901A,
     Evidence.TRACE,
-    "Bytes that MSC_CONTROL sends from 0xD800: 13, a status wrapper.",
+    "Bytes that MSC_CONTROL and MSC_STATUS_SEND send from 0xD800: 13, a status wrapper.",
     reset=0x0D,
     source=HEADER,
 )
@@ -429,10 +495,11 @@ MSC_CONTROL = ByteRegister(
     Space.XDATA,
     0xC42C,
     Evidence.TRACE,
-    "Write 0x01: wait for a command, or end the one that is outstanding with the status wrapper at 0xD800.",
+    "Write 0x01: wait for a command, or end the one that is outstanding with the status wrapper at 0xD800. "
+    "Once armed, the engine waits for one command after another, over bus resets too.",
     access=Access.SELF_CLEARING,
     fields=(Field("START", 0),),
-    source=HEADER,
+    source=f"{HEADER}; over bus resets: {MAKER} arms once, when the link trains",
 )
 
 MSC_STATUS = ByteRegister(
@@ -445,15 +512,63 @@ MSC_STATUS = ByteRegister(
     source=HEADER,
 )
 
-MSC_CBW_SHORT_LENGTH = ByteRegister(
-    "MSC_CBW_SHORT_LENGTH",
+MSC_STATUS_SEND = ByteRegister(
+    "MSC_STATUS_SEND",
+    Space.XDATA,
+    0x90A1,
+    Evidence.TRACE,
+    "Write 0x01: end the outstanding command with the status wrapper at 0xD800, as MSC_CONTROL does.",
+    access=Access.SELF_CLEARING,
+    fields=(Field("START", 0),),
+    source=f"{MAKER}: its only way to send one",
+)
+
+MSC_ERROR = ByteRegister(
+    "MSC_ERROR",
+    Space.XDATA,
+    0xCE86,
+    Evidence.HARDWARE,
+    "State of what EP 0x02 has received; 0x08 when idle.",
+    access=Access.RO,
+    reset=0x08,
+    fields=(Field("ERROR", 4, doc="never set here", evidence=Evidence.INFERRED),),
+    source=f"{HEADER}: observed; the bit: {MAKER}, disassembled",
+)
+
+MSC_STREAM = ByteRegister(
+    "MSC_STREAM",
+    Space.XDATA,
+    0xCE88,
+    Evidence.TRACE,
+    "Stream of which MSC_RECEIVED is wanted; written 0 at every command wrapper of Bulk-Only Transport.",
+    source=f"{HEADER}; {MAKER}",
+)
+
+MSC_RECEIVED = ByteRegister(
+    "MSC_RECEIVED",
+    Space.XDATA,
+    0xCE89,
+    Evidence.HARDWARE,
+    "What EP 0x02 has received last. Seen: 0x03 when idle, 0x07 after the first command wrapper, later 0x05.",
+    access=Access.RO,
+    reset=0x03,
+    fields=(
+        Field("READY", 0, doc="the other bits are valid; polled after a write of MSC_STREAM"),
+        Field("WRAPPER", 1, doc="1: a command wrapper, 0: data"),
+        Field("USED", 2, doc="set from the first command wrapper on", evidence=Evidence.INFERRED),
+    ),
+    source=f"{HEADER}: observed; READY and WRAPPER: {MAKER}",
+)
+
+MSC_CBW_COUNT = ByteRegister(
+    "MSC_CBW_COUNT",
     Space.XDATA,
     0x9119,
-    Evidence.GUESS,
-    "Low 16 bits of the data transfer length of the last command, by its name in the source.",
+    Evidence.HARDWARE,
+    "Bytes of the last command wrapper: 0x001F.",
     access=Access.RO,
     size=2,
-    source=HEADER,
+    source=f"{HEADER}: 0x00, 0x1F seen; {MAKER} refuses a command with any other",
 )
 
 MSC_CBW_SIGNATURE = ByteRegister(
@@ -534,3 +649,6 @@ MSC_CBW_CB = ByteRegister(
     size=16,
     source=f"{HEADER}; the last two bytes inferred",
 )
+
+REGISTERS = usb_phy.REGISTERS
+"""Further registers of this block."""

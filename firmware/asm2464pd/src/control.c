@@ -17,7 +17,6 @@ static void send(u16 length)
     EP0_IN_LENGTH_HIGH = HIGH(length);
     EP0_IN_LENGTH_LOW = LOW(length);
     EP0_COMMAND = EP0_COMMAND_SEND;
-    EP0_PHASE = EP0_PHASE_STATUS_IN_HS;
 }
 
 /* If the answer is full packets, and shorter than the host asks for, an empty packet marks its end. */
@@ -95,17 +94,19 @@ static u8 dispatch(const __code struct request *request)
     return 0;
 }
 
-/* struct setup has the layout of the registers, which is that of the packet. */
+/* struct setup has the layout of the registers, which is that of the packet. At the end the host mostly waits
+ * for data already: it has been answered, or main will, and needs no interrupt for that. */
 static void begin(void)
 {
     u8 i;
 
     EP0_PHASE = EP0_PHASE_SETUP;
     control_reset();
-    for (i = 0; i < SETUP_PACKET_SIZE; i++)
+    for (i = 0; i != SETUP_PACKET_SIZE; i++)
         ((u8 *)&setup)[i] = (&EP0_REQUEST_TYPE)[i];
     if (!dispatch(standard_requests) && !dispatch(vendor_requests) && !dispatch(extra_requests))
         control_stall();
+    EP0_PHASE = EP0_PHASE_IN_WANTED;
 }
 
 /* At SuperSpeed the status stage waits for a command of its own; at High Speed for an empty packet, which a
@@ -123,7 +124,7 @@ static void finish(u8 phase)
         EP0_COMMAND = EP0_COMMAND_FINISH_STATUS;
     else if (handler)
         send(0);
-    EP0_PHASE = EP0_PHASE_STATUS_IN_HS | EP0_PHASE_STATUS_IN_SS;
+    EP0_PHASE = EP0_PHASE_IN_WANTED | EP0_PHASE_STATUS_IN_SS;
 }
 
 void control_event(void)
@@ -136,7 +137,7 @@ void control_event(void)
         open = 0;
         EP0_COMMAND = EP0_COMMAND_ACCEPT_STATUS;
         EP0_PHASE = EP0_PHASE_STATUS_OUT;
-    } else if (phase & (EP0_PHASE_STATUS_IN_HS | EP0_PHASE_STATUS_IN_SS)) {
+    } else if (phase & (EP0_PHASE_IN_WANTED | EP0_PHASE_STATUS_IN_SS)) {
         finish(phase);
     } else {
         EP0_PHASE = EP0_PHASE_DATA_OUT;

@@ -31,7 +31,7 @@ void usb_start(void)
     USB_BULK_EVENT_ENABLE = 0xF0;
     USB_EP_EVENT_ENABLE = 0x00;
     USB_EP_MANAGEMENT = 0x00;
-    USB_LINK_CONFIG = 0x33;
+    USB_LINK_STATUS_MASK = 0x33;
     standard_reset();
 }
 

@@ -1,0 +1,87 @@
+"""Contradicting facts of the chip: which are followed, by name; the buffer at 0x7000 is one of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.asm2464pd.chip import Chip, Pins
+from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.asm2464pd.model import Model
+from emulator.asm2464pd.undefined import Undefined
+from emulator.board import described
+from emulator.core.bus import UNINITIALISED, WRITE_IGNORED, Bus
+from emulator.core.clock import Scheduler
+from emulator.pcie.endpoint import TestEndpoint
+from firmware.asm2464pd.describe import Space
+from firmware.asm2464pd.disputes import DISPUTES
+from firmware.asm2464pd.registers import ASM2464PD
+from sdk.errors import UsageError
+
+
+def chip(model: Model) -> Bus:
+    bus = Bus(ASM2464PD, Scheduler(), strict=True)
+    pins = Pins(lambda data: None, lambda: None)
+    Chip(bus, FlashChip(bus.clock, b"from flash"), TestEndpoint(1 << 20), pins, model)
+    return bus
+
+
+def test_every_claim_can_be_chosen_and_the_first_is_the_default() -> None:
+    for dispute in DISPUTES:
+        for claim in dispute.claims:
+            model = Model.of([f"{dispute.name}={claim.value}"])
+            assert model.follows(dispute, claim.value)
+            assert sum(model.follows(dispute, other.value) for other in dispute.claims) == 1
+            chip(model)
+        assert Model().follows(dispute, dispute.claims[0].value)
+    assert len({dispute.name for dispute in DISPUTES}) == len(DISPUTES)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "super-plus-code", "super-plus-code=4", "no-such=1", "flash-gate=", "="]
+)
+def test_what_there_is_to_choose_is_said(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Model.of([text])
+    assert "super-plus-code=3|2" in caught.value.hint or "flash-gate=open|needed" in caught.value.hint
+
+
+def test_the_device_string_has_the_same_choices() -> None:
+    _, options = described("emulated:x?super-plus-code=2&link-masks=applied&speed=high")
+    assert options.model == Model.of(["super-plus-code=2", "link-masks=applied"])
+    for spec in ("emulated?super-plus-code=", "emulated?super-plus-code", "emulated?super-plus-code=9"):
+        with pytest.raises(UsageError):
+            described(spec)
+
+
+def test_the_cpu_writes_the_bulk_out_buffer() -> None:
+    bus = chip(Model())
+    assert not bus.planes[Space.XDATA].flags[0x7F00] & WRITE_IGNORED
+    bus.cpu_write(Space.XDATA, 0x7F00, 0x5A)
+    assert bus.cpu_read(Space.XDATA, 0x7F00) == 0x5A
+
+
+def test_what_lands_in_the_bulk_out_buffer_is_never_uninitialised() -> None:
+    bus = chip(Model())
+    bus.guard_uninitialised()
+    flags = bus.planes[Space.XDATA].flags
+    assert not flags[0x7000] & UNINITIALISED
+    assert flags[0x8000] & UNINITIALISED
+
+
+def test_a_model_in_which_the_cpu_can_not() -> None:
+    bus = chip(Model.of(["bulk-out-writes=ignored"]))
+    assert bus.planes[Space.XDATA].flags[0x7F00] & WRITE_IGNORED
+    bus.cpu_write(Space.XDATA, 0x7F00, 0x5A)
+    assert bus.cpu_read(Space.XDATA, 0x7F00) == 0
+    bus.store(Space.XDATA, 0x7F00, b"p")
+    assert bus.cpu_read(Space.XDATA, 0x7F00) == ord("p"), "packets still land in it"
+
+
+def test_a_write_of_the_cpu_under_a_flash_transaction_collides() -> None:
+    bus = chip(Model())
+    for address, value in ((0xC805, 2), (0xC8AA, 3), (0xC8AC, 7), (0xC8A4, 10), (0xC8A9, 1)):
+        bus.cpu_write(Space.XDATA, address, value)
+    bus.cpu_write(Space.XDATA, 0x7003, 0x5A)
+    bus.clock.now = bus.clock.next or 0
+    with pytest.raises(Undefined, match="0x7000 changed"):
+        bus.clock.run_due()
