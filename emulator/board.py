@@ -498,7 +498,8 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, " + ", ".join(f"{choice}=" for choice in CHOICES),
+                    "strict, poke=CHANGE, behaviour=FILE.py, "
+                    + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")

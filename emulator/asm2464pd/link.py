@@ -26,7 +26,7 @@ NEEDED = (
     (facts.PCIE_PORT_POWER, "ENABLE", True),
     (facts.PCIE_PERST, "ASSERT", False),
 )
-"""What the link needs in order to train: fields with all bits set, or clear."""
+"""What the link needs in order to train: fields with all bits set, or clear; PERST# is the last."""
 _STATES = {name: value for value, name in facts.LTSSM.items()}
 
 
@@ -99,11 +99,11 @@ class PcieLink:
     def waits_for(self) -> str:
         """Why no TLP passes, as a sentence; empty if they do, or will without the firmware."""
         if self.up:
-            routing = waits.missing(self._bus, ((facts.PCIE_ROUTING, "ENABLE", True),))
-            if not routing:
+            wanted = waits.missing(self._bus, ((facts.PCIE_ROUTING, "ENABLE", True), NEEDED[-1]))
+            if not wanted:
                 return ""
-            return f"PCIe is in L0, but TLPs wait for {routing[0]}, which the firmware writes"
-        wanted = waits.missing(self._bus, NEEDED)
+            return f"PCIe is in L0, but TLPs wait for {' and '.join(wanted)}, which the firmware writes"
+        wanted = waits.missing(self._bus, NEEDED[: -1 if self._in_reset else None])
         if wanted:
             what = f"it waits for {' and '.join(wanted)}, which the firmware writes"
         elif self._perst_stuck:

@@ -168,18 +168,15 @@ class Link:
         """Why no device is attached, as a sentence; empty if one is, or will be without the firmware."""
         if self.speed is not None or self.partner is None:
             return ""
-        lane = self.untuned
-        pulse = waits.bit(PHY, "START", 1)
+        lane = None if self._started else self.untuned
+        pulse = f", or for a pulse of {waits.bit(PHY, 'START', 1)}"
         if not self._started and not self.powered:
-            what = f"{waits.bit(regs.USB_POWER_STATUS, 'USB_PATH', 0)}, or a pulse of {pulse}"
-        elif not self._started and lane is not None:
-            setup = f"xdata {lane:#06x} = {self._tuned(lane):#04x}"
-            what = f"the set-up of the SerDes lanes: {setup}, or a pulse of {pulse}"
+            what = waits.bit(regs.USB_POWER_STATUS, "USB_PATH", 0) + pulse
+        elif lane is not None:
+            what = f"the set-up of the SerDes lanes: xdata {lane:#06x} = {self._tuned(lane):#04x}{pulse}"
         elif self._failed and self._next is not None and self._next.action is None:
-            needed = [(regs.USB_MODE, "SUPER_SPEED", False)]
-            if not self._started:
-                needed.append((PHY, "HIGH_SPEED", True))
-            wanted = " and ".join(waits.missing(self._bus, needed))
+            needed = ((regs.USB_MODE, "SUPER_SPEED", False), (PHY, "HIGH_SPEED", True))
+            wanted = " and ".join(waits.missing(self._bus, needed[: 1 if self._started else 2]))
             what = f"{wanted}, as SuperSpeed has failed (USB_LINK_STATUS.SS_FAIL)"
         elif self._next is None or self._next.action is None:
             return "the USB link is down: a fault has taken it down, and nothing brings it up again"

@@ -197,11 +197,9 @@ class StorageEngine:
 
     def starts_with(self) -> str:
         """What switches the engine on."""
-        needed = (
-            []
-            if self._bus.value(regs.MSC_CONFIG)
-            else [f"MSC_CONFIG (xdata {regs.MSC_CONFIG.address:#06x}) = 1"]
-        )
+        needed = []
+        if self._by_config and not self._bus.value(regs.MSC_CONFIG):
+            needed.append(f"MSC_CONFIG (xdata {regs.MSC_CONFIG.address:#06x}) = 1")
         return " and then ".join([*needed, self._start_bit])
 
     @property

@@ -60,6 +60,7 @@ class Dead(Enum):
     """Why no block ever changes what a byte reads; the value completes "..., " in a message."""
 
     UNKNOWN = "about which nothing is known"
+    UNNAMED = "whose meaning is not known"
     UNMODELLED = "which is declared but not modelled"
     GUESS = "which is only a guess"
     STORAGE = "which nothing but the CPU changes"
@@ -285,8 +286,7 @@ class Bus:
         """
         port = self._ports.get((space, address))
         override = self._overrides.get((space, address))
-        known = port is not None and not port.counted and port.register.evidence is not Evidence.GUESS
-        if override is None and not known:
+        if override is None and (port is None or port.counted or port.register.evidence is Evidence.GUESS):
             self._question(space, address, port)
         value = port.read() if port is not None and port.read is not None else self.planes[space][address]
         if override is not None:
@@ -364,6 +364,8 @@ class Bus:
             return Dead.UNKNOWN if self.facts.at(space, address) is None else Dead.UNMODELLED
         if port.read is not None or port.write is not None or port.native:
             return None
+        if port.counted:
+            return Dead.UNNAMED
         if port.register.evidence is Evidence.GUESS:
             return Dead.GUESS
         return Dead.STORAGE if port.access is Access.RW else None
@@ -423,9 +425,6 @@ class Bus:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _writable(self, memory: Memory) -> bool:
-        return memory.writable and memory.name not in self._protected
-
     def _changed(
         self, kind: str, space: Space, address: int, value: int, change: Callable[[int], int]
     ) -> int:
@@ -437,6 +436,9 @@ class Bus:
     def _experiment(self, kind: str, space: Space, address: int, before: int, after: int) -> None:
         for listener in self.experiments:
             listener(kind, space, address, before, after)
+
+    def _writable(self, memory: Memory) -> bool:
+        return memory.writable and memory.name not in self._protected
 
     def _pieces(self, space: Space, address: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
         """Where a stretch of a plane is stored: (buffer, offset, length), page by page."""
