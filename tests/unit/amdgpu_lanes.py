@@ -18,7 +18,7 @@ import emulator.amdgpu.isa.matrix
 import emulator.amdgpu.isa.vector  # noqa: F401
 from emulator.amdgpu.isa import ir, jit
 from emulator.amdgpu.isa.decode import Decoder
-from emulator.amdgpu.isa.emit import PREPARATIONS, Emitter, Mode, find
+from emulator.amdgpu.isa.emit import Emitter, Mode, carry_out
 from emulator.amdgpu.isa.operands import EXEC, Instruction
 from sdk import cache, toolchain
 from tests.unit.amdgpu_semantics import FORMATS, Semantics, call
@@ -54,16 +54,6 @@ def decode(chip: str, lines: Sequence[str]) -> list[Instruction]:
     return result
 
 
-def emit(e: Emitter, instruction: Instruction) -> None:
-    """As the translator does it."""
-    e.begin(instruction)
-    for prepare in PREPARATIONS if instruction.dpp else ():
-        prepare(e, instruction)
-    entry = find(instruction.mnemonic, e.generation)
-    assert entry is not None, instruction.text
-    entry.emit(e, instruction)
-
-
 def function(name: str, instructions: Iterable[Instruction], generation: int, mode: Mode) -> tuple[str, dict]:
     """A host function of instructions: registers in, registers out."""
     b = ir.Builder()
@@ -74,10 +64,10 @@ def function(name: str, instructions: Iterable[Instruction], generation: int, mo
         if instruction.pair:
             e.defer()
             for half in instruction.pair:
-                emit(e, half)
+                carry_out(e, half)
             e.release()
         else:
-            emit(e, instruction)
+            carry_out(e, instruction)
     e.flush()
     slots = [("r", "%v", 128, ir.V32, index) for index in sorted(e.vgprs)]
     slots += [("s", "%s", 4, ir.I32, index) for index in sorted(e.sgprs)]
@@ -226,13 +216,14 @@ class Case:
     clamp: bool = False
     factor: float = 1.0
     high: bool = False
+    mask_out: int = MASK_OUT
     text: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         targets = []
         for kind in self.semantics.targets:
             if kind == "mask":
-                targets.append(f"s{MASK_OUT}")
+                targets.append(f"s{self.mask_out}")
             elif kind != "exec":
                 targets.append(f"v{TARGET}" if kind[1:] != "64" else f"v[{TARGET}:{TARGET + 1}]")
         operands = targets + [str(s) for s in self.sources if s.kind != "acc"]
@@ -263,14 +254,16 @@ class Case:
                 kind = "u32"
             else:
                 whole = values(rng, kind)
+            high = self.high if source.kind == "acc" else source.high
             if source.place == "s":
-                sgprs[source.index : source.index + 2] = whole[0] & 0xFFFFFFFF, whole[0] >> np.uint64(32)
+                moved = whole[0] << np.uint64(16 * high)
+                sgprs[source.index : source.index + 2] = moved & np.uint64(0xFFFFFFFF), moved >> np.uint64(32)
                 continue
             index = TARGET if source.kind == "acc" else source.index
             if kind[1:] == "16":
                 other = vgprs[index] & 0xFFFF
                 low = whole.astype(np.uint32)
-                vgprs[index] = other | low << 16 if source.high else low | other << 16
+                vgprs[index] = other | low << 16 if high else low | other << 16
             else:
                 vgprs[index] = whole & np.uint64(0xFFFFFFFF)
                 if kind[1:] == "64":
@@ -287,7 +280,7 @@ class Case:
         args = []
         for source in self.sources:
             if source.kind == "acc":
-                source = Source(self.semantics.targets[0], "v", TARGET)
+                source = Source(self.semantics.targets[0], "v", TARGET, high=self.high)
             value = source.read(vgprs, sgprs)
             if source.kind[0] == "f" and "class" not in self.name:
                 value = flush(value, self.keeps(source.kind, 1))
@@ -300,7 +293,7 @@ class Case:
         for kind, result in zip(self.semantics.targets, results, strict=True):
             if kind in ("mask", "exec"):
                 number = sum(1 << lane for lane in range(32) if result[lane] and active[lane])
-                sgprs[MASK_OUT if kind == "mask" else EXEC] = number
+                sgprs[self.mask_out if kind == "mask" else EXEC] = number
                 continue
             if kind[0] == "f":
                 result = self.finished(kind, result, generation)

@@ -223,6 +223,8 @@ define(
     ),
 )
 define("v_mbcnt_hi_u32_b32", "u32 = u32 u32", plain(lambda a, b: b))
+lanewise("v_mov_b16", "u16 = u16", lambda a: a)
+define("v_cndmask_b16", "u16 = u16 u16 mask", plain(lambda a, b, m: np.where(m, b, a)))
 define("v_cndmask_b32", "u32 = u32 u32 mask", plain(lambda a, b, m: np.where(m, b, a)))
 
 # Comparisons

@@ -134,7 +134,7 @@ def test_blocks_end_at_branches_and_start_at_targets():
 
 def test_code_that_runs_into_data_is_refused_with_its_place():
     code = words(0xBF800000, 0xFFFFFFFF)
-    with pytest.raises(Refused, match="no instruction: ffffffff") as caught:
+    with pytest.raises(Refused, match="no instruction of gfx1201: ffffffff") as caught:
         flow.read(decoder("gfx1201"), lambda address, size: code[address : address + size])
     assert caught.value.address == 4
 

@@ -1,14 +1,18 @@
 """Code bytes to instructions, through the disassembler of the LLVM that clang came with.
 
 LLVM's text is regular: a mnemonic with its encoding as a suffix, operands between commas, modifiers between
-spaces. SOPP's immediates are not read from the text, which spells them out in words, but from the code.
+spaces. SOPP's immediates are not read from the text, which spells them out in words, but from the code; and
+so is what the text leaves out (see `fields`).
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 
+from emulator.amdgpu.isa import fields
+from emulator.amdgpu.isa.fields import Reading
 from emulator.amdgpu.isa.operands import EXEC, M0, TTMP, VCC, Instruction, Modifier, Operand
 from sdk.disassembler import Disassembler
 
@@ -40,17 +44,14 @@ _LIST = re.compile(r"\[([-\d,]+)\]$")
 
 
 class Undecodable(Exception):
-    """Bytes that are not an instruction of the chip.
+    """Bytes that are not an instruction of the chip, or one whose text does not say all that it does.
 
     Attributes:
         address: from the entry of the kernel.
     """
 
-    def __init__(self, address: int, data: bytes) -> None:
-        words = " ".join(
-            f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in range(0, len(data), 4)
-        )
-        super().__init__(f"no instruction: {words}")
+    def __init__(self, address: int, why: str) -> None:
+        super().__init__(why)
         self.address = address
 
 
@@ -69,17 +70,54 @@ class Decoder:
         self.chip = chip
         self._llvm = Disassembler("AMDGPU", TRIPLE, chip)
 
+    def read(self, data: bytes) -> Reading:
+        """The first instruction, and what LLVM's text of it leaves out; size 0 if LLVM decodes none."""
+        size = len(data)
+        return fields.read(
+            int.from_bytes(data, "little"),
+            lambda word: self._llvm.disassemble(word.to_bytes(size, "little")),
+        )
+
     def disassemble(self, data: bytes) -> tuple[int, str]:
-        """Size and text of the first instruction; size 0 if there is none."""
-        size, text = self._llvm.disassemble(data)
-        return (0, "") if "/*" in text else (size, text)  # such as /*Invalid register*/
+        """Size and LLVM's text of the first instruction; size 0 if there is none."""
+        found = self.read(data)
+        return (found.size, found.text) if found.valid else (0, "")
 
     def decode(self, data: bytes, address: int) -> Instruction:
         """The first instruction of `data`, which is at `address`. Raises Undecodable."""
-        size, text = self.disassemble(data)
-        if not size:
-            raise Undecodable(address, data[:8])
-        return parse(text, address, data[:size])
+        found = self.read(data)
+        if not found.size:
+            words = " ".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in (0, 4))
+            raise Undecodable(address, f"no instruction of {self.chip}: {words}")
+        if not found.valid:
+            raise Undecodable(address, f"{found.text}: an operand that the instruction cannot have")
+        if found.silent:
+            raise Undecodable(address, f"{found.text}: {found.silent} is set, but the instruction has none")
+        instruction = parse(found.text, address, data[: found.size])
+        return _amended(instruction, found) if found.high or any(found.op_sel) else instruction
+
+
+def _amended(instruction: Instruction, found: Reading) -> Instruction:
+    """With the high halves and the op_sel that LLVM was not given."""
+    operands, text = list(instruction.operands), instruction.text
+    for position in found.high:
+        operand = operands[position]
+        name = f"{operand.name}.h"
+        before = sum(1 for each in operands[: position % len(operands)] if each.name == operand.name)
+        text = _nth(text, operand.name, before, name)
+        operands[position] = replace(operand, name=name, half="h")
+    modifiers = dict(instruction.modifiers)
+    if any(found.op_sel):
+        modifiers["op_sel"] = found.op_sel
+        text += f" op_sel:[{','.join(map(str, found.op_sel))}]"
+    return replace(instruction, operands=tuple(operands), modifiers=modifiers, text=text)
+
+
+def _nth(text: str, name: str, number: int, other: str) -> str:
+    """A text with one register renamed: the one after `number` more of that name."""
+    places = [found.start() for found in re.finditer(rf"\b{name}\b(?!\.)", text)]
+    at = places[min(number, len(places) - 1)]
+    return text[:at] + other + text[at + len(name) :]
 
 
 def parse(text: str, address: int, data: bytes) -> Instruction:

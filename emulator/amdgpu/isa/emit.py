@@ -22,6 +22,19 @@ from emulator.amdgpu.isa.ir import I1, I16, I32, I64, V1, V16, V32, V64, Builder
 from emulator.amdgpu.isa.operands import EXEC, Instruction, Operand
 from sdk.errors import InternalError
 
+HINTS = frozenset({"glc", "slc", "dlc", "th", "scope"})
+"""Modifiers of memory instructions that are about caches: there are none here."""
+DPP = frozenset(
+    {"dpp8", "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share",
+     "row_xmask", "row_mask", "bank_mask", "bound_ctrl", "fi"}
+)  # fmt: skip
+MODIFIERS = {
+    "smem": HINTS | {"offset"},
+    "vmem": HINTS | {"offset"},
+    "lds": frozenset({"offset", "offset0", "offset1"}),
+}
+"""What all instructions of a class obey."""
+
 CLASSES = ("valu", "salu", "smem", "vmem", "lds", "wmma", "branch", "other")
 """Classes that instructions are counted in, as `seams.Outcome` names them."""
 
@@ -449,11 +462,13 @@ class Entry:
         emit: writes its IR.
         kind: one of CLASSES.
         generations: that have it.
+        modifiers: that it obeys, beside those of its class and DPP's; "neg": signs of operands.
     """
 
     emit: Semantics
     kind: str
     generations: tuple[int, ...]
+    modifiers: frozenset[str] = frozenset()
 
 
 REGISTRY: dict[str, Entry] = {}
@@ -464,31 +479,54 @@ PREPARATIONS: list[Semantics] = []
 
 
 def instruction(
-    *mnemonics: str, kind: str = "valu", generations: tuple[int, ...] = (11, 12)
+    *mnemonics: str, kind: str = "valu", generations: tuple[int, ...] = (11, 12), modifiers: str = ""
 ) -> Callable[[Semantics], Semantics]:
-    """Register the semantics of one or more mnemonics."""
+    """Register the semantics of one or more mnemonics; see Entry."""
 
     def register(emit: Semantics) -> Semantics:
-        add(mnemonics, emit, kind=kind, generations=generations)
+        add(mnemonics, emit, kind=kind, generations=generations, modifiers=modifiers)
         return emit
 
     return register
 
 
 def add(
-    mnemonics: Iterable[str], emit: Semantics, *, kind: str = "valu", generations: tuple[int, ...] = (11, 12)
+    mnemonics: Iterable[str],
+    emit: Semantics,
+    *,
+    kind: str = "valu",
+    generations: tuple[int, ...] = (11, 12),
+    modifiers: str = "",
 ) -> None:
     """The same for tables. Raises InternalError if one is there already, or the class is unknown."""
     for mnemonic in mnemonics:
         if mnemonic in REGISTRY or kind not in CLASSES:
             raise InternalError(f"{mnemonic} ({kind}) cannot be registered")
-        REGISTRY[mnemonic] = Entry(emit, kind, generations)
+        obeyed = MODIFIERS.get(kind, frozenset()) | set(modifiers.split())
+        REGISTRY[mnemonic] = Entry(emit, kind, generations, obeyed)
 
 
 def find(mnemonic: str, generation: int) -> Entry | None:
     """The semantics of a mnemonic, None if there is none on that generation."""
     entry = REGISTRY.get(mnemonic)
     return entry if entry and generation in entry.generations else None
+
+
+def carry_out(e: Emitter, i: Instruction) -> None:
+    """Write an instruction's IR. Raises Refused if it is not implemented, or a modifier of it is not."""
+    e.begin(i)
+    entry = find(i.mnemonic, e.generation)
+    if entry is None:
+        raise e.refuse(f"{i.mnemonic} is not implemented")
+    for name in i.modifiers:
+        if name not in entry.modifiers and not (i.dpp and name in DPP):
+            raise e.refuse(f"{name} is not implemented for it")
+    signs = "neg" in entry.modifiers
+    if any(part.sext or not signs and (part.neg or part.abs) for part in i.operands):
+        raise e.refuse("the sign of an operand is changed, which is not implemented for it")
+    for prepare in PREPARATIONS if i.dpp else ():
+        prepare(e, i)
+    entry.emit(e, i)
 
 
 def dpp_preparation(prepare: Semantics) -> Semantics:

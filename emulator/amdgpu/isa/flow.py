@@ -88,7 +88,7 @@ class _Reader:
         try:
             found = self.decoder.decode(data, address)
         except Undecodable as problem:
-            raise Refused(address, f"{problem} of {self.decoder.chip}") from None
+            raise Refused(address, str(problem)) from None
         if found.size > CHUNK - address % CHUNK:
             self._chunk(address + found.size - 1)
         return found

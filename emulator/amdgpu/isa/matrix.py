@@ -27,6 +27,9 @@ from emulator.amdgpu.isa.vector.dot import MIDDLE, busd, dot4, has_dot_products,
 from emulator.amdgpu.isa.vector.frame import like, real
 from emulator.amdgpu.isa.vector.packed import widened
 
+SIGNS = "neg_lo clamp"
+HALVES = "op_sel op_sel_hi neg_lo neg_hi"
+"""Modifiers of products of integers, and of floats; op_sel_hi means nothing."""
 ROWS = 8
 """Rows of D that a lane holds."""
 
@@ -96,6 +99,8 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         target, first, second, third = i.operands
         signs = i.bits("neg_lo", (0, 0, 0))
+        if signs[2]:
+            raise e.refuse("neg_lo of source 2 is not implemented for it")
         a_signed, c_signed, clamp = bool(signs[0]), bool(signs[1]), "clamp" in i.modifiers
         count = first.count
 
@@ -169,7 +174,10 @@ def _floats(kind: str, narrow_result: bool) -> Callable[[Emitter, Instruction], 
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
         target, third = i.operands[0], i.operands[3]
-        high = bool(i.bits("op_sel", (0, 0, 0))[2])
+        chosen = i.bits("op_sel", (0, 0, 0))
+        if chosen[0] or chosen[1]:
+            raise e.refuse("op_sel of a source of which both halves are used")
+        high = bool(chosen[2])
         sums = _old_sums(e, i, third, kind, narrow_result)
         results = _multiply(e, kind, _factors(e, i, 0), _factors(e, i, 1), sums)
         if not narrow_result:
@@ -218,5 +226,5 @@ for name, emit in {
     "f16_16x16x16_f16": _floats(F16, True),
     "bf16_16x16x16_bf16": _floats(BF16, True),
 }.items():
-    add([f"v_wmma_{name}"], emit, kind="wmma")
-add(["v_wmma_i32_16x16x32_iu4"], _integers(4), kind="wmma", generations=(12,))
+    add([f"v_wmma_{name}"], emit, kind="wmma", modifiers=SIGNS if "iu" in name else HALVES)
+add(["v_wmma_i32_16x16x32_iu4"], _integers(4), kind="wmma", generations=(12,), modifiers=SIGNS)

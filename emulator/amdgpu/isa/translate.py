@@ -15,7 +15,7 @@ from dataclasses import dataclass
 # These register the semantics.
 from emulator.amdgpu.isa import control, ir, lds, matrix, memory, scalar, scalar_float, vector  # noqa: F401
 from emulator.amdgpu.isa.control import FLOW, JUMP, RUN, TRAP, WATCHDOG
-from emulator.amdgpu.isa.emit import PREPARATIONS, Emitter, Mode, Refused, find
+from emulator.amdgpu.isa.emit import Emitter, Mode, Refused, carry_out, find
 from emulator.amdgpu.isa.flow import CALL, ENDS, Block, Program
 from emulator.amdgpu.isa.ir import I1, I32, I64, PTR, V32, Value, const
 from emulator.amdgpu.isa.operands import EXEC, LANES, Instruction
@@ -186,21 +186,10 @@ class _Translator:
         if instruction.pair:
             e.defer()
             for half in instruction.pair:
-                self._single(half)
+                carry_out(e, half)
             e.release()
         else:
-            self._single(instruction)
-
-    def _single(self, instruction: Instruction) -> None:
-        entry = find(instruction.mnemonic, self.generation)
-        assert entry is not None
-        self.e.begin(instruction)
-        if instruction.dpp:
-            if not PREPARATIONS:
-                raise self.e.refuse("DPP is not implemented")
-            for prepare in PREPARATIONS:
-                prepare(self.e, instruction)
-        entry.emit(self.e, instruction)
+            carry_out(e, instruction)
 
     # Ends of blocks
 

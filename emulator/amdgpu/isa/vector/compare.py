@@ -16,6 +16,7 @@ from emulator.amdgpu.isa.vector.frame import (
     FLOATS,
     FRACTION,
     bits,
+    check,
     element,
     exponent_mask,
     like,
@@ -75,6 +76,7 @@ def _register(condition: str, suffix: str, kinds: tuple[str, str], test: Test, o
 
     def compared(e: Emitter, i: Instruction) -> Value:
         sources = i.operands[-2:]
+        check(e, i, "lanes", kinds, sources)
         return test(e, *(read(e, i, sources[at], kinds[at], at) for at in (0, 1)))
 
     def to_mask(e: Emitter, i: Instruction) -> None:
@@ -83,8 +85,8 @@ def _register(condition: str, suffix: str, kinds: tuple[str, str], test: Test, o
     def to_exec(e: Emitter, i: Instruction) -> None:
         e.set_mask(EXEC, e.b.and_(compared(e, i), e.active))
 
-    add([f"v_cmp_{condition}_{suffix}"], to_mask, generations=generations)
-    add([f"v_cmpx_{condition}_{suffix}"], to_exec, generations=generations)
+    add([f"v_cmp_{condition}_{suffix}"], to_mask, generations=generations, modifiers="neg op_sel")
+    add([f"v_cmpx_{condition}_{suffix}"], to_exec, generations=generations, modifiers="neg op_sel")
 
 
 for kind in FLOATS:

@@ -88,7 +88,7 @@ def _scale(kind: str) -> Callable[[Emitter, Instruction], None]:
         broken = b.or_(b.fcmp("oeq", dividend, zero), b.fcmp("oeq", divisor, zero))
         result = b.select(broken, like(value, math.nan), result)
         marked = b.or_(huge, b.and_(small, b.not_(below)))
-        write(e, i, target, label, result, 3)
+        write(e, i, target, label, result)
         e.write_lanes(flag, b.and_(marked, b.not_(broken)))
 
     return emit
@@ -128,7 +128,7 @@ def _fmas(kind: str) -> Callable[[Emitter, Instruction], None]:
         else:
             scaled = b.fmul(plain, like(z, 2.0**128))
             scaled = b.select(large, scaled, _scaled_down(e, x, y, z, plain))
-        write(e, i, i.operands[0], label, b.select(e.mask(VCC), scaled, plain), 3)
+        write(e, i, i.operands[0], label, b.select(e.mask(VCC), scaled, plain))
 
     return emit
 
@@ -162,7 +162,7 @@ def _fixup(e: Emitter, quotient: Value, divisor: Value, dividend: Value) -> Valu
 
 
 for label, kind in (("f32", F32), ("f64", F64)):
-    add([f"v_div_scale_{label}"], _scale(kind))
-    add([f"v_div_fmas_{label}"], _fmas(kind))
+    add([f"v_div_scale_{label}"], _scale(kind), modifiers="neg clamp mul div")
+    add([f"v_div_fmas_{label}"], _fmas(kind), modifiers="neg clamp mul div")
 for label in ("f16", "f32", "f64"):
     define(f"v_div_fixup_{label}", f"{label} = {label} {label} {label}", _fixup)

@@ -90,13 +90,15 @@ def _register(name: str, mixed: bool) -> None:
         a, c, d = e.v32(first), e.v32(second), e.v32(third)
         negative = i.bits("neg_lo", (0, 0, 0)) if mixed else (0, 0, 0)
         a_signed, c_signed = bool(negative[0]), bool(negative[1])
+        if negative[2]:
+            raise e.refuse("neg_lo of source 2 is not implemented for it")
         if "clamp" in i.modifiers:
             whole = work(e, const(V32, 0), a, c, a_signed, c_signed)
             e.write(target, e.b.intrinsic("sadd.sat" if mixed else "uadd.sat", whole, d))
         else:
             e.write(target, work(e, d, a, c, a_signed, c_signed))
 
-    add([name], emit)
+    add([name], emit, modifiers="clamp neg_lo" if mixed else "clamp")
 
 
 _register("v_dot4_i32_iu8", True)

@@ -19,6 +19,7 @@ from emulator.amdgpu.isa.vector.frame import (
     BIAS,
     FRACTION,
     bits,
+    check,
     define,
     element,
     exponent_mask,
@@ -265,6 +266,7 @@ def _choose(width: int) -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
         target, first, second, mask = i.operands
+        check(e, i, f"b{width}", (f"f{width}", f"f{width}", "lanes"), i.operands[1:])
         high = i.bits("op_sel", (0, 0, 0, 0))
         values = []
         for position, operand in enumerate((first, second)):
@@ -281,5 +283,5 @@ def _choose(width: int) -> Callable[[Emitter, Instruction], None]:
     return emit
 
 
-add(["v_cndmask_b32"], _choose(32))
-add(["v_cndmask_b16"], _choose(16))
+add(["v_cndmask_b32"], _choose(32), modifiers="neg")
+add(["v_cndmask_b16"], _choose(16), modifiers="neg op_sel")

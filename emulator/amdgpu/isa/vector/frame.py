@@ -121,10 +121,32 @@ def finished(e: Emitter, i: Instruction, value: Value) -> Value:
 # Operands by type
 
 
+DESTINATION = 3
+"""Position of the destination in VOP3's op_sel."""
+
+
 def selects(i: Instruction, position: int) -> bool:
-    """Whether op_sel takes the high half of the source in this position; the destination comes last."""
+    """Whether op_sel takes the high half of the source, or DESTINATION, in this position."""
     chosen = i.bits("op_sel")
     return position < len(chosen) and bool(chosen[position])
+
+
+def check(
+    e: Emitter, i: Instruction, target: str, kinds: Sequence[str], sources: Sequence[Operand]
+) -> None:
+    """Refuse modifiers that types of a signature have no use for."""
+    halves = {place for place, kind in enumerate(kinds) if kind.endswith("16")}
+    if target.endswith("16"):
+        halves.add(DESTINATION)
+    for position, chosen in enumerate(i.bits("op_sel")):
+        if chosen and position not in halves:
+            what = "the destination" if position == DESTINATION else f"source {position}"
+            raise e.refuse(f"op_sel of {what}, which has no halves")
+    for operand, kind in zip(sources, kinds, strict=True):
+        if (operand.neg or operand.abs) and kind.lower() not in FLOATS:
+            raise e.refuse(f"neg and abs are not implemented for {operand.name}, which is no float")
+    if target not in FLOATS and ("mul" in i.modifiers or "div" in i.modifiers):
+        raise e.refuse("omod is not implemented for a result that is no float")
 
 
 def read(e: Emitter, i: Instruction, operand: Operand, kind: str, position: int) -> Value:
@@ -144,12 +166,12 @@ def read(e: Emitter, i: Instruction, operand: Operand, kind: str, position: int)
     return value if kind.isupper() else incoming(e, value)
 
 
-def write(e: Emitter, i: Instruction, operand: Operand, kind: str, value: Value, sources: int) -> None:
+def write(e: Emitter, i: Instruction, operand: Operand, kind: str, value: Value) -> None:
     """The destination."""
     if kind in FLOATS:
         value = finished(e, i, value)
     if ir.BITS[element(value)] == 16:
-        e.write16(operand, value, high=selects(i, sources))
+        e.write16(operand, value, high=selects(i, DESTINATION))
     elif kind == "lanes":
         e.write_lanes(operand, value)
     else:
@@ -177,6 +199,7 @@ def define(
     kinds = rest.split()
 
     def emit(e: Emitter, i: Instruction) -> None:
+        check(e, i, target, [kind for kind in kinds if kind != "acc"], i.operands[1:])
         operands = [i.operands[0] if kind == "acc" else None for kind in kinds]
         given = iter(i.operands[1:])
         work = function
@@ -185,9 +208,10 @@ def define(
                 raise e.refuse("clamp is not implemented")
             work = clamp
         values = [
-            read(e, i, own or next(given), target if kind == "acc" else kind, position)
+            read(e, i, own or next(given), *((target, DESTINATION) if own else (kind, position)))
             for position, (own, kind) in enumerate(zip(operands, kinds, strict=True))
         ]
-        write(e, i, i.operands[0], target, work(e, *values), len(kinds))
+        write(e, i, i.operands[0], target, work(e, *values))
 
-    add(mnemonics.split() if isinstance(mnemonics, str) else mnemonics, emit, generations=generations)
+    names = mnemonics.split() if isinstance(mnemonics, str) else mnemonics
+    add(names, emit, generations=generations, modifiers="neg op_sel clamp mul div")

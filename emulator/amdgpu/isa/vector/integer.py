@@ -189,8 +189,8 @@ def _carry(subtract: bool, reverse: bool, carry_in: bool) -> Callable[[Emitter, 
 
 
 for name, subtract, reverse in (("add", False, False), ("sub", True, False), ("subrev", True, True)):
-    add([f"v_{name}_co_u32"], _carry(subtract, reverse, False))
-    add([f"v_{name}_co_ci_u32"], _carry(subtract, reverse, True))
+    add([f"v_{name}_co_u32"], _carry(subtract, reverse, False), modifiers="clamp")
+    add([f"v_{name}_co_ci_u32"], _carry(subtract, reverse, True), modifiers="clamp")
 
 # Products
 
@@ -269,8 +269,6 @@ def _wide_mad(signed: bool) -> Callable[[Emitter, Instruction], None]:
         c = read(e, i, third, "i64" if signed else "b64", 2)
         whole = product(e, e.v32(first), e.v32(second), signed)
         total = b.add(whole, c)
-        if "clamp" in i.modifiers:
-            raise e.refuse("clamp is not implemented")
         e.write(target, total)
         if carry.kind == "null":
             return

@@ -102,7 +102,9 @@ def _permuted(other: bool, each: bool) -> Callable[[Emitter, Instruction], None]
             counts = const_list(I64, [lane % ROW * 4 for lane in range(LANES)])
             selector = b.to("trunc", b.and_(b.lshr(whole, counts), const(V64, ROW - 1)), I32)
         result = across(e, e.v32(source), selector, other)
-        fetch_inactive, zero = i.bits("op_sel", (0, 0))[:2]
+        fetch_inactive, zero, *others = i.bits("op_sel", (0, 0))
+        if any(others):
+            raise e.refuse("op_sel of more than two is not implemented for it")
         if not fetch_inactive and not e.full:
             active = b.to("sext", e.exec, I32)
             valid = b.icmp("ne", across(e, active, selector, other), const(V32, 0))
@@ -115,10 +117,10 @@ def _permuted(other: bool, each: bool) -> Callable[[Emitter, Instruction], None]
     return emit
 
 
-add(["v_permlane16_b32"], _permuted(False, False))
-add(["v_permlanex16_b32"], _permuted(True, False))
-add(["v_permlane16_var_b32"], _permuted(False, True), generations=(12,))
-add(["v_permlanex16_var_b32"], _permuted(True, True), generations=(12,))
+add(["v_permlane16_b32"], _permuted(False, False), modifiers="op_sel")
+add(["v_permlanex16_b32"], _permuted(True, False), modifiers="op_sel")
+add(["v_permlane16_var_b32"], _permuted(False, True), generations=(12,), modifiers="op_sel")
+add(["v_permlanex16_var_b32"], _permuted(True, True), generations=(12,), modifiers="op_sel")
 
 # Registers by number: M0 counts from the one that is named
 

@@ -60,7 +60,7 @@ def _integers(name: str, function: Function, clamp: Function | None = None) -> N
         values = [halves(e, i, part, at, I16) for at, part in enumerate(i.operands[1:])]
         e.write(i.operands[0], e.b.cast("bitcast", work(e, *values), V32))
 
-    add([name], emit)
+    add([name], emit, modifiers="op_sel op_sel_hi clamp")
 
 
 for name, function, clamp in (
@@ -91,7 +91,7 @@ def _floats(
         values = [incoming(e, real(e, value, F16)) for value in whole]
         e.write(i.operands[0], e.b.cast("bitcast", finished(e, i, function(e, *values)), V32))
 
-    add([name], emit, generations=generations)
+    add([name], emit, generations=generations, modifiers="op_sel op_sel_hi neg_lo neg_hi clamp")
 
 
 _floats("v_pk_add_f16", fadd)
@@ -130,11 +130,14 @@ def _mix_half(high: bool) -> Callable[[Emitter, Instruction], None]:
     return emit
 
 
-add(["v_fma_mix_f32"], _mix_whole)
-add(["v_fma_mixlo_f16"], _mix_half(False))
-add(["v_fma_mixhi_f16"], _mix_half(True))
+MIX = "op_sel op_sel_hi neg clamp"
+add(["v_fma_mix_f32"], _mix_whole, modifiers=MIX)
+add(["v_fma_mixlo_f16"], _mix_half(False), modifiers=MIX)
+add(["v_fma_mixhi_f16"], _mix_half(True), modifiers=MIX)
 
 # Dot products of two
+
+DOT = "op_sel op_sel_hi neg_lo neg_hi clamp"
 
 
 def widened(e: Emitter, pairs: Value, kind: str) -> tuple[Value, Value]:
@@ -159,6 +162,8 @@ def _dot2(kind: str) -> Callable[[Emitter, Instruction], None]:
     """The sum in f32, of which v_dot2acc's is the old value of its destination."""
 
     def emit(e: Emitter, i: Instruction) -> None:
+        if i.bits("op_sel", (0, 0, 0))[2] or not i.bits("op_sel_hi", (1, 1, 1))[2]:
+            raise e.refuse("op_sel of source 2, which has no halves")
         a, c = _factors(e, i, kind)
         operand = i.operands[3] if len(i.operands) > 3 else i.operands[0]
         total = e.f32(operand)
@@ -182,6 +187,8 @@ def _dot2_half(kind: str) -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
         chosen = i.bits("op_sel", (0, 0, 0, 0))
+        if chosen[0] or chosen[1]:
+            raise e.refuse("op_sel of a source of which both halves are used")
         operands = i.operands[1:3]
         a, c = (
             tuple(e.modified(part, half) for half in widened(e, register(e, part, kind), kind))
@@ -198,7 +205,7 @@ def _dot2_half(kind: str) -> Callable[[Emitter, Instruction], None]:
     return emit
 
 
-add(["v_dot2_f32_f16", "v_dot2acc_f32_f16"], _dot2(F16))
-add(["v_dot2_f32_bf16", "v_dot2acc_f32_bf16"], _dot2(ir.BF16))
-add(["v_dot2_f16_f16"], _dot2_half(F16))
-add(["v_dot2_bf16_bf16"], _dot2_half(ir.BF16))
+add(["v_dot2_f32_f16", "v_dot2acc_f32_f16"], _dot2(F16), modifiers=DOT)
+add(["v_dot2_f32_bf16", "v_dot2acc_f32_bf16"], _dot2(ir.BF16), modifiers=DOT)
+add(["v_dot2_f16_f16"], _dot2_half(F16), modifiers="op_sel neg clamp")
+add(["v_dot2_bf16_bf16"], _dot2_half(ir.BF16), modifiers="op_sel neg")

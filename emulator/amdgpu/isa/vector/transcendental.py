@@ -171,7 +171,8 @@ for name, function in FUNCTIONS.items():
     for label, kind in (("f16", F16), ("f32", F32)):
         define(f"v_{name}_{label}", f"{label} = {label}", _lanewise(function))
         if name not in ("sin", "cos"):
-            add([f"v_s_{name}_{label}"], _scalar(function, kind), generations=(12,))
+            emit = _scalar(function, kind)
+            add([f"v_s_{name}_{label}"], emit, generations=(12,), modifiers="neg clamp mul div")
 define("v_rcp_iflag_f32", "f32 = f32", _lanewise(reciprocal))
 for name in ("rcp", "rsq", "sqrt"):
     define(f"v_{name}_f64", "f64 = f64", FUNCTIONS[name])
