@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import io
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from elftools.elf.elffile import ELFFile
 
-import emulator.amdgpu.isa.matrix
+import emulator.amdgpu.isa.sparse
 import emulator.amdgpu.isa.vector  # noqa: F401
 from emulator.amdgpu.isa import ir, jit
 from emulator.amdgpu.isa.decode import Decoder
@@ -237,6 +238,8 @@ class Case:
         if self.factor != 1:
             words.append({2: "mul:2", 4: "mul:4", 0.5: "div:2"}[self.factor])
         self.text = " ".join(words)
+        if self.name == "v_mov_b16":  # of 16-bit ones, the only one that LLVM 19 wants halves of
+            self.text = re.sub(r"\b(v\d+)\b", r"\1.l", self.text)
 
     def initial(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Registers to start with."""

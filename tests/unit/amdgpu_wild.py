@@ -8,10 +8,12 @@ runs that many seeds and prints how they ended. A process of its own, so that it
 import collections
 import random
 import sys
+from collections.abc import Sequence
 
-from emulator.amdgpu.isa import jit, table
+from emulator.amdgpu.isa import ir, jit, table
 from emulator.amdgpu.isa.decode import Undecodable, decoder
-from emulator.amdgpu.isa.emit import find
+from emulator.amdgpu.isa.emit import Emitter, Mode, Refused, carry_out, find
+from emulator.amdgpu.isa.operands import Instruction
 from emulator.amdgpu.seams import Dispatch
 from tests.unit.amdgpu_shader_bench import BASE, CODE, PRIVATE, SCRATCH, SHARED, SIZE, Bench
 
@@ -65,8 +67,21 @@ class Writer:
             parts = found.pair or (found,)
             if found.mnemonic.startswith("s_endpgm") and draw.random() < 0.95:
                 continue
-            if all(find(part.mnemonic, self.generation) for part in parts):
+            if not all(find(part.mnemonic, self.generation) for part in parts):
+                continue
+            if not found.mnemonic.startswith("v_") or draw.random() < 0.02 or self._accepted(parts):
                 return data[: found.size]
+
+    def _accepted(self, parts: Sequence[Instruction]) -> bool:
+        """Whether the vector instruction's modifiers are implemented: few random ones are."""
+        e = Emitter(ir.Builder(), self.generation, Mode())
+        e.begin_block()
+        try:
+            for part in parts:
+                carry_out(e, part)
+        except Refused:
+            return False
+        return True
 
     def _tamed(self, draw: random.Random, name: str, word: int) -> int:
         """Mostly small offsets and valid bases: else the first access ends the kernel."""

@@ -1,5 +1,5 @@
-"""Instructions encoded here, field by field, from the ISA manuals' "Microcode Formats": random operands, halves
-and modifiers over what an opcode has, and the registers that numpy expects after them.
+"""Instructions encoded here, field by field, from the ISA manuals' "Microcode Formats": random operands,
+halves and modifiers over what an opcode has, and the registers that numpy expects after them.
 
 An opcode's number is asked of LLVM's disassembler; nothing else is.
 """
@@ -172,7 +172,9 @@ def word(rng: np.random.Generator, chip: str, name: str) -> Word:
     encoding = str(rng.choice(encodings))
     short = encoding != "VOP3"
     sources = _sources(rng, semantics, short)
-    result = Word(name, semantics, sources, MODES[int(rng.integers(len(MODES)))], chip=chip, encoding=encoding)
+    result = Word(
+        name, semantics, sources, MODES[int(rng.integers(len(MODES)))], chip=chip, encoding=encoding
+    )
     if short:
         result.mask_out = VCC
     target = semantics.targets[0]

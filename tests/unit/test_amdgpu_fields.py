@@ -1,21 +1,27 @@
-"""Fields of the encoding: none is dropped. Each bit that LLVM decodes changes what is executed, or is refused."""
+"""Fields of the encoding: none is dropped. Each bit changes what is executed, or is refused."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from emulator.amdgpu.isa import ir
 from emulator.amdgpu.isa.decode import Undecodable, decoder
 from emulator.amdgpu.isa.emit import Emitter, Mode, Refused, carry_out, find
-from emulator.amdgpu.isa.operands import EXEC, Instruction
-from tests.unit.amdgpu_lanes import GENERATION, Bench
+from tests.unit.amdgpu_lanes import GENERATION
 
 CHIPS = ("gfx1100", "gfx1201")
 FLUSHING = Mode(denorm=0, denorm64=0, ieee=False)
 """omod works here alone."""
 V = 256
-SOURCES = ((V + 6, V + 2, V + 8), (V + 6, V + 2, 0), (V + 6, 0, 0), (V + 6, 2, 4), (V + 6, 2, 0), (6, 2, 4), (6, 0, 0))
+SOURCES = (
+    (V + 6, V + 2, V + 8),
+    (V + 6, V + 2, 0),
+    (V + 6, 0, 0),
+    (V + 6, 2, 4),
+    (V + 6, 2, 0),
+    (6, 2, 4),
+    (6, 0, 0),
+)
 PACKED = ((V + 16, V + 32, V + 8), (V + 16, V + 32, 0))
 HIGHS = {14: "op_sel_hi", 59: "op_sel_hi", 60: "op_sel_hi"}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator.amdgpu.isa.emit import Mode
-from emulator.amdgpu.isa.operands import EXEC
+from emulator.amdgpu.isa.operands import EXEC, VCC
 from tests.unit.amdgpu_lanes import (
     GENERATION,
     MODES,
@@ -142,3 +142,18 @@ def test_scalar_transcendentals() -> None:
     bench.run(0, np.zeros((96, 32), np.uint32), sgprs)
     assert list(sgprs[4:6].view(np.float32)) == [0.25, np.sqrt(np.float32(2))]
     assert (sgprs[6], sgprs[7].view(np.float32)) == (0x3400, 1.0)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_vcc_of_division_scaling(chip: str) -> None:
+    """Pairs whose flag is known from hardware: the smallest normal number / 1, and 1 / a flushed denormal."""
+    text = ["v_div_scale_f32 v40, vcc_lo, v4, v8, v4"]
+    instructions = decode(chip, text)
+    bench = Bench(chip, [(instructions, Mode()), (instructions, Mode(denorm=0))])
+    for number, (top, bottom, wanted) in enumerate(
+        [(0x00800000, 0x3F800000, 1), (0x3F800000, 0x00000001, 1), (0x3F800000, 0x40000000, 0)]
+    ):
+        vgprs, sgprs = np.zeros((96, 32), np.uint32), np.zeros(128, np.uint32)
+        vgprs[4], vgprs[8], sgprs[EXEC] = top, bottom, 0xFFFFFFFF
+        bench.run(number % 2, vgprs, sgprs)
+        assert sgprs[VCC] == wanted * 0xFFFFFFFF

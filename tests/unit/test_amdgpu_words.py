@@ -120,7 +120,9 @@ def _mixed(each: Packed, vgprs: np.ndarray) -> np.ndarray:
     if "f32" in each.name:
         return _finished(each, total, bool(mode.denorm & 2)).astype(np.float32).view(np.uint32)
     short = TABLE["v_cvt_f16_f32"].function(total, mode=mode)
-    short = _finished(each, short, bool(mode.denorm64 & 2)).astype(np.float16).view(np.uint16).astype(np.uint32)
+    short = (
+        _finished(each, short, bool(mode.denorm64 & 2)).astype(np.float16).view(np.uint16).astype(np.uint32)
+    )
     low, high = (part.astype(np.uint32) for part in halves(vgprs[TARGET], "u16"))
     return low | short << np.uint32(16) if "mixhi" in each.name else short | high << np.uint32(16)
 

@@ -5,7 +5,7 @@ Waits are counted, but nothing is ever outstanding here: every instruction is co
 
 from __future__ import annotations
 
-from emulator.amdgpu.isa.emit import Emitter, Mode, add, instruction
+from emulator.amdgpu.isa.emit import OVERFLOW, Emitter, Mode, add, instruction
 from emulator.amdgpu.isa.ir import I32, I64, PTR, VOID, Value, const
 from emulator.amdgpu.isa.operands import EXEC, VCC, Instruction
 
@@ -111,7 +111,7 @@ def next_mode(mode: Mode, i: Instruction) -> Mode | None:
         return mode.with_bits((i.code & 0xF) << 4, 4, 4)
     if i.mnemonic.startswith("s_setreg_"):
         register, low, width = _hardware_register(i)
-        if register == MODE_REGISTER and low < 10:
+        if register == MODE_REGISTER and (low < 10 or low <= OVERFLOW < low + width):
             if i.mnemonic != "s_setreg_imm32_b32":
                 return None
             return mode.with_bits((i.code >> 32) << low, low, width)

@@ -89,7 +89,7 @@ class Decoder:
         if not found.size:
             words = " ".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in (0, 4))
             raise Undecodable(address, f"no instruction of {self.chip}: {words}")
-        if not found.valid:
+        if not found.valid or fields.WARNING in found.text:
             raise Undecodable(address, f"{found.text}: an operand that the instruction cannot have")
         if found.silent:
             raise Undecodable(address, f"{found.text}: {found.silent} is set, but the instruction has none")

@@ -39,6 +39,10 @@ CLASSES = ("valu", "salu", "smem", "vmem", "lds", "wmma", "branch", "other")
 """Classes that instructions are counted in, as `seams.Outcome` names them."""
 
 
+OVERFLOW = 23
+"""Bit FP16_OVFL of the MODE register."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """Floating-point behaviour: FLOAT_MODE of RSRC1, as S_ROUND_MODE, S_DENORM_MODE and S_SETREG change it.
@@ -50,6 +54,7 @@ class Mode:
         denorm64: of f16 and f64.
         dx10_clamp: clamp turns NaN into 0; gfx12 always does.
         ieee: signalling NaNs are quieted by min and max; gfx12 has no such bit.
+        fp16_ovfl: results beyond the largest f16 or 8-bit float become that instead of an infinity.
     """
 
     round: int = 0
@@ -58,19 +63,22 @@ class Mode:
     denorm64: int = 3
     dx10_clamp: bool = True
     ieee: bool = True
+    fp16_ovfl: bool = False
 
     @classmethod
     def of(cls, rsrc1: int, generation: int) -> Mode:
-        """From COMPUTE_PGM_RSRC1: FLOAT_MODE in bits 19:12, on gfx11 DX10_CLAMP in 21 and IEEE_MODE in 23."""
+        """From COMPUTE_PGM_RSRC1: FLOAT_MODE in bits 19:12, FP16_OVFL in 26, on gfx11 DX10_CLAMP in 21 and
+        IEEE_MODE in 23.
+        """
         old = generation < 12
         clamp, ieee = (rsrc1 >> 21 & 1, rsrc1 >> 23 & 1) if old else (1, 1)
-        return cls().with_bits(rsrc1 >> 12 & 0xFF, 0, 8, clamp, ieee)
+        return cls(fp16_ovfl=bool(rsrc1 >> 26 & 1)).with_bits(rsrc1 >> 12 & 0xFF, 0, 8, clamp, ieee)
 
     @property
     def bits(self) -> int:
-        """Bits 9:0 of the MODE register."""
+        """Bits 9:0 and 23 of the MODE register."""
         low = self.round | self.round64 << 2 | self.denorm << 4 | self.denorm64 << 6
-        return low | self.dx10_clamp << 8 | self.ieee << 9
+        return low | self.dx10_clamp << 8 | self.ieee << 9 | self.fp16_ovfl << OVERFLOW
 
     def with_bits(self, value: int, low: int, width: int, clamp: int = -1, ieee: int = -1) -> Mode:
         """With some of the MODE register's bits replaced."""
@@ -84,6 +92,7 @@ class Mode:
             denorm64=bits >> 6 & 3,
             dx10_clamp=bool(bits >> 8 & 1 if clamp < 0 else clamp),
             ieee=bool(bits >> 9 & 1 if ieee < 0 else ieee),
+            fp16_ovfl=bool(bits >> OVERFLOW & 1),
         )
 
 
@@ -522,7 +531,7 @@ def carry_out(e: Emitter, i: Instruction) -> None:
         if name not in entry.modifiers and not (i.dpp and name in DPP):
             raise e.refuse(f"{name} is not implemented for it")
     signs = "neg" in entry.modifiers
-    if any(part.sext or not signs and (part.neg or part.abs) for part in i.operands):
+    if any(part.sext or (not signs and (part.neg or part.abs)) for part in i.operands):
         raise e.refuse("the sign of an operand is changed, which is not implemented for it")
     for prepare in PREPARATIONS if i.dpp else ():
         prepare(e, i)

@@ -7,6 +7,8 @@ Source of the fields: RDNA3 and RDNA4 ISA manuals, "Microcode Formats" and "VALU
 * A 16-bit operand of VOP1, VOP2, VOPC has only seven bits for the VGPR; the eighth takes the high half. LLVM
   19 decodes that for a few instructions only. It gets the low halves; whether an operand has 16 bits is asked
   of it by giving it one high register at a time.
+  v_cvt_pk_f32_fp8 and _bf8 of RDNA4 have a 16-bit source too, which LLVM 19 takes for one of 32 (inferred
+  from later LLVMs).
 * abs and neg of VOP3: what LLVM decodes alike with and without such a bit is not carried by the text, and is
   refused.
 * Registers that an instruction has no use for, such as VDST of a DS instruction that returns nothing, and
@@ -16,7 +18,6 @@ Source of the fields: RDNA3 and RDNA4 ISA manuals, "Microcode Formats" and "VALU
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,11 +27,14 @@ Read = Callable[[int], tuple[int, str]]
 OP_SEL = 0xF << 11
 _VOP3_SCALAR = frozenset({*range(0x120, 0x123), *range(0x2FC, 0x303)})
 """Opcodes of VOP3 that write a carry (VOP3SD), which is in op_sel's place."""
-_INVALID = "/*"
-"""Begins LLVM's remark on an operand that it decoded but that the instruction cannot have."""
+_REMARK = "/*"
+"""Begins what LLVM says of an operand that it decoded but that the instruction cannot have."""
+WARNING = "; Warning"
+"""Begins what it says of one that is not aligned."""
 _DPP = (233, 234, 250)
 _HALF_SOURCES = 1 << 8
 """Bit of a nine-bit source that makes it a VGPR."""
+_PAIRS = ("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")
 _VOPD_DOT2 = 12
 _UNUSED = {0x36: (56, 48, 40), 0x32: (9, 41)}
 """By bits 31:26: where registers are that not all instructions of an encoding (DS, VOPD) have."""
@@ -57,7 +61,7 @@ class Reading:
     @property
     def valid(self) -> bool:
         """Whether LLVM has nothing to remark on the operands."""
-        return bool(self.size) and _INVALID not in self.text
+        return bool(self.size) and _REMARK not in self.text
 
 
 def read(word: int, llvm: Read) -> Reading:
@@ -66,7 +70,8 @@ def read(word: int, llvm: Read) -> Reading:
         return _vop3(word, llvm)
     found = Reading(*llvm(word))
     if found.valid:
-        return found
+        late = word >> 25 & 0x7F == 0x3F and word & 0x180 == 0x180 and found.text.startswith(_PAIRS)
+        return Reading(*llvm(word & ~0x80), high=(1,)) if late else found
     for attempt in (_halves, _without_unused, _dot2):
         other = attempt(word, llvm)
         if other is not None:
@@ -77,7 +82,7 @@ def read(word: int, llvm: Read) -> Reading:
 def _vop3(word: int, llvm: Read) -> Reading:
     if word >> 16 & 0x3FF in _VOP3_SCALAR:
         return Reading(*llvm(word))
-    chosen = tuple(word >> bit & 1 for bit in (11, 12, 13, 14))
+    chosen = (word >> 11 & 1, word >> 12 & 1, word >> 13 & 1, word >> 14 & 1)
     plain = word & ~OP_SEL
     size, text = llvm(plain)
     return Reading(size, text, chosen, silent=_silent(plain, size, text, llvm))
@@ -105,7 +110,8 @@ def _halves(word: int, llvm: Read) -> Reading | None:
         return None
     high = []
     for bit, position in fields.items():
-        if Reading(*llvm(base | 1 << bit)).valid:
+        # Register 128, as more than one may follow.
+        if Reading(*llvm(base & ~(0x7F << bit - 7) | 1 << bit)).valid:
             continue
         high.append(position)
         word &= ~(1 << bit)
@@ -156,11 +162,11 @@ def _dot2(word: int, llvm: Read) -> Reading | None:
             word &= ~(((1 << width) - 1) << shift)
     if not any(halves):
         return None
-    found = Reading(*llvm(word))
+    found = read(word, llvm)
     if not found.valid:
         return None
     parts = [
-        re.sub("^v_dual_fmac_f32", "v_dual_dot2acc_f32_f16", part) if half else part
+        part.replace("v_dual_fmac_f32", "v_dual_dot2acc_f32_f16") if half else part
         for half, part in zip(halves, found.text.split(" :: "), strict=True)
     ]
     return Reading(found.size, " :: ".join(parts))

@@ -159,6 +159,31 @@ for _name, _operation in (("sub_clamp", "sub_clamp"), ("cond_sub", "cond_sub")):
     add((f"ds_{_name}_rtn_u32",), _semantics, kind="lds", generations=(12,))
 
 
+def _exchange_two(words: int, unit: int) -> Semantics:
+    """Two places at once; of the same place twice, both results are what was there, and the second data stay
+    (inferred).
+    """
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        dst, address, *data = i.operands[:4]
+        old = []
+        for name, operand in zip(("offset0", "offset1"), data, strict=True):
+            places = e.b.to("zext", _at(e, address, i.number(name) * unit), I64)
+            old.append(call_atomic(e, i, places, LDS, "swap", words, operand, None))
+        if i.number("offset0") == i.number("offset1"):
+            old[1] = old[0]
+        for at, value in enumerate((*old[0], *old[1])):
+            e.set_vgpr(dst.index + at, value)
+
+    return emit
+
+
+for _bits in (32, 64):
+    for _stride, _factor in (("", 1), ("stride64_", 64)):
+        _semantics = _exchange_two(_bits // 32, _bits // 8 * _factor)
+        add((f"ds_storexchg_2addr_{_stride}rtn_b{_bits}",), _semantics, kind="lds")
+
+
 # Permutations
 
 

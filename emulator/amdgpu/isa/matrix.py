@@ -24,6 +24,8 @@ from emulator.amdgpu.isa.ir import BF16, F16, F32, I16, I32, LANES, V32, Value, 
 from emulator.amdgpu.isa.operands import Instruction, Operand
 from emulator.amdgpu.isa.vector.arithmetic import NEAREST, narrow, narrow_bf16
 from emulator.amdgpu.isa.vector.dot import MIDDLE, busd, dot4, has_dot_products, nibbles
+from emulator.amdgpu.isa.vector.float8 import FORMATS, byte
+from emulator.amdgpu.isa.vector.float8 import widened as eighth
 from emulator.amdgpu.isa.vector.frame import like, real
 from emulator.amdgpu.isa.vector.packed import widened
 
@@ -34,14 +36,14 @@ ROWS = 8
 """Rows of D that a lane holds."""
 
 
-def _registers(e: Emitter, operand: Operand, count: int) -> list[Value]:
+def registers(e: Emitter, operand: Operand, count: int) -> list[Value]:
     """The registers of a source; of a constant, the same in all."""
     if operand.kind != "v":
         return [e.v32(operand)] * count
     return [e.vgpr(operand.index + number) for number in range(count)]
 
 
-def _across_rows(e: Emitter, i: int, parts: Sequence[Value]) -> list[Value]:
+def across_rows(e: Emitter, i: int, parts: Sequence[Value]) -> list[Value]:
     """A's parts for the rows of D that are in register i: in every lane, what its row holds."""
     if e.generation < 12:
         order = [lane // 16 * 16 + 2 * i + lane // 16 for lane in range(LANES)]
@@ -53,7 +55,7 @@ def _across_rows(e: Emitter, i: int, parts: Sequence[Value]) -> list[Value]:
     ]
 
 
-def _down_columns(e: Emitter, parts: Sequence[Value]) -> list[Value]:
+def down_columns(e: Emitter, parts: Sequence[Value]) -> list[Value]:
     """B's parts in every lane of their column."""
     if e.generation < 12:
         return list(parts)
@@ -64,7 +66,7 @@ def _down_columns(e: Emitter, parts: Sequence[Value]) -> list[Value]:
     ]
 
 
-def _shared(
+def shared(
     e: Emitter, name: str, arguments: Sequence[Value], write: Callable[[Emitter, list[Value]], list[Value]]
 ) -> list[Value]:
     """The rows of D, from a function of the module that `write` writes, at its first use: written out at
@@ -86,7 +88,7 @@ def _shared(
     return [b.shuffle(whole, None, range(LANES * row, LANES * (row + 1))) for row in range(ROWS)]
 
 
-def _bytes(e: Emitter, values: Sequence[Value], bits: int, signed: bool) -> list[Value]:
+def byte_parts(e: Emitter, values: Sequence[Value], bits: int, signed: bool) -> list[Value]:
     """Registers of four bytes each, of registers of elements of 8 or 4 bits."""
     if bits == 8:
         return list(values)
@@ -106,8 +108,8 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
 
         def write(inner: Emitter, given: list[Value]) -> list[Value]:
             b = inner.b
-            a = _bytes(inner, given[:count], bits, a_signed)
-            columns = _down_columns(inner, _bytes(inner, given[count : 2 * count], bits, c_signed))
+            a = byte_parts(inner, given[:count], bits, a_signed)
+            columns = down_columns(inner, byte_parts(inner, given[count : 2 * count], bits, c_signed))
             # As dot4 does it, but what the move of A by 128 adds is the same for all rows.
             moved = a_signed and c_signed and has_dot_products()
             excess = const(V32, 0)
@@ -119,7 +121,7 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
             for row, old in enumerate(given[2 * count :]):
                 total = const(V32, 0) if clamp else old
                 total = b.sub(total, excess) if moved else total
-                for left, right in zip(_across_rows(inner, row, a), columns, strict=True):
+                for left, right in zip(across_rows(inner, row, a), columns, strict=True):
                     if moved:
                         total = busd(inner, total, left, right)
                     else:
@@ -128,19 +130,19 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
             return results
 
         name = f"wmma.iu{bits}.{count}.{e.generation}.{a_signed:d}{c_signed:d}{clamp:d}"
-        arguments = [*_registers(e, first, count), *_registers(e, second, count), *_registers(e, third, ROWS)]
-        for row, value in enumerate(_shared(e, name, arguments, write)):
+        arguments = [*registers(e, first, count), *registers(e, second, count), *registers(e, third, ROWS)]
+        for row, value in enumerate(shared(e, name, arguments, write)):
             e.set_vgpr_all(target.index + row, value)
 
     return emit
 
 
-def _factors(e: Emitter, i: Instruction, position: int) -> list[Value]:
+def factors(e: Emitter, i: Instruction, position: int) -> list[Value]:
     """The registers of A or B, neg_lo flipping the signs of low halves, neg_hi those of high ones."""
     operand = i.operands[1 + position]
     flips = [bool(i.bits(name, (0, 0, 0))[position]) for name in ("neg_lo", "neg_hi")]
     mask = 0x8000 * flips[0] - 0x80000000 * flips[1]
-    values = _registers(e, operand, operand.count)
+    values = registers(e, operand, operand.count)
     return [e.b.xor(value, const(V32, mask)) for value in values] if mask else values
 
 
@@ -151,40 +153,50 @@ def _sum_signs(e: Emitter, i: Instruction, value: Value) -> Value:
     return e.b.fneg(value) if i.bits("neg_lo", (0, 0, 0))[2] else value
 
 
+def elements(e: Emitter, value: Value, kind: str) -> tuple[Value, ...]:
+    """The parts of a register as f32: two of 16 bits, or four of 8."""
+    if kind in FORMATS:
+        return tuple(eighth(e, byte(e, value, number), kind) for number in range(4))
+    return widened(e, value, kind)
+
+
 def _multiply(
-    e: Emitter, kind: str, a: Sequence[Value], c: Sequence[Value], sums: list[Value]
+    e: Emitter, kinds: tuple[str, str], a: Sequence[Value], c: Sequence[Value], sums: list[Value]
 ) -> list[Value]:
-    """C + A B by row."""
+    """C + A B by row; the kinds are A's and B's."""
 
     def write(inner: Emitter, given: list[Value]) -> list[Value]:
         left, right = given[: len(a)], given[len(a) : len(a) + len(c)]
-        rows = [part for value in left for part in widened(inner, value, kind)]
-        columns = _down_columns(inner, [part for value in right for part in widened(inner, value, kind)])
+        rows = [part for value in left for part in elements(inner, value, kinds[0])]
+        columns = down_columns(inner, [part for value in right for part in elements(inner, value, kinds[1])])
         totals = []
         for row, total in enumerate(given[len(a) + len(c) :]):
-            for x, y in zip(_across_rows(inner, row, rows), columns, strict=True):
+            for x, y in zip(across_rows(inner, row, rows), columns, strict=True):
                 total = inner.b.intrinsic("fma", x, y, total)
             totals.append(total)
         return totals
 
-    return _shared(e, f"wmma.{kind}.{e.generation}.{e.mode.denorm64 & 1}", (*a, *c, *sums), write)
+    name = f"wmma.{'.'.join(kinds)}.{e.generation}.{e.mode.denorm64 & 1}"
+    return shared(e, name, (*a, *c, *sums), write)
 
 
-def _floats(kind: str, narrow_result: bool) -> Callable[[Emitter, Instruction], None]:
+def _floats(kind: str, narrow_result: bool, other: str = "") -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
+        if kind in FORMATS and any(any(i.bits(name)[:2]) for name in ("neg_lo", "neg_hi")):
+            raise e.refuse("neg of a matrix of bytes is not implemented for it")
         target, third = i.operands[0], i.operands[3]
         chosen = i.bits("op_sel", (0, 0, 0))
         if chosen[0] or chosen[1]:
             raise e.refuse("op_sel of a source of which both halves are used")
         high = bool(chosen[2])
         sums = _old_sums(e, i, third, kind, narrow_result)
-        results = _multiply(e, kind, _factors(e, i, 0), _factors(e, i, 1), sums)
+        results = _multiply(e, (kind, other or kind), factors(e, i, 0), factors(e, i, 1), sums)
         if not narrow_result:
             for row, total in enumerate(results):
                 e.set_vgpr_all(target.index + row, b.cast("bitcast", total, V32))
             return
-        words = [b.to("zext", _narrowed(e, total, kind), I32) for total in results]
+        words = [b.to("zext", narrowed(e, total, kind), I32) for total in results]
         if e.generation >= 12:
             for pair in range(ROWS // 2):
                 upper = b.shl(words[2 * pair + 1], const(V32, 16))
@@ -201,20 +213,23 @@ def _floats(kind: str, narrow_result: bool) -> Callable[[Emitter, Instruction], 
 def _old_sums(e: Emitter, i: Instruction, operand: Operand, kind: str, narrow_result: bool) -> list[Value]:
     """C by row, as f32."""
     if not narrow_result:
-        old = _registers(e, operand, ROWS)
+        old = registers(e, operand, ROWS)
         return [_sum_signs(e, i, real(e, value, F32)) for value in old]
     if operand.kind == "float" or operand.kind == "literal":
         raise e.refuse("a constant other than an integer is not implemented for a 16-bit C")
     if e.generation >= 12:
-        pairs = (widened(e, value, kind) for value in _registers(e, operand, ROWS // 2))
+        pairs = (widened(e, value, kind) for value in registers(e, operand, ROWS // 2))
         return [_sum_signs(e, i, part) for pair in pairs for part in pair]
     high = i.bits("op_sel", (0, 0, 0))[2]
-    return [_sum_signs(e, i, widened(e, value, kind)[high]) for value in _registers(e, operand, ROWS)]
+    return [_sum_signs(e, i, widened(e, value, kind)[high]) for value in registers(e, operand, ROWS)]
 
 
-def _narrowed(e: Emitter, total: Value, kind: str) -> Value:
+def narrowed(e: Emitter, total: Value, kind: str) -> Value:
+    """The bits of f16s or bf16s."""
     if kind == BF16:
         return narrow_bf16(e, total)
+    if e.mode.fp16_ovfl:
+        raise e.refuse("FP16_OVFL is not implemented for f16")
     return e.b.to("bitcast", narrow(e, total, F16, NEAREST), I16)
 
 
@@ -227,4 +242,8 @@ for name, emit in {
     "bf16_16x16x16_bf16": _floats(BF16, True),
 }.items():
     add([f"v_wmma_{name}"], emit, kind="wmma", modifiers=SIGNS if "iu" in name else HALVES)
+for first in FORMATS:
+    for second in FORMATS:
+        emit = _floats(first, False, second)
+        add([f"v_wmma_f32_16x16x16_{first}_{second}"], emit, kind="wmma", generations=(12,), modifiers=HALVES)
 add(["v_wmma_i32_16x16x32_iu4"], _integers(4), kind="wmma", generations=(12,), modifiers=SIGNS)

@@ -9,10 +9,12 @@ from emulator.amdgpu.isa.vector import (
     division,
     dot,
     dpp,
+    float8,
     floating,
     integer,
     lanes,
     packed,
+    reduction,
     transcendental,
 )
 
@@ -22,9 +24,11 @@ __all__ = [
     "division",
     "dot",
     "dpp",
+    "float8",
     "floating",
     "integer",
     "lanes",
     "packed",
+    "reduction",
     "transcendental",
 ]

@@ -7,8 +7,9 @@ Source: RDNA3 and RDNA4 ISA manuals, but for what LLVM's sequences would not div
 a result of at least 2 and down one below (a published test suite that compares with gfx1100; the manuals
 have one direction and half the exponent), 1 / denominator counts as denormal in the format itself, a huge
 denominator is made smaller, not larger, and div_fixup takes a NaN quotient of two numbers for an overflow
-(inferred). VCC of a zero operand is 0, as the manuals have it; that suite reports 1 where the exponents alone
-would set it, which changes no quotient.
+(inferred). Whether the quotient is near the denormals, and so VCC, is judged by the exponents alone, of zeros
+and of denormals that MODE flushes too: results made on hardware have a 1 for 0x00800000 / 1.0 and for 1.0 / a
+flushed denormal (hardware), where the manuals' words have a 0; that it holds for all exponents is inferred.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def _scale(kind: str) -> Callable[[Emitter, Instruction], None]:
         top, bottom = biased(e, dividend), biased(e, divisor)
         is_divisor, is_dividend = b.fcmp("oeq", value, divisor), b.fcmp("oeq", value, dividend)
         inverse = denormal(e, b.fdiv(like(value, 1), divisor))
-        small = denormal(e, b.fdiv(dividend, divisor))
-        huge = b.icmp("sge", b.sub(top, bottom), like(top, FAR[kind]))
+        distance = b.sub(top, bottom)
+        small = b.icmp("sle", distance, like(top, 1 - BIAS[kind]))
+        huge = b.icmp("sge", distance, like(top, FAR[kind]))
         tiny = b.icmp("sle", top, like(top, TINY[kind]))
         # From the last condition to the first, so that the first one wins.
         result = b.select(tiny, up, value)
@@ -89,7 +91,7 @@ def _scale(kind: str) -> Callable[[Emitter, Instruction], None]:
         result = b.select(broken, like(value, math.nan), result)
         marked = b.or_(huge, b.and_(small, b.not_(below)))
         write(e, i, target, label, result)
-        e.write_lanes(flag, b.and_(marked, b.not_(broken)))
+        e.write_lanes(flag, marked)
 
     return emit
 

@@ -256,6 +256,75 @@ define("v_ldexp_f32", "f32 = f32 b32", scaled)
 define("v_ldexp_f64", "f64 = f64 b32", scaled)
 define("v_ldexp_f16", "f16 = f16 b16", scaled)
 
+# For graphics
+
+
+def _lit(e: Emitter, a: Value, c: Value, d: Value) -> Value:
+    """A * c under the "dx9_zero" rule; the least float where c is at or below it or d is not above 0."""
+    b = e.b
+    least = like(a, -3.4028234663852886e38)
+    nothing = b.or_(b.fcmp("ule", c, least), b.fcmp("ule", d, like(d, 0)))
+    return b.select(nothing, least, zero_wins(fmul)(e, a, c))
+
+
+def _face(e: Emitter, x: Value, y: Value, z: Value) -> tuple[Value, Value]:
+    """Of a cube's faces: whether z is the major axis, else whether y is."""
+    b = e.b
+    ax, ay, az = (b.intrinsic("fabs", each) for each in (x, y, z))
+    deep = b.and_(b.fcmp("oge", az, ax), b.fcmp("oge", az, ay))
+    return deep, b.fcmp("oge", ay, ax)
+
+
+def _by_face(
+    along_z: Callable[..., Value], along_y: Callable[..., Value], along_x: Callable[..., Value]
+) -> Callable[..., Value]:
+    def work(e: Emitter, x: Value, y: Value, z: Value) -> Value:
+        deep, upright = _face(e, x, y, z)
+        other = e.b.select(upright, along_y(e, x, y, z), along_x(e, x, y, z))
+        return e.b.select(deep, along_z(e, x, y, z), other)
+
+    return work
+
+
+def _less(e: Emitter, a: Value, low: Value, high: Value) -> Value:
+    """`low` where a is negative."""
+    return e.b.select(e.b.fcmp("olt", a, like(a, 0)), low, high)
+
+
+define("v_mullit_f32", "f32 = f32 f32 f32", _lit)
+define(
+    "v_cubeid_f32",
+    "f32 = f32 f32 f32",
+    _by_face(
+        lambda e, x, y, z: _less(e, z, like(z, 5), like(z, 4)),
+        lambda e, x, y, z: _less(e, y, like(y, 3), like(y, 2)),
+        lambda e, x, y, z: _less(e, x, like(x, 1), like(x, 0)),
+    ),
+)
+define(
+    "v_cubesc_f32",
+    "f32 = f32 f32 f32",
+    _by_face(
+        lambda e, x, y, z: _less(e, z, e.b.fneg(x), x),
+        lambda e, x, y, z: x,
+        lambda e, x, y, z: _less(e, x, z, e.b.fneg(z)),
+    ),
+)
+define(
+    "v_cubetc_f32",
+    "f32 = f32 f32 f32",
+    _by_face(
+        lambda e, x, y, z: e.b.fneg(y),
+        lambda e, x, y, z: _less(e, y, e.b.fneg(z), z),
+        lambda e, x, y, z: e.b.fneg(y),
+    ),
+)
+define(
+    "v_cubema_f32",
+    "f32 = f32 f32 f32",
+    _by_face(*(lambda e, *axes, n=n: fmul(e, axes[n], like(axes[n], 2)) for n in (2, 1, 0))),
+)
+
 # Choice
 
 

@@ -110,6 +110,8 @@ def finished(e: Emitter, i: Instruction, value: Value) -> Value:
 
     omod works only if denormal results are flushed and (gfx11) IEEE mode is off: RDNA3 ISA manual, 7.2.
     """
+    if e.mode.fp16_ovfl and element(value) == F16:
+        raise e.refuse("FP16_OVFL is not implemented for f16")
     factor = {2: 2.0, 4: 4.0}.get(i.number("mul"), 0.5 if "div" in i.modifiers else 1.0)
     kind = element(value)
     if factor != 1.0 and not denormals(e, kind) & 2 and not (e.generation < 12 and e.mode.ieee):
@@ -131,9 +133,7 @@ def selects(i: Instruction, position: int) -> bool:
     return position < len(chosen) and bool(chosen[position])
 
 
-def check(
-    e: Emitter, i: Instruction, target: str, kinds: Sequence[str], sources: Sequence[Operand]
-) -> None:
+def check(e: Emitter, i: Instruction, target: str, kinds: Sequence[str], sources: Sequence[Operand]) -> None:
     """Refuse modifiers that types of a signature have no use for."""
     halves = {place for place, kind in enumerate(kinds) if kind.endswith("16")}
     if target.endswith("16"):
