@@ -47,9 +47,7 @@ class Writer:
     def __init__(self, chip: str, generation: int) -> None:
         self.decoder = decoder(chip)
         self.generation = generation
-        self.encodings = [
-            each for each in (*table.VALU, *table.SALU, *table.MEMORY[generation]) if each.name != "MUBUF"
-        ]
+        self.encodings = [*table.VALU, *table.SALU, *table.MEMORY[generation]]
 
     def instruction(self, draw: random.Random) -> bytes:
         """One that has semantics, in some form; 16 bytes were drawn for it."""

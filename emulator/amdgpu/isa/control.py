@@ -11,7 +11,7 @@ from emulator.amdgpu.isa.operands import EXEC, VCC, Instruction
 
 RUN = Value(PTR, "%run")
 
-DONE, PAGE_FAULT, WATCHDOG, STUCK, TRAP, JUMP, TABLE_FULL, INTERRUPTED = range(8)
+DONE, PAGE_FAULT, WATCHDOG, STUCK, TRAP, JUMP, TABLE_FULL, INTERRUPTED, BUFFER = range(9)
 """Outcomes: enum waves_outcome."""
 
 NOTHING = (

@@ -14,7 +14,8 @@ without regard to EXEC; `write` changes the active lanes only. `e.b` is the IR b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from emulator.amdgpu.isa import ir
@@ -204,6 +205,14 @@ class Emitter:
     def restrict(self, lanes: Value) -> None:
         """For the rest of the instruction, only these lanes (V1) of the active ones are."""
         self._restricted = self.b.and_(self.active, lanes)
+
+    @contextmanager
+    def within(self, lanes: Value) -> Iterator[None]:
+        """Meanwhile, only these lanes (V1) of the active ones are active."""
+        before = self._restricted
+        self.restrict(lanes)
+        yield
+        self._restricted = before
 
     def replace(self, operand: Operand, value: Value) -> None:
         """For the rest of the instruction, `v32` of this very operand is `value` (V32); DPP."""

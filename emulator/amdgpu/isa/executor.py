@@ -362,6 +362,9 @@ class _Native:
             return WaveFault(
                 "instruction", pc, f"{name}: a jump to {run.fault_address:#x}, where no code was found"
             )
+        if outcome == control.BUFFER:
+            text = f"{name}: a swizzled buffer, or one that adds the lane's number, is not implemented"
+            return WaveFault("instruction", pc, text)
         if outcome == control.STUCK:
             return WaveFault("watchdog", pc, f"{name}: waves wait at a barrier that others never signal")
         return WaveFault("watchdog", pc, f"{name}: a wave did not end within {run.budget} loop iterations")

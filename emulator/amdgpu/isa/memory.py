@@ -193,12 +193,12 @@ def _load(space: int, shape: Shape) -> Semantics:
     def emit(e: Emitter, i: Instruction) -> None:
         dst, vaddr = i.operands[:2]
         address = _address(e, i, space, vaddr, i.operands[2] if len(i.operands) > 2 else None)
-        lanes = bits_of(e, e.active)
         if space == SCRATCH:
+            lanes = bits_of(e, e.active)
             site = e.b.gep(SITE, Value(PTR, "%sites"), e.new_site())
             values = _call_load(e, i, site, address, lanes, shape, space)
         else:
-            values = _fast_load(e, i, address, lanes, shape, space)
+            values = fast_load(e, i, address, shape, space)
         receive(e, dst, shape, values)
 
     return emit
@@ -214,9 +214,9 @@ def _call_load(
     return [e.b.load(V32, buffer("out", at), 64) for at in range(shape.words)]
 
 
-def _fast_load(
-    e: Emitter, i: Instruction, address: Address, lanes: Value, shape: Shape, space: int
-) -> list[Value]:
+def fast_load(e: Emitter, i: Instruction, address: Address, shape: Shape, space: int) -> list[Value]:
+    """Dwords (V32) of the active lanes, zero-extended; 0 in the others."""
+    lanes = bits_of(e, e.active)
     site, near, pointer, offsets = _reach(e, address, max(4, shape.size))
     fast, slow, join = (e.b.new_label(hint) for hint in ("near", "far", "loaded"))
     e.b.branch_if(near, fast, slow, unlikely="other")
@@ -242,13 +242,20 @@ def _store(space: int, shape: Shape) -> Semantics:
     def emit(e: Emitter, i: Instruction) -> None:
         vaddr, data = i.operands[:2]
         address = _address(e, i, space, vaddr, i.operands[2] if len(i.operands) > 2 else None)
-        addresses = Value(PTR, "%addresses")
-        e.b.store(address.lanes(e), addresses, 64)
-        rows = pass_rows(e, "data", payload(e, data, shape))
-        numbers = (const(I32, shape.size), const(I32, space), const(I64, i.address))
-        e.b.call("waves_store", VOID, RUN, addresses, bits_of(e, e.active), *numbers, rows)
+        call_store(e, i, address, shape, space, payload(e, data, shape))
 
     return emit
+
+
+def call_store(
+    e: Emitter, i: Instruction, address: Address, shape: Shape, space: int, values: list[Value]
+) -> None:
+    """Write what the active lanes have (V32 each)."""
+    addresses = Value(PTR, "%addresses")
+    e.b.store(address.lanes(e), addresses, 64)
+    rows = pass_rows(e, "data", values)
+    numbers = (const(I32, shape.size), const(I32, space), const(I64, i.address))
+    e.b.call("waves_store", VOID, RUN, addresses, bits_of(e, e.active), *numbers, rows)
 
 
 def call_atomic(

@@ -98,6 +98,7 @@ MEMORY = {
     12: (
         Encoding("SMEM", 0x3D << 26, 13, 6, (1 | 4 << 6 | 0x7C << 57,)),
         Encoding("DS", 0x36 << 26, 18, 8, _DS),
+        Encoding("VBUFFER", 0x31 << 26, 14, 7, (0x7C | 4 << 32 | 8 << 41 | 1 << 62 | 1 << 64, 0x7C)),
         Encoding("FLAT", 0xEC << 24, 14, 8, (0x7C | 6 << 32 | 4 << 55 | 1 << 64,)),
         Encoding("SCRATCH", 0xED << 24, 14, 8, (0x7C | 6 << 32 | 4 << 55 | 1 << 64,)),
         Encoding("GLOBAL", 0xEE << 24, 14, 8, (0x7C | 6 << 32 | 4 << 55 | 1 << 64,)),

@@ -13,7 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # These register the semantics.
-from emulator.amdgpu.isa import control, ir, lds, matrix, memory, scalar, scalar_float, sparse, vector  # noqa: F401
+from emulator.amdgpu.isa import (  # noqa: F401
+    buffers,
+    control,
+    ir,
+    lds,
+    matrix,
+    memory,
+    scalar,
+    scalar_float,
+    sparse,
+    vector,
+)
 from emulator.amdgpu.isa.control import FLOW, JUMP, RUN, TRAP, WATCHDOG
 from emulator.amdgpu.isa.emit import Emitter, Mode, Refused, carry_out, find
 from emulator.amdgpu.isa.flow import CALL, ENDS, Block, Program

@@ -35,6 +35,7 @@ enum waves_outcome {
     WAVES_JUMP,                  /* a jump to where no code was found; the target in `fault_address` */
     WAVES_TABLE_FULL,            /* more pieces of memory than WAVES_EXTENTS */
     WAVES_INTERRUPTED,           /* by SIGINT; the process's own handler has been called */
+    WAVES_BUFFER,                /* a buffer's descriptor of a kind that is not implemented */
 };
 
 /* Read-modify-write operations; the order of `memory.ATOMICS`. */

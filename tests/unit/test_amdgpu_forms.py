@@ -1,0 +1,277 @@
+"""Forms that assemblers or other drivers' kernels use and LLVM's decoder or clang's output does not show:
+buffers by descriptor, unused fields that are set, VOPD with dot products, exchanges of two places in LDS.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from emulator.amdgpu.isa.decode import Undecodable, decoder
+from emulator.amdgpu.isa.emit import Mode
+from emulator.amdgpu.isa.operands import EXEC
+from emulator.amdgpu.seams import Outcome
+from tests.unit.amdgpu_lanes import VGPRS, decode
+from tests.unit.amdgpu_lanes import Bench as Lanes
+from tests.unit.amdgpu_shader_bench import Bench, build
+from tests.unit.test_amdgpu_shaders import ASSEMBLY
+
+CHIPS = ("gfx1100", "gfx1201")
+LANES = np.arange(32)
+both = pytest.mark.parametrize("chip", CHIPS)
+
+
+def kernel(bench: Bench, body: str, lds: int = 0) -> Outcome:
+    body = body.replace(";", "\n")
+    return bench.run(
+        build(bench.chip.name, ASSEMBLY.format(body=body), "s"), "k", (1, 1, 1), (32, 1, 1), [], lds=lds
+    )
+
+
+def descriptor(address: int, records: int, stride: int = 0, select: int = 3, flags: int = 0) -> str:
+    """s[8:11]."""
+    words = (address & 0xFFFFFFFF, address >> 32 | stride << 16 | flags << 30, records, select << 28)
+    return "".join(f"s_mov_b32 s{8 + n}, {word:#x};" for n, word in enumerate(words))
+
+
+def pointer(address: int) -> str:
+    """s[4:5]."""
+    return f"s_mov_b32 s4, {address & 0xFFFFFFFF:#x}; s_mov_b32 s5, {address >> 32:#x}"
+
+
+def null(chip: str) -> str:
+    """No SOFFSET."""
+    return "0" if chip == "gfx1100" else "null"
+
+
+@both
+def test_raw_buffers_read_0_and_write_nothing_out_of_range(chip: str) -> None:
+    bench = Bench(chip)
+    source, target = np.arange(100, 164, dtype=np.uint32), np.full(64, 7, np.uint32)
+    at, to = bench.put(source), bench.put(target)
+    # 20 dwords from byte 8 of s3 are in range of the first buffer, 24 of the second.
+    body = descriptor(at, 8 + 4 * 20)
+    body += "s_mov_b32 s3, 8; v_lshlrev_b32 v1, 2, v0; buffer_load_b32 v2, v1, s[8:11], s3 offen;"
+    body += descriptor(to, 4 * 24 + 16) + f"buffer_store_b32 v2, v1, s[8:11], {null(chip)} offen offset:16;"
+    assert kernel(bench, body).fault is None
+    got = bench.get(to, target)
+    wanted = np.full(64, 7, np.uint32)
+    wanted[4:28] = np.where(LANES < 20, source[2:34], 0)[:24]
+    assert np.array_equal(got, wanted)
+
+
+@both
+@pytest.mark.parametrize("select", [0, 1])
+def test_structured_buffers(chip: str, select: int) -> None:
+    """Index and offset into structures of 12 bytes: with 0 the offset counts too."""
+    bench = Bench(chip)
+    source, target = np.arange(200, 400, dtype=np.uint32), np.zeros(32, np.uint32)
+    at, to = bench.put(source), bench.put(target)
+    body = descriptor(at, 30, stride=12, select=select)
+    body += "v_mov_b32 v4, v0; v_and_b32 v5, 3, v0; v_lshlrev_b32 v5, 2, v5;"
+    body += f"buffer_load_b32 v2, v[4:5], s[8:11], {null(chip)} idxen offen;"
+    body += (
+        descriptor(to, 128)
+        + f"v_lshlrev_b32 v1, 2, v0; buffer_store_b32 v2, v1, s[8:11], {null(chip)} offen;"
+    )
+    assert kernel(bench, body).fault is None
+    offset = LANES & 3
+    good = (LANES < 30) & ((offset < 3) | (select == 1))
+    assert np.array_equal(bench.get(to, target), np.where(good, source[3 * LANES + offset], 0))
+
+
+@both
+def test_halves_of_registers_in_memory(chip: str) -> None:
+    """d16 and d16_hi loads and stores of buffers, global memory and LDS."""
+    bench = Bench(chip)
+    source, target = np.arange(1000, 1096, dtype=np.uint16), np.zeros(160, np.uint16)
+    at, to = bench.put(source), bench.put(target)
+    body = (
+        descriptor(at, 192)
+        + f"""v_lshlrev_b32 v1, 1, v0; v_mov_b32 v2, -1; v_mov_b32 v3, -1; v_mov_b32 v4, -1
+        buffer_load_d16_b16 v2, v1, s[8:11], {null(chip)} offen
+        buffer_load_d16_hi_b16 v2, v1, s[8:11], {null(chip)} offen offset:64
+        {pointer(at)}
+        global_load_d16_b16 v3, v1, s[4:5] offset:128; global_load_d16_hi_b16 v3, v1, s[4:5]
+        ds_store_b16_d16_hi v1, v2; ds_store_b16 v1, v3 offset:64
+        ds_load_u16_d16 v4, v1; ds_load_u16_d16_hi v4, v1 offset:64;"""
+    )
+    body += (
+        descriptor(to, 320)
+        + f"""buffer_store_b16 v2, v1, s[8:11], {null(chip)} offen
+        buffer_store_d16_hi_b16 v2, v1, s[8:11], {null(chip)} offen offset:64
+        {pointer(to)}
+        global_store_d16_hi_b16 v1, v3, s[4:5] offset:128; global_store_b16 v1, v4, s[4:5] offset:192
+        global_store_d16_hi_b16 v1, v4, s[4:5] offset:256"""
+    )
+    assert kernel(bench, body, lds=128).fault is None
+    first, second, third = source[:32], source[32:64], source[64:]
+    assert np.array_equal(bench.get(to, target), np.concatenate([first, second, first, second, third]))
+
+
+@both
+def test_buffer_atomics_return_where_they_are_asked_to(chip: str) -> None:
+    bench = Bench(chip)
+    target = np.zeros(64, np.uint32)
+    to = bench.put(target)
+    returned = "glc" if chip == "gfx1100" else "th:TH_ATOMIC_RETURN"
+    body = (
+        descriptor(to, 256)
+        + f"""v_mov_b32 v1, 0; v_mov_b32 v2, 3; v_mov_b32 v3, 3; v_lshlrev_b32 v4, 2, v0
+        buffer_atomic_add_u32 v2, v1, s[8:11], {null(chip)} offen
+        buffer_atomic_add_u32 v3, v1, s[8:11], {null(chip)} offen {returned}
+        buffer_store_b32 v3, v4, s[8:11], {null(chip)} offen offset:128; v_cmp_eq_u32 vcc_lo, 5, v0
+        s_and_b32 exec_lo, exec_lo, vcc_lo; buffer_store_b32 v2, v4, s[8:11], {null(chip)} offen"""
+    )
+    assert kernel(bench, body).fault is None
+    got = bench.get(to, target)
+    assert got[0] == 192
+    assert sorted(got[32:]) == [96 + 3 * n for n in range(32)]
+    assert got[5] == 3
+
+
+@both
+def test_a_swizzled_buffer_ends_the_dispatch(chip: str) -> None:
+    bench = Bench(chip)
+    at = bench.put(np.zeros(64, np.uint32))
+    body = descriptor(at, 256, flags=1) + f"buffer_load_b32 v2, v0, s[8:11], {null(chip)} offen"
+    fault = kernel(bench, body).fault
+    assert fault.kind == "instruction"
+    assert "buffer_load_b32" in fault.text
+
+
+@both
+def test_exchanges_of_two_places(chip: str) -> None:
+    bench = Bench(chip)
+    target = np.zeros(128, np.uint32)
+    to = bench.put(target)
+    body = f"""{pointer(to)}; v_lshlrev_b32 v1, 2, v0
+        v_add_nc_u32 v2, 0x100, v0; v_add_nc_u32 v3, 0x200, v0
+        ds_store_b32 v1, v2; ds_store_b32 v1, v3 offset:256
+        v_add_nc_u32 v2, 0x300, v0; v_add_nc_u32 v3, 0x400, v0
+        ds_storexchg_2addr_stride64_rtn_b32 v[4:5], v1, v2, v3 offset0:0 offset1:1
+        ds_load_b32 v6, v1; ds_load_b32 v7, v1 offset:256
+        global_store_b32 v1, v4, s[4:5]; global_store_b32 v1, v5, s[4:5] offset:128
+        global_store_b32 v1, v6, s[4:5] offset:256; global_store_b32 v1, v7, s[4:5] offset:384"""
+    assert kernel(bench, body, lds=512).fault is None
+    assert np.array_equal(bench.get(to, target), np.concatenate([n * 256 + LANES for n in (1, 2, 3, 4)]))
+
+
+# Words that are not as LLVM's encoder writes them
+
+
+def word(chip: str, value: int) -> bytes:
+    return value.to_bytes(20, "little")
+
+
+def run(chip: str, data: bytes, vgprs: np.ndarray, mode: Mode | None = None) -> np.ndarray:
+    sgprs = np.zeros(128, np.uint32)
+    sgprs[EXEC] = 0xFFFFFFFF
+    Lanes(chip, [([decoder(chip).decode(data, 0)], mode or Mode())]).run(0, vgprs, sgprs)
+    return vgprs
+
+
+@both
+def test_a_destination_that_a_store_does_not_have_is_ignored(chip: str) -> None:
+    plain = 0x36 << 26 | 0xD << 18 | (1 | 2 << 8) << 32  # ds_store_b32 v1, v2
+    found = decoder(chip).decode(word(chip, plain | 7 << 56), 0)
+    assert found.text == decoder(chip).decode(word(chip, plain), 0).text
+
+
+@both
+def test_a_register_that_an_instruction_has_is_not_taken_for_an_unused_one(chip: str) -> None:
+    store = 0x36 << 26 | 0x4D << 18 | (1 | 255 << 8) << 32  # ds_store_b64 v1, v[255:256]
+    with pytest.raises(Undecodable):
+        decoder(chip).decode(word(chip, store), 0)
+
+
+@both
+def test_pairs_with_fields_that_a_move_does_not_have(chip: str) -> None:
+    """v_dual_mov_b32 v41, literal :: v_dual_mov_b32 v42, v4, both with a second source."""
+    value = 0x32 << 26 | 8 << 22 | 8 << 17 | 255 | 9 << 9 | (256 + 4) << 32 | 11 << 41 | 21 << 49 | 41 << 56
+    vgprs = np.arange(VGPRS * 32, dtype=np.uint32).reshape(VGPRS, 32)
+    got = run(chip, word(chip, value | 0x12345678 << 64), vgprs.copy())
+    assert np.all(got[41] == 0x12345678)
+    assert np.array_equal(got[42], vgprs[4])
+
+
+@both
+def test_pairs_with_dot_products(chip: str) -> None:
+    """v_dual_dot2acc_f32_f16 v41, v4, v5 :: v_dual_mov_b32 v42, v6."""
+    value = 0x32 << 26 | 12 << 22 | 8 << 17 | (256 + 4) | 5 << 9 | (256 + 6) << 32 | 21 << 49 | 41 << 56
+    rng = np.random.default_rng(1)
+    vgprs = np.zeros((VGPRS, 32), np.uint32)
+    pairs = rng.integers(-8, 8, (2, 32, 2)).astype(np.float16)
+    for register, each in zip((4, 5), pairs, strict=True):
+        vgprs[register] = each.view(np.uint32)[:, 0]
+    vgprs[41] = np.float32(2.5).view(np.uint32)
+    got = run(chip, word(chip, value), vgprs.copy())
+    wanted = 2.5 + (pairs[0].astype(np.float64) * pairs[1]).sum(1)
+    assert np.array_equal(got[41].view(np.float32), wanted)
+
+
+def test_scalar_floats_obey_the_mode() -> None:
+    """A denormal factor is 0 where MODE flushes it, a product in the middle is rounded as MODE says."""
+    lines = [
+        "s_fmamk_f32 s4, s8, 0x40000000, s9",
+        "s_add_f32 s5, s10, s11",
+        "s_cvt_pk_rtz_f16_f32 s6, s10, s11",
+    ]
+    instructions = decode("gfx1201", lines)
+    bench = Lanes("gfx1201", [(instructions, Mode()), (instructions, Mode(denorm=0, round=1))])
+    sums = []
+    for number in (0, 1):
+        sgprs = np.zeros(128, np.uint32)
+        sgprs[8], sgprs[9] = 0x00400000, 0
+        sgprs[10:12] = np.array([1, 2**-25], np.float32).view(np.uint32)
+        bench.run(number, np.zeros((VGPRS, 32), np.uint32), sgprs)
+        sums.append((int(sgprs[4]), float(sgprs[5:6].view(np.float32)[0])))
+        assert sgprs[6] == 0x00003C00
+    assert sums == [(0x00800000, 1.0), (0, 1 + 2.0**-23)]
+
+
+# Words of 16 bits
+
+
+@both
+@pytest.mark.parametrize("dpp", [False, True])
+def test_high_halves_in_short_encodings(chip: str, dpp: bool) -> None:
+    """v_add_f16 v40.h, v4.h, v5.l, plain and by DPP's row_mirror: the text names the halves."""
+    value = 50 << 25 | (128 + 40) << 17 | 5 << 9 | (0xFA if dpp else 256 + 128 + 4)
+    if dpp:
+        value |= (128 + 4 | 0x140 << 8 | 0xF << 28 | 0xF << 24) << 32
+    found = decoder(chip).decode(word(chip, value), 0)
+    assert [each.half for each in found.operands] == ["h", "h", ""]
+    assert "v40.h, v4.h, v5" in found.text
+    vgprs = np.random.default_rng(3).integers(0, 0x7000_0000, (VGPRS, 32), dtype=np.uint32)
+    got = run(chip, word(chip, value), vgprs.copy())
+    places = LANES // 16 * 16 + 15 - LANES % 16 if dpp else LANES
+    with np.errstate(all="ignore"):
+        high = (vgprs[4][places] >> 16).astype(np.uint16).view(np.float16)
+        total = high + (vgprs[5] & 0xFFFF).astype(np.uint16).view(np.float16)
+    same = (got[40] >> 16 == total.view(np.uint16)) | np.isnan(total)
+    assert same.all()
+    assert np.array_equal(got[40] & 0xFFFF, vgprs[40] & 0xFFFF)
+
+
+@both
+def test_an_operand_that_llvm_remarks_on_is_named(chip: str) -> None:
+    """Not "no instruction": v_readfirstlane_b32 s7, s55."""
+    with pytest.raises(Undecodable, match="v_readfirstlane_b32"):
+        decoder(chip).decode(bytes.fromhex("37040e7e").ljust(20, b"\0"), 0)
+
+
+@both
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (0xD5030004 | (256 + 6 | (256 + 2) << 9) << 32 | 1 << 11, "op_sel"),  # v_add_f32
+        (0xD7030004 | (256 + 6 | (256 + 2) << 9) << 32 | 1 << 61, "neg"),  # v_add_nc_u16
+    ],
+)
+def test_fields_without_a_meaning_are_refused_by_name(chip: str, value: int, what: str) -> None:
+    bench = Bench(chip)
+    low, high = value & 0xFFFFFFFF, value >> 32
+    fault = kernel(bench, f".long {low:#x}, {high:#x}").fault
+    assert fault.kind == "instruction"
+    assert what in fault.text
