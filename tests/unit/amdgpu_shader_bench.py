@@ -92,9 +92,10 @@ class Code:
 
 
 @functools.cache
-def build(chip: str, source: str, language: str = "cl", level: str = "-O2") -> Code:
-    """Compile OpenCL C, or assemble."""
+def build(chip: str, source: str, language: str = "cl", level: str = "-O2", feature: str = "") -> Code:
+    """Compile OpenCL C, or assemble; `feature` is one of LLVM's."""
     options = ["-x", "cl", "-nogpulib", "-cl-std=CL2.0", level] if language == "cl" else ["-x", "assembler"]
+    options += ["-Xclang", "-target-feature", "-Xclang", feature] if feature else []
     args = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={chip}", "-mcode-object-version=5", *options]
     key = hashlib.sha256(repr((args, source, toolchain.version("clang"))).encode()).hexdigest()[:24]
     path = Path(cache.directory("test-shaders")) / f"{key}.co"

@@ -221,6 +221,7 @@ PACKED = {
     "pk_lshrrev_b16": 5, "pk_ashrrev_i16": 6, "pk_max_i16": 7, "pk_min_i16": 8, "pk_mad_u16": 9,
     "pk_add_u16": 10, "pk_sub_u16": 11, "pk_max_u16": 12, "pk_min_u16": 13, "pk_fma_f16": 14,
     "pk_add_f16": 15, "pk_mul_f16": 16, "fma_mix_f32": 32, "fma_mixlo_f16": 33, "fma_mixhi_f16": 34,
+    "dot2_f32_f16": 19, "dot2_f32_bf16": 26,
 }  # fmt: skip
 PACKED_OF = {
     11: PACKED | {"pk_min_f16": 17, "pk_max_f16": 18},
@@ -246,11 +247,16 @@ class Packed:
 
     @property
     def semantics(self) -> Semantics:
-        """Of one half; of mixed ones, the sum in f32."""
-        if "mix" in self.name:
+        """Of one half; of mixed ones and dot products, a sum in f32."""
+        if self.wide:
             return TABLE["v_fma_f32"]
         single = self.name.removeprefix("pk_")
         return TABLE["v_" + SINGLE.get(single, single)]
+
+    @property
+    def wide(self) -> bool:
+        """Whether f16s and f32s meet in it."""
+        return "mix" in self.name or "dot2" in self.name
 
     def code(self) -> bytes:
         word = 0xCC000000 | PACKED_OF[GENERATION[self.chip]][self.name] << 16 | TARGET | self.clamp << 15
@@ -264,7 +270,7 @@ class Packed:
 def packed(rng: np.random.Generator, chip: str, name: str) -> Packed:
     mode = MODES[int(rng.integers(len(MODES)))]
     result = Packed(chip, name, mode, [], [], [], [], [], False)
-    mixed = "mix" in name
+    mixed = result.wide
     count = 3 if mixed else len(result.semantics.sources)
     signs = mixed or result.semantics.sources[0][0] == "f"
 
@@ -273,6 +279,8 @@ def packed(rng: np.random.Generator, chip: str, name: str) -> Packed:
 
     result.registers = [int(rng.integers(0, 5)) * 3 + 2 for _ in range(count)]
     result.low, result.high = bits(0.5), bits(0.5)
+    if "dot2" in name:  # the sum has no halves
+        result.low[2], result.high[2] = 0, 1
     if signs:
         result.neg_low, result.neg_high = bits(0.3), bits(0.3)
     else:

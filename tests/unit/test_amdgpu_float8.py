@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -15,12 +17,17 @@ CHIP = "gfx1201"
 KINDS = ("fp8", "bf8")
 
 
-def run(lines: list[str], vgprs: np.ndarray, mode: Mode | None = None) -> np.ndarray:
-    """The registers after some instructions, all lanes active."""
-    sgprs = np.zeros(128, np.uint32)
-    sgprs[EXEC] = 0xFFFFFFFF
-    Bench(CHIP, [(decode(CHIP, lines), mode or Mode())]).run(0, vgprs, sgprs)
-    return vgprs
+def loaded(lines: list[str], mode: Mode | None = None) -> Callable[[np.ndarray], np.ndarray]:
+    """Changes registers as some instructions do, all lanes active."""
+    bench = Bench(CHIP, [(decode(CHIP, lines), mode or Mode())])
+
+    def run(vgprs: np.ndarray) -> np.ndarray:
+        sgprs = np.zeros(128, np.uint32)
+        sgprs[EXEC] = 0xFFFFFFFF
+        bench.run(0, vgprs, sgprs)
+        return vgprs
+
+    return run
 
 
 def fresh(seed: int) -> np.ndarray:
@@ -37,11 +44,12 @@ def test_every_code_from_every_byte(kind: str) -> None:
     lines = [f"v_cvt_f32_{kind} v40, v4"]
     lines += [f"v_cvt_f32_{kind} v{40 + n}, v4 byte_sel:{n}" for n in (1, 2, 3)]
     lines += [f"v_cvt_pk_f32_{kind} v[44:45], v4", f"v_cvt_pk_f32_{kind} v[46:47], v4 op_sel:[1,0]"]
-    for start in range(0, 256, 32):
+    bench = loaded(lines)
+    for start in range(0, 64, 32):
         vgprs = fresh(start)
         codes = (start + 64 * np.arange(4)[:, None] + np.arange(32)) % 256
         vgprs[4] = sum(codes[n].astype(np.uint32) << np.uint32(8 * n) for n in range(4))
-        got = run(lines, vgprs)
+        got = bench(vgprs)
         for n in range(4):
             assert same(got[40 + n].view(np.float32), values[codes[n]])
             assert same(got[44 + n].view(np.float32), values[codes[n]])
@@ -71,12 +79,13 @@ def test_rounding_and_saturation(kind: str, overflow: bool) -> None:
     largest = numbers.max()
     edges = np.array([largest * 1.0625, largest * 1.07, largest * 1.125, largest * 1.2, 1e30, np.inf, np.nan])
     both = np.concatenate([numbers, middles, edges, -edges]).astype(np.float32)
+    bench = loaded([f"v_cvt_pk_{kind}_f32 v40, v4, v5 op_sel:[0,0,1]"], Mode(fp16_ovfl=overflow))
     for start in range(0, len(both), 32):
         part = np.resize(both[start : start + 32], 32)
         vgprs = fresh(start)
         vgprs[4], vgprs[5] = part.view(np.uint32), part[::-1].view(np.uint32)
         old = vgprs[40].copy()
-        got = run([f"v_cvt_pk_{kind}_f32 v40, v4, v5 op_sel:[0,0,1]"], vgprs, Mode(fp16_ovfl=overflow))[40]
+        got = bench(vgprs)[40]
         code = 0x7E if kind == "fp8" else 0x7B
         wanted = np.array([to_eighth(kind, float(x)) for x in part])
         if overflow:
@@ -95,11 +104,12 @@ def test_stochastic_rounding(kind: str) -> None:
     at = rng.integers(0, 110, 32)
     between = (values[at] + rng.uniform(0.1, 0.9, 32) * (values[at + 1] - values[at])).astype(np.float32)
     for number in range(4):
+        bench = loaded([f"v_cvt_sr_{kind}_f32 v40, -v4, v5 byte_sel:{number}"])
         for seed, wanted in ((0, at), (0xFFFFFFFF, at + 1)):
             vgprs = fresh(number)
             vgprs[4], vgprs[5] = between.view(np.uint32), seed
             old = vgprs[40].copy()
-            got = run([f"v_cvt_sr_{kind}_f32 v40, -v4, v5 byte_sel:{number}"], vgprs)[40]
+            got = bench(vgprs)[40]
             mask = np.uint32(0xFF << 8 * number)
             assert np.array_equal(got >> np.uint32(8 * number) & 255, wanted | 128)
             assert np.array_equal(got & ~mask, old & ~mask)
@@ -107,10 +117,11 @@ def test_stochastic_rounding(kind: str) -> None:
 
 def test_stochastic_rounding_is_as_likely_as_it_is_near() -> None:
     """A value 3/8 of the way goes up for 3/8 of the seeds, of normal and denormal results."""
+    bench = loaded(["v_cvt_sr_fp8_f32 v40, v4, v5"])
     for value in (1 + 3 / 8 / 8, 2.0**-9 * (2 + 3 / 8)):
         vgprs = fresh(0)
         vgprs[4], vgprs[5] = np.float32(value).view(np.uint32), np.arange(32, dtype=np.uint32) << 27
-        got = run(["v_cvt_sr_fp8_f32 v40, v4, v5"], vgprs)[40] & 255
+        got = bench(vgprs)[40] & 255
         assert np.count_nonzero(got == got.max()) == 12
         assert got.max() - got.min() == 1
 
@@ -126,7 +137,8 @@ def test_dot_products(first: str, second: str) -> None:
     total = rng.normal(0, 4, 32).astype(np.float32)
     vgprs[12] = total.view(np.uint32)
     total = -np.abs(total)
-    got = run([f"v_dot4_f32_{first}_{second} v40, v4, v8, v12 neg_lo:[0,0,1] neg_hi:[0,0,1]"], vgprs)[40]
+    text = f"v_dot4_f32_{first}_{second} v40, v4, v8, v12 neg_lo:[0,0,1] neg_hi:[0,0,1]"
+    got = loaded([text])(vgprs)[40]
     for n in range(4):
         exact = eighths(first)[codes[0][n]].astype(np.longdouble) * eighths(second)[codes[1][n]]
         total = (exact + total).astype(np.float32)
@@ -135,4 +147,4 @@ def test_dot_products(first: str, second: str) -> None:
 
 def test_f16_is_refused_where_overflow_would_clamp() -> None:
     with pytest.raises(Refused, match="FP16_OVFL"):
-        run(["v_add_f16 v40, v4, v5"], fresh(0), Mode(fp16_ovfl=True))
+        loaded(["v_add_f16 v40, v4, v5"], Mode(fp16_ovfl=True))

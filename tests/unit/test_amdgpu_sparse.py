@@ -80,13 +80,13 @@ def sparse(name: str, a: Words, b: Words, c: Words, index: Words, modifiers: str
 @pytest.mark.parametrize(
     ("shape", "bits", "stored", "key"),
     [
-        ("16x16x32_iu8", 8, 16, 0),
         ("16x16x32_iu8", 8, 16, 1),
-        ("16x16x32_iu4", 4, 16, 1),
-        ("16x16x64_iu4", 4, 32, 0),
+        pytest.param("16x16x32_iu8", 8, 16, 0, marks=pytest.mark.slow),
+        pytest.param("16x16x32_iu4", 4, 16, 1, marks=pytest.mark.slow),
+        pytest.param("16x16x64_iu4", 4, 32, 0, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize("clamp", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_integers(shape: str, bits: int, stored: int, key: int, clamp: bool) -> None:
     rng = np.random.default_rng((bits, stored, key))
     a, b = rng.integers(0, 1 << bits, (16, stored)), rng.integers(0, 1 << bits, (16, 2 * stored))
@@ -116,8 +116,13 @@ def product(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray | Non
     return total
 
 
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("f16", 1),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("f16", 0), ("bf16", 0), ("bf16", 1))),
+    ],
+)
 def test_halves(kind: str, key: int) -> None:
     rng = np.random.default_rng(9)
     a_bits, a = halves(rng, kind)
@@ -138,8 +143,16 @@ def test_halves(kind: str, key: int) -> None:
     assert np.array_equal(got, place_half_sums(wanted, 12, np.zeros((4, 32), np.uint32), False))
 
 
-@pytest.mark.parametrize("first", ["fp8", "bf8"])
-@pytest.mark.parametrize("second", ["fp8", "bf8"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("fp8", "bf8"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("fp8", "fp8"), ("bf8", "fp8"), ("bf8", "bf8"))
+        ),
+    ],
+)
 def test_eighths(first: str, second: str) -> None:
     """Dense and sparse."""
     rng = np.random.default_rng(11)
