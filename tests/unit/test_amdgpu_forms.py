@@ -293,8 +293,9 @@ kernel void halves(global half *a, global half *b, global half *c) {
 @both
 @pytest.mark.parametrize("feature", ["", "+real-true16"])
 def test_a_compiled_kernel_of_halves(chip: str, feature: str) -> None:
-    """With the feature, clang puts two values into the halves of one register. In its encodings of 64 bits LLVM
-    19 forgets the halves: the kernel has none of them.
+    """With the feature, clang puts two values into the halves of one register.
+
+    In its encodings of 64 bits, LLVM 19 forgets the halves: the kernel has none of them.
     """
     bench = Bench(chip)
     rng = np.random.default_rng(8)
