@@ -120,14 +120,17 @@ def test_buffer_atomics_return_where_they_are_asked_to(chip: str) -> None:
         + f"""v_mov_b32 v1, 0; v_mov_b32 v2, 3; v_mov_b32 v3, 3; v_lshlrev_b32 v4, 2, v0
         buffer_atomic_add_u32 v2, v1, s[8:11], {null(chip)} offen
         buffer_atomic_add_u32 v3, v1, s[8:11], {null(chip)} offen {returned}
-        buffer_store_b32 v3, v4, s[8:11], {null(chip)} offen offset:128; v_cmp_eq_u32 vcc_lo, 5, v0
+        buffer_store_b32 v3, v4, s[8:11], {null(chip)} offen offset:128
+        v_mov_b32 v5, 9; buffer_atomic_add_u32 v5, v4, s[8:11], {null(chip)} offen offset:252 {returned}
+        v_add_nc_u32 v2, v2, v5; v_cmp_eq_u32 vcc_lo, 5, v0
         s_and_b32 exec_lo, exec_lo, vcc_lo; buffer_store_b32 v2, v4, s[8:11], {null(chip)} offen"""
     )
     assert kernel(bench, body).fault is None
     got = bench.get(to, target)
     assert got[0] == 192
-    assert sorted(got[32:]) == [96 + 3 * n for n in range(32)]
-    assert got[5] == 3
+    assert sorted(got[32:63]) == [96 + 3 * n for n in range(31)]
+    assert got[63] == 96 + 3 * 31 + 9  # the one lane in range
+    assert got[5] == 3  # and 0 from out of range
 
 
 @both
@@ -255,6 +258,23 @@ def test_high_halves_in_short_encodings(chip: str, dpp: bool) -> None:
 
 
 @both
+@pytest.mark.parametrize(("opcode", "text"), [(0x37, "v4.h, 0x4000, v5.h"), (0x38, "v4.h, v5.h, 0x4000")])
+def test_high_halves_around_a_literal(chip: str, opcode: int, text: str) -> None:
+    """v_fmamk_f16 and v_fmaak_f16."""
+    value = opcode << 25 | 40 << 17 | (128 + 5) << 9 | 256 + 128 + 4 | 0x4000 << 32
+    found = decoder(chip).decode(word(chip, value), 0)
+    assert text in found.text
+    vgprs = np.random.default_rng(6).integers(0, 1 << 32, (VGPRS, 32), dtype=np.uint32)
+    numbers = np.random.default_rng(7).integers(-9, 9, (2, 32)).astype(np.float16)
+    for register, number in zip((4, 5), numbers, strict=True):
+        vgprs[register] = number.view(np.uint16).astype(np.uint32) << 16 | 0x7E00
+    got = run(chip, word(chip, value), vgprs.copy())[40]
+    two, (a, c) = np.float16(2), numbers
+    wanted = a * two + c if opcode == 0x37 else a * c + two
+    assert np.array_equal((got & 0xFFFF).astype(np.uint16).view(np.float16), wanted)
+
+
+@both
 def test_an_operand_that_llvm_remarks_on_is_named(chip: str) -> None:
     """Not "no instruction": v_readfirstlane_b32 s7, s55."""
     with pytest.raises(Undecodable, match="v_readfirstlane_b32"):
@@ -343,3 +363,19 @@ def test_dot_products_with_a_half_of_a_register(chip: str, kind: str) -> None:
             kept = 0xFFFF0000 if not target else 0xFFFF
             assert np.array_equal(got & kept, vgprs[40] & kept)
             assert np.array_equal(got >> np.uint32(16 * target) & 0xFFFF, code)
+
+
+@both
+def test_the_upper_end_of_the_reduction_of_angles(chip: str) -> None:
+    """From exponent 1,968 the result is 2^128 times as large, as the next exponent's bits are one further."""
+    bench = Lanes(chip, [(decode(chip, ["v_trig_preop_f64 v[40:41], v[4:5], 2"]), Mode())])
+    vgprs, sgprs = np.zeros((VGPRS, 32), np.uint32), np.zeros(128, np.uint32)
+    sgprs[EXEC] = 0xFFFFFFFF
+    exponents = np.arange(1952, 1984, dtype=np.uint32)
+    vgprs[5] = exponents << 20
+    bench.run(0, vgprs, sgprs)
+    whole = vgprs[40].astype(np.uint64) | vgprs[41].astype(np.uint64) << np.uint64(32)
+    sizes = np.frexp(whole.view(np.float64))[1]
+    shift = 106 + exponents.astype(int) - 1077
+    scaled = sizes + shift - np.where(exponents >= 1968, 128, 0)
+    assert np.all((scaled <= 0) & (scaled > -53))

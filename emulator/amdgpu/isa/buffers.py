@@ -107,7 +107,7 @@ def _atomic(operation: str, words: int) -> Semantics:
         if "glc" not in i.modifiers and "RETURN" not in str(i.modifiers.get("th", "")):
             return
         for at, value in enumerate(old):
-            e.set_vgpr(data.index + at, e.b.select(good, value, const(V32, 0)))
+            e.set_vgpr(data.index + at, value)
 
     return emit
 
