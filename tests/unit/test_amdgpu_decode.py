@@ -1,10 +1,14 @@
 """Decoding: what LLVM's text says comes through, and code becomes basic blocks."""
 
+import random
+import re
+
 import pytest
 
 from emulator.amdgpu.isa import flow
 from emulator.amdgpu.isa.decode import Undecodable, decoder, parse
 from emulator.amdgpu.isa.emit import Refused
+from sdk.disassembler import Disassembler
 from tests.unit.amdgpu_shader_bench import build
 from tests.unit.amdgpu_shader_kernels import KERNELS
 
@@ -154,3 +158,23 @@ def test_only_reachable_code_is_fetched():
 
     flow.read(decoder("gfx1100"), fetch)
     assert fetched == [0]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_halves_are_those_of_llvm_where_it_has_them(chip):
+    """Random words of VOP1 and VOP2, against the instructions that LLVM 19 decodes with real-true16."""
+    draw, seen = random.Random(chip), 0
+    llvm = Disassembler("AMDGPU", "amdgcn-amd-amdhsa", chip, "+real-true16")
+    for _ in range(3000):
+        low = draw.choice(
+            (0x3F << 25 | draw.getrandbits(25), draw.randrange(48, 62) << 25 | draw.getrandbits(25))
+        )
+        data = (low | 0x100 | draw.getrandbits(32) << 32).to_bytes(20, "little")
+        text = llvm.disassemble(data)[1]
+        wanted = re.findall(r"v(\d+)\.([lh])", text)
+        if not wanted or "/*" in text:
+            continue
+        operands = decoder(chip).decode(data, 0).operands
+        assert [(str(each.index), each.half or "l") for each in operands if each.kind == "v"] == wanted
+        seen += 1
+    assert seen > 200
