@@ -84,8 +84,8 @@ lanewise("v_lshl_or_b32", "u32 = u32 u32 u32", lambda a, b, c: a << (b & 31) | c
 lanewise("v_lshl_add_u32", "u32 = u32 u32 u32", lambda a, b, c: (a << (b & 31)) + c)
 lanewise("v_add_lshl_u32", "u32 = u32 u32 u32", lambda a, b, c: (a + b) << (c & 31))
 lanewise("v_bfi_b32", "u32 = u32 u32 u32", lambda m, a, b: m & a | ~m & b)
-lanewise("v_alignbit_b32", "u32 = u32 u32 u32", lambda a, b, c: (a << 32 | b) >> (c & 31))
-lanewise("v_alignbyte_b32", "u32 = u32 u32 u32", lambda a, b, c: (a << 32 | b) >> 8 * (c & 3))
+lanewise("v_alignbit_b32", "u32 = u32 u32 u16", lambda a, b, c: (a << 32 | b) >> (c & 31))
+lanewise("v_alignbyte_b32", "u32 = u32 u32 u16", lambda a, b, c: (a << 32 | b) >> 8 * (c & 3))
 lanewise("v_bfm_b32", "u32 = u32 u32", lambda a, b: ((1 << (a & 31)) - 1) << (b & 31))
 lanewise("v_bfe_u32", "u32 = u32 u32 u32", lambda a, b, c: a >> (b & 31) & (1 << (c & 31)) - 1)
 

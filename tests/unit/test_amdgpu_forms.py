@@ -258,6 +258,20 @@ def test_high_halves_in_short_encodings(chip: str, dpp: bool) -> None:
 
 
 @both
+def test_op_sel_of_dpp_in_64_bits(chip: str) -> None:
+    """v_add_f16_e64_dpp v40, |v4|, -v5 row_mirror, halves high, low, and high of the destination."""
+    value = 0xD532_0000 | 40 | 1 << 8 | 1 << 11 | 1 << 14 | (0xFA | (256 + 5) << 9 | 1 << 30) << 32
+    value |= (4 | 0x140 << 8 | 0xFF << 24) << 64
+    vgprs = np.random.default_rng(3).integers(0, 1 << 32, (VGPRS, 32), dtype=np.uint32)
+    got = run(chip, word(chip, value), vgprs.copy())[40]
+    a = np.abs((vgprs[4][LANES // 16 * 16 + 15 - LANES % 16] >> 16).astype(np.uint16).view(np.float16))
+    with np.errstate(all="ignore"):
+        total = a - (vgprs[5] & 0xFFFF).astype(np.uint16).view(np.float16)
+    assert np.all((got >> 16 == total.view(np.uint16)) | np.isnan(total))
+    assert np.array_equal(got & 0xFFFF, vgprs[40] & 0xFFFF)
+
+
+@both
 @pytest.mark.parametrize(("opcode", "text"), [(0x37, "v4.h, 0x4000, v5.h"), (0x38, "v4.h, v5.h, 0x4000")])
 def test_high_halves_around_a_literal(chip: str, opcode: int, text: str) -> None:
     """v_fmamk_f16 and v_fmaak_f16."""

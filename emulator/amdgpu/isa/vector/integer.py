@@ -101,12 +101,20 @@ define(
     "b32 = b32 b32 b32",
     lambda e, mask, a, c: e.b.xor(c, e.b.and_(mask, e.b.xor(a, c))),
 )
-define("v_alignbit_b32", "b32 = b32 b32 b32", called("fshr"))
-define(
-    "v_alignbyte_b32",
-    "b32 = b32 b32 b32",
-    lambda e, a, c, d: e.b.intrinsic("fshr", a, c, e.b.shl(e.b.and_(d, like(d, 3)), like(d, 3))),
-)
+
+
+def _aligned(mask: int, unit: int) -> Callable[..., Value]:
+    """64 bits moved down; the count has 16 bits, and op_sel can take its half (inferred from later LLVMs)."""
+
+    def work(e: Emitter, a: Value, c: Value, count: Value) -> Value:
+        count = e.b.and_(e.b.to("zext", count, I32), const(ir.V32, mask))
+        return e.b.intrinsic("fshr", a, c, e.b.shl(count, const(ir.V32, unit)) if unit else count)
+
+    return work
+
+
+define("v_alignbit_b32", "b32 = b32 b32 b16", _aligned(31, 0))
+define("v_alignbyte_b32", "b32 = b32 b32 b16", _aligned(3, 3))
 define("v_bfm_b32", "b32 = b32 b32", lambda e, a, c: shifted(e, "shl", _ones(e, a), c))
 
 
