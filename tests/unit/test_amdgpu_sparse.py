@@ -77,16 +77,17 @@ def sparse(name: str, a: Words, b: Words, c: Words, index: Words, modifiers: str
     return vgprs[C : C + len(c)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "bits", "stored", "key"),
     [
         ("16x16x32_iu8", 8, 16, 1),
-        pytest.param("16x16x32_iu8", 8, 16, 0, marks=pytest.mark.slow),
-        pytest.param("16x16x32_iu4", 4, 16, 1, marks=pytest.mark.slow),
-        pytest.param("16x16x64_iu4", 4, 32, 0, marks=pytest.mark.slow),
+        ("16x16x32_iu8", 8, 16, 0),
+        ("16x16x32_iu4", 4, 16, 1),
+        ("16x16x64_iu4", 4, 32, 0),
     ],
 )
-@pytest.mark.parametrize("clamp", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("clamp", [False, True])
 def test_integers(shape: str, bits: int, stored: int, key: int, clamp: bool) -> None:
     rng = np.random.default_rng((bits, stored, key))
     a, b = rng.integers(0, 1 << bits, (16, stored)), rng.integers(0, 1 << bits, (16, 2 * stored))

@@ -6,7 +6,8 @@ An instruction is defined by a signature, destination first, and by what is done
 
 Types: b16, b32, b64 raw bits; f16, f32, f64 floats, with neg, abs, denormals as MODE says, and as a
 destination clamp and omod (F16, F32, F64: denormals as they are); i64 an integer whose literal is signed;
-`lanes` a mask (VCC, a carry). 16-bit ones obey op_sel. A source `acc` is the destination's old value.
+`lanes` a mask (VCC, a carry). 16-bit ones obey op_sel: of an SGPR and a literal it takes the upper 16 bits,
+of an inline float 0, of an inline integer its sign (guess). A source `acc` is the destination's old value.
 
 Sources: RDNA3 and RDNA4 ISA manuals, "Vector ALU Operations". Sign and payload of a NaN result are the
 host's: no document states them for every instruction (guess).
