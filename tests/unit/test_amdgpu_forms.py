@@ -258,6 +258,24 @@ def test_high_halves_in_short_encodings(chip: str, dpp: bool) -> None:
 
 
 @both
+@pytest.mark.parametrize(
+    ("value", "registers"),
+    [
+        (0x7E000000 | 200 << 17 | 11 << 9 | 256 + 134, [(200, ""), (6, "h")]),  # v_cvt_f32_f16
+        (0x7E000000 | 133 << 17 | 10 << 9 | 256 + 200, [(5, "h"), (200, "")]),  # v_cvt_f16_f32
+        (0x7C000000 | 2 << 17 | 130 << 9 | 256 + 6, [(6, ""), (2, "h")]),  # v_cmp_eq_f16
+        (47 << 25 | 133 << 17 | 130 << 9 | 256 + 255, [(133, ""), (255, ""), (130, "")]),  # v_cvt_pk_rtz
+        (59 << 25 | 133 << 17 | 130 << 9 | 256 + 255, [(5, "h"), (127, "h"), (2, "h")]),  # v_ldexp_f16
+    ],
+)
+def test_numbers_above_127_are_halves_of_16_bit_operands_alone(
+    chip: str, value: int, registers: list
+) -> None:
+    found = decoder(chip).decode(word(chip, value), 0)
+    assert [(each.index, each.half) for each in found.operands if each.kind == "v"] == registers
+
+
+@both
 def test_op_sel_of_dpp_in_64_bits(chip: str) -> None:
     """v_add_f16_e64_dpp v40, |v4|, -v5 row_mirror, halves high, low, and high of the destination."""
     value = 0xD532_0000 | 40 | 1 << 8 | 1 << 11 | 1 << 14 | (0xFA | (256 + 5) << 9 | 1 << 30) << 32
