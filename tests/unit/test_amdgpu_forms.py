@@ -411,3 +411,27 @@ def test_the_upper_end_of_the_reduction_of_angles(chip: str) -> None:
     shift = 106 + exponents.astype(int) - 1077
     scaled = sizes + shift - np.where(exponents >= 1968, 128, 0)
     assert np.all((scaled <= 0) & (scaled > -53))
+
+
+@both
+@pytest.mark.parametrize("name", ["v_qsad_pk_u16_u8", "v_mqsad_pk_u16_u8", "v_mqsad_u32_u8"])
+def test_sums_of_differences_in_a_window(chip: str, name: str) -> None:
+    wide = name.endswith("32_u8")
+    third = "v[12:15]" if wide else "v[12:13]"
+    target = "v[40:43]" if wide else "v[40:41]"
+    rng = np.random.default_rng(12)
+    vgprs, sgprs = rng.integers(0, 1 << 32, (VGPRS, 32), dtype=np.uint32), np.zeros(128, np.uint32)
+    vgprs[8, ::3] &= 0xFF00FF
+    sgprs[EXEC] = 0xFFFFFFFF
+    before = vgprs.copy()
+    Lanes(chip, [(decode(chip, [f"{name} {target}, v[4:5], v8, {third}"]), Mode())]).run(0, vgprs, sgprs)
+    for lane in range(32):
+        window = before[4:6, lane].tobytes()
+        against = before[8, lane].tobytes()
+        kind = np.uint32 if wide else np.uint16
+        sums = before[12 : 16 if wide else 14, lane].copy().view(kind)
+        for at in range(4):
+            pairs = zip(window[at : at + 4], against, strict=True)
+            more = sum(abs(x - y) for x, y in pairs if y or "mqsad" not in name)
+            sums[at] = (int(sums[at]) + more) % (1 << 8 * kind().itemsize)
+        assert np.array_equal(vgprs[40 : 44 if wide else 42, lane].copy().view(kind), sums)

@@ -385,6 +385,36 @@ define("v_sad_u32", "b32 = b32 b32 b32", lambda e, a, c, d: e.b.add(_distance(e,
 define("v_lerp_u8", "b32 = b32 b32 b32", _lerp)
 
 
+def _quad(work: Callable[..., Value], wide: bool) -> Callable[[Emitter, Instruction], None]:
+    """Sums of four places of a window: 16 bits each, or 32."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        b = e.b
+        target, window, reference, third = i.operands
+        if wide and third.kind != "v":
+            raise e.refuse("a sum of 128 bits that is no VGPRs is not implemented")
+        whole, against = e.v64(window), e.v32(reference)
+        parts = [b.to("trunc", b.lshr(whole, like(whole, 8 * at)), I32) for at in range(4)]
+        if wide:
+            sums = [work(e, part, against, e.vgpr(third.index + at)) for at, part in enumerate(parts)]
+            for at, total in enumerate(sums):
+                e.set_vgpr(target.index + at, total)
+            return
+        old, packed = e.v64(third), const(ir.V64, 0)
+        for at, part in enumerate(parts):
+            total = work(e, part, against, b.to("trunc", b.lshr(old, like(old, 16 * at)), I32))
+            field = b.and_(b.to("zext", total, I64), like(old, 0xFFFF))
+            packed = b.or_(packed, b.shl(field, like(old, 16 * at)))
+        e.write(target, packed)
+
+    return emit
+
+
+add(["v_qsad_pk_u16_u8"], _quad(_sad, False))
+add(["v_mqsad_pk_u16_u8"], _quad(_sad_masked, False))
+add(["v_mqsad_u32_u8"], _quad(_sad_masked, True))
+
+
 def _perm(e: Emitter, a: Value, c: Value, selector: Value) -> Value:
     """Four bytes chosen from eight: of the second source 0 to 3, of the first 4 to 7; 8 to 11 are the signs
     of bytes 1, 3, 5, 7; 12 is 0x00, more is 0xff.
