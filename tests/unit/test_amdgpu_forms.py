@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator.amdgpu.isa.decode import Undecodable, decoder
-from emulator.amdgpu.isa.emit import Mode
+from emulator.amdgpu.isa.emit import Mode, Refused
 from emulator.amdgpu.isa.operands import EXEC
 from emulator.amdgpu.seams import Outcome
 from tests.unit.amdgpu_lanes import VGPRS, decode
@@ -435,3 +435,11 @@ def test_sums_of_differences_in_a_window(chip: str, name: str) -> None:
             more = sum(abs(x - y) for x, y in pairs if y or "mqsad" not in name)
             sums[at] = (int(sums[at]) + more) % (1 << 8 * kind().itemsize)
         assert np.array_equal(vgprs[40 : 44 if wide else 42, lane].copy().view(kind), sums)
+
+
+@both
+def test_a_matrix_that_is_in_no_vgprs_is_refused(chip: str) -> None:
+    """v_wmma_f32_16x16x16_f16 with null for B, which LLVM decodes."""
+    value = 0xCC404008 | (256 + 16 | 124 << 9 | (256 + 8) << 18 | 3 << 27) << 32
+    with pytest.raises(Refused, match="null is no matrix"):
+        run(chip, word(chip, value), np.zeros((VGPRS, 32), np.uint32))

@@ -36,6 +36,13 @@ ROWS = 8
 """Rows of D that a lane holds."""
 
 
+def check(e: Emitter, i: Instruction) -> None:
+    """Refuse an A or B that is not in VGPRs: LLVM decodes some, and the manuals have none."""
+    for operand in i.operands[1:3]:
+        if operand.kind != "v":
+            raise e.refuse(f"{operand.name} is no matrix")
+
+
 def registers(e: Emitter, operand: Operand, count: int) -> list[Value]:
     """The registers of a source; of a constant, the same in all."""
     if operand.kind != "v":
@@ -99,6 +106,7 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
     """Elements of 8 or 4 bits."""
 
     def emit(e: Emitter, i: Instruction) -> None:
+        check(e, i)
         target, first, second, third = i.operands
         signs = i.bits("neg_lo", (0, 0, 0))
         if signs[2]:
@@ -183,6 +191,7 @@ def _multiply(
 def _floats(kind: str, narrow_result: bool, other: str = "") -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
+        check(e, i)
         if kind in FORMATS and any(any(i.bits(name)[:2]) for name in ("neg_lo", "neg_hi")):
             raise e.refuse("neg of a matrix of bytes is not implemented for it")
         target, third = i.operands[0], i.operands[3]

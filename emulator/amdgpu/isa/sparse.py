@@ -17,6 +17,7 @@ from emulator.amdgpu.isa.matrix import (
     ROWS,
     SIGNS,
     across_rows,
+    check,
     down_columns,
     elements,
     factors,
@@ -73,6 +74,7 @@ def _index(e: Emitter, i: Instruction) -> Value:
 
 def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
+        check(e, i)
         target, first, second, _ = i.operands
         signs, clamp = i.bits("neg_lo", (0, 0, 0)), "clamp" in i.modifiers
         a_signed, c_signed = bool(signs[0]), bool(signs[1])
@@ -104,6 +106,7 @@ def _integers(bits: int) -> Callable[[Emitter, Instruction], None]:
 def _floats(kind: str, other: str, narrow: bool) -> Callable[[Emitter, Instruction], None]:
     def emit(e: Emitter, i: Instruction) -> None:
         b = e.b
+        check(e, i)
         target, first, second, _ = i.operands
         if kind in FORMATS and any(any(i.bits(name)) for name in ("neg_lo", "neg_hi")):
             raise e.refuse("neg of a matrix of bytes is not implemented for it")
