@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from emulator import image_file
+from emulator import image_file, switches
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
@@ -78,6 +78,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        model: values of `emulator.switches`, by name.
     """
 
     port: Speed | None = Speed.SUPER_PLUS
@@ -90,6 +91,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    model: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Board:
@@ -123,6 +125,7 @@ class Board:
         self.flash = self._flash(clock)
         self.endpoint = options.function or _function(options)
         self.chip = Chip(bus, self.flash, self.endpoint, Pins(self._transmitted, self._restart))
+        self.chip.dma.queues = switches.DMA_ARM.value(options.model) == "queue"
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
@@ -391,7 +394,12 @@ def _function(options: Options) -> PcieFunction:
     from emulator.amdgpu import boot_steps  # without a GPU nothing waits for its facts
     from emulator.amdgpu.card import AmdCard
 
-    card = AmdCard(options.gpu, options.vram)
+    card = AmdCard(
+        options.gpu,
+        options.vram,
+        keeps_vram=switches.RESET_VRAM.value(options.model, strict=options.strict) == "keep",
+        hdp_drains=switches.HDP_DRAIN.value(options.model) != "never",
+    )
     card.diagnosis.remedies = boot_steps.REMEDIES
     return card
 
@@ -416,8 +424,8 @@ def described(spec: str) -> tuple[str, Options]:
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
-            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4, and
-            `vram=512M` or such for the size of its memory.
+            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
+            `vram=512M` or such for the size of its memory, and the switches of `emulator.switches`.
 
     Raises:
         UsageError: an unknown option.
@@ -435,14 +443,25 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case switch, _ if switch in switches.SWITCHES:
+                options = replace(options, model={**options.model, **switches.parse([option])})
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
-                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE",
+                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
+                    + ", ".join(f"{switch}=" for switch in switches.SWITCHES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
+    check_switches(options)
     return name, options
+
+
+def check_switches(options: Options) -> None:
+    """Refuse switches of a card that is not there. Raises UsageError."""
+    for name in options.model:
+        if switches.SWITCHES[name].card and not options.gpu:
+            raise UsageError(f"{name}= is a switch of the GPU", hint="add one, such as gfx1100")
 
 
 def memory_size(text: str) -> int:

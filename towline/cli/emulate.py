@@ -97,6 +97,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"a fault, such as link-drop@5ms: {FAULTS} (docs/emulator.md has their forms)",
     )
+    chip.add_argument(
+        "--model",
+        metavar="SWITCH=VALUE",
+        action="append",
+        default=[],
+        help="what a model does where sources disagree, such as dma-arm=replace (docs/emulator.md has them)",
+    )
     emulate_serve.configure(parser)
     card = parser.add_argument_group("what is on PCIe bus 4: a plain test endpoint, or")
     card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card: gfx1100 or gfx1201")
@@ -127,8 +134,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     _refuse_contradictions(args)
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
-    from emulator import faults
-    from emulator.board import Board, Options, PowerCut, memory_size
+    from emulator import faults, switches
+    from emulator.board import Board, Options, PowerCut, check_switches, memory_size
     from emulator.usb.wire import Speed
 
     length = faults.duration("1s" if args.length is None else args.length)
@@ -142,7 +149,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         flash=Path(args.flash) if args.flash else None,
         gpu=args.gpu or "",
         vram=memory_size(args.vram) if args.vram is not None else None,
+        model=switches.parse(args.model),
     )
+    check_switches(options)
     requests = [_request(text) for text in args.control]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_warnings(console))
@@ -216,6 +225,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError(f"--trace {GPU} shows the card: give --gpu too")
     if args.replay and (
         args.gpu
+        or args.model
         or args.record
         or args.host
         or args.control
