@@ -14,7 +14,7 @@
 #define BUILD_ID 0ul
 #endif
 
-enum { ANSWER_SUPER_SPEED = EP0_BUFFER_SIZE, ANSWER_HIGH_SPEED = 64 };
+enum { ANSWER_SUPER_SPEED = EP0_BUFFER_SIZE, ANSWER_HIGH_SPEED = 4 };
 
 static __bit power_on;
 
@@ -58,13 +58,69 @@ static void write_memory(void)
     control_accept();
 }
 
+/* While the slot DMA takes a transfer to the SRAM it must not be armed again; but no register says whether it
+ * does. Main counts down the sectors that it may still have to take from a host whose data comes at the link's
+ * rate, and a request that comes earlier is answered later. A slower host's may come too early. */
+static __bit engine_runs;
+static u16 rounds_left;
+
+/* A round of main's loop takes 67 clocks, a sector 84 at SuperSpeed; at High Speed 1180 and 1463. A host needs
+ * some time from the answer to its first packet. */
+enum { POLLS_HIGH_SPEED = 38, ROUNDS_OF_HOST = 16 };
+#define ROUNDS(sectors) ((sectors) + ((sectors) >> 2) + ROUNDS_OF_HOST)
+
+static u8 arm(void)
+{
+    u16 sectors = value();
+
+    if (!slots_arm(setup.index_low, setup.index_high ? setup.index_high : 1, sectors))
+        return 0;
+    if (!(sectors & SLOTS_TO_HOST)) {
+        engine_runs = 1;
+        rounds_left = ROUNDS(sectors);
+    }
+    return 1;
+}
+
+/* The job. Other work ends it, and then nothing is known of the engine; a newer request of this kind does not. */
+static void wait_for_engine(void)
+{
+    u8 polls;
+
+    do {
+        for (; rounds_left && !GIVEN_UP; rounds_left--) {
+            polls = usb_high_speed ? POLLS_HIGH_SPEED : 1;
+            do
+                timer_poll();
+            while (--polls);
+        }
+        HOLD;
+        if (!GIVEN_UP) {
+            engine_runs = 0;
+            if (control_is_open()) {
+                if (arm())
+                    control_finish();
+                else
+                    control_stall();
+            }
+        } else if (setup.request != REQUEST_SRAM_DMA) {
+            engine_runs = 0;
+        }
+        RELEASE;
+    } while (engine_runs && !GIVEN_UP);
+}
+
 static void slot_dma(void)
 {
     list_close();
-    if (slots_arm(setup.index_low, setup.index_high ? setup.index_high : 1, value()))
+    if (engine_runs)
+        control_leave_open();
+    else if (arm())
         control_accept();
     else
         control_stall();
+    if (engine_runs)
+        job_post(wait_for_engine);
 }
 
 /* The job of a power request. Answered when it is done: the host waits up to 10 s for that. */
