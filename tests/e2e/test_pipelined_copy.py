@@ -197,13 +197,13 @@ def test_a_request_that_is_repeated_arms_once(host: ListHost, tries: int) -> Non
 
 
 def test_other_work_is_done_meanwhile(host: ListHost) -> None:
-    """PCIe requests, and then nothing is known of the engine: the next request is not held back."""
+    """PCIe requests do not wait; the next of this kind waits at most for the rest."""
     before = host.now
     host.write32(0x8_0000_0000, 0x600D)
     assert host.read32(0x8_0000_0000) == 0x600D
     assert host.now - before < WINDOW / 700e6 / 2
     host.board.usb.control(arm(16), timeout=1.0)
-    assert host.now - before < WINDOW / 700e6
+    assert host.now - before < 2 * WINDOW / 700e6
     sends(host, 0, 16)
 
 

@@ -14,7 +14,7 @@
 #define BUILD_ID 0ul
 #endif
 
-enum { ANSWER_SUPER_SPEED = EP0_BUFFER_SIZE, ANSWER_HIGH_SPEED = 4 };
+enum { ANSWER_SUPER_SPEED = EP0_BUFFER_SIZE, ANSWER_HIGH_SPEED = 64 };
 
 static __bit power_on;
 
@@ -59,67 +59,63 @@ static void write_memory(void)
 }
 
 /* While the slot DMA takes a transfer to the SRAM it must not be armed again; but no register says whether it
- * does. Main counts down the sectors that it may still have to take from a host whose data comes at the link's
- * rate, and a request that comes earlier is answered later. A slower host's may come too early. */
-static __bit engine_runs;
-static u16 rounds_left;
+ * does. Main counts down the slots that may still have to be filled if the host's data comes at the link's rate; a
+ * request that comes earlier is answered later. The data of a slower host may come too late for that. */
+static volatile u8 slots_left;
 
-/* A round of main's loop takes 67 clocks, a sector 84 at SuperSpeed; at High Speed 1180 and 1463. A host needs
- * some time from the answer to its first packet. */
-enum { POLLS_HIGH_SPEED = 38, ROUNDS_OF_HOST = 16 };
-#define ROUNDS(sectors) ((sectors) + ((sectors) >> 2) + ROUNDS_OF_HOST)
+/* What the link needs for a slot. At SuperSpeed a host gets the time of one more for its first packet. */
+enum { SLOT_US = 22, SLOT_US_HIGH_SPEED = 400 };
 
-static u8 arm(void)
+/* The transfer is open. */
+static void arm(void)
 {
-    u16 sectors = value();
+    u8 slots = setup.index_high;
 
-    if (!slots_arm(setup.index_low, setup.index_high ? setup.index_high : 1, sectors))
-        return 0;
-    if (!(sectors & SLOTS_TO_HOST)) {
-        engine_runs = 1;
-        rounds_left = ROUNDS(sectors);
+    if (!slots)
+        slots = 1;
+    if (!slots_arm(setup.index_low, slots, value())) {
+        control_stall();
+        return;
     }
-    return 1;
+    control_finish();
+    if (setup.value_high & HIGH(SLOTS_TO_HOST))
+        return;
+    if (!usb_high_speed)
+        slots++;
+    slots_left = slots;
 }
 
-/* The job. Other work ends it, and then nothing is known of the engine; a newer request of this kind does not. */
+/* The job; other work ends it. */
 static void wait_for_engine(void)
 {
-    u8 polls;
+    u16 microseconds;
 
-    do {
-        for (; rounds_left && !GIVEN_UP; rounds_left--) {
-            polls = usb_high_speed ? POLLS_HIGH_SPEED : 1;
-            do
-                timer_poll();
-            while (--polls);
+    while (!GIVEN_UP) {
+        if (slots_left) {
+            microseconds = SLOT_US;
+            if (usb_high_speed)
+                microseconds = SLOT_US_HIGH_SPEED;
+            wait_us(microseconds);
+            timer_poll();
+            slots_left--;
+            continue;
         }
         HOLD;
-        if (!GIVEN_UP) {
-            engine_runs = 0;
-            if (control_is_open()) {
-                if (arm())
-                    control_finish();
-                else
-                    control_stall();
-            }
-        } else if (setup.request != REQUEST_SRAM_DMA) {
-            engine_runs = 0;
-        }
+        if (control_is_open())
+            arm();
         RELEASE;
-    } while (engine_runs && !GIVEN_UP);
+        if (!slots_left)
+            return;
+    }
 }
 
 static void slot_dma(void)
 {
     list_close();
-    if (engine_runs)
-        control_leave_open();
-    else if (arm())
-        control_accept();
-    else
-        control_stall();
-    if (engine_runs)
+    control_leave_open();
+    if (!slots_left)
+        arm();
+    if (slots_left)
         job_post(wait_for_engine);
 }
 
@@ -158,41 +154,34 @@ static void list(void)
 
 #define LE16(word) LOW(word), HIGH(word)
 
-/* INFO at start. */
-static const __code u8 fresh_info[INFO_SIZE] = {
+/* The part of INFO that does not change; what it has zeros for is filled in, and so is the rest. */
+static const __code u8 fresh_info[INFO_BUILD_OFFSET + 4] = {
     [INFO_API_LEVEL_OFFSET] = LE16(API_LEVEL),
     [INFO_LIST_BYTES_OFFSET] = LE16(LIST_BYTES),
     [INFO_RESULT_BYTES_OFFSET] = LE16(RESULT_BYTES),
     [INFO_BUILD_OFFSET] = LE16((u16)BUILD_ID), LE16((u16)(BUILD_ID >> 16)),
 };
 
-static u8 link_rate(void)
-{
-    u8 rate;
-
-    CPU_DPX = CPU_DPX_PLANE_PHY_AND_PCIE_SWITCH_REGISTERS;
-    rate = *XDATA(PCIE_LINK_RATE_ADDRESS);
-    CPU_DPX = CPU_DPX_PLANE_XDATA;
-    return rate;
-}
-
 /* Numbers in memory have the layout of INFO, and struct list_failure that of its end. */
 static void info(void)
 {
-    u8 i;
+    u8 i, rate;
 
-    for (i = 0; i < INFO_SIZE; i++)
+    for (i = 0; i < sizeof fresh_info; i++)
         EP0_BUFFER[i] = fresh_info[i];
     EP0_BUFFER[INFO_LTSSM_OFFSET] = PCIE_LTSSM;
-    EP0_BUFFER[INFO_LINK_RATE_OFFSET] = link_rate();
+    CPU_DPX = CPU_DPX_PLANE_PHY_AND_PCIE_SWITCH_REGISTERS;
+    rate = *XDATA(PCIE_LINK_RATE_ADDRESS);
+    CPU_DPX = CPU_DPX_PLANE_XDATA;
+    EP0_BUFFER[INFO_LINK_RATE_OFFSET] = rate;
     for (i = 0; i < sizeof uptime; i++)
-        EP0_BUFFER[INFO_UPTIME_OFFSET + i] = ((__idata u8 *)&uptime)[i];
+        EP0_BUFFER[(u8)(INFO_UPTIME_OFFSET + i)] = ((__idata u8 *)&uptime)[i];
     EP0_BUFFER[INFO_LINKS_LOST_OFFSET] = LOW(links_lost);
     EP0_BUFFER[INFO_LINKS_LOST_OFFSET + 1] = HIGH(links_lost);
     EP0_BUFFER[INFO_SEQUENCE_OFFSET] = LOW(list_sequence);
     EP0_BUFFER[INFO_SEQUENCE_OFFSET + 1] = HIGH(list_sequence);
     for (i = 0; i < sizeof list_failure; i++)
-        EP0_BUFFER[INFO_CAUSE_OFFSET + i] = ((const __xdata u8 *)&list_failure)[i];
+        EP0_BUFFER[(u8)(INFO_CAUSE_OFFSET + i)] = ((const __xdata u8 *)&list_failure)[i];
     control_send(INFO_SIZE);
 }
 
