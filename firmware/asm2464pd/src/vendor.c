@@ -64,7 +64,7 @@ static void write_memory(void)
 static volatile u8 slots_left;
 
 /* What the link needs for a slot. At SuperSpeed a host gets the time of one more for its first packet. */
-enum { SLOT_US = 22, SLOT_US_HIGH_SPEED = 400 };
+enum { SLOT_US = 22, SLOT_US_HIGH_SPEED = 408 };
 
 /* The transfer is open. */
 static void arm(void)
