@@ -9,6 +9,7 @@ from emulator import switches
 from emulator.board import Board, Options, described
 from emulator.switches import SWITCHES
 from sdk.errors import UsageError
+from towline.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "emulator.md"
 
@@ -57,6 +58,13 @@ def test_strict_takes_away_what_a_driver_must_not_rely_on_unless_it_is_chosen():
     assert switch.value({}, strict=True) == "garble"
     assert switch.value({"reset-vram": "keep"}, strict=True) == "keep"
     assert SWITCHES["dma-arm"].value({}, strict=True) == "queue"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--model", "dma-arm=often"], ["--model", "reset-vram=keep"], ["--model", ""]]
+)
+def test_emulate_refuses_what_it_cannot_do(arguments):
+    assert main(["emulate", "firmware", *arguments]) == 2
 
 
 @pytest.mark.parametrize("value", ["queue", "replace"])

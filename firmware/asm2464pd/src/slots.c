@@ -17,7 +17,8 @@ u8 slots_arm(u8 first, u8 slots, u16 sectors)
         sectors &= ~SLOTS_TO_HOST;
         control = DMA_CONTROL_START;
     }
-    if (first >= SLOTS || slots > (u8)(SLOTS - first) || !sectors || sectors > (u16)(slots * SECTORS_OF_A_SLOT))
+    if (first >= SLOTS || slots > (u8)(SLOTS - first) || !sectors ||
+        sectors > (u16)(slots * SECTORS_OF_A_SLOT))
         return 0;
     DMA_RELEASE = 0;
     DMA_SECTOR_SIZE_HIGH = HIGH(SECTOR);

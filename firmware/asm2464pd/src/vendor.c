@@ -59,8 +59,8 @@ static void write_memory(void)
 }
 
 /* While the slot DMA takes a transfer to the SRAM it must not be armed again; but no register says whether it
- * does. Main counts down the slots that may still have to be filled if the host's data comes at the link's rate; a
- * request that comes earlier is answered later. The data of a slower host may come too late for that. */
+ * does. Main counts down the slots that may still have to be filled if the host's data comes at the link's
+ * rate, and a request that comes earlier is answered later. The data of a slower host may come too late. */
 static volatile u8 slots_left;
 
 /* What the link needs for a slot. At SuperSpeed a host gets the time of one more for its first packet. */
