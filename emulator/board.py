@@ -21,7 +21,6 @@ from emulator import image_file, poke, spin
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.asm2464pd.model import CHOICES, DEFAULT, Model
 from emulator.behaviour import Behaviour
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
@@ -29,6 +28,7 @@ from emulator.faults import Fault
 from emulator.image_file import BANK_START, CodeImage
 from emulator.machine import Machine
 from emulator.mcs51.core import Mcs51
+from emulator.model import CHOICES, DEFAULT, Model
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
 from emulator.poke import Poke
@@ -43,6 +43,7 @@ from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
 from sdk import files, settings
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
+from usbgpu.amd.facts import disputes as of_card
 
 if TYPE_CHECKING:
     from emulator.amdgpu.card import AmdCard
@@ -83,7 +84,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
-        model: which of contradicting facts of the chip are followed.
+        model: which of contradicting facts are followed.
     """
 
     port: Speed | None = Speed.SUPER_PLUS
@@ -439,7 +440,12 @@ def _function(options: Options) -> PcieFunction:
     from emulator.amdgpu import boot_steps  # without a GPU nothing waits for its facts
     from emulator.amdgpu.card import AmdCard
 
-    card = AmdCard(options.gpu, options.vram)
+    card = AmdCard(
+        options.gpu,
+        options.vram,
+        keeps_vram=options.model.follows(of_card.RESET_VRAM, "keep", strict=options.strict),
+        hdp_drains=options.model.follows(of_card.HDP_DRAIN, "10us"),
+    )
     card.diagnosis.remedies = boot_steps.REMEDIES
     return card
 
@@ -503,7 +509,16 @@ def described(spec: str) -> tuple[str, Options]:
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
-    return name, replace(options, model=Model.of(choices))
+    options = replace(options, model=Model.of(choices))
+    check_model(options)
+    return name, options
+
+
+def check_model(options: Options) -> None:
+    """Refuse choices about a card that is not there. Raises UsageError."""
+    for dispute in of_card.DISPUTES:
+        if dispute.name in options.model.chosen and not options.gpu:
+            raise UsageError(f"{dispute.name}= is about the GPU", hint="add one, such as gfx1100")
 
 
 def memory_size(text: str) -> int:

@@ -225,9 +225,9 @@ def _round(operation: Operation, number: int) -> Operation:
     return Operation(operation.opcode, address=operation.address, value=value, timeout=operation.timeout)
 
 
-def direct(chip: str, vram: int = 256 << 20) -> DirectBridge:
+def direct(chip: str, vram: int = 256 << 20, **model: bool) -> DirectBridge:
     """A card just powered on: its BARs are assigned, bus mastering is on."""
-    bridge = DirectBridge(AmdCard(chip, vram))
+    bridge = DirectBridge(AmdCard(chip, vram, **model))
     host = bridge.host
     place = 0x100
     while place:

@@ -56,8 +56,8 @@ class Bench(DirectBridge):
 
     vendor, class_code = 0x1002, 0x03_0000
 
-    def __init__(self, chip: str, vram: int = VRAM) -> None:
-        plugged = direct(chip, vram)
+    def __init__(self, chip: str, vram: int = VRAM, **model: bool) -> None:
+        plugged = direct(chip, vram, **model)
         self.host, self.clock, self.runs = plugged.host, plugged.clock, 0
         self.chip, self.device = chip, CHIPS[chip].device
         self.lives: int | None = None

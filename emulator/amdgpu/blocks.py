@@ -30,6 +30,7 @@ class Blocks:
         shaders: what runs waves.
         dispatched: called with a record of each dispatch at its end.
         mode1_reset: called when the driver requests one from a processor.
+        hdp_drains: as for `Hdp`.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class Blocks:
         shaders: Shaders,
         dispatched: Callable[[Record], None],
         mode1_reset: Callable[[], None],
+        *,
+        hdp_drains: bool = True,
     ) -> None:
         load = _Load(context)
 
@@ -45,7 +48,7 @@ class Blocks:
             load.add(record)
             dispatched(record)
 
-        self.hdp = Hdp(context)
+        self.hdp = Hdp(context, drains=hdp_drains)
         self.nbio = Nbio(context, self.hdp)
         self.doorbells = Doorbells(context, self.nbio.doorbells_enabled, self.nbio.route)
         self.gc_hub = Hub(context, "GC")

@@ -2,7 +2,9 @@
 
 BAR 0 is the start of VRAM, through the HDP; BAR 2 the doorbells; BAR 5 the first MiB of registers, in dwords.
 A request without a meaning is an unsupported request. Resets of any kind end what the blocks are doing: they
-are made again, as after power-on, and VRAM is lost (grade: guess for all but the fundamental reset).
+are made again, as after power-on, and VRAM is lost (grade: guess for all but the fundamental reset). A mode-1
+reset keeps VRAM (grade: trace: a published driver writes page tables before it and uses them after it), or
+loses it (grade: inferred: Linux takes it for lost): `usbgpu.amd.facts.disputes`, reset-vram.
 
 Identities and capabilities follow lspci listings of RDNA cards (grade: inferred): among them is no function
 level reset, so the capability does not offer one.
@@ -109,6 +111,8 @@ class AmdCard(ConfiguredFunction):
     Args:
         chip: which, by name.
         vram_size: bytes, in MiB; the card's own if None.
+        keeps_vram: whether VRAM outlives a mode-1 reset.
+        hdp_drains: whether what waits in the HDP drains by itself.
 
     Attributes:
         chip: the facts.
@@ -125,8 +129,12 @@ class AmdCard(ConfiguredFunction):
         UsageError: the chip is unknown, or it cannot have that much memory.
     """
 
-    def __init__(self, chip: str, vram_size: int | None = None) -> None:
+    def __init__(
+        self, chip: str, vram_size: int | None = None, *, keeps_vram: bool = True, hdp_drains: bool = True
+    ) -> None:
         self.chip = _chip(chip)
+        self._keeps_vram = keeps_vram
+        self._hdp_drains = hdp_drains
         size = self.chip.vram if vram_size is None else vram_size
         self.vram = _vram(size)
         self.diagnosis = Diagnosis(lambda: self.upstream.now())
@@ -212,7 +220,7 @@ class AmdCard(ConfiguredFunction):
         """See PcieFunction."""
         self.context.event("card", lambda: f"{kind.value} reset")
         super().reset(kind)
-        self._lose()
+        self._lose(vram=True)
         self._power_on()
 
     # -- for its user -----------------------------------------------------------------------------------
@@ -238,7 +246,7 @@ class AmdCard(ConfiguredFunction):
 
     def _go_dark(self) -> None:
         self.context.event("card", lambda: "mode-1 reset begins")
-        self._lose()
+        self._lose(vram=not self._keeps_vram)
         self._dark = True
         lost = self._link
         self.upstream.schedule(MODE1_CLOCKS, lambda: self._come_back(lost))
@@ -248,10 +256,12 @@ class AmdCard(ConfiguredFunction):
             self._power_on()
             self.context.event("card", lambda: "mode-1 reset is over")
 
-    def _lose(self) -> None:
-        """Drop what the blocks had scheduled, and the contents of VRAM."""
+    def _lose(self, *, vram: bool) -> None:
+        """Drop what the blocks had scheduled and what waits in the HDP (guess); the contents of VRAM too."""
         self._link.alive = False
-        self.vram.clear()
+        self.vram.on_read = None
+        if vram:
+            self.vram.clear()
 
     def _power_on(self) -> None:
         """Make all blocks again, so that they keep no earlier state."""
@@ -269,7 +279,13 @@ class AmdCard(ConfiguredFunction):
             self.event_observers,
             self.span_observers,
         )
-        self.blocks = Blocks(self.context, self._shaders, self.scoreboard.dispatched, self.mode1_reset)
+        self.blocks = Blocks(
+            self.context,
+            self._shaders,
+            self.scoreboard.dispatched,
+            self.mode1_reset,
+            hdp_drains=self._hdp_drains,
+        )
         self._hdp = self.blocks.hdp
 
     def _register_write(self, index: int, value: int) -> None:

@@ -5,6 +5,10 @@ MM_DATA reach registers likewise, and with bit 31 of MM_INDEX VRAM, of which MM_
 from 31 on (`amdgpu_device.c`). Flushes: reference of the kernel's `nbio_v4_3.c`; the power-on values of the
 REMAP registers are those of `nbio_2_3_default.h` (grade: inferred for these generations), which make each
 name the register that does the same.
+
+BIF_DOORBELL_INT_CNTL (index 0xe1e on both cards) is storage: a published driver accesses it when it sets the
+card up and when it looks for errors (trace); the name is that of the kernel's headers. Its interrupts do not
+occur in the model, so its status bits stay 0 unless they are written (guess).
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class Nbio:
         registers.on_read("NBIO", "BIF_BX_PF0_RSMU_DATA", self._rsmu_read)
         registers.on_write("NBIO", "BIF_BX_PF0_RSMU_DATA", self._rsmu_write)
         registers.on_read("NBIO", "RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", lambda: context.vram.size >> 20)
-        registers.store("NBIO", "RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN")
+        registers.store("NBIO", "RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "BIF_BX0_BIF_DOORBELL_INT_CNTL")
         flush = chip.address("NBIO", "BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_CNTL")
         self.flush_index = flush
         registers.on_write("NBIO", "BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", self._remap, reset=flush << 2)

@@ -2,8 +2,10 @@
 
 Executes one packet at a time; layouts are those of `usbgpu.amd.facts.pm4`. What is unknown or
 malformed stops the queue with an interrupt of the command processor, as on silicon (grade of the details:
-guess). Interrupts are not masked by CP_ME1_PIPEn_INT_CNTL, which is not modelled. Not modelled either:
-predication, semaphores, atomics, preemption.
+guess). The interrupts of ends of pipe are masked until the driver sets TIME_STAMP_INT_ENABLE in the pipe's
+CP_ME1_PIPEn_INT_CNTL (inferred: a published driver asks for them without setting it, and takes an interrupt
+for an error); those of errors are not masked (guess). Not modelled: predication, semaphores, atomics,
+preemption.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Protocol
 
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.dispatch import Dispatcher
-from emulator.amdgpu.hqd import Hqd, Stream, Wait
+from emulator.amdgpu.hqd import PIPES, Hqd, Stream, Wait
 from emulator.amdgpu.rlc import gpu_clock
 from emulator.amdgpu.seams import Interrupts, PageFault
 from emulator.core.clock import clocks
@@ -25,6 +27,8 @@ from usbgpu.amd.facts.describe import DWORD
 
 EOP_CLOCKS = clocks(400e-9)
 """From the end of the work until the write of a RELEASE_MEM is in memory (model; grade: guess)."""
+
+_INTERRUPT_CONTROL = "CP_ME1_PIPE{}_INT_CNTL"
 
 Parts = Mapping[str, int]
 _COMPARE: tuple[Callable[[int, int], bool], ...] = (
@@ -93,6 +97,10 @@ class Processor:
         self._dispatcher = dispatcher
         self._cost = cost
         self._touched = touched
+        controls = (_INTERRUPT_CONTROL.format(pipe) for pipe in range(PIPES))
+        context.registers.store(
+            "GC", *(name for name in controls if name in context.chip.blocks["GC"].registers)
+        )
         self._handlers: Mapping[str, Callable[[Hqd, Parts, Sequence[int]], int | None]] = {
             "NOP": lambda hqd, parts, data: None,
             "DISPATCH_DIRECT": self._dispatch_direct,
@@ -283,13 +291,22 @@ class Processor:
                 value = parts["DATA"] if select < 3 else gpu_clock(self._context.link.now())
                 memory.write(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little"))
                 self._context.event("pm4", lambda: f"{hqd.name} end of pipe: {address:#x} = {value:#x}")
-            if parts["INT_SEL"] in (1, 2):
+            if parts["INT_SEL"] in (1, 2) and self._unmasked(hqd):
                 client, source = ih.CLIENTS["GRBM_CP"], ih.SOURCES["CP_EOP_INTERRUPT"]
                 context = (parts["INT_CTXID"], 0, 0, 0)
                 self._interrupts.post(client, source, ring=hqd.ring_id, vmid=vmid, data=context)
             self._touched()
 
         hqd.pipeline.after(lambda: hqd.later(EOP_CLOCKS, write, "RELEASE_MEM"))
+
+    def _unmasked(self, hqd: Hqd) -> bool:
+        """Whether ends of pipe interrupt. A pipe whose register the facts do not name has none (guess)."""
+        name = _INTERRUPT_CONTROL.format(hqd.pipe)
+        gc, registers = self._context.chip.blocks["GC"].registers, self._context.registers
+        enabled = name in gc and bool(registers.get("GC", name, "TIME_STAMP_INT_ENABLE"))
+        if not enabled:
+            self._context.event("pm4", lambda: f"{hqd.name} end of pipe: its interrupt is masked by {name}")
+        return enabled
 
     def _check_end_of_pipe(self, hqd: Hqd) -> None:
         """Ends of pipe go through a buffer in memory. Raises _EopFault if it is not mapped."""

@@ -12,7 +12,6 @@ from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.link import PcieLink
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.system import SystemControl
 from emulator.asm2464pd.timers import Timers
@@ -22,6 +21,7 @@ from emulator.asm2464pd.unnamed import Unnamed
 from emulator.asm2464pd.upstream import UpstreamMemory
 from emulator.asm2464pd.usb import UsbController
 from emulator.core.bus import Bus
+from emulator.model import DEFAULT, Model
 from emulator.pcie.fabric import Fabric, chain
 from emulator.pcie.function import PcieFunction
 from emulator.pcie.ports import BRIDGES, BridgePort
@@ -63,7 +63,7 @@ class Chip:
         self.interrupts = Interrupts(bus, model)
         self.usb = UsbController(bus, self.interrupts, model)
         self.upstream = UpstreamMemory(bus)
-        self.dma = SlotDma(bus, self.upstream, self.usb.wake, lambda: self.usb.packet_size)
+        self.dma = SlotDma(bus, self.upstream, self.usb.wake, lambda: self.usb.packet_size, model)
         self.usb.engine = self.dma
         self.fabric = Fabric(
             chain(*(BridgePort(port) for port in BRIDGES), function),

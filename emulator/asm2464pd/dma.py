@@ -5,6 +5,11 @@ EP 0x02 land in the slots; towards the host EP 0x81 answers NAK until a device b
 dword of the completion queue's first entry (0x0082200C), and then sends the slots. In both directions the
 engine disarms after the last byte, without any event.
 
+Armed again while it takes a transfer to the SRAM, it begins the next one when that has ended: the fastest
+published copy-in does this all the time, through firmware that does not wait (trace that it works on silicon,
+inferred that the engine queues; one transfer, as that copy-in has two windows). With dma-arm=replace it is
+what an older note says: undefined, and the model begins the next one at once.
+
 All of this is what the open firmware and its hosts do on silicon; that a write of DMA_ARM arms, and that
 a write of any value to that dword triggers, are inferred from several of its scripts. Uses that no source
 shows are reported: logged once with their cause, or refused under `--strict`.
@@ -19,11 +24,13 @@ from emulator.asm2464pd.undefined import Reporter
 from emulator.asm2464pd.upstream import UpstreamMemory
 from emulator.asm2464pd.usb_bulk import IN, OUT
 from emulator.core.bus import Bus
+from emulator.model import DEFAULT, Model
 from emulator.usb.wire import Handshake
+from firmware.asm2464pd import disputes
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import dma as regs
 from firmware.asm2464pd.registers.memory import NVME_CQ, NVME_SQ, SLOT_SIZE, SRAM
-from firmware.asm2464pd.wire import COMPLETION_TRIGGER
+from firmware.asm2464pd.wire import COMPLETION_TRIGGER, DRAIN_FENCE
 
 SECTOR = 512
 """Bytes of a sector; DMA_SECTOR_SIZE holds nothing else in any known use."""
@@ -34,6 +41,8 @@ TRIGGER = range(_CQ + COMPLETION_TRIGGER.start, _CQ + COMPLETION_TRIGGER.stop)
 """PCIe addresses: a write there triggers an armed transfer to the host."""
 STREAM_PAGE = range(_SQ, _SQ + NVME_SQ.size)
 """PCIe addresses that devices leave alone while the engine streams: on silicon, writes collide with it."""
+FENCE = range(_SQ + DRAIN_FENCE.start, _SQ + DRAIN_FENCE.stop)
+"""Those of them that a device may write, unless the transfer fills the SRAM."""
 
 _GUARDED = (
     regs.DMA_CONTROL,
@@ -69,6 +78,7 @@ class SlotDma:
         upstream: where devices write the completion entry.
         wake: called with an endpoint address when it may answer otherwise than NAK.
         packet_size: gives the maximum packet size of the bulk endpoints, in bytes.
+        model: what becomes of a transfer that is armed while another one goes to the SRAM.
 
     Attributes:
         remaining: bytes the armed transfer still has to move, 0 when nothing is armed.
@@ -83,6 +93,7 @@ class SlotDma:
         upstream: UpstreamMemory,
         wake: Callable[[int], None],
         packet_size: Callable[[], int] = lambda: 1024,
+        model: Model = DEFAULT,
     ) -> None:
         self._bus = bus
         self._wake = wake
@@ -90,8 +101,11 @@ class SlotDma:
         self._undefined = Reporter(bus)
         self.to_sram = False
         self.triggered = False
+        self._queues = model.follows(disputes.DMA_ARM, "queue")
         self._place = 0
+        self._size = 0
         self.remaining = 0
+        self._next: tuple[int, int] | None = None
         self.on_change: Callable[[], None] = lambda: None
         for register in _GUARDED:
             for offset in range(register.size):
@@ -151,13 +165,14 @@ class SlotDma:
     def reset(self) -> None:
         """Drop the armed transfer: a bus reset, a lost link, a restart of the CPU. Inferred."""
         self.remaining = 0
+        self._next = None
         self.triggered = False
         self.on_change()
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _written(self, name: str, action: Callable[[], None] | None, value: int) -> None:
-        if self.remaining:
+        if self.remaining and not (self._queues and self.to_sram):
             self._undefined.report(
                 f"{name} was written while slot DMA was armed",
                 detail=f"value {value:#04x}, {self.remaining} bytes to go",
@@ -182,13 +197,29 @@ class SlotDma:
                 detail=f"{size} bytes, slots {first} to {end}: {room} bytes",
                 hint="the model goes on into the next slot, and from the last into the first",
             )
-        self.to_sram = bool(control & regs.DMA_CONTROL["TO_SRAM"])
+        to_sram = bool(control & regs.DMA_CONTROL["TO_SRAM"])
+        place = first * SLOT_SIZE % SRAM.size
+        if self.remaining and self.to_sram and self._queues:
+            if to_sram and size and self._next is None:
+                self._next = place, size
+                return
+            self._undefined.report(
+                "slot DMA was armed while it had a transfer to the SRAM, as no known driver does",
+                detail=f"{self.remaining} bytes to go, {1 if self._next else 0} more waiting; "
+                f"now {size} bytes to the {'SRAM' if to_sram else 'host'}",
+                hint="wait for the transfers, or reset the link; the model drops them and begins this one",
+            )
+        self._next = None
+        self.to_sram = to_sram
         self.triggered = False
-        self._place = first * SLOT_SIZE % SRAM.size
-        self.remaining = size
-        self.on_change()
-        if self.to_sram and size:
+        self._begin(place, size)
+        if to_sram and size:
             self._wake(OUT)
+
+    def _begin(self, place: int, size: int) -> None:
+        self._place = place
+        self._size = self.remaining = size
+        self.on_change()
 
     def _check(self, end: int) -> None:
         """Report what no known transfer was armed with."""
@@ -221,8 +252,12 @@ class SlotDma:
     def _advance(self, size: int) -> None:
         self._place = (self._place + size) % SRAM.size
         self.remaining -= size
-        if not self.remaining:
-            self.on_change()
+        if self.remaining:
+            return
+        self.on_change()
+        if self._next is not None:
+            following, self._next = self._next, None
+            self._begin(*following)
 
     def _completion_written(self, address: int, data: bytes) -> None:
         del address, data  # that it was written is all that counts
@@ -232,7 +267,10 @@ class SlotDma:
             self._wake(IN)
 
     def _stream_page_written(self, address: int, data: bytes) -> None:
-        if self.remaining and (self.to_sram or self.triggered):
+        if not (self.remaining and (self.to_sram or self.triggered)):
+            return
+        is_fence = address in FENCE and address + len(data) <= FENCE.stop
+        if not is_fence or self._size >= SRAM.size:
             self._undefined.report(
                 "a device wrote the submission queue's page while slot DMA streamed",
                 detail=f"{len(data)} bytes to {address:#x}",

@@ -9,9 +9,9 @@ reported. Whether a transaction needs the gate bit of FLASH_GATE is disputed.
 from __future__ import annotations
 
 from emulator.asm2464pd.flash_chip import ADDRESS_BYTES, FlashChip
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Reporter
 from emulator.core.bus import Bus
+from emulator.model import DEFAULT, Model
 from firmware.asm2464pd import disputes
 from firmware.asm2464pd.describe import Memory, Space
 from firmware.asm2464pd.registers import flash as regs

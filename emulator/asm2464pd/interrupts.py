@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
+from emulator.model import DEFAULT, Model
 from firmware.asm2464pd import disputes
 from firmware.asm2464pd.describe import ByteRegister
 from firmware.asm2464pd.registers import interrupts as regs

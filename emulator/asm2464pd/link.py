@@ -10,10 +10,10 @@ reset answers nothing in either case.
 from __future__ import annotations
 
 from emulator.asm2464pd import timing, waits
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
+from emulator.model import DEFAULT, Model
 from emulator.pcie.fabric import Fabric
 from emulator.pcie.function import Reset
 from firmware.asm2464pd import disputes

@@ -14,13 +14,13 @@ from typing import Protocol
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.asm2464pd.usb_control import ControlEndpoint
 from emulator.asm2464pd.usb_link import Link
 from emulator.asm2464pd.usb_storage import StorageEngine, is_command
 from emulator.core.bus import Bus
 from emulator.core.clock import at_rate
+from emulator.model import DEFAULT, Model
 from emulator.usb.timing import HIGH_SPEED_BYTES_PER_SECOND
 from emulator.usb.wire import Handshake, Partner, Speed
 from firmware.asm2464pd.registers import usb as regs

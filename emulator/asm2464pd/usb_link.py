@@ -33,9 +33,9 @@ from collections.abc import Callable
 
 from emulator.asm2464pd import timing, waits
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.core.bus import Bus
 from emulator.core.clock import Event
+from emulator.model import DEFAULT, Model
 from emulator.usb.wire import Partner, Speed
 from firmware.asm2464pd import disputes, phy
 from firmware.asm2464pd.describe import Space

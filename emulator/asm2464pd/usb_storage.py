@@ -45,10 +45,10 @@ from enum import Enum, auto
 
 from emulator.asm2464pd import waits
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Reporter
 from emulator.asm2464pd.usb_bulk import IN, OUT, BulkEndpoints
 from emulator.core.bus import Bus
+from emulator.model import DEFAULT, Model
 from emulator.usb.wire import Handshake
 from firmware.asm2464pd import disputes
 from firmware.asm2464pd.registers import memory

@@ -1,4 +1,4 @@
-"""Facts that contradict each other: sources, each with its evidence, say different things of one register.
+"""Facts of the chip that contradict each other: sources, each with its evidence, say different things.
 
 Both are kept. Software that needs to follow one of them, such as the emulator, follows the first claim unless
 the other is chosen; no board has decided any of these.
@@ -6,46 +6,8 @@ the other is chosen; no board has decided any of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sdk.facts.registers import Evidence, FactError
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What one side says.
-
-    Attributes:
-        value: its name.
-        doc: what it says, and which firmware needs it.
-        evidence: its grade.
-        source: who says so.
-    """
-
-    value: str
-    doc: str
-    evidence: Evidence
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dispute:
-    """A question with several answers.
-
-    Attributes:
-        name: of the question.
-        question: what the answers are about.
-        claims: the answers; the first is followed unless another one is chosen.
-    """
-
-    name: str
-    question: str
-    claims: tuple[Claim, ...]
-
-    def __post_init__(self) -> None:
-        if len({claim.value for claim in self.claims}) != len(self.claims) or len(self.claims) < 2:
-            raise FactError(f"{self.name}: a dispute has at least two claims of different names")
-
+from sdk.facts.disputes import Claim, Dispute
+from sdk.facts.registers import Evidence
 
 _OPEN = "open firmware"
 _MAKER = "the chip maker's firmware"
@@ -166,6 +128,27 @@ PERST_L0 = Dispute(
         ),
     ),
 )
+DMA_ARM = Dispute(
+    "dma-arm",
+    "What becomes of a write of DMA_ARM while slot DMA takes a transfer to the SRAM.",
+    (
+        Claim(
+            "queue",
+            "The next transfer begins when this one has ended. A published driver arms a chunk while the "
+            "last one streams, all the time; that the engine waits is inferred. Software that is to work on "
+            "either waits before it arms again, as our firmware does.",
+            Evidence.INFERRED,
+            "open host driver, usb.py",
+        ),
+        Claim(
+            "replace",
+            "The next one begins at once, and the rest of this one is lost: an older note has it as "
+            "undefined.",
+            Evidence.GUESS,
+            "asm2464pd notes",
+        ),
+    ),
+)
 
-DISPUTES = (SUPER_PLUS_CODE, SS_UP, LINK_MASKS, MSC_ARMING, FLASH_GATE, BULK_OUT_WRITES, PERST_L0)
+DISPUTES = (SUPER_PLUS_CODE, SS_UP, LINK_MASKS, MSC_ARMING, FLASH_GATE, BULK_OUT_WRITES, PERST_L0, DMA_ARM)
 """All of them."""

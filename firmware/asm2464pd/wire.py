@@ -110,6 +110,11 @@ COMPLETION_QUEUE_ENTRY = Struct(
 )
 COMPLETION_TRIGGER = range(12, 16)
 """Offsets in the first entry of NVME_CQ; a write there starts an armed slot DMA towards the host."""
+DRAIN_FENCE = range(0x800, 0x810)
+"""Offsets in NVME_SQ of the one signal that a device is known to write there while slot DMA runs: a published
+driver has the fence of its pipelined copy-in there, on silicon (trace; that it is 16 bytes, as other signals:
+inferred). The same driver's notes say that signals in the rest of the page collide with a running transfer
+(trace), and that full windows corrupt: taken for transfers that fill the whole SRAM (guess)."""
 
 USB_STRUCTS: tuple[Struct, ...] = (SETUP_PACKET, CBW, CSW)
 PCIE_STRUCTS: tuple[Struct, ...] = (COMPLETION_HEADER, COMPLETION_QUEUE_ENTRY)

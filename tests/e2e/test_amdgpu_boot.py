@@ -150,18 +150,51 @@ def test_silent_steps_are_rows():
 # -- resets -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("keeps", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("chip", CHIP_NAMES)
-def test_boot_reset_boot(chip):
+def test_boot_reset_boot(chip, keeps):
     """A mode-1 reset undoes everything: the second boot is like the first, and needs every step again."""
-    card = AmdCard(chip, VRAM)
+    card = AmdCard(chip, VRAM, keeps_vram=keeps)
     driver = Driver(Host(card), card.chip)
     driver.boot()
     upload(Session(driver))
     driver.vram(HEAP, b"left over")
     driver.reset()
-    assert driver.vram_read(HEAP, 9) != b"left over"
+    assert (driver.vram_read(HEAP, 9) == b"left over") is keeps
     assert driver.read("MP", driver.mailbox(81)) == 0
     second = Driver(driver.host, card.chip)
+    second.boot()
+    session = Session(second)
+    upload(session)
+    kernel(session)
+    assert card.diagnosis.findings == []
+
+
+class TablesFirst(Driver):
+    """Writes its page tables before it resets the card, and uses them after that."""
+
+    def boot(self) -> None:
+        self.pcie()
+        self.discover()
+        Driver.map(self)
+        self.reset()
+        super().boot()
+
+    def map(self) -> None:
+        """They are there."""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("chip", CHIP_NAMES)
+def test_page_tables_from_before_a_reset(chip, keeps):
+    card = AmdCard(chip, VRAM, keeps_vram=keeps)
+    driver = Driver(Host(card), card.chip)
+    driver.boot()
+    second = TablesFirst(driver.host, card.chip)
+    if not keeps:
+        with pytest.raises((TimeOut, Refused)):
+            second.boot()
+        return
     second.boot()
     session = Session(second)
     upload(session)

@@ -155,9 +155,11 @@ def test_firmware_with_a_wrong_bit_is_refused_by_name(chip, spoiled, message, tm
 # -- earlier programs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("keeps", [False, pytest.param(True, marks=pytest.mark.slow)])
 @BOTH
-def test_a_card_that_was_not_closed_is_reset(chip):
-    bench = Bench(chip)
+def test_a_card_that_was_not_closed_is_reset(chip, keeps):
+    """Whatever is in VRAM after that: what the earlier program left, or garbage."""
+    bench = Bench(chip, keeps_vram=keeps)
     User(bench).work()
     again = User(bench)
     assert again.started.cold
@@ -166,6 +168,32 @@ def test_a_card_that_was_not_closed_is_reset(chip):
     assert len(again.lines) <= 12
     again.work()
     assert bench.findings == []
+
+
+# -- the host data path -------------------------------------------------------------------------------------
+
+
+@EITHER
+def test_all_works_if_the_host_data_path_never_drains(chip):
+    bench = Bench(chip, hdp_drains=False)
+    user = User(bench)
+    user.work()
+    assert user.close()
+    warm = User(bench)
+    assert not warm.started.cold
+    warm.work()
+    assert bench.findings == []
+
+
+def test_without_its_flushes_the_driver_fails_there(monkeypatch):
+    monkeypatch.setattr(Batch, "flush_hdp", lambda batch: None)
+    bench = Bench("gfx1100", hdp_drains=False)
+    with pytest.raises(GpuFailed):
+        bench.start()
+    assert "hdp-flush" in bench.card.diagnosis.steps
+
+
+# -- earlier programs, again --------------------------------------------------------------------------------
 
 
 @EITHER

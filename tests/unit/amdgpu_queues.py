@@ -118,6 +118,11 @@ class Bench:
     def field(self, name, value=0, **fields):
         return self.chip.register("GC", name).pack(value, **fields)
 
+    def unmask(self, pipe=0):
+        """Let ends of pipe interrupt."""
+        name = f"CP_ME1_PIPE{pipe}_INT_CNTL"
+        self.write(name, self.field(name, TIME_STAMP_INT_ENABLE=1))
+
     def start(self, *, skip=(), pipes=1):
         """Boot the graphics block up to the MEC; `skip` names steps."""
         skip = set(skip)

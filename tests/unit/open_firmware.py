@@ -79,7 +79,9 @@ class OpenFirmware:
         boots: how often it has started.
     """
 
-    def __init__(self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True) -> None:
+    def __init__(
+        self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True, endpoint: TestEndpoint | None = None
+    ) -> None:
         self.clock = Scheduler()
         self.lock = threading.RLock()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
@@ -90,7 +92,7 @@ class OpenFirmware:
         self._line = self._enabled = self._restarting = self._high_speed = False
         self._dwords = 0
         self.flash = FlashChip(self.clock, otp=flash_layout.otp(SERIAL))
-        self.endpoint = TestEndpoint(1 << 20)
+        self.endpoint = endpoint or TestEndpoint(1 << 20)
         pins = Pins(self.uart.extend, self._restart)
         self.chip = Chip(self.bus, self.flash, self.endpoint, pins)
         self.host = Host(self.chip.usb, self, best=best)

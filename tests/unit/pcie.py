@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.link import PcieLink
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.tlp import TlpEngine
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
+from emulator.model import DEFAULT, Model
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.fabric import Fabric, Node, chain
 from emulator.pcie.function import PcieFunction, UnsupportedRequest

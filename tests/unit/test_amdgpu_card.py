@@ -34,8 +34,8 @@ MEMSIZE = 0xDE3
 class Host:
     """A driver of the card alone on bus 0."""
 
-    def __init__(self, chip: str = "gfx1100", vram: int | None = 512 * MIB) -> None:
-        self.card = AmdCard(chip, vram)
+    def __init__(self, chip: str = "gfx1100", vram: int | None = 512 * MIB, **model: bool) -> None:
+        self.card = AmdCard(chip, vram, **model)
         self.clock = Scheduler()
         self.memory = RootRam()
         self.fabric = Fabric(Node(self.card), self.memory, self.clock, bytes_per_second=10**9)
@@ -469,6 +469,43 @@ def test_mode1_reset_takes_its_time(one):
     assert one.nbio("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN") == 0
     assert one.card.bars[0].size == 512 * MIB
     assert happened == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_vram_over_a_mode1_reset(keeps):
+    one = Host(keeps_vram=keeps)
+    one.card.vram.write(0x1000, b"kept?")
+    one.write(VRAM, 0x55)  # waits in the HDP
+    before = one.card.vram.memory[:4]
+    one.card.mode1_reset()
+    one.run(MODE1_DELAY + MODE1_CLOCKS)
+    assert (one.card.vram.read(0x1000, 5) == b"kept?") is keeps
+    assert one.card.vram.read(0, 4) == (b"\x55\0\0\0" if keeps else before), "it drained before the reset"
+    assert one.card.vram.read(512 * MIB - (64 << 10), 4) == b"\x07\x14\x21\x28"
+    one.card.vram.write(0x1000, b"kept?")
+    one.card.reset(Reset.PERST)
+    assert one.card.vram.read(0x1000, 5) != b"kept?"
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_a_mode1_reset_loses_what_waits_in_the_hdp(drains):
+    one = Host(hdp_drains=drains)
+    one.card.vram.write(0, b"old!")
+    one.card.mode1_reset()
+    one.run(MODE1_DELAY - 1)
+    one.write(VRAM, 0x55)
+    one.run(1 + MODE1_CLOCKS)
+    assert one.card.vram.read(0, 4) == b"old!"
+    assert one.read(VRAM) == int.from_bytes(b"old!", "little")
+    assert one.card.diagnosis.findings == []
+
+
+def test_the_doorbell_interrupt_control_is_storage(host):
+    assert host.at("NBIO", "BIF_BX0_BIF_DOORBELL_INT_CNTL") == 0xE1E
+    assert host.get(0xE1E) == 0
+    host.set(0xE1E, 0x0507_0000)
+    assert host.get(0xE1E) == 0x0507_0000
+    assert host.card.diagnosis.findings == []
 
 
 def test_another_reset_cuts_a_mode1_reset_short(one):

@@ -636,5 +636,9 @@ _RANDOM.start()
 def test_interrupts_name_the_queue():
     made = bench()
     made.queue(pipe=3, queue=5, doorbell=0x20, ring=BUFFER)
+    made.unmask(pipe=2)
+    made.submit(fence(interrupt=2), doorbell=0x20)
+    assert made.posts == [], "each pipe has its own mask"
+    made.unmask(pipe=3)
     made.submit(fence(interrupt=2), doorbell=0x20)
     assert made.posts[0][2] == 5 << 4 | hqd.ME << 2 | 3

@@ -13,10 +13,10 @@ from tests.unit.amdgpu_bench import context
 
 
 class Bench:
-    def __init__(self):
+    def __init__(self, **how):
         self.context, self.link = context()
         self.vram = self.context.vram
-        self.hdp = Hdp(self.context)
+        self.hdp = Hdp(self.context, **how)
 
     @property
     def findings(self):
@@ -61,6 +61,16 @@ def test_writes_drain_by_themselves(bench):
     bench.link.run(1)
     assert bench.vram.read(0x1000, 5) == b"first"
     assert not bench.findings
+
+
+def test_writes_that_do_not_drain_wait_for_a_flush():
+    bench = Bench(drains=False)
+    bench.hdp.write(0x1000, b"first")
+    bench.link.run(1000 * DRAIN_CLOCKS)
+    assert bench.vram.read(0x1000, 5) == bytes(5)
+    assert bench.findings == {"hdp-flush"}
+    bench.hdp.flush("host")
+    assert bench.vram.read(0x1000, 5) == b"first"
 
 
 def test_the_timer_is_of_the_oldest_that_waits(bench):

@@ -108,9 +108,13 @@ def test_fences_with_time_and_interrupts(queue):
     queue.link.run(LONG)
     stamp = int.from_bytes(queue.memory.read(DATA, 8), "little")
     assert stamp == (start + EOP_CLOCKS) * 7 // 8  # 100 MHz of clocks of 8.75 ns
-    queue.submit(
+    interrupting = (
         fence(interrupt=2, context=0x77), fence(select=0, interrupt=1, context=0x78), fence(interrupt=3)
-    )
+    )  # fmt: skip
+    queue.submit(*interrupting)
+    assert queue.posts == [], "they are masked"
+    queue.unmask()
+    queue.submit(*interrupting)
     eop = (ih.CLIENTS["GRBM_CP"], ih.SOURCES["CP_EOP_INTERRUPT"], 4, 0)
     assert queue.posts == [(*eop, (0x77, 0, 0, 0)), (*eop, (0x78, 0, 0, 0))]
 
@@ -251,6 +255,7 @@ def test_an_indirect_buffer_longer_than_a_fetch_crosses_it(queue):
 
 
 def test_indirect_buffers_have_their_vmid(queue):
+    queue.unmask()
     queue.memory.put(BUFFER, *fence(interrupt=2))
     queue.submit(ib(BUFFER, 8, VMID=5), fence(interrupt=2))
     assert [post[3] for post in queue.posts] == [5, 0]

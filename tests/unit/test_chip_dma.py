@@ -180,8 +180,24 @@ def test_an_odd_number_of_sectors_ends_with_a_half_packet_and_no_warning() -> No
 
 
 def write_while_armed(chip: Chip) -> None:
+    chip.arm(slot=0, slots=1, sectors=4, to_sram=False)
+    chip.write(0xC427, 1)
+
+
+def write_while_armed_without_a_queue(chip: Chip) -> None:
+    chip.dma.queues = False
     chip.arm(slot=0, slots=1, sectors=4, to_sram=True)
     chip.write(0xC427, 1)
+
+
+def three_transfers_at_once(chip: Chip) -> None:
+    for slot in range(3):
+        chip.arm(slot=slot, slots=1, sectors=4, to_sram=True)
+
+
+def both_directions_at_once(chip: Chip) -> None:
+    chip.arm(slot=0, slots=1, sectors=4, to_sram=True)
+    chip.arm(slot=1, slots=1, sectors=4, to_sram=False)
 
 
 def too_many_sectors(chip: Chip) -> None:
@@ -225,6 +241,16 @@ def submission_queue_while_streaming_out(chip: Chip) -> None:
     chip.upstream.write(0x0082_0FFF, b"x")
 
 
+def beside_the_fence_while_streaming(chip: Chip) -> None:
+    chip.arm(slot=0, slots=16, sectors=512, to_sram=True)
+    chip.upstream.write(0x0082_080C, bytes(8))
+
+
+def fence_while_the_whole_sram_is_filled(chip: Chip) -> None:
+    chip.arm(slot=0, slots=32, sectors=1024, to_sram=True)
+    chip.upstream.write(0x0082_0800, bytes(8))
+
+
 def submission_queue_while_streaming_in(chip: Chip) -> None:
     chip.arm(slot=0, slots=1, sectors=4, to_sram=False)
     chip.upstream.write(TRIGGER, bytes(4))
@@ -233,6 +259,11 @@ def submission_queue_while_streaming_in(chip: Chip) -> None:
 
 UNDEFINED = [
     (write_while_armed, "DMA_SECTORS was written while slot DMA was armed"),
+    (write_while_armed_without_a_queue, "DMA_SECTORS was written while slot DMA was armed"),
+    (three_transfers_at_once, "armed while it had a transfer to the SRAM"),
+    (both_directions_at_once, "armed while it had a transfer to the SRAM"),
+    (beside_the_fence_while_streaming, "submission queue"),
+    (fence_while_the_whole_sram_is_filled, "submission queue"),
     (too_many_sectors, "armed for more than its slots hold"),
     (slots_backwards, "armed for more than its slots hold"),
     (slots_beyond_the_sram, "slots that do not exist"),
@@ -270,6 +301,50 @@ def test_the_submission_queue_is_free_while_a_transfer_waits_for_its_completion_
     chip.arm(slot=0, slots=1, sectors=4, to_sram=False)
     chip.upstream.write(0x0082_0000, b"x")
     assert chip.dma.bulk_in() is Handshake.NAK
+
+
+def test_a_transfer_that_is_armed_while_another_runs_waits_for_it() -> None:
+    chip = Chip(strict=True)
+    chip.arm(slot=0, slots=1, sectors=3, to_sram=True)
+    chip.send(b"a" * 1024)
+    chip.arm(slot=5, slots=1, sectors=2, to_sram=True)
+    assert chip.dma.remaining == 512
+    chip.send(b"b" * 512)
+    assert chip.dma.remaining == 1024
+    chip.send(b"c" * 1024)
+    assert chip.dma.remaining == 0
+    assert chip.upstream.read(SRAM, 1536) == b"a" * 1024 + b"b" * 512
+    assert chip.upstream.read(SRAM + 5 * SLOT, 1024) == b"c" * 1024
+
+
+def test_a_reset_drops_what_waits_too() -> None:
+    chip = Chip(strict=True)
+    chip.arm(slot=0, slots=1, sectors=2, to_sram=True)
+    chip.arm(slot=1, slots=1, sectors=2, to_sram=True)
+    chip.dma.reset()
+    assert chip.dma.bulk_out(bytes(1024)) is None
+    chip.arm(slot=0, slots=1, sectors=2, to_sram=True)
+    chip.send(bytes(1024))
+    assert chip.dma.bulk_out(bytes(1024)) is None
+
+
+def test_without_a_queue_the_rest_of_the_first_transfer_is_lost() -> None:
+    chip = Chip()
+    chip.dma.queues = False
+    chip.arm(slot=0, slots=1, sectors=4, to_sram=True)
+    chip.send(b"a" * 1024)
+    chip.arm(slot=5, slots=1, sectors=2, to_sram=True)
+    chip.send(b"b" * 1024)
+    assert chip.dma.remaining == 0
+    assert chip.upstream.read(SRAM + 5 * SLOT, 1024) == b"b" * 1024
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_a_devices_fence_may_be_in_the_submission_queue_while_the_engine_streams(size: int) -> None:
+    chip = Chip(strict=True)
+    chip.arm(slot=0, slots=16, sectors=512, to_sram=True)
+    chip.upstream.write(0x0082_0800, b"x" * size)
+    assert chip.bus.load(Space.XDATA, 0xA800, size) == b"x" * size
 
 
 def test_a_transfer_past_the_last_slot_goes_on_in_the_first() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from emulator.asm2464pd import timing
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import BLOCK, OTP_SIZE, PAGE, SECTOR, SIZE, Command, FlashChip, Status
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.undefined import Undefined
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, Timing, clocks
+from emulator.model import DEFAULT, Model
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD

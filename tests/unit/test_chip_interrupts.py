@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.timers import Timers
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
+from emulator.model import Model
 from firmware.asm2464pd.registers import ASM2464PD, interrupts, usb, usb_phy
 from tests.unit.usb_bench import Bench
 

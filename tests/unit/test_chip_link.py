@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from emulator.asm2464pd import timing
-from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.phy import Phy
+from emulator.model import Model
 from emulator.pcie.function import UnsupportedRequest
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import link, phy, tlp

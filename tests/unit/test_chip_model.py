@@ -6,16 +6,19 @@ import pytest
 
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.undefined import Undefined
 from emulator.board import described
 from emulator.core.bus import UNINITIALISED, WRITE_IGNORED, Bus
 from emulator.core.clock import Scheduler
+from emulator.model import CHOICES, Model
 from emulator.pcie.endpoint import TestEndpoint
 from firmware.asm2464pd.describe import Space
-from firmware.asm2464pd.disputes import DISPUTES
+from firmware.asm2464pd.disputes import DISPUTES as of_chip
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import UsageError
+from towline.cli import main
+from usbgpu.amd.facts.disputes import DISPUTES as of_card
+from usbgpu.amd.facts.disputes import RESET_VRAM
 
 
 def chip(model: Model) -> Bus:
@@ -26,14 +29,14 @@ def chip(model: Model) -> Bus:
 
 
 def test_every_claim_can_be_chosen_and_the_first_is_the_default() -> None:
-    for dispute in DISPUTES:
+    for dispute in CHOICES.values():
         for claim in dispute.claims:
             model = Model.of([f"{dispute.name}={claim.value}"])
             assert model.follows(dispute, claim.value)
             assert sum(model.follows(dispute, other.value) for other in dispute.claims) == 1
             chip(model)
         assert Model().follows(dispute, dispute.claims[0].value)
-    assert len({dispute.name for dispute in DISPUTES}) == len(DISPUTES)
+    assert len(CHOICES) == len(of_chip) + len(of_card)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,12 @@ def test_what_there_is_to_choose_is_said(text: str) -> None:
 def test_the_device_string_has_the_same_choices() -> None:
     _, options = described("emulated:x?super-plus-code=2&link-masks=applied&speed=high")
     assert options.model == Model.of(["super-plus-code=2", "link-masks=applied"])
-    for spec in ("emulated?super-plus-code=", "emulated?super-plus-code", "emulated?super-plus-code=9"):
+    _, options = described("emulated?gpu=gfx1100&reset-vram=garble")
+    assert options.model == Model.of(["reset-vram=garble"])
+    for spec in (
+        *("emulated?super-plus-code=", "emulated?super-plus-code", "emulated?super-plus-code=9"),
+        *("emulated?reset-vram=keep", "emulated?gpu=gfx1100&reset-vram=keep=keep"),
+    ):
         with pytest.raises(UsageError):
             described(spec)
 
@@ -85,3 +93,14 @@ def test_a_write_of_the_cpu_under_a_flash_transaction_collides() -> None:
     bus.clock.now = bus.clock.next or 0
     with pytest.raises(Undefined, match="0x7000 changed"):
         bus.clock.run_due()
+
+
+def test_strict_takes_away_what_a_driver_must_not_rely_on_unless_it_is_chosen() -> None:
+    assert Model().follows(RESET_VRAM, "keep")
+    assert Model().follows(RESET_VRAM, "garble", strict=True)
+    assert Model.of(["reset-vram=keep"]).follows(RESET_VRAM, "keep", strict=True)
+
+
+@pytest.mark.parametrize("choice", ["dma-arm=often", "reset-vram=keep", ""])
+def test_emulate_refuses_what_it_cannot_do(choice: str) -> None:
+    assert main(["emulate", "firmware", "--model", choice]) == 2

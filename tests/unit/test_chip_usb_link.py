@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.usb_link import Link
+from emulator.model import Model
 from emulator.usb.wire import Handshake, Speed
 from firmware.asm2464pd import phy
 from firmware.asm2464pd.describe import Space

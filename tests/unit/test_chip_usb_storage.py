@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from emulator.asm2464pd.model import Model
 from emulator.asm2464pd.undefined import Undefined
+from emulator.model import Model
 from emulator.usb.wire import Handshake
 from firmware.asm2464pd.registers import interrupts, memory, usb
 from tests.unit.usb_bench import SPEEDS, Bench, attached

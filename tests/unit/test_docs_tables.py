@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firmware.asm2464pd.disputes import DISPUTES
+from emulator.model import CHOICES
 from sdk.errors import UsageError
 from sdk.settings import SETTINGS
 from sdk.target import target_names
@@ -159,4 +159,4 @@ def test_the_environment_table_is_the_settings():
 def test_the_choices_of_the_model_are_the_disputes():
     rows = [row for heads, rows in tables(DOCS / "emulator.md") if heads[0] == "`--model`" for row in rows]
     shown = {QUOTED.fullmatch(row[0])[1]: [QUOTED.fullmatch(cell)[1] for cell in row[1:3]] for row in rows}
-    assert shown == {dispute.name: [claim.value for claim in dispute.claims] for dispute in DISPUTES}
+    assert shown == {dispute.name: [claim.value for claim in dispute.claims] for dispute in CHOICES.values()}

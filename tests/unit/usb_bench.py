@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from emulator.asm2464pd.interrupts import Interrupts
-from emulator.asm2464pd.model import DEFAULT, Model
 from emulator.asm2464pd.phy import Phy
 from emulator.asm2464pd.usb import UsbController
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, clocks
+from emulator.model import DEFAULT, Model
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import phy
 from firmware.asm2464pd.describe import ByteRegister, Memory, Space

@@ -151,8 +151,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults, poke
-    from emulator.asm2464pd.model import Model
-    from emulator.board import Board, Options, PowerCut, memory_size
+    from emulator.board import Board, Options, PowerCut, check_model, memory_size
+    from emulator.model import Model
     from emulator.usb.wire import Speed
     from firmware.asm2464pd.registers import ASM2464PD
 
@@ -171,6 +171,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         vram=memory_size(args.vram) if args.vram is not None else None,
         model=Model.of(args.model),
     )
+    check_model(options)
     requests = [_request(text) for text in args.control]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_warnings(console))
@@ -248,6 +249,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError(f"--trace {GPU} shows the card: give --gpu too")
     if args.replay and (
         args.gpu
+        or args.model
         or args.record
         or args.host
         or args.control

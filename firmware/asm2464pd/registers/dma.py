@@ -66,8 +66,11 @@ DMA_ARM = ByteRegister(
     Space.XDATA,
     0xC429,
     Evidence.INFERRED,
-    "The first slot again. Writing it, last, arms the transfer.",
-    source=f"{_OPEN}; a script that arms again without writing DMA_CONTROL",
+    "The first slot again. Writing it, last, arms the transfer. Written while a transfer to the SRAM runs, "
+    "it arms one that begins when this has ended: a published driver's copy-in does it all the time on "
+    "silicon (trace; that the engine is what waits is inferred). An older note takes any write to these "
+    "registers meanwhile for undefined. No register is known that says whether the engine runs.",
+    source=f"{_OPEN}; a script that arms again without writing DMA_CONTROL; a published driver's copy-in",
 )
 DMA_RELEASE = ByteRegister(
     "DMA_RELEASE",

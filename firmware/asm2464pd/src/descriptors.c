@@ -135,8 +135,13 @@ static void put_entry(u8 type, u8 index, u8 link)
 /* The entry of a USB 2.0 configuration also serves as that of the other speed, under the other type. */
 u8 descriptor_copy(u8 type, u8 index)
 {
-    u8 link = !usb_high_speed ? SUPER : usb_is_full_speed() ? FULL : HIGH_SPEED;
+    u8 link = SUPER;
 
+    if (usb_high_speed) {
+        link = HIGH_SPEED;
+        if (usb_is_full_speed())
+            link = FULL;
+    }
     place = 0;
     if (type == TYPE_STRING && index == SERIAL_NUMBER) {
         put_serial();

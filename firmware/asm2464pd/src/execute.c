@@ -175,7 +175,9 @@ static u8 poll_dword(void)
 /* Bus 0 is that of our root port: devices behind it need requests of type 1. */
 static u8 config(u8 format)
 {
-    return request(TLP_ADDRESS_3 ? format + (TLP_FMT_TYPE_KIND_CFGRD1 - TLP_FMT_TYPE_KIND_CFGRD0) : format);
+    if (TLP_ADDRESS_3)
+        format += TLP_FMT_TYPE_KIND_CFGRD1 - TLP_FMT_TYPE_KIND_CFGRD0;
+    return request(format);
 }
 
 static u8 config_write(void)

@@ -65,7 +65,9 @@ u8 pcie_power_on(void)
     PCIE_PERST = 0;
     for (i = 0; i < SAMPLES && stable < LINK_UP_SAMPLES && !GIVEN_UP; i++) {
         wait_us(SAMPLE_US);
-        stable = PCIE_LTSSM == PCIE_LTSSM_STATE_L0 ? stable + 1 : 0;
+        stable++;
+        if (PCIE_LTSSM != PCIE_LTSSM_STATE_L0)
+            stable = 0;
     }
     return stable == LINK_UP_SAMPLES;
 }

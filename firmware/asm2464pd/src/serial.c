@@ -50,7 +50,8 @@ void serial_read(void)
     flash_read(SPI_EXSO, NO_ADDRESS, 0);
     for (i = 0; i < OTP_SERIAL_SIZE; i++)
         check ^= BULK_OUT_BUFFER[i];
-    check |= FLASH_CSR & FLASH_CSR_BUSY;
+    if (check || FLASH_CSR & FLASH_CSR_BUSY)
+        check = 0xFF;
     for (i = 0; i < SERIAL_BYTES; i++)
-        serial[i] = check ? 0xFF : BULK_OUT_BUFFER[i];
+        serial[i] = check | BULK_OUT_BUFFER[i];
 }

@@ -1,6 +1,7 @@
 #include "slots.h"
 
-enum { SECTOR = 512, SECTORS_OF_A_SLOT = 32, SLOTS = 32 };
+enum { SECTOR = 512, SLOTS = 32 };
+#define SECTORS_OF_A_SLOT ((u8)32)
 
 /* A bus reset disarms the engine, and may not have been handled yet: an engine armed after it would take the
  * packets of the host's next transfers. */
@@ -16,8 +17,8 @@ u8 slots_arm(u8 first, u8 slots, u16 sectors)
         sectors &= ~SLOTS_TO_HOST;
         control = DMA_CONTROL_START;
     }
-    if (first >= SLOTS || !slots || slots > SLOTS - first || !sectors ||
-        (sectors - 1) / SECTORS_OF_A_SLOT >= slots)
+    if (first >= SLOTS || slots > (u8)(SLOTS - first) || !sectors ||
+        sectors > (u16)(slots * SECTORS_OF_A_SLOT))
         return 0;
     DMA_RELEASE = 0;
     DMA_SECTOR_SIZE_HIGH = HIGH(SECTOR);

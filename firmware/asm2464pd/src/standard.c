@@ -156,8 +156,12 @@ static void endpoint_feature(void)
 /* Power management of a SuperSpeed link: the controller does it; we accept the request and store it. */
 static void device_feature(void)
 {
-    u8 bit = is_feature(U1_ENABLE) ? U1_ENABLED : is_feature(U2_ENABLE) ? U2_ENABLED : 0;
+    u8 bit = 0;
 
+    if (is_feature(U1_ENABLE))
+        bit = U1_ENABLED;
+    else if (is_feature(U2_ENABLE))
+        bit = U2_ENABLED;
     if (usb_high_speed || !configuration || !bit) {
         control_stall();
         return;

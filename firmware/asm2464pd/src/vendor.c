@@ -58,13 +58,65 @@ static void write_memory(void)
     control_accept();
 }
 
+/* While the slot DMA takes a transfer to the SRAM it must not be armed again; but no register says whether it
+ * does. Main counts down the slots that may still have to be filled if the host's data comes at the link's
+ * rate, and a request that comes earlier is answered later. The data of a slower host may come too late. */
+static volatile u8 slots_left;
+
+/* What the link needs for a slot. At SuperSpeed a host gets the time of one more for its first packet. */
+enum { SLOT_US = 22, SLOT_US_HIGH_SPEED = 408 };
+
+/* The transfer is open. */
+static void arm(void)
+{
+    u8 slots = setup.index_high;
+
+    if (!slots)
+        slots = 1;
+    if (!slots_arm(setup.index_low, slots, value())) {
+        control_stall();
+        return;
+    }
+    control_finish();
+    if (setup.value_high & HIGH(SLOTS_TO_HOST))
+        return;
+    if (!usb_high_speed)
+        slots++;
+    slots_left = slots;
+}
+
+/* The job; other work ends it. */
+static void wait_for_engine(void)
+{
+    u16 microseconds;
+
+    while (!GIVEN_UP) {
+        if (slots_left) {
+            microseconds = SLOT_US;
+            if (usb_high_speed)
+                microseconds = SLOT_US_HIGH_SPEED;
+            wait_us(microseconds);
+            timer_poll();
+            slots_left--;
+            continue;
+        }
+        HOLD;
+        if (control_is_open())
+            arm();
+        RELEASE;
+        if (!slots_left)
+            return;
+    }
+}
+
 static void slot_dma(void)
 {
     list_close();
-    if (slots_arm(setup.index_low, setup.index_high ? setup.index_high : 1, value()))
-        control_accept();
-    else
-        control_stall();
+    control_leave_open();
+    if (!slots_left)
+        arm();
+    if (slots_left)
+        job_post(wait_for_engine);
 }
 
 /* The job of a power request. Answered when it is done: the host waits up to 10 s for that. */
@@ -102,41 +154,34 @@ static void list(void)
 
 #define LE16(word) LOW(word), HIGH(word)
 
-/* INFO at start. */
-static const __code u8 fresh_info[INFO_SIZE] = {
+/* The part of INFO that does not change; what it has zeros for is filled in, and so is the rest. */
+static const __code u8 fresh_info[INFO_BUILD_OFFSET + 4] = {
     [INFO_API_LEVEL_OFFSET] = LE16(API_LEVEL),
     [INFO_LIST_BYTES_OFFSET] = LE16(LIST_BYTES),
     [INFO_RESULT_BYTES_OFFSET] = LE16(RESULT_BYTES),
     [INFO_BUILD_OFFSET] = LE16((u16)BUILD_ID), LE16((u16)(BUILD_ID >> 16)),
 };
 
-static u8 link_rate(void)
-{
-    u8 rate;
-
-    CPU_DPX = CPU_DPX_PLANE_PHY_AND_PCIE_SWITCH_REGISTERS;
-    rate = *XDATA(PCIE_LINK_RATE_ADDRESS);
-    CPU_DPX = CPU_DPX_PLANE_XDATA;
-    return rate;
-}
-
 /* Numbers in memory have the layout of INFO, and struct list_failure that of its end. */
 static void info(void)
 {
-    u8 i;
+    u8 i, rate;
 
-    for (i = 0; i < INFO_SIZE; i++)
+    for (i = 0; i < sizeof fresh_info; i++)
         EP0_BUFFER[i] = fresh_info[i];
     EP0_BUFFER[INFO_LTSSM_OFFSET] = PCIE_LTSSM;
-    EP0_BUFFER[INFO_LINK_RATE_OFFSET] = link_rate();
+    CPU_DPX = CPU_DPX_PLANE_PHY_AND_PCIE_SWITCH_REGISTERS;
+    rate = *XDATA(PCIE_LINK_RATE_ADDRESS);
+    CPU_DPX = CPU_DPX_PLANE_XDATA;
+    EP0_BUFFER[INFO_LINK_RATE_OFFSET] = rate;
     for (i = 0; i < sizeof uptime; i++)
-        EP0_BUFFER[INFO_UPTIME_OFFSET + i] = ((__idata u8 *)&uptime)[i];
+        EP0_BUFFER[(u8)(INFO_UPTIME_OFFSET + i)] = ((__idata u8 *)&uptime)[i];
     EP0_BUFFER[INFO_LINKS_LOST_OFFSET] = LOW(links_lost);
     EP0_BUFFER[INFO_LINKS_LOST_OFFSET + 1] = HIGH(links_lost);
     EP0_BUFFER[INFO_SEQUENCE_OFFSET] = LOW(list_sequence);
     EP0_BUFFER[INFO_SEQUENCE_OFFSET + 1] = HIGH(list_sequence);
     for (i = 0; i < sizeof list_failure; i++)
-        EP0_BUFFER[INFO_CAUSE_OFFSET + i] = ((const __xdata u8 *)&list_failure)[i];
+        EP0_BUFFER[(u8)(INFO_CAUSE_OFFSET + i)] = ((const __xdata u8 *)&list_failure)[i];
     control_send(INFO_SIZE);
 }
 

@@ -1,14 +1,16 @@
-"""Which of contradicting facts the model follows (`firmware.asm2464pd.disputes`)."""
+"""Which of contradicting facts the models follow: those of the chip and of the cards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from firmware.asm2464pd.disputes import DISPUTES, Dispute
+from firmware.asm2464pd import disputes as of_chip
 from sdk.errors import UsageError
+from sdk.facts.disputes import Dispute
+from usbgpu.amd.facts import disputes as of_card
 
-CHOICES = {dispute.name: dispute for dispute in DISPUTES}
+CHOICES = {dispute.name: dispute for dispute in (*of_chip.DISPUTES, *of_card.DISPUTES)}
 """What can be chosen, by name."""
 
 
@@ -22,9 +24,10 @@ class Model:
 
     chosen: dict[str, str] = field(default_factory=dict)
 
-    def follows(self, dispute: Dispute, value: str) -> bool:
-        """Whether the claim of that name is followed."""
-        return self.chosen.get(dispute.name, dispute.claims[0].value) == value
+    def follows(self, dispute: Dispute, value: str, *, strict: bool = False) -> bool:
+        """Whether the claim of that name is followed, in a strict model if it is one."""
+        default = dispute.strict if strict and dispute.strict else dispute.claims[0].value
+        return self.chosen.get(dispute.name, default) == value
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Model:
@@ -40,7 +43,7 @@ class Model:
             if dispute is None:
                 raise UsageError(
                     f"the model has no choice {name!r}",
-                    hint=f"choices: {', '.join(_forms(dispute) for dispute in DISPUTES)}",
+                    hint=f"choices: {', '.join(_forms(dispute) for dispute in CHOICES.values())}",
                 )
             if value not in {claim.value for claim in dispute.claims}:
                 raise UsageError(
