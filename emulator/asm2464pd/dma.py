@@ -78,12 +78,13 @@ class SlotDma:
         upstream: where devices write the completion entry.
         wake: called with an endpoint address when it may answer otherwise than NAK.
         packet_size: gives the maximum packet size of the bulk endpoints, in bytes.
-        model: what becomes of a transfer that is armed while another one goes to the SRAM.
+        model: whether it `queues`.
 
     Attributes:
         remaining: bytes the armed transfer still has to move, 0 when nothing is armed.
         to_sram: its direction.
         triggered: whether one to the host has been triggered.
+        queues: whether a transfer that is armed while another one goes to the SRAM waits for that.
         on_change: called when a transfer was armed, triggered, has ended, or was dropped.
     """
 
@@ -101,7 +102,7 @@ class SlotDma:
         self._undefined = Reporter(bus)
         self.to_sram = False
         self.triggered = False
-        self._queues = model.follows(disputes.DMA_ARM, "queue")
+        self.queues = model.follows(disputes.DMA_ARM, "queue")
         self._place = 0
         self._size = 0
         self.remaining = 0
@@ -172,7 +173,7 @@ class SlotDma:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _written(self, name: str, action: Callable[[], None] | None, value: int) -> None:
-        if self.remaining and not (self._queues and self.to_sram):
+        if self.remaining and not (self.queues and self.to_sram):
             self._undefined.report(
                 f"{name} was written while slot DMA was armed",
                 detail=f"value {value:#04x}, {self.remaining} bytes to go",
@@ -199,7 +200,7 @@ class SlotDma:
             )
         to_sram = bool(control & regs.DMA_CONTROL["TO_SRAM"])
         place = first * SLOT_SIZE % SRAM.size
-        if self.remaining and self.to_sram and self._queues:
+        if self.remaining and self.to_sram and self.queues:
             if to_sram and size and self._next is None:
                 self._next = place, size
                 return

@@ -11,6 +11,7 @@ from sdk.artifact import Artifact
 from sdk.compiler import compile
 from sdk.errors import UsageError
 from sdk.graph import Graph
+from sdk.importers import load_model
 from sdk.preprocess import parse
 from sdk.report import Console, Result, seconds, size, table
 from sdk.target import get_target
@@ -76,19 +77,22 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     get_target(args.target)  # errors in the arguments come before the work
     options = tuned(args)
     shapes = input_shapes(args.input_shape)
+    preprocessing = labels = None
+    if args.preprocess is not None or args.labels is not None:  # mistakes in these come before the work
+        graph = load_model(model, input_shapes=shapes)
+        preprocessing = None if args.preprocess is None else _preprocessing(args.preprocess, graph)
+        labels = None if args.labels is None else read_labels(args.labels, class_count(graph))
     console.detail(f"compiling {model} for {args.target}")
     network = compile(
         model,
         args.target,
         input_shapes=shapes,
+        labels=labels,
         options=options,
         states=() if args.no_states else args.state,
         host=args.policy,
     )
-    if args.preprocess is not None:
-        network.preprocessing = _preprocessing(args.preprocess, network.graph)
-    if args.labels is not None:
-        network.labels = read_labels(args.labels, class_count(network.graph))
+    network.preprocessing = preprocessing or network.preprocessing
     artifact.save(network, output)
     if network.preprocessing is None:
         console.note(
