@@ -84,6 +84,7 @@ class Replay:
         self.host = Host(self.card)
         self._keep = keep
         self._last = 0  # value that was read last
+        self._fence = 0  # goes on over a reset, which VRAM outlives
         self._pinned = 0  # argument that pins a clock to its highest level
         self._levels: dict[int, int] = {}  # answers to GetDpmFreqByIndex, by argument
         self._blobs = firmware_files.blobs(self.chip, directory(self.chip))
@@ -91,7 +92,6 @@ class Replay:
 
     def start(self) -> None:
         """After power-on or a reset: configuration space, and VRAM at MC address 0."""
-        self._fence = 0
         for bar, address in ((0x10, 1 << 35), (0x18, 2 << 35)):
             self.host.config_write(bar, address & 0xFFFF_FFFF)
             self.host.config_write(bar + 4, address >> 32)

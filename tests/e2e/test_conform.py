@@ -118,7 +118,12 @@ def test_the_storage_image_gets_a_correct_table(speed, expected):
 
 MUTANTS = [
     ("descriptors.c", "TYPE_COMPANION, 15, 0", "TYPE_COMPANION, 16, 0", "endpoint companion: bMaxBurst"),
-    ("control.c", "control_stall();\n}\n\n/* At", "control_accept();\n}\n\n/* At", "unknown requests"),
+    (
+        "control.c",
+        "        control_stall();\n    EP0_PHASE",
+        "        control_accept();\n    EP0_PHASE",
+        "unknown requests",
+    ),
     ("bulk.c", "in_halted = out_halted = 0;", "", "end of halts"),
     ("tlp.c", "for (i = 1; i < 8; i++)", "for (i = 1; i < 4; i++)", "carries"),
     ("list.c", "if (block_first | block_second)", "if (block_first)", "refused lists"),
