@@ -2,7 +2,7 @@
 
 The expression of such a Map is one of real values; its exact form begins with the integers of its operands
 and ends with that of its result. What depends on one tensor alone is a table of 256 entries, so that nothing
-depends on anybody's `exp`. What depends on several is computed in one of two arithmetics:
+depends on a library's `exp`. What depends on several is computed in one of two arithmetics:
 
 * `f32`: an operand is ``float32(q - z) * scale``, or an entry of a table of float32; each operation is one of
   IEEE 754, in the order in which it is written. A division is a multiplication by a reciprocal that was

@@ -69,7 +69,7 @@ class FillEngine:
             if memory is None:
                 self._undefined.report(
                     "a fill leaves the memories of XDATA",
-                    detail=f"{size} bytes from {first:#06x}, {place:#06x} is none",
+                    detail=f"{size} bytes from {first:#06x}, {place:#06x} is in no memory",
                     hint="fill one memory at a time; the model fills nothing",
                 )
                 return False

@@ -18,7 +18,7 @@ LINK_TRAINING USB_LINK_STATUS shows how it ended:
   USB_PHY_CONTROL.HIGH_SPEED: the maker's firmware does not write it at SS_FAIL [inferred].
 
 USB_LINK_STATE shows UP from the beginning of training on [trace at SuperSpeed; at High Speed inferred, as the
-maker's firmware would wait for ever], FAILED when the link is lost [guess].
+maker's firmware would wait without end], FAILED when the link is lost [guess].
 
 A bus reset clears the device address and sets USB_LINK_EVENTS.RESET, at both speeds [inferred for High
 Speed]; a link that is lost clears USB_PHY_CONTROL.SS_UP and sets TRAINING [inferred: that is where vendor
