@@ -17,13 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from emulator import image_file, poke, spin
+from emulator import faults as injected
+from emulator import image_file, injection, poke, spin
+from emulator.amdgpu.disturbance import Disturbance
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.behaviour import Behaviour
 from emulator.core.bus import Bus
-from emulator.core.clock import Scheduler
+from emulator.core.clock import Scheduler, seconds
 from emulator.faults import Fault
 from emulator.image_file import BANK_START, CodeImage
 from emulator.machine import Machine
@@ -47,6 +49,7 @@ from usbgpu.amd.facts import disputes as of_card
 
 if TYPE_CHECKING:
     from emulator.amdgpu.card import AmdCard
+    from emulator.amdgpu.scoreboard import Record
     from emulator.usb.pyusb_backend import Backend
 
 log = logging.getLogger(__name__)
@@ -115,6 +118,7 @@ class Board:
         endpoint: what is on PCIe bus 4.
         usb: the host port that the board is plugged into.
         flash: the flash chip.
+        injector: of faults.
         boot: what the mask ROM decided.
 
     Raises:
@@ -146,15 +150,18 @@ class Board:
             cpu.guard(*options.guards)
             if "uninit" in options.guards:
                 bus.guard_uninitialised()
-        self._inject(options.faults)
+        self.usb = Host(self.chip.usb, self.machine, best=options.port or Speed.SUPER_PLUS)
+        self.usb.reasons = self._reasons
+        self.injector = injection.Injector(self)
+        for fault in options.faults:
+            self.injector.plan(fault)
         if options.behaviour is not None:
             Behaviour(options.behaviour, bus)
         for change in options.pokes:
             change.begin(bus)
         self.boot = rom.boot(self.flash, strap=options.strap, fallback=options.fallback)
         log.info("%s", self.boot.reason)
-        self.usb = Host(self._start(self.boot), self.machine, best=options.port or Speed.SUPER_PLUS)
-        self.usb.reasons = self._reasons
+        self.usb.exchange(self._start(self.boot))
         if options.port is not None:
             self.usb.plug()
         if settings.COVERAGE.value():
@@ -205,10 +212,48 @@ class Board:
 
         None without a GPU, and if fewer have run, or more than a scoreboard keeps.
         """
+        records = self._dispatches(last)
+        return None if records is None else [record.outcome.total for record in records]
+
+    def wmma_instructions(self, last: int) -> list[int] | None:
+        """Of these, the matrix instructions."""
+        records = self._dispatches(last)
+        return None if records is None else [record.outcome.instructions.get("wmma", 0) for record in records]
+
+    def dispatch_nanoseconds(self, last: int) -> list[int] | None:
+        """How long each of the GPU's last dispatches took; else as `wave_instructions`."""
+        records = self._dispatches(last)
+        if records is None:
+            return None
+        return [round(seconds(record.end - record.start) * 1e9) for record in records]
+
+    def _dispatches(self, last: int) -> list[Record] | None:
         if self.card is None or len(self.card.scoreboard.records) < last:
             return None
-        records = self.card.scoreboard.records
-        return [record.outcome.total for record in records][len(records) - last :]
+        records = list(self.card.scoreboard.records)
+        return records[len(records) - last :]
+
+    @property
+    def torments(self) -> Sequence[str]:
+        """A fault of each kind that passes, for `inject`."""
+        return injection.torments(gpu=self.card is not None)
+
+    def inject(self, fault: str) -> None:
+        """Plan faults, joined by commas, with times and numbers from now on. Raises UsageError."""
+        planned = injected.parse_list(fault)
+
+        def plan() -> None:
+            for one in planned:
+                self.injector.plan(one, self.machine.clock.now)
+
+        self.usb.pump.post(plan)
+
+    def faults(self) -> Sequence[tuple[str, float | None]]:
+        """The faults that were planned, each with the seconds at which it fired; None if it has not."""
+        return [
+            (one.fault.text, None if one.fired is None else seconds(one.fired))
+            for one in self.injector.planned
+        ]
 
     def waits(self) -> list[str]:
         """What the USB link and the PCIe link wait for that does not come; a sentence each."""
@@ -402,28 +447,37 @@ class Board:
         self.machine.bus.watch(TLP_LAUNCH.space, TLP_LAUNCH.address)
         self.chip.tlp.notify = True
 
-    def _inject(self, faults: Sequence[Fault]) -> None:
-        clock, chip = self.machine.clock, self.chip
-        for fault in faults:
-            addresses = range(fault.low, fault.high + 1)
-            match fault.kind:
-                case "link-drop":
-                    clock.at(fault.at, functools.partial(chip.usb.drop_link, fault.length))
-                case "nak-storm":
-                    end = fault.at + (fault.length or 0)
-                    clock.at(fault.at, functools.partial(chip.usb.nak_until, end))
-                case "perst-stuck":
-                    chip.link.perst_stuck = True
-                case "pcie-dead":
-                    chip.tlp.dead(addresses)
-                case "pcie-late" | "pcie-stale":
-                    chip.tlp.late(addresses, fault.length or 0, stale=fault.kind == "pcie-stale")
-                case "flash-flip":
-                    self.flash.flip(fault.low, fault.bit)
-                case "power-cut":
-                    clock.at(fault.at, self._cut_power)
+    # -- faults: injection.Struck -----------------------------------------------------------------------
 
-    def _cut_power(self) -> None:
+    @property
+    def disturbance(self) -> Disturbance | None:
+        """Of the card; None without one."""
+        return None if self.card is None else self.card.disturbance
+
+    def reset_card(self) -> None:
+        """The card resets itself; in the machine's thread."""
+        if self.card is not None:
+            self.card.go_dark()
+
+    def pull_cable(self, length: int | None) -> None:
+        """The cable is pulled, and plugged in again after so many clocks; in the machine's thread."""
+        self.usb.pull()
+        if length is not None:
+            self.machine.clock.after(length, self.usb.push)
+
+    def lose_power(self, length: int) -> None:
+        """Bridge and card are without power for so many clocks; in the machine's thread."""
+        self.machine.running = False
+        self.chip.lose_power()
+        self.machine.clock.after(length, self._power_on)
+
+    def _power_on(self) -> None:
+        self.boot = rom.boot(self.flash, strap=self._options.strap, fallback=self._options.fallback)
+        self.machine.cpu.reset()
+        self.usb.exchange(self._start(self.boot))
+
+    def cut_power(self) -> None:
+        """All power fails, and the run ends. Raises PowerCut."""
         self.flash.cut_power()
         self.machine.running = False
         raise PowerCut(
@@ -470,9 +524,9 @@ def described(spec: str) -> tuple[str, Options]:
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
-            the boot loader's strap, `gpu=gfx1100` or `gpu=gfx1201` for an AMD card on PCIe bus 4,
+            the boot loader's strap, `gpu=gfx1100` (or another of `CHIPS`) for an AMD card on PCIe bus 4,
             `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
-            times, if need be) and `behaviour=FILE.py` as `towline emulate` has them, and
+            times, if need be), `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
             `super-plus-code=2` and such for a choice between contradicting facts.
 
     Raises:
@@ -498,17 +552,21 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, pokes=(*options.pokes, poke.parse(change, ASM2464PD)))
             case "behaviour", file if file:
                 options = replace(options, behaviour=Path(file))
+            case "inject", faults:
+                options = replace(options, faults=(*options.faults, *injected.parse_list(faults)))
             case choice, _ if choice in CHOICES:
                 choices.append(option)
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, "
+                    "strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
                     + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
+    for fault in options.faults:
+        injection.check(fault, gpu=bool(options.gpu))
     options = replace(options, model=Model.of(choices))
     check_model(options)
     return name, options

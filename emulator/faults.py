@@ -1,22 +1,13 @@
-"""Faults that a user injects: `towline emulate --inject FAULT`.
+"""Faults that a user injects: `towline emulate --inject FAULT`, and `inject=FAULT,...` in a device string.
 
-    link-drop@5ms          the USB link drops at 5 ms and stays down
-    link-drop@5ms+2ms      and trains again 2 ms later
-    nak-storm@5ms+10ms     every endpoint answers NAK for 10 ms
-    perst-stuck            PERST# stays asserted, even if the firmware releases it
-    pcie-dead=1000-1fff    PCIe reads of these addresses never complete
-    pcie-late=1000-1fff+9ms   they complete 9 ms late
-    pcie-stale=1000-1fff+9ms  the same, and the completion arrives even if it was given up
-    flash-flip=100.3       bit 3 of flash byte 0x100 is inverted
-    power-cut@5ms          all power fails at 5 ms; an erase or program is left half done
-
-Times take ns, us, ms or s, or are chip clocks without a unit; addresses are hexadecimal.
+FORMS has all of them. Times take ns, us, ms or s, or are chip clocks without a unit, counted from power-on;
+addresses are hexadecimal. What they do to a board is `emulator.injection`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emulator.core.clock import clocks
 from sdk.errors import UsageError
@@ -26,17 +17,122 @@ TIME = r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?)(?:ns|us|ms|s)?"
 """A time as users write it: a regular expression."""
 _RANGE = r"(?P<low>[0-9a-f]+)(?:-(?P<high>[0-9a-f]+))?"
 
+_AT = rf"@(?P<at>{TIME})"
+_FROM_TO = rf"{_AT}\+(?P<length>{TIME})"
+_PERHAPS_TO = rf"{_AT}(?:\+(?P<length>{TIME}))?"
+_NUMBER = r"@(?P<number>[1-9][0-9]{0,8})"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a fault is written, and what it does.
+
+    Attributes:
+        pattern: regular expression of what follows the name.
+        example: a whole fault.
+        effect: in words.
+        card: whether it takes a GPU.
+        torment: one of about the usual severity, which passes; "" if it lasts, or ends the emulation.
+    """
+
+    pattern: str
+    example: str
+    effect: str
+    card: bool = False
+    torment: str = ""
+
+
 FORMS = {
-    "link-drop": rf"@(?P<at>{TIME})(?:\+(?P<length>{TIME}))?",
-    "nak-storm": rf"@(?P<at>{TIME})\+(?P<length>{TIME})",
-    "perst-stuck": "",
-    "pcie-dead": rf"={_RANGE}",
-    "pcie-late": rf"={_RANGE}\+(?P<length>{TIME})",
-    "pcie-stale": rf"={_RANGE}\+(?P<length>{TIME})",
-    "flash-flip": r"=(?P<low>[0-9a-f]+)\.(?P<bit>[0-7])",
-    "power-cut": rf"@(?P<at>{TIME})",
+    "link-drop": Form(
+        _PERHAPS_TO,
+        "link-drop@5ms+2ms",
+        "the USB link drops at 5 ms and trains again 2 ms later (without `+2ms`: stays down)",
+        torment="link-drop@1ms+20ms",
+    ),
+    "unplug": Form(
+        _PERHAPS_TO,
+        "unplug@1s+10s",
+        "the cable is pulled at 1 s, and plugged in 10 s later (without `+10s`: never)",
+        torment="unplug@1ms+300ms",
+    ),
+    "nak-storm": Form(
+        _FROM_TO, "nak-storm@5ms+10ms", "every endpoint answers NAK for 10 ms", torment="nak-storm@1ms+20ms"
+    ),
+    "bulk-error": Form(
+        _NUMBER, "bulk-error@7", "the 7th bulk transfer breaks off half-way (EIO)", torment="bulk-error@3"
+    ),
+    "bulk-stall": Form(
+        _NUMBER, "bulk-stall@7", "the 7th bulk transfer is answered with STALL", torment="bulk-stall@3"
+    ),
+    "bulk-timeout": Form(
+        _NUMBER, "bulk-timeout@7", "the 7th bulk transfer is never taken (NAK)", torment="bulk-timeout@3"
+    ),
+    "host-stop": Form(
+        _FROM_TO,
+        "host-stop@1s+2s",
+        "the host's program stands still for 2 s, as after SIGSTOP; the devices do not",
+        torment="host-stop@1ms+500ms",
+    ),
+    "bridge-reset": Form(
+        _AT,
+        "bridge-reset@1s",
+        "the bridge's CPU starts again; its firmware resets the card",
+        torment="bridge-reset@1ms",
+    ),
+    "supply-sag": Form(
+        _FROM_TO,
+        "supply-sag@1s+300ms",
+        "bridge and card are without power for 300 ms",
+        torment="supply-sag@1ms+300ms",
+    ),
+    "perst-stuck": Form("", "perst-stuck", "PERST# stays asserted, even if the firmware releases it"),
+    "pcie-drop": Form(
+        _PERHAPS_TO,
+        "pcie-drop@1s+50ms",
+        "the PCIe link goes down at 1 s, which resets the card, and may train again 50 ms later "
+        "(without `+50ms`: after PERST# or a power cycle)",
+        torment="pcie-drop@1ms+50ms",
+    ),
+    "pcie-dead": Form(rf"={_RANGE}", "pcie-dead=1000-1fff", "PCIe reads of these addresses never complete"),
+    "pcie-late": Form(
+        rf"={_RANGE}\+(?P<length>{TIME})", "pcie-late=1000-1fff+9ms", "they complete 9 ms late"
+    ),
+    "pcie-stale": Form(
+        rf"={_RANGE}\+(?P<length>{TIME})",
+        "pcie-stale=1000-1fff+90ms",
+        "the same, and the completion arrives even if the firmware gave up the request",
+    ),
+    "card-reset": Form(
+        _AT,
+        "card-reset@1s",
+        "the card resets itself: it is away for 0.2 s, link and addresses stay, the rest is lost",
+        card=True,
+        torment="card-reset@1ms",
+    ),
+    "kernel-hang": Form(
+        rf"@(?:(?P<number>[1-9][0-9]{{0,8}})|(?P<at>{TIME}))",
+        "kernel-hang@5",
+        "the 5th dispatch never ends; with a time as in `kernel-hang@20ms`, the first one from then on",
+        card=True,
+        torment="kernel-hang@2",
+    ),
+    "heat": Form(
+        _FROM_TO,
+        "heat@1s+3s",
+        "the card's sensors report 100 degrees more for 3 s",
+        card=True,
+        torment="heat@1ms+2s",
+    ),
+    "flash-flip": Form(
+        r"=(?P<low>[0-9a-f]+)\.(?P<bit>[0-7])", "flash-flip=100.3", "bit 3 of flash byte 0x100 is inverted"
+    ),
+    "power-cut": Form(
+        _AT,
+        "power-cut@5ms",
+        "all power fails and the run ends; an erase or program under way stays half done",
+    ),
 }
-"""Kinds of faults, and the form of what follows the name."""
+"""By kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +142,22 @@ class Fault:
     Attributes:
         kind: a key of FORMS.
         at: clock at which it begins, 0 for one that is there from power-on.
+        number: of the transfer or dispatch that it strikes, from 1; 0 if it is not struck by number.
         length: clocks it lasts, or by which something is late; None for no end.
         low: first address.
         high: last address.
         bit: of the byte at `low`.
+        text: as the user wrote it.
     """
 
     kind: str
     at: int = 0
+    number: int = 0
     length: int | None = None
     low: int = 0
     high: int = 0
     bit: int = 0
+    text: str = field(default="", compare=False)
 
 
 def parse(text: str) -> Fault:
@@ -69,14 +169,12 @@ def parse(text: str) -> Fault:
     kind = re.match(r"[a-z-]*", text.lower()).group()  # type: ignore[union-attr]
     if kind not in FORMS:
         raise UsageError(
-            f"there is no fault {kind or repr(text)} to inject", hint=f"faults: {', '.join(FORMS)}"
+            f"there is no fault {kind or repr(text)} to inject",
+            hint=f"faults: {', '.join(FORMS)}; for example {FORMS['link-drop'].example}",
         )
-    match = re.fullmatch(FORMS[kind], text.lower()[len(kind) :])
+    match = re.fullmatch(FORMS[kind].pattern, text.lower()[len(kind) :])
     if match is None:
-        raise UsageError(
-            f"{text!r} is not how {kind} is written",
-            hint="examples: link-drop@5ms+2ms, nak-storm@5ms+10ms, pcie-late=1000-1fff+9ms, flash-flip=100.3",
-        )
+        raise UsageError(f"{text!r} is not how {kind} is written", hint=f"for example {FORMS[kind].example}")
     part = match.groupdict()
     low = int(part.get("low") or "0", 16)
     high = int(part["high"], 16) if part.get("high") else low
@@ -89,7 +187,14 @@ def parse(text: str) -> Fault:
         low=low,
         high=high,
         bit=int(part.get("bit") or 0),
+        number=int(part.get("number") or 0),
+        text=text,
     )
+
+
+def parse_list(text: str) -> tuple[Fault, ...]:
+    """Faults joined by commas. Raises UsageError as `parse` does."""
+    return tuple(map(parse, text.split(",")))
 
 
 def duration(text: str) -> int:

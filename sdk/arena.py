@@ -84,33 +84,41 @@ def live_peak(spans: Iterable[tuple[int, int, int]]) -> int:
     return max(accumulate(changes[moment] for moment in sorted(changes)), default=0)
 
 
-def plan(buffers: Sequence[Buffer], guard: int = 0) -> int:
+def plan(buffers: Sequence[Buffer], guard: int = 0, first: Sequence[Buffer] = ()) -> int:
     """Give every buffer its offset; the arena's size in bytes.
 
     With a `guard`, buffers share nothing and keep `guard` bytes (rounded up to vectors) between them, so
     that a test can see any write outside a buffer.
+
+    Args:
+        buffers: all of them.
+        guard: bytes.
+        first: those of the buffers that begin the arena side by side in this order, so that one transfer may
+            have several; when one is not live, others may share its place.
     """
+    rest = [buffer for buffer in buffers if not any(buffer is one for one in first)]
     if guard:
         at = align(guard)
-        for buffer in buffers:
+        for buffer in (*first, *rest):
             buffer.offset = at
             at += buffer.nbytes + align(guard)
         return at
     orders = (
-        sorted(buffers, key=lambda b: (-b.nbytes, b.first, b.name)),
-        sorted(buffers, key=lambda b: (-b.nbytes * (b.last - b.first + 1), b.first, b.name)),
-        sorted(buffers, key=lambda b: (b.first, -b.nbytes, b.name)),
+        sorted(rest, key=lambda b: (-b.nbytes, b.first, b.name)),
+        sorted(rest, key=lambda b: (-b.nbytes * (b.last - b.first + 1), b.first, b.name)),
+        sorted(rest, key=lambda b: (b.first, -b.nbytes, b.name)),
     )
-    best = min((_place(order) for order in orders), key=lambda placed: placed[0])
+    best = min((_place(order, first) for order in orders), key=lambda placed: placed[0])
     nbytes, offsets = best
     for buffer in buffers:
         buffer.offset = offsets[id(buffer)]
     return nbytes
 
 
-def _place(order: Sequence[Buffer]) -> tuple[int, dict[int, int]]:
-    placed: list[Buffer] = []
-    offsets: dict[int, int] = {}
+def _place(order: Sequence[Buffer], first: Sequence[Buffer]) -> tuple[int, dict[int, int]]:
+    placed = [*first]
+    ends = accumulate((buffer.nbytes for buffer in first), initial=0)
+    offsets = {id(buffer): at for buffer, at in zip(first, ends, strict=False)}
     for buffer in order:
         at = 0
         rivals = (other for other in placed if other.overlaps_in_time(buffer))

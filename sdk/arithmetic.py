@@ -29,6 +29,24 @@ ADD_BITS = 22
 """Fraction bits of Add's multipliers while no input scale exceeds the output's: 510 * 2^22 + 2^21 < 2^31."""
 
 
+SOFTMAX_BITS = 22
+"""Fraction bits of Softmax's exponentials: three bytes hold them. A result is then within half a unit of the
+real one and, at a scale of 1/256, 2^-9 of a unit and 2^-15 more for each element."""
+
+SOFTMAX_ELEMENTS = 2**16 - 1
+"""The most of one Softmax: their sum, shifted, keeps 15 bits at least."""
+
+
+NORMALIZE_BITS = 22
+"""Fraction bits of normalised values."""
+
+SPREAD_BITS = 14
+"""Fraction bits of what is under a normalisation's root: an epsilon may be smaller than any distance."""
+
+NORMALIZE_ELEMENTS = 2**16
+"""The most of one normalisation: the largest normalised value is their root, 2^8."""
+
+
 def scale_ratio(*factors: ArrayLike, over: ArrayLike) -> NDArray[np.float32]:
     """Product of float32 `factors` divided by `over`, each step in float32: onnxruntime's order.
 
@@ -121,6 +139,137 @@ def q31_add(a_ratio: float, b_ratio: float) -> Q31Add:
         raise _out_of_range(f"a scale ratio of {largest:g} in Add", Q31_LIMIT)
     shift = ADD_BITS - (math.ceil(math.log2(largest)) if largest > 1 else 0)
     return Q31Add(round(float(a_ratio) * 2**shift), round(float(b_ratio) * 2**shift), shift)
+
+
+@dataclass(frozen=True)
+class IntegerTaps:
+    """The weights of an Interpolate, with the ratio of the scales in those of the rows.
+
+    ``result = (sum of (x - zx) * rows[i, k] * columns[j, l] + 2^(shift-1)) >> shift``, the sum over k and l;
+    everything fits int32, rows and columns int16.
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    shift: int
+
+
+COLUMN_BITS, ROW_BITS = 11, 14
+"""The most fraction bits of an Interpolate's weights."""
+
+
+def integer_taps(
+    rows: NDArray[np.float32], columns: NDArray[np.float32], ratio: NDArray[np.float32]
+) -> IntegerTaps:
+    """The integer weights of an Interpolate.
+
+    The columns take as few bits as hold them exactly, or all; the rows as many as int32 leaves them. What is
+    rounded off is given to the largest weight, so that a constant picture stays constant.
+
+    Args:
+        rows: [outputs, taps].
+        columns: the same.
+        ratio: input scale / output scale.
+
+    Raises:
+        Unsupported: the ratio is out of range.
+    """
+    wide = columns.astype(np.float64)
+    bits = next((n for n in range(COLUMN_BITS) if not np.mod(np.ldexp(wide, n), 1).any()), COLUMN_BITS)
+    whole = _weights(np.ldexp(wide, bits))
+    scaled = rows.astype(np.float64) * np.float64(ratio)
+    for row_bits in range(ROW_BITS, -1, -1):
+        parts = _weights(np.ldexp(scaled, row_bits))
+        shift = row_bits + bits
+        reach = 255 * int(np.abs(parts).sum(axis=1).max()) * int(np.abs(whole).sum(axis=1).max())
+        if np.abs(parts).max() < 2**15 and reach + (1 << shift >> 1) < 2**31:
+            return IntegerTaps(parts, whole, shift)
+    raise _out_of_range(f"a scale ratio of {float(ratio):g} in Interpolate", Q31_LIMIT)
+
+
+def _weights(exact: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Rounded weights [outputs, taps] whose sums are the rounded sums."""
+    weights = np.rint(exact).astype(np.int64)
+    rest = np.rint(exact.sum(axis=1)).astype(np.int64) - weights.sum(axis=1)
+    weights[np.arange(len(weights)), np.abs(exact).argmax(axis=1)] += rest
+    return weights
+
+
+@dataclass(frozen=True)
+class Q31Softmax:
+    """``(exponentials[max - q] * multiplier + 2^30) >> 31``, the multiplier ``dividend // (sum >> shift)``.
+
+    Attributes:
+        exponentials: int64 [256], ``exp(-distance * scale)`` by distance from the maximum.
+        shift: of the sum of all elements' exponentials, so that it fits 31 bits.
+    """
+
+    exponentials: NDArray[np.int64]
+    shift: int
+    dividend: int
+
+
+def q31_softmax(scale: float, output_scale: float, elements: int) -> Q31Softmax:
+    """The q31 constants of Softmax over this many elements, from the scales of its input and output.
+
+    Raises:
+        Unsupported: the output's scale is so fine that a multiplier has not 31 bits; or too many elements.
+    """
+    if elements > SOFTMAX_ELEMENTS:
+        raise _out_of_range(f"Softmax over {elements} elements", SOFTMAX_ELEMENTS)
+    exponentials = np.rint(np.ldexp(np.exp(-np.arange(256) * float(scale)), SOFTMAX_BITS)).astype(np.int64)
+    shift = max(0, (elements << SOFTMAX_BITS).bit_length() - 31)
+    dividend = round(2.0 ** (31 - shift) / float(output_scale))
+    if dividend.bit_length() > SOFTMAX_BITS - shift + 31:
+        raise _out_of_range("the inverse of Softmax's output scale", 2.0**SOFTMAX_BITS)
+    return Q31Softmax(exponentials, shift, dividend)
+
+
+@dataclass(frozen=True)
+class Q31Normalize:
+    """What normalises n integers q in q31, with a unit of 2^-22: see `sdk.reference.integer_islands`.
+
+    Attributes:
+        epsilon: added to n sum(distance^2), with SPREAD_BITS bits behind the point.
+        factors, offsets: int64, of elements or broadcast; `offsets` in units of the result with `bits` bits
+            behind the point.
+        shift: before the multiplication by a factor.
+    """
+
+    epsilon: int
+    factors: NDArray[np.int64]
+    shift: int
+    offsets: NDArray[np.int64]
+    bits: int
+
+
+def q31_normalize(
+    scale: float,
+    output_scale: float,
+    count: int,
+    epsilon: float,
+    factors: NDArray[np.float64],
+    offsets: NDArray[np.float64],
+) -> Q31Normalize:
+    """The q31 constants of a normalisation over `count` elements by real factors and offsets.
+
+    Raises:
+        Unsupported: too many elements, an epsilon beyond all variances, or results far beyond the output's.
+    """
+    if count > NORMALIZE_ELEMENTS:
+        raise _out_of_range(f"a normalisation over {count} elements", NORMALIZE_ELEMENTS)
+    small = epsilon * (count / float(scale)) ** 2
+    if not small < 2**45:
+        raise _out_of_range(f"an epsilon of {epsilon:g} at an input scale of {scale:g}", 2.0**45)
+    reach = math.sqrt(count) * np.abs(factors).max(initial=0.0) + np.abs(offsets).max(initial=0.0)
+    bits = min(ADD_BITS, 29 - math.frexp(reach / float(output_scale))[1]) if math.isfinite(reach) else 0
+    if bits < 8:
+        raise _out_of_range(f"a normalisation that reaches {reach / float(output_scale):g} units", 2.0**21)
+    unit = 2.0**bits / float(output_scale)
+    multipliers, shift = q31_factors(factors * unit / 2**NORMALIZE_BITS)
+    return Q31Normalize(
+        round(small * 2**SPREAD_BITS), multipliers, shift, np.rint(offsets * unit).astype(np.int64), bits
+    )
 
 
 def _out_of_range(what: str, limit: float) -> Unsupported:

@@ -1,9 +1,9 @@
 """The `.tow` artefact: a zip that holds the definition of the compute, the data and the code apart.
 
 ======================== ================================================================================
-manifest.json            schema, maker, target, arithmetic, what runs on the host, states, source model,
-                         preprocessing, input statistics, labels, and of every other member the size and the
-                         SHA-256 of each 4 MiB
+manifest.json            schema, maker, target, arithmetic, what runs on the host, states, cameras,
+                         source model, preprocessing, input statistics, labels, and of every other member
+                         the size and the SHA-256 of each 4 MiB
 graph.json               the whole network, and of each program the graph as the target runs it; bulk data
                          by its place in ...
 constants.bin            ... constants and per-channel scales, each once, if no program's weights hold it
@@ -30,10 +30,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sdk import archive, files
 from sdk.archive import CHUNK, JSON_LIMIT, digests
+from sdk.camera.inputs import CameraInput, check_cameras
 from sdk.codec import from_json, pattern, shown, to_json, within
 from sdk.errors import InvalidArtifact, InvalidInput, TowlineError, Unsupported, UsageError
 from sdk.files import Mapped
@@ -45,6 +46,9 @@ from sdk.states import check_states
 from sdk.target import Arithmetic, Program
 from sdk.verification import verify
 from sdk.weights import Weights
+
+if TYPE_CHECKING:
+    from sdk.float16 import Float16
 
 SCHEMA = 2
 """Raised when a reader of the old schema would misread the new one."""
@@ -83,6 +87,7 @@ class Manifest:
     arithmetic: Arithmetic
     hosted: Sequence[str] | None
     states: Sequence[tuple[str, str]]
+    cameras: Sequence[CameraInput]
     source: Source | None
     preprocessing: Mapping[str, Any] | None
     input_statistics: Mapping[str, Any] | None
@@ -101,11 +106,13 @@ class Artifact:
         hosted: names of the nodes that the host runs, in order; None for those at a quantised network's ends
             (`sdk.segments.boundary`).
         states: pairs (output, input): what a step leaves behind for the next.
+        cameras: in front of the network.
         preprocessing: `Preprocessing.to_json()`, or None if the network takes no pictures.
         input_statistics: `InputStatistics.to_json()`, or None.
         labels: names of the classes in order, or None.
         source: the model file, None for a graph built in memory.
         made_by: the version of Towline that compiled it.
+        float16: what `compile` made float16, and what stayed float32; informative, never stored.
         seconds: stage name -> wall seconds of the compilation; informative, never stored.
     """
 
@@ -114,11 +121,13 @@ class Artifact:
     arithmetic: Arithmetic
     hosted: tuple[str, ...] | None = None
     states: tuple[tuple[str, str], ...] = ()
+    cameras: tuple[CameraInput, ...] = ()
     preprocessing: dict[str, Any] | None = None
     input_statistics: dict[str, Any] | None = None
     labels: list[str] | None = None
     source: Source | None = None
     made_by: str = field(default_factory=lambda: _version())
+    float16: Float16 | None = field(default=None, compare=False)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
@@ -210,6 +219,7 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         artifact.arithmetic,
         artifact.hosted,
         artifact.states,
+        artifact.cameras,
         artifact.source,
         artifact.preprocessing,
         artifact.input_statistics,
@@ -261,6 +271,7 @@ def _contents(mapped: Mapped) -> tuple[Manifest, dict[str, Weights]]:
         )
     manifest = _object(_parse(MANIFEST, data), MANIFEST)
     _check_schema(manifest)
+    manifest.setdefault("cameras", [])  # the first artefacts of this schema have none
     found = from_json(Manifest, manifest, "manifest")
     _check_members(found.files, members)
     return found, members
@@ -369,6 +380,7 @@ def _assemble(manifest: Manifest, members: Mapping[str, Weights]) -> Artifact:
         arithmetic=manifest.arithmetic,
         hosted=None if manifest.hosted is None else tuple(manifest.hosted),
         states=tuple(manifest.states),
+        cameras=tuple(manifest.cameras),
         preprocessing=preprocessing,
         input_statistics=statistics,
         labels=None if manifest.labels is None else list(manifest.labels),
@@ -382,6 +394,7 @@ def _assemble(manifest: Manifest, members: Mapping[str, Weights]) -> Artifact:
         if unknown := {*(artifact.hosted or ())} - {node.name for node in network.nodes}:
             raise InvalidInput(f"{min(unknown)!r} is on the host, and the network has no such node")
         check_states(network, artifact.states)
+        check_cameras(network, artifact.cameras)
         check_programs(artifact)
     except (InvalidInput, UsageError, Unsupported) as error:
         raise InvalidArtifact(f"its manifest is invalid: {error}", hint="compile it again") from error

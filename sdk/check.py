@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from sdk import reference
+from sdk import dtypes, reference
 from sdk.artifact import Artifact
 from sdk.graph import Array, Graph, Node
+from sdk.reference import Spread
 from sdk.session import Session
+from sdk.target import Program
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class LayerCheck:
         plain: whether the tensor is plain; the rest is 0 of quantised ones.
         ties: elements on the other side of a discontinuity than the definition, within reach of rounding.
         worst_share: the largest error as a share of its bound.
+        overflows: elements that are infinite in the tensor's dtype alone: their definition is finite.
+        reaches: the largest magnitude of the definition of these.
     """
 
     node: str
@@ -44,6 +48,8 @@ class LayerCheck:
     plain: bool = False
     ties: int = 0
     worst_share: float = 0.0
+    overflows: int = 0
+    reaches: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,13 @@ class Check:
         """The first layer with a wrong element."""
         return next((layer for layer in self.layers if layer.mismatches), None)
 
+    @property
+    def first_overflow(self) -> LayerCheck | None:
+        """The first layer whose dtype has no room for a result. What follows it computes with infinities."""
+        return next((layer for layer in self.layers if layer.overflows), None)
+
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain JSON values; those of plain tensors where there are any."""
+        """The figures as plain JSON values; those of plain tensors and of an overflow where there are any."""
         figures: dict[str, Any] = {
             "elements": self.elements,
             "mismatches": self.mismatches,
@@ -108,14 +119,21 @@ class Check:
                 "ties": self.ties,
                 "worst_share": self.worst_share,
             }
+        if (layer := self.first_overflow) is not None:
+            figures["overflow"] = {
+                "node": layer.node,
+                "tensor": layer.tensor,
+                "elements": layer.overflows,
+                "reaches": layer.reaches,
+            }
         return figures
 
 
 def check(artifact: Artifact, session: Session, inputs: Mapping[str, Array]) -> Check:
     """Run one inference on the device, and compare each layer with its definition.
 
-    A layer is computed from what the device had as its inputs; from the definition's results where the device
-    did not materialise them.
+    A layer is computed from what the device had as its inputs. Where the device did not materialise a plain
+    one, it is computed from all that this may have been.
 
     Args:
         artifact: the one that the session runs.
@@ -129,25 +147,31 @@ def check(artifact: Artifact, session: Session, inputs: Mapping[str, Array]) -> 
     layers: list[LayerCheck] = []
     for program in artifact.programs:
         graph = program.graph
-        values = {name: traced[name] for name in graph.inputs}
+        values: dict[str, Array | Spread] = {name: traced[name] for name in graph.inputs}
         for node in graph.nodes:
             actual = traced.get(node.output)
-            if actual is None:
-                values[node.output] = reference.evaluate(graph, node, values, artifact.arithmetic)
+            if actual is None and reference.is_plain(graph, node):
+                values[node.output] = reference.expect(graph, node, values, program.precision)
+            elif actual is None:
+                stored = _stored(graph, node, values)
+                values[node.output] = reference.evaluate(graph, node, stored, artifact.arithmetic)
             else:
-                layers.append(_layer(graph, node, values, actual, artifact))
+                layers.append(_layer(program, node, values, actual, artifact))
                 values[node.output] = actual
     return Check(tuple(layers))
 
 
 def _layer(
-    graph: Graph, node: Node, values: Mapping[str, Array], actual: Array, artifact: Artifact
+    program: Program, node: Node, values: Mapping[str, Array | Spread], actual: Array, artifact: Artifact
 ) -> LayerCheck:
+    graph = program.graph
     if not reference.is_plain(graph, node):
-        expected = reference.evaluate(graph, node, values, artifact.arithmetic)
+        expected = reference.evaluate(graph, node, _stored(graph, node, values), artifact.arithmetic)
         return _compare(node.name, node.op, node.output, actual, expected)
-    spread = reference.expect(graph, node, values, actual=actual)
-    found = reference.compare(spread, actual, graph.tensor(node.output).dtype)
+    spread = reference.expect(graph, node, values, program.precision, actual)
+    dtype = graph.tensor(node.output).dtype
+    found = reference.compare(spread, actual, dtype)
+    overflows, reaches = _overflow(graph, node, values, actual)
     return LayerCheck(
         node.name,
         node.op,
@@ -159,7 +183,36 @@ def _layer(
         plain=True,
         ties=found.ties,
         worst_share=found.worst_share,
+        overflows=overflows,
+        reaches=reaches,
     )
+
+
+def _stored(graph: Graph, node: Node, values: Mapping[str, Array | Spread]) -> dict[str, Array]:
+    """The node's inputs as they are stored, by the definition where the device did not materialise them."""
+    found = {}
+    for name in node.inputs:
+        if name in values:
+            value = values[name]
+            if isinstance(value, Spread):
+                value = reference.stored(value.value, graph.tensor(name).dtype)
+            found[name] = value
+    return found
+
+
+def _overflow(
+    graph: Graph, node: Node, values: Mapping[str, Array | Spread], actual: Array
+) -> tuple[int, float]:
+    """How many elements are infinite whose value in real arithmetic is not; the largest of these values."""
+    dtype = graph.tensor(node.output).dtype
+    if not dtypes.is_float(dtype):
+        return 0, 0.0
+    infinite = np.isinf(dtypes.decode(actual, dtype))
+    if not infinite.any():
+        return 0, 0.0
+    value = reference.unrounded(graph, node, values)
+    lost = infinite & np.isfinite(value)
+    return int(np.count_nonzero(lost)), float(np.abs(value[lost]).max(initial=0))
 
 
 def combine(checks: Iterable[Check]) -> Check:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from numpy.typing import ArrayLike
+
 from sdk import artifact as artifacts
 from sdk.artifact import Artifact, Source
-from sdk.errors import Unsupported, UsageError
+from sdk.camera.inputs import Camera, CameraInput
+from sdk.camera.join import join
+from sdk.errors import InvalidInput, Unsupported, UsageError
+from sdk.float16 import Float16, to_float16
 from sdk.graph import Graph
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import pixels
+from sdk.integer_islands import for_arithmetic
 from sdk.passes import optimize
-from sdk.quantization import read_metadata
-from sdk.segments import HostPolicy, boundary, check_host, cut, place
-from sdk.states import check_states, find_states
-from sdk.target import Options, Program, Target, Tunable, get_target
+from sdk.preprocess import InputStatistics, Preprocessing, require_shape
+from sdk.quantizer import calibration, read_metadata
+from sdk.segments import HostPolicy, boundary, check_host, cut, place, states_within
+from sdk.states import Pairs, check_states, find_states
+from sdk.target import AddsInHalf, Options, Program, Sums, Target, Tunable, get_target
 from sdk.tuning import of_user
 from sdk.verification import verify
 
@@ -31,10 +39,18 @@ def compile(
     output: str | os.PathLike[str] | None = None,
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    outputs: Sequence[str] = (),
+    constants: Mapping[str, ArrayLike] | None = None,
     labels: Sequence[str] | None = None,
     options: Options | None = None,
     states: Sequence[tuple[str, str]] | None = None,
     host: HostPolicy = "default",
+    preprocessing: Preprocessing | None = None,
+    float16: bool = False,
+    keep_float32: Sequence[str] = (),
+    calibrate: calibration.Source | None = None,
+    sums: Sums | None = None,
+    cameras: Sequence[Camera] = (),
 ) -> Artifact:
     """Compile a network for a target.
 
@@ -44,19 +60,33 @@ def compile(
         target: a name of `targets()`.
         output: where to write the artefact, a `.tow`; nowhere by default.
         input_shapes: static shapes by name, for inputs whose shape is dynamic.
+        outputs: of an ONNX file: tensors that become the outputs instead of the model's own; what is behind
+            them is left out.
+        constants: of an ONNX file: values of inputs that become constants, by name; a number fills any shape.
         labels: names of the classes, in order.
         options: for the target; by default what the user has measured with `towline tune`.
         states: pairs (output, input) of tensors that a step leaves behind for the next; by default every
             output `next_NAME` with an input `NAME` of its shape, dtype and quantisation.
         host: what may run on the host of the nodes that the target does not take: "default" is no product and
             at most 1 % of the multiply-accumulates, "any" is everything, "none" nothing.
+        preprocessing: how a picture becomes the input; by default what the model says.
+        float16: make a float16 network of a float32 one (`sdk.float16`). Its inputs and outputs keep their
+            dtype; layers that would overflow stay float32.
+        keep_float32: with `float16`, nodes and tensors that stay float32, by name or pattern.
+        calibrate: with `float16`, typical inputs for its range check, as `quantize` takes them; by default
+            a few random ones.
+        sums: how a target that can add products of float16 in half arithmetic does so; by default in half.
+        cameras: put in front of inputs (`sdk.camera`): a frame's bytes, and a matrix, become inputs of the
+            network in place of a picture's planes; `preprocessing` then says which colours these have.
 
     Returns:
-        The artefact; `seconds` has the wall seconds of every stage.
+        The artefact; `seconds` has the wall seconds of every stage, and `float16` what stayed float32.
 
     Raises:
-        UsageError: no such target or model file, or `input_shapes` contradicts the model.
-        InvalidInput: not as many labels as classes.
+        UsageError: no such target or model file; a camera for no input; `input_shapes`, `outputs`,
+            `constants` or `keep_float32` contradict the model; `keep_float32` or `calibrate` without
+            `float16`; or `sums` that the target has not.
+        InvalidInput: not as many labels as classes; `preprocessing` or `calibrate` does not fit the inputs.
         InvalidModel: the file is damaged, or contradicts itself.
         Unsupported: the model holds something that Towline or the target does not support.
         ToolMissing, EnvironmentMissing: a compiler, or the extra `compile`, is not installed.
@@ -64,18 +94,29 @@ def compile(
         OutputFailed: the artefact could not be written.
     """
     chosen = get_target(target)
+    if not float16 and (keep_float32 or calibrate is not None):
+        raise UsageError("keep_float32 and calibrate are for float16", hint="give float16=True as well")
+    if sums is not None and (not isinstance(chosen, AddsInHalf) or sums not in chosen.sums):
+        raise UsageError(f"{target} adds products of float16 in float32", hint="leave sums out")
     seconds: dict[str, float] = {}
     started = time.perf_counter()
-    preprocessing = statistics = source = None
+    stored = statistics = source = None
     if isinstance(model, Graph):
         graph = model
     else:
-        graph = load_model(model, input_shapes=input_shapes)
+        graph = load_model(model, input_shapes=input_shapes, outputs=outputs, constants=constants)
         if is_tflite(model):
-            preprocessing = pixels(graph)
+            stored = pixels(graph)
         else:
-            preprocessing, statistics = read_metadata(model)
+            stored, statistics = read_metadata(model)
         source = _source(Path(model))
+    if preprocessing is not None and not cameras:
+        if len(graph.inputs) != 1:
+            raise InvalidInput(
+                f"preprocessing is for a network with one input; it has {len(graph.inputs)}", where=graph.name
+            )
+        require_shape(preprocessing, graph.tensor(graph.inputs[0]).shape)
+    preprocessing = preprocessing or stored
     seconds["import"] = time.perf_counter() - started
 
     started = time.perf_counter()
@@ -87,8 +128,24 @@ def compile(
         artifacts.check_labels(list(labels), graph)
     seconds["optimise"] = time.perf_counter() - started
 
+    converted = None
+    if float16:
+        started = time.perf_counter()
+        converted = _float16(graph, keep_float32, pairs, calibrate, preprocessing, statistics)
+        graph = converted.graph
+        seconds["float16"] = time.perf_counter() - started
+    made: tuple[CameraInput, ...] = ()
+    if cameras:
+        started = time.perf_counter()
+        joined = join(graph, cameras, preprocessing, pairs)
+        graph, made, pairs = optimize(joined.graph), joined.cameras, pairs + joined.states
+        preprocessing = statistics = None  # pictures are no input any more
+        seconds["camera"] = time.perf_counter() - started
+    graph = for_arithmetic(graph, chosen.arithmetic)
+
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
+    options = dataclasses.replace(options, states=pairs, sums=sums or options.sums)
     hosted: Collection[str] = () if host == "none" else boundary(graph)
     try:
         programs = _programs(graph, hosted, chosen, options)
@@ -108,10 +165,12 @@ def compile(
         arithmetic=chosen.arithmetic,
         hosted=tuple(node.name for node in graph.nodes if node.name in hosted),
         states=pairs,
+        cameras=made,
         preprocessing=preprocessing.to_json() if preprocessing else None,
         input_statistics=statistics.to_json() if statistics else None,
         labels=list(labels) if labels is not None else None,
         source=source,
+        float16=converted,
         seconds=seconds,
     )
     if output is not None:
@@ -121,8 +180,34 @@ def compile(
     return result
 
 
+SAMPLES = 8
+"""Of typical inputs, the most that a range check takes."""
+
+
+def _float16(
+    graph: Graph,
+    keep: Sequence[str],
+    states: Pairs,
+    calibrate: calibration.Source | None,
+    preprocessing: Preprocessing | None,
+    statistics: InputStatistics | None,
+) -> Float16:
+    samples = None
+    if calibrate is not None:
+        inputs = {
+            name: calibration.Input(graph.tensor(name).shape, graph.tensor(name).dtype)
+            for name in graph.inputs
+        }
+        given = {name for _, name in states}
+        found = calibration.load(calibrate, inputs, preprocessing, SAMPLES, lambda *_: None, given)
+        samples = found.samples
+    return to_float16(graph, keep=keep, states=states, samples=samples, statistics=statistics)
+
+
 def _programs(graph: Graph, hosted: Collection[str], target: Target, options: Options) -> tuple[Program, ...]:
-    parts = [segment.graph for segment in cut(graph, hosted) if segment.place == "device"]
+    segments = cut(graph, hosted)
+    options = dataclasses.replace(options, states=states_within(segments, options.states))
+    parts = [segment.graph for segment in segments if segment.place == "device"]
     return tuple(target.compile(part, options) for part in parts)
 
 

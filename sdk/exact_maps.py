@@ -66,10 +66,16 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class ExactMap:
-    """The exact form of a Map. Each real in `expression` is a float32; its result is the integer to store."""
+    """The exact form of a Map. Each real in `expression` is a float32; its result is the integer to store.
+
+    Attributes:
+        rounded: the value that has the result before its clip and without its zero-point, numbered as in
+            `Step.args`.
+    """
 
     operands: tuple[Operand, ...]
     expression: Expression
+    rounded: int
 
 
 def exact_map(graph: Graph, node: Map, arithmetic: Arithmetic) -> ExactMap:
@@ -90,7 +96,8 @@ def exact_map(graph: Graph, node: Map, arithmetic: Arithmetic) -> ExactMap:
         form.begin(symbols)
         return form.result()
 
-    return ExactMap(tuple(operands), trace(build, *(operand.kind for operand in operands)))
+    expression = trace(build, *(operand.kind for operand in operands))
+    return ExactMap(tuple(operands), expression, form.rounded)
 
 
 def evaluate_exact(form: ExactMap, values: Mapping[str, Array]) -> Array:
@@ -220,6 +227,7 @@ class _Float:
         self.values = values
         self._symbols: dict[_Use, Symbol] = {}
         self._made: dict[int, Symbol] = {}
+        self.rounded = -1
         for number in values.rest:
             step = values.step(number)
             divides = step.op == "div" and step.args[1] in values.known
@@ -242,8 +250,9 @@ class _Float:
 
     def result(self) -> Symbol:
         output = self.values.output
-        y = self.at(self.values.last) * float(1 / np.float32(output.scale))
-        return self.stored(apply("trunc", self.bounded(apply("rint", y))))
+        y = apply("rint", self.at(self.values.last) * float(1 / np.float32(output.scale)))
+        self.rounded = y.index
+        return self.stored(apply("trunc", self.bounded(y)))
 
     def bounded(self, y: Symbol) -> Symbol:
         """The result less its zero-point, within the output's dtype."""
@@ -342,6 +351,7 @@ class _Fixed(_Float):
 
     def result(self) -> Symbol:
         y = self._shifted(self.at(self.values.last), self.bits)
+        self.rounded = y.index
         return self.stored(self.bounded(y))
 
     def array(self, use: _Use) -> Array:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from sdk.errors import OutputFailed
+from sdk.errors import InvalidModel, OutputFailed, UsageError
 
 _UMASK = os.umask(0)
 os.umask(_UMASK)
@@ -134,3 +134,25 @@ class Mapped:
         while done < buffer.nbytes and (count := os.preadv(self.number, [buffer[done:]], offset + done)):
             done += count
         return done
+
+
+def read_model(path: str | os.PathLike[str]) -> bytes:
+    """The content of a model's file.
+
+    Raises:
+        UsageError: there is no such file, or it is a directory, a pipe or unreadable.
+        InvalidModel: it is empty.
+    """
+    where, file = os.fspath(path), Path(path)
+    try:
+        if not file.exists():
+            raise UsageError("no such file", where=where)
+        if not file.is_file():  # reading a pipe may never end
+            what = "is a directory, not a model" if file.is_dir() else "is not a regular file"
+            raise UsageError(what, where=where)
+        content = file.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot be read: {problem.strerror}", where=where) from problem
+    if not content:
+        raise InvalidModel("the file is empty", where=where)
+    return content

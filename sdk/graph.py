@@ -11,7 +11,7 @@ Nodes come in few families, so that a target implements families:
 ============ ===============================================================================================
 product      Conv, ConvTranspose, MatMul, Gemm (quantised)
 map          Map: one expression over broadcast tensors. Quantised: Add, Mul, Requantize, Lookup too
-reduction    Reduce, Softmax, Normalize
+reduction    Reduce, TopK, Softmax, Normalize
 window       MaxPool, AveragePool, GlobalAveragePool, Resize, Interpolate
 move         Reshape, Transpose, Concat, Slice, Take, Pad, Fill; by computed coordinates Gather, GatherND,
              Scatter, GridSample
@@ -348,7 +348,12 @@ class GatherND(Node):
 
 @dataclass(frozen=True)
 class Scatter(Node):
-    """ONNX ScatterND: data, with the slices that indices name replaced by updates, in the order of those."""
+    """ONNX ScatterND: data, with the slices that indices name replaced by updates, in the order of those.
+
+    With a `reduction` ("add", "mul", "max", "min") they are combined with them.
+    """
+
+    reduction: str = "none"
 
 
 @dataclass(frozen=True)
@@ -389,6 +394,18 @@ class Reduce(Node):
 
     kind: str
     axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TopK(Node):
+    """Along `axis`, where the `k` largest elements are, or the smallest: int64, best first.
+
+    Of equals the first comes first. A NaN is larger and smaller than any number.
+    """
+
+    axis: int
+    k: int
+    largest: bool
 
 
 @dataclass(frozen=True)

@@ -37,23 +37,40 @@ def verdict(graph: Graph, node: Node, lower: Callable[[Graph], object]) -> Verdi
     return SUPPORTED
 
 
-def require_quantized_samples(graph: Graph) -> None:
-    """Refuse plain tensors, and a batch, for targets that run quantised networks one sample at a time.
-
-    A Reshape may make one sample of several, or none.
+def require_quantized(graph: Graph) -> None:
+    """Refuse plain tensors, for targets that run quantised networks.
 
     Raises:
-        Unsupported: an activation is not quantised, or has not a batch of 1.
+        Unsupported: an activation is not quantised.
     """
     for node in graph.nodes:
-        for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
+        first = next((x for x in map(graph.tensor, node.inputs) if x.data is None), None)
+        for tensor in (*([first] if first else []), graph.tensor(node.output)):
             if tensor.quantization is None:
                 raise Unsupported(
                     f"{tensor} is not quantised",
                     where=f"node {node.name}",
                     hint="quantise the model (towline quantize), or compile it for the target c",
                 )
-            if not isinstance(node, Reshape) and tensor.shape[:1] != (1,):
+
+
+def require_quantized_samples(graph: Graph, *, rows: bool = False) -> None:
+    """Refuse plain tensors, and a batch, for targets that run quantised networks one sample at a time.
+
+    A Reshape may make one sample of several, or none.
+
+    Args:
+        graph: to be lowered.
+        rows: whether the target takes matrices of several rows.
+
+    Raises:
+        Unsupported: an activation is not quantised, or has not a batch of 1.
+    """
+    require_quantized(graph)
+    for node in graph.nodes:
+        for tensor in (graph.tensor(node.inputs[0]), graph.tensor(node.output)):
+            matrix = rows and len(tensor.shape) == 2
+            if not isinstance(node, Reshape) and not matrix and tensor.shape[:1] != (1,):
                 raise Unsupported(
                     f"{tensor.name} has a batch of {tensor.shape[0] if tensor.shape else 'none'}, not 1",
                     where=f"node {node.name}",

@@ -13,17 +13,42 @@ from sdk.extras import require
 from sdk.files import no_room
 
 
-def session(model: Any, *, optimize: bool = True, exact: bool = False) -> Any:
-    """An InferenceSession on the CPU; `exact` for quantised models, whose sums may else saturate."""
+def session(model: Any, *, optimize: bool = True, exact: bool = False, threads: int = 0) -> Any:
+    """An InferenceSession on the CPU; `exact` for quantised models, whose sums may else saturate.
+
+    `threads` is how many work on one run; 0 is one a core.
+    """
     runtime = require("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave busy machines usable
     if not optimize:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if exact:  # u8 x s8 products saturate on x86 without VNNI
         options.add_session_config_entry("session.x64quantprecision", "1")
     return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def quantized_session(model: Any, *, threads: int = 0) -> Any:
+    """A session of a quantised model whose sums do not saturate.
+
+    Where onnxruntime has no kernel for that (int8 activations), it runs the model as written, in floats.
+    """
+    return (
+        session(model, optimize=False, threads=threads)
+        if _signed(model)
+        else session(model, exact=True, threads=threads)
+    )
+
+
+def _signed(model: Any) -> bool:
+    """Whether activations are int8: some QuantizeLinear's zero-point is."""
+    int8 = require("onnx").TensorProto.INT8
+    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    return any(
+        kinds.get(node.input[-1]) == int8 for node in model.graph.node if node.op_type == "QuantizeLinear"
+    )
 
 
 def with_outputs(model: Any, names: Sequence[str]) -> Any:

@@ -20,6 +20,7 @@ from sdk.graph import (
     Conv,
     Graph,
     Lookup,
+    Map,
     MaxPool,
     Node,
     Pad,
@@ -161,6 +162,56 @@ def simplify_transposes(graph: Graph) -> Graph:
     return eliminate_dead(dataclasses.replace(graph, nodes=tuple(nodes.values())))
 
 
+def maps_before_reshapes(graph: Graph) -> Graph:
+    """Compute a Map of reshaped tensors of one shape before the Reshape: what makes them can then take it in.
+
+    A one-dimensional convolution is a Conv between Reshapes, and its activation is behind them.
+    """
+    uses = use_counts(graph)
+    tensors = dict(graph.tensors)
+    nodes: dict[str, Node] = {}  # by output
+    for node in graph.nodes:
+        moved = _before(node, nodes, tensors, uses) if isinstance(node, Map) else None
+        if moved is not None:
+            reshape, inputs = moved
+            out, name = tensors[node.output], f"{node.output}_before"
+            while name in tensors:
+                name += "_"
+            tensors[name] = dataclasses.replace(out, name=name, shape=tensors[reshape.inputs[0]].shape)
+            nodes[name] = dataclasses.replace(node, inputs=inputs, output=name)
+            node = dataclasses.replace(reshape, inputs=(name,), output=node.output)
+            uses[name] = 1
+        nodes[node.output] = node
+    return eliminate_dead(dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes.values())))
+
+
+def _before(
+    node: Map, nodes: Mapping[str, Node], tensors: Mapping[str, Tensor], uses: Mapping[str, int]
+) -> tuple[Reshape, tuple[str, ...]] | None:
+    """A Reshape that can follow a Map instead, and what the Map then reads; None if there is none.
+
+    Beside reshaped tensors, of one shape before and of the Map's behind, it may read single elements.
+    """
+    out = tensors[node.output]
+    found = [first for name in node.inputs if isinstance(first := nodes.get(name), Reshape)]
+    if not found or out.size == 1 or out.quantization is not None:
+        return None
+    shape = tensors[found[0].inputs[0]].shape
+    inputs = []
+    for name in node.inputs:
+        tensor, first = tensors[name], nodes.get(name)
+        if tensor.size == 1 and len(tensor.shape) <= len(shape):
+            inputs.append(name)
+            continue
+        if not isinstance(first, Reshape) or uses[name] != node.inputs.count(name):
+            return None
+        before = tensors[first.inputs[0]]
+        if tensor.shape != out.shape or before.shape != shape or before.quantization is not None:
+            return None
+        inputs.append(before.name)
+    return found[0], tuple(inputs)
+
+
 def use_counts(graph: Graph) -> dict[str, int]:
     """How often each tensor is read, being an output counted too."""
     counts = dict.fromkeys(graph.tensors, 0)
@@ -181,6 +232,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     compose_lookups,
     fold_pads,
     simplify_transposes,
+    maps_before_reshapes,
 )
 
 

@@ -5,6 +5,7 @@ Reading trusts nothing: a plan comes from a file.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
@@ -16,10 +17,11 @@ from sdk.graph import Graph
 from sdk.target import Program
 
 LIMIT = 2**31
-"""All sizes of a plan are below this: targets address with 32 bits."""
+"""Sizes are below this where a target addresses with 32 bits."""
 
 Size = Annotated[int, within(0, LIMIT)]
 Count = Annotated[int, within(0, 1 << 63)]
+"""A number that only the device's memory, or time, limits."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,32 @@ class BufferPlan:
         return cls(buffer.name, buffer.offset, buffer.nbytes, buffer.first, buffer.last)
 
 
-class Plan:
+@dataclass(frozen=True)
+class Choice:
+    """A call whose kernel is a measured variant, and by which file (package, user)."""
+
+    layer: str
+    kernel: str
+    choice: str
+    by: str
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """What was measured.
+
+    Attributes:
+        heuristic: how many calls have variants of which none was measured.
+    """
+
+    chosen: Sequence[Choice]
+    heuristic: Count
+
+
+UNTUNED = TuningPlan((), 0)
+
+
+class Plan(ABC):
     """Base of a target's plan, a frozen dataclass."""
 
     memory: Mapping[str, int]
@@ -60,9 +87,9 @@ class Plan:
             plan.check(program)
         return plan
 
+    @abstractmethod
     def check(self, program: Program) -> None:
         """`Invalid` if something does not lie within what it is in, or is needed and missing."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = to_json(self)
@@ -72,7 +99,7 @@ class Plan:
 def activation_nbytes(graph: Graph, name: str, *path: str | int) -> int:
     """Bytes of an activation of the graph; `Invalid` at this path if it has none of this name."""
     tensor = graph.tensors.get(name)
-    if tensor is None or tensor.data is not None or tensor.dtype not in ("uint8", "int8"):
+    if tensor is None or tensor.data is not None:
         raise Invalid(f"{name!r} is not an activation", *path)
     return tensor.nbytes
 

@@ -134,7 +134,7 @@ class Preprocessing:
         picture = require("PIL.ImageOps").exif_transpose(picture)
         picture = _eight_bits(picture, where).convert("L" if self.colour == "GRAY" else "RGB")
         height, width = self.size
-        box = None if self.short_side is None else _crop_box(picture.size, self.short_side, self.size)
+        box = None if self.short_side is None else crop_box(picture.size, self.short_side, self.size)
         # Resizing only the crop's box gives the same pixels, and bounds the work for a 1 x 10000 picture.
         picture = picture.resize((width, height), require("PIL.Image").Resampling.BILINEAR, box=box)
         return np.asarray(picture, np.uint8).reshape(height, width, self.channels)
@@ -458,7 +458,7 @@ def _eight_bits(picture: Image.Image, where: str) -> Image.Image:
     return picture
 
 
-def _crop_box(
+def crop_box(
     size: tuple[int, int], short_side: int, crop: tuple[int, int]
 ) -> tuple[float, float, float, float]:
     """Where the centre crop lies in the picture before resizing: left, top, right, bottom."""

@@ -61,9 +61,14 @@ def size(count: int) -> str:
     return f"{count / 1000**unit:.1f} {('', 'kB', 'MB', 'GB')[unit]}"
 
 
-def dumps(document: Mapping[str, Any]) -> str:
-    """Strict JSON in ASCII, whatever the locale: numpy values become plain ones, NaN and infinity null."""
-    return json.dumps(_plain(document), indent=2, allow_nan=False)
+def dumps(document: Mapping[str, Any], *, line: bool = False) -> str:
+    """Strict JSON in ASCII, whatever the locale: numpy values become plain ones, NaN and infinity null.
+
+    Args:
+        document: what to write.
+        line: in one line.
+    """
+    return json.dumps(_plain(document), indent=None if line else 2, allow_nan=False)
 
 
 def success(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,11 +87,15 @@ class Console:
     Args:
         json: print documents instead of text.
         verbose: 0, 1 for details, 2 for tracebacks too.
+
+    Attributes:
+        lines: print each document in a line of its own, for commands that print several.
     """
 
     def __init__(self, *, json: bool = False, verbose: int = 0) -> None:
         self.json = json
         self.verbose = verbose
+        self.lines = False
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
 
@@ -130,7 +139,7 @@ class Console:
         bad = result.failure
         if self.json:
             document = success(result.document) if bad is None else failure(bad, result.document)
-            self._print(dumps(document))
+            self._print(dumps(document, line=self.lines))
         else:
             self._print(result.text)
             if bad is not None:
@@ -140,7 +149,7 @@ class Console:
     def fail(self, error: TowlineError) -> int:
         """Print an error; the exit code."""
         if self.json:
-            self._print(dumps(failure(error)))
+            self._print(dumps(failure(error), line=self.lines))
         else:
             self._explain(error)
         if self.verbose > 1:

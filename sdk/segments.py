@@ -80,6 +80,56 @@ class Placement:
     verdict: Verdict
 
 
+@dataclass(frozen=True)
+class RoundTrips:
+    """What the host's parts between parts for the device cost a run.
+
+    Attributes:
+        count: how often the device waits for the host; frames do not overlap then.
+        nbytes: what crosses the link for it, both ways.
+    """
+
+    count: int
+    nbytes: int
+
+
+def round_trips(segments: Sequence[Segment]) -> RoundTrips:
+    """Of a network's segments in order of execution."""
+    device = [index for index, segment in enumerate(segments) if segment.place == "device"]
+    count = nbytes = 0
+    for index, segment in enumerate(segments):
+        if segment.place == "device" or not device or not device[0] < index < device[-1]:
+            continue
+        before = {name for at in device if at < index for name in segments[at].graph.outputs}
+        behind = {name for at in device if at > index for name in segments[at].graph.inputs}
+        crossing = [*before.intersection(segment.graph.inputs), *behind.intersection(segment.graph.outputs)]
+        count += 1
+        nbytes += sum(segment.graph.tensor(name).nbytes for name in crossing)
+    return RoundTrips(count, nbytes)
+
+
+def states_within(
+    segments: Sequence[Segment], states: Sequence[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """The states, pairs (output, input), if a device can keep them: it has one part, which alone has them.
+
+    Returns:
+        All of them or none.
+    """
+    parts = [segment.graph for segment in segments if segment.place == "device"]
+    elsewhere = {
+        name
+        for segment in segments
+        if segment.place == "host"
+        for name in (*segment.graph.inputs, *segment.graph.outputs)
+    }
+    for output, given in states:
+        alone = len(parts) == 1 and output in parts[0].outputs and given in parts[0].inputs
+        if not alone or elsewhere & {output, given}:
+            return ()
+    return tuple(states)
+
+
 def place(graph: Graph, target: Target, policy: HostPolicy = "default") -> tuple[Placement, ...]:
     """Decide for every node of a verified network; nothing is refused here."""
     ends = set() if policy == "none" else boundary(graph)
@@ -95,7 +145,7 @@ def boundary(graph: Graph) -> set[str]:
     """Names of the nodes at a quantised network's ends that are the host's by choice.
 
     They are the Quantize nodes of float inputs, and at the end every Dequantize with the Softmax, Reshape and
-    Quantize behind it, where nothing else follows.
+    Quantize behind it, where nothing else follows; and copies of constants, which are outputs.
     """
     last: set[str] = set()  # nodes behind which only such nodes follow
     readers: dict[str, list[Node]] = {}
@@ -112,7 +162,9 @@ def boundary(graph: Graph) -> set[str]:
         if node.name in last and starts:
             ends.add(node.name)
             made.add(node.output)
-        elif isinstance(node, Quantize) and node.inputs[0] in graph.inputs:
+        elif (isinstance(node, Quantize) and node.inputs[0] in graph.inputs) or all(
+            graph.tensor(name).data is not None for name in node.inputs
+        ):
             ends.add(node.name)
     return ends
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, get_args
 
@@ -19,40 +18,39 @@ from numpy.typing import NDArray
 
 from sdk import artifact, reference, settings
 from sdk.artifact import Artifact
+from sdk.classification import Prediction, probabilities
+from sdk.clock import Clock
 from sdk.dtypes import storage
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
-from sdk.graph import Array, Dequantize, Graph, Node, Quantize, Requantize, Reshape, Softmax, Tensor
+from sdk.graph import Array, Graph, Node, Quantize, Tensor
+from sdk.loaded import AWAY, Loaded
 from sdk.preprocess import Channels, InputStatistics, Preprocessing, from_pixels
+from sdk.segments import Segment
 from sdk.target import (
     EMULATED,
+    ComputesInHalf,
+    Device,
     DeviceSession,
+    HalfArithmetic,
+    Injects,
+    KeepsStates,
+    Linked,
     OpenOptions,
     Profile,
+    Recovery,
+    Submits,
     check_inputs,
     is_emulated,
-    open_device,
 )
+
+PATIENCE = 10.0
+"""Seconds that a device may stay away while an inference is tried again."""
 
 log = logging.getLogger("towline")
 
 
 class Ticket:
     """An inference that was submitted and not yet collected."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One class of a classification.
-
-    Attributes:
-        index: the class's place in the output.
-        label: its name, None if the artefact has no labels.
-        score: its probability; the softmax of the outputs where the network does not end in one.
-    """
-
-    index: int
-    label: str | None
-    score: float
 
 
 class Session:
@@ -62,6 +60,7 @@ class Session:
         source: an artefact, or the path of a `.tow`. A `.tow` holds code: open only those you trust.
         device: a device string; by default the environment's TOWLINE_DEVICE, and without it "emulated".
         options: what else is chosen when the device is opened: an AMD card's firmware files.
+        opened: that device, if it is open already.
 
     Attributes:
         artifact: what is loaded.
@@ -79,6 +78,8 @@ class Session:
         source: Artifact | str | os.PathLike[str],
         device: str | None = None,
         options: OpenOptions = OpenOptions(),
+        *,
+        opened: Device | None = None,
     ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
         self.device = device or settings.DEVICE.value() or EMULATED
@@ -87,21 +88,29 @@ class Session:
         artifact.check_programs(self.artifact)
         head = self._segments[0]
         self._head = head.graph.nodes if head.place == "host" else ()
+        self._state_names = tuple(name for _, name in self.artifact.states)
         self._states: dict[str, Array] = {}
-        self._tickets: dict[Ticket, dict[str, Array]] = {}
+        self._keeper: KeepsStates | None = None  # has the states in place of `_states`
+        self._reset_to: dict[str, Array] | None = None  # what it has, if it made no step since
+        self._lost = False  # whether it came back without them
+        self._tickets: dict[Ticket, Callable[[], dict[str, Array]]] = {}
         recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
-        opened = open_device(self.artifact.target, self.device, options)
-        self._sessions: list[DeviceSession] = []
         self._closed = False
+        self._loaded = Loaded(self.artifact, self.device, options, opened)
+        self._adopt()
         try:
-            for program in self.artifact.programs:
-                self._sessions.append(opened.load(program))
+            self.reset()
         except BaseException:
             self.close()
             raise
-        self.reset()
+
+    def _adopt(self) -> None:
+        """Find out whether the device, which was just loaded, keeps the states."""
+        first, states = self._loaded.sessions[0], self.artifact.states
+        keeps = states and isinstance(first, KeepsStates) and sorted(first.kept) == sorted(states)
+        self._keeper = first if keeps and isinstance(first, KeepsStates) else None
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -123,6 +132,12 @@ class Session:
         return is_emulated(self.artifact.target, self.device)
 
     @property
+    def half_arithmetic(self) -> HalfArithmetic | None:
+        """Whose half arithmetic adds products of float16; None if none does."""
+        found = [one.half_arithmetic for one in self._loaded.sessions if isinstance(one, ComputesInHalf)]
+        return next((one for one in found if one is not None), None)
+
+    @property
     def quantized_inputs(self) -> dict[str, Tensor]:
         """What may be given in place of float `inputs`: what the host's first part makes of them."""
         made = [node.output for node in self._head if isinstance(node, Quantize)]
@@ -142,7 +157,22 @@ class Session:
         _ = self.artifact.program  # one
         return sessions[0]
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    @property
+    def clock(self) -> Clock:
+        """The device's time, which never goes back: its own if it has that (`timed`), else the wall's."""
+        return self._loaded.clock
+
+    @property
+    def timed(self) -> bool:
+        """Whether `clock` is the device's own, which does not see what the host does meanwhile."""
+        return self._loaded.timed
+
+    @property
+    def injects(self) -> Injects | None:
+        """What rehearses faults on the device; None if that cannot be done on it."""
+        return self._loaded.device if isinstance(self._loaded.device, Injects) else None
+
+    def run(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference; states are inputs and outputs like the others.
 
         Args:
@@ -150,6 +180,7 @@ class Session:
                 (it is rounded to the input's, and must be in its range), an integer input its own alone.
                 In place of a float input, the quantised tensors made from it (`quantized_inputs`) may be
                 given.
+            retries: how often to `recover` a device that fails, for up to PATIENCE, and try again.
 
         Returns:
             The outputs by name, of their tensors' shapes and dtypes.
@@ -159,7 +190,7 @@ class Session:
             DeviceFailed: the device died or gave an invalid answer.
             UsageError: the session is closed.
         """
-        values = self._values(inputs)
+        values = self._tried(retries, lambda: self._values(inputs))
         return {name: values[name] for name in self._graph.outputs}
 
     def observe(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -196,76 +227,208 @@ class Session:
 
     # -- states ---------------------------------------------------------------------------------------------
 
-    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference from the states that the last one left behind.
 
-        A step that fails leaves the states as they were.
+        A step that fails leaves the states as they were, so that one that is tried again advances them once.
 
         Args:
             inputs: as for `run`, without the states.
+            retries: as for `run`.
 
         Returns:
             The outputs by name, without the next states.
 
         Raises:
-            InvalidInput, DeviceFailed: as `run`.
+            InvalidInput, DeviceFailed: as `run`; or the device came back without the states.
             UsageError: the session is closed.
         """
+        outputs = self._step_outputs(inputs)
+        values = self._tried(retries, lambda: self._stepped(inputs))
+        return {name: values[name] for name in outputs}
+
+    def _stepped(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._require_states()
+        if self._keeper is not None:
+            values = self._values(inputs, step=self._keeper)
+            self._reset_to = None
+        else:
+            values = self._values({**inputs, **self._states})
+            self._states = {name: values[output] for output, name in self.artifact.states}
+        return values
+
+    def _require_states(self) -> None:
+        if self._lost:
+            raise DeviceFailed(
+                "the device came back without the states of this network",
+                hint="call reset() and begin again; a towline.Stream does that by itself, and says so",
+            )
+
+    def _step_outputs(self, inputs: Mapping[str, Array]) -> list[str]:
+        """What a step of these inputs, among which is no state, returns."""
         for name in inputs:
-            if name in self._states:
+            if name in self._state_names:
                 raise InvalidInput(
                     "is a state, which step feeds itself",
                     where=f"input {name}",
                     hint="leave it out, or give all inputs to run; reset() puts states in place",
                 )
-        outputs = self.run({**inputs, **self._states})
-        self._states = {name: outputs[output] for output, name in self.artifact.states}
-        kept = {output for output, _ in self.artifact.states}
-        return {name: array for name, array in outputs.items() if name not in kept}
+        next_states = {output for output, _ in self.artifact.states}
+        return [name for name in self._graph.outputs if name not in next_states]
 
     def reset(self, states: Mapping[str, Array] | None = None) -> None:
         """Put states in place: those given, by the name of their input; the others become zero.
 
         Raises:
             InvalidInput: an unknown name, a wrong shape or dtype.
+            DeviceFailed, UsageError: as `run`.
         """
-        names = tuple(name for _, name in self.artifact.states)
+        names = self._state_names
         zeros = {name: _zero(self._graph.tensor(name)) for name in names}
         for name in states or {}:
             if name not in names:
                 hint = f"its states: {', '.join(names) or 'none'}"
                 raise InvalidInput(f"no state named {name!r}", where=self._graph.name, hint=hint)
         part = dataclasses.replace(self._graph, inputs=names)
-        self._states = check_inputs(part, {**zeros, **(states or {})})
+        found = check_inputs(part, {**zeros, **(states or {})})
+        if self._keeper is not None:
+            self._open()
+            self._keeper.reset(found)
+            self._reset_to = found
+        else:
+            self._states = found
+        self._lost = False
 
     def states(self) -> dict[str, Array]:
-        """The states as they are now, by the name of their input."""
+        """The states as they are now, by the name of their input.
+
+        Raises:
+            DeviceFailed, UsageError: as `run`, where the device keeps them.
+        """
+        self._require_states()
+        if self._keeper is not None:
+            self._open()
+            return self._keeper.states()
         return {name: array.copy() for name, array in self._states.items()}
 
     # -- several at once ------------------------------------------------------------------------------------
 
-    def submit(self, inputs: Mapping[str, Array]) -> Ticket:
-        """Begin an inference as `run` does; `collect` gives its outputs.
+    def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Ticket:
+        """Begin an inference as `run` does, or with `step` as that does; `collect` gives its outputs.
 
         A target that runs one inference at a time has finished it when this returns.
 
         Raises:
-            InvalidInput, DeviceFailed, UsageError: as `run`.
+            InvalidInput, DeviceFailed, UsageError: as `run`; what happens on the device, `collect` may raise.
         """
-        outputs = self.run(inputs)
+        session = self._open()[0]
         ticket = Ticket()
-        self._tickets[ticket] = outputs
+        if step:
+            self._require_states()
+        if isinstance(session, Submits) and self.overlaps(step=step):
+            self._tickets[ticket] = self._begin(session, inputs, step)
+        else:
+            outputs = self.step(inputs) if step else self.run(inputs)
+            self._tickets[ticket] = lambda: outputs
         return ticket
+
+    def overlaps(self, *, step: bool = False) -> bool:
+        """Whether what is submitted waits in the device's queue, so that inferences may overlap; or `step`s.
+
+        They do not if the target runs one at a time, or if the host has a part in mid-graph, or the states.
+        """
+        sessions = self._open()
+        on_device = not step or self._keeper is not None or not self._state_names
+        return isinstance(sessions[0], Submits) and len(sessions) == 1 and on_device
+
+    def link_seconds(self, *, step: bool = False) -> float | None:
+        """Seconds that an inference's inputs and outputs take on the device's link; None without one.
+
+        No rate of frames exceeds its reciprocal.
+        """
+        found = [one.link_seconds(step=step) for one in self._open() if isinstance(one, Linked)]
+        return sum(found) if found else None
+
+    def _begin(
+        self, session: Submits, inputs: Mapping[str, Array], step: bool
+    ) -> Callable[[], dict[str, Array]]:
+        """Everything up to the device's part; what it returns does the rest."""
+        outputs = self._step_outputs(inputs) if step else list(self._graph.outputs)
+        held = {name for pair in self.artifact.states for name in pair} if step else set()
+        values = self._given(inputs, held)
+        place = next(number for number, one in enumerate(self._segments) if one.place == "device")
+        self._compute(self._segments[:place], values)
+        part = self._segments[place].graph
+        given = {name: values[name] for name in part.inputs if name not in held}
+        results = session.submit(given, step=step)
+
+        def finish() -> dict[str, Array]:
+            found = results()
+            if step:
+                self._reset_to = None
+            values.update(_answered(part, found, [name for name in part.outputs if name not in held]))
+            self._compute(self._segments[place + 1 :], values)
+            return {name: values[name] for name in outputs}
+
+        return finish
+
+    def _compute(self, segments: Sequence[Segment], values: dict[str, Array]) -> None:
+        """Add what the host computes."""
+        for node in (node for segment in segments for node in segment.graph.nodes):
+            if node.output not in values:
+                values[node.output] = self._evaluate(node, values)
 
     def collect(self, ticket: Ticket) -> dict[str, Array]:
         """The outputs of a submitted inference, once.
 
         Raises:
             UsageError: the ticket is of another session, or was collected.
+            InvalidInput, DeviceFailed: as `run`.
         """
         if ticket not in self._tickets:
-            raise UsageError("the ticket was collected, or is of another session")
-        return self._tickets.pop(ticket)
+            raise UsageError("the ticket was collected, dropped by a recovery, or is of another session")
+        return self._tickets.pop(ticket)()
+
+    # -- failures -------------------------------------------------------------------------------------------
+
+    def recover(self, seconds: float = PATIENCE) -> Recovery:
+        """Make a device that failed usable again, and load the network if need be.
+
+        What was submitted and not collected is dropped.
+
+        Args:
+            seconds: of `clock` to wait at most for a device that is away.
+
+        Returns:
+            "warm" or "cold", and whether the states are those of the last step whose results were returned.
+            If they are not, `step` fails until `reset` has put others in place.
+
+        Raises:
+            DeviceFailed, DeviceMissing: that is not possible now; it may be tried again.
+            UsageError: the session is closed.
+        """
+        if self._closed:
+            raise UsageError("the session is closed")
+        self._tickets.clear()
+        kept = self._keeper is not None
+        found = self._loaded.recover(seconds)
+        if found.kind == "cold":
+            self._adopt()
+        if kept and not found.states:
+            self._lost = True
+            if self._reset_to is not None:
+                self.reset(self._reset_to)
+        return Recovery(found.kind, not self._lost)
+
+    def _tried(self, retries: int, infer: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """What `infer` returns; it is called again on a device that failed and was recovered."""
+        for left in range(retries, 0, -1):
+            try:
+                return infer()
+            except AWAY as problem:
+                log.warning("%s; recovering, %d left to try", problem, left)
+                self.recover()
+        return infer()
 
     def profile(self) -> Profile:
         """The device's counters of one inference, layer by layer.
@@ -308,7 +471,9 @@ class Session:
             raise InvalidInput(
                 "the artefact does not say how a picture becomes its input",
                 where=self._graph.name,
-                hint="quantise the model with pictures or --preprocess, or give arrays",
+                hint="it takes the frames of a camera: give arrays of their bytes"
+                if self.artifact.cameras
+                else "quantise the model with pictures or --preprocess, or give arrays",
             )
         return {self._graph.inputs[0]: self._as_input(self._preprocessing.apply(picture))}
 
@@ -355,7 +520,7 @@ class Session:
             if array is None:
                 raise InvalidInput(f"no output named {name!r} was given", hint="give what run returned")
             found = np.asarray(array)
-            if found.shape != tensor.shape or found.dtype != np.dtype(tensor.dtype):
+            if found.shape != tensor.shape or found.dtype != storage(tensor.dtype):
                 raise InvalidInput(
                     f"{found.dtype} {list(found.shape)}, expected {tensor.dtype} {list(tensor.shape)}",
                     where=f"output {name}",
@@ -377,8 +542,7 @@ class Session:
         """Release the device. Closing twice does nothing."""
         if not self._closed:
             self._closed = True
-            for session in reversed(self._sessions):
-                session.close()
+            self._loaded.close()
 
     def __enter__(self) -> Session:
         return self
@@ -391,22 +555,29 @@ class Session:
     def _open(self) -> list[DeviceSession]:
         if self._closed:
             raise UsageError("the session is closed")
-        return self._sessions
+        if not self._loaded.sessions:
+            raise DeviceFailed("the device is away", hint="Session.recover opens it again")
+        return self._loaded.sessions
 
-    def _values(self, inputs: Mapping[str, Array], trace: bool = False) -> dict[str, Array]:
-        """What is known after one inference; with `trace` also what is within the device's parts."""
-        values = self._given(inputs)
+    def _values(
+        self, inputs: Mapping[str, Array], trace: bool = False, step: KeepsStates | None = None
+    ) -> dict[str, Array]:
+        """What is known after one inference; with `trace` also what is within the device's parts.
+
+        Without the states, if it is a `step` of the session that has them.
+        """
+        held = {name for pair in (step.kept if step is not None else ()) for name in pair}
+        values = self._given(inputs, held)
         sessions = iter(self._open())
         for segment in self._segments:
             if segment.place == "host":
-                for node in segment.graph.nodes:
-                    if node.output not in values:
-                        values[node.output] = self._evaluate(node, values)
+                self._compute([segment], values)
                 continue
             part, session = segment.graph, next(sessions)
-            run = session.trace if trace else session.run
-            results = run({name: values[name] for name in part.inputs})
-            values |= _answered(part, results, [*results, *part.outputs])
+            run = session.trace if trace else session.run if step is None else step.step
+            results = run({name: values[name] for name in part.inputs if name not in held})
+            outputs = [name for name in part.outputs if name not in held]
+            values |= _answered(part, results, [*results, *outputs])
         return values
 
     def _evaluate(self, node: Node, values: Mapping[str, Array]) -> Array:
@@ -423,15 +594,18 @@ class Session:
         graph = dataclasses.replace(self._graph, tensors=known)
         return reference.evaluate(graph, quantize, values, self.artifact.arithmetic)
 
-    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The given arrays, checked; quantised tensors may stand for the float input they are made from."""
+    def _given(self, inputs: Mapping[str, Array], held: Collection[str] = ()) -> dict[str, Array]:
+        """The given arrays, checked, of all inputs but those that the device holds; quantised tensors may
+        stand for the float input they are made from.
+        """
         heads = [node for node in self._head if isinstance(node, Quantize)]
         replaced = {
             node.inputs[0]: [other.output for other in heads if other.inputs == node.inputs]
             for node in heads
             if node.output in inputs
         }
-        names = [name for given in self._graph.inputs for name in replaced.get(given, [given])]
+        needed = [name for name in self._graph.inputs if name not in held]
+        names = [name for given in needed for name in replaced.get(given, [given])]
         return check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
 
 
@@ -439,34 +613,6 @@ def _zero(tensor: Tensor) -> Array:
     """A tensor of real zeros, as it is stored."""
     value = 0 if tensor.quantization is None else tensor.zero_point
     return np.full(tensor.shape, value, storage(tensor.dtype))
-
-
-def probabilities(graph: Graph, outputs: Mapping[str, Array]) -> NDArray[np.float64] | None:
-    """A classifier's output as probabilities, float64 [classes]; None if the network is not a classifier.
-
-    A classifier has one output, with one axis longer than 1. Where the network does not end in a Softmax,
-    the probabilities are the softmax of its output.
-    """
-    if len(graph.outputs) != 1:
-        return None
-    tensor = graph.tensor(graph.outputs[0])
-    if tensor.size < 2 or max(tensor.shape) != tensor.size:
-        return None
-    scores: NDArray[np.float64] = np.asarray(outputs[tensor.name]).reshape(-1).astype(np.float64)
-    if tensor.quantization is not None:
-        scores = tensor.scale * (scores - tensor.zero_point)
-    if _ends_in_softmax(graph, tensor.name):
-        return scores
-    scores = np.exp(scores - scores.max())
-    return scores / np.float64(scores.sum())
-
-
-def _ends_in_softmax(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a Softmax's result, however it was quantised or reshaped since."""
-    node = graph.producer(name)
-    while isinstance(node, Quantize | Dequantize | Requantize | Reshape):
-        node = graph.producer(node.inputs[0])
-    return isinstance(node, Softmax)
 
 
 def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
@@ -480,7 +626,7 @@ def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) 
         array = results.get(name)
         if array is None:
             raise DeviceFailed("the device did not answer with it", where=f"tensor {name}")
-        if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+        if array.shape != tensor.shape or array.dtype != storage(tensor.dtype):
             raise DeviceFailed(
                 f"the device answered {array.dtype} {list(array.shape)}, "
                 f"not {tensor.dtype} {list(tensor.shape)}",

@@ -41,6 +41,7 @@ from sdk.graph import (
     Slice,
     Take,
     Tensor,
+    TopK,
     Transpose,
 )
 
@@ -178,6 +179,10 @@ def output_shape(node: Node, tensors: Mapping[str, Tensor]) -> Shape | None:
             return broadcast([tensors[name].shape for name in node.inputs], fail)
         case Reduce():
             return _reduced(node, x, tensors[node.output].shape, fail)
+        case TopK():
+            if not 0 <= node.axis < len(x) or not 1 <= node.k <= x[node.axis]:
+                raise fail(f"the first {node.k} along axis {node.axis} of {list(x)}")
+            return (*x[: node.axis], node.k, *x[node.axis + 1 :])
         case Recurrent():
             return _recurrence(node, tensors, fail)
         case Region():

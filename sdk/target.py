@@ -8,7 +8,7 @@ host's, in `sdk.session`, and the same for every target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from sdk import dtypes
+from sdk.clock import Clock
 from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Quantize, Tensor
@@ -38,6 +39,11 @@ class Verdict:
 SUPPORTED = Verdict(True)
 
 
+Sums = Literal["half", "float32"]
+"""How products of float16 are added: up to 16 of them in half arithmetic and these sums in float32, or all in
+float32."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose at compile time.
@@ -45,10 +51,15 @@ class Options:
     Attributes:
         guard: bytes of guard placed around every device buffer, for tests; 0 in production.
         tuning: measurements that take precedence over those that came with the target, if it is `Tunable`.
+        states: pairs (output, input) of the graph that the device may keep from one step to the next; a
+            target whose sessions are no `KeepsStates` ignores them.
+        sums: how a target that is `AddsInHalf` adds products of float16; others ignore it.
     """
 
     guard: int = 0
     tuning: Tuning | None = None
+    states: Sequence[tuple[str, str]] = ()
+    sums: Sums = "half"
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,11 @@ class Program:
     weights: Weights
     code: dict[str, bytes]
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def precision(self) -> str:
+        """What floats are computed in, for `sdk.reference.expect`; a plan says so if it is not float32."""
+        return str(self.plan.get("precision", "float32"))
 
     def __repr__(self) -> str:
         code = sum(map(len, self.code.values()))
@@ -145,6 +161,134 @@ class DeviceSession(Protocol):
         """Counters of one inference on zero-point inputs."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """What a `DeviceSession` offers beside if states can stay on the device between steps.
+
+    Attributes:
+        kept: pairs (output, input) of what it keeps; all of `Options.states`, or none.
+    """
+
+    @property
+    def kept(self) -> Sequence[tuple[str, str]]: ...
+
+    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run one inference from the kept states; the next ones replace them when its results are here.
+
+        If it raises, the states are what they were, unless the session has been closed by the failure.
+        `run`, `trace` and `profile` do not change them.
+
+        Args:
+            inputs: as for `run`, without the states.
+
+        Returns:
+            As `run`, without the next states.
+        """
+
+    def reset(self, states: Mapping[str, Array]) -> None:
+        """Replace all states, given by the names of their inputs."""
+
+    def states(self) -> dict[str, Array]:
+        """The states now, by the names of their inputs."""
+
+
+@runtime_checkable
+class Submits(Protocol):
+    """What a `DeviceSession` offers beside if inferences can wait in the device's queue."""
+
+    def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Callable[[], dict[str, Array]]:
+        """Begin an inference as `run` does, or with `step` as `KeepsStates.step`.
+
+        A step that is submitted next finds the states of this one, whether it was waited for or not.
+
+        Returns:
+            What waits for its end and returns its outputs; to be called once. It raises what `run` raises.
+
+        Raises:
+            InvalidInput, DeviceFailed: as `run`.
+        """
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """What a `Device` has beside if its time is not the wall's: an emulated one has virtual time."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a recovery of a device took.
+
+    Attributes:
+        kind: "warm" if the device went on with what it had, "cold" if it was started from nothing.
+        states: whether kept states are those of the last inference whose results were returned; else they
+            are lost, and the session has to be reset.
+    """
+
+    kind: Literal["warm", "cold"]
+    states: bool
+
+
+@runtime_checkable
+class Recovers(Protocol):
+    """What a `Device` offers beside if it can go on after a failure; others are opened again."""
+
+    def recover(self, seconds: float) -> Recovery:
+        """Make a device, and what is loaded on it, usable again.
+
+        What was submitted and not waited for is dropped. What the device has lost goes there with the next
+        inference.
+
+        Args:
+            seconds: of the device's time to wait at most for one that is away.
+
+        Raises:
+            DeviceFailed, DeviceMissing: that is not possible now; it may be tried again.
+        """
+
+
+@runtime_checkable
+class Injects(Protocol):
+    """What a `Device` offers beside if faults can be rehearsed on it: an emulated one.
+
+    Attributes:
+        torments: for each kind of fault an example of about the usual severity, as `inject` takes it, with
+            times from then on.
+    """
+
+    @property
+    def torments(self) -> Sequence[str]: ...
+
+    def inject(self, fault: str) -> None:
+        """Plan a fault. Raises UsageError: there is no such fault, or it is not written so."""
+
+    def faults(self) -> Sequence[tuple[str, float | None]]:
+        """The faults that were planned, with the time at which each fired, None if it has not."""
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """What a `DeviceSession` says beside if its device is at the end of a link."""
+
+    def link_seconds(self, *, step: bool = False) -> float:
+        """The time that the link needs at least for the inputs and outputs of one inference."""
+
+
+HalfArithmetic = Literal["device", "emulated"]
+"""Whose half arithmetic adds products of float16: the device's, or floats rounded to half by code."""
+
+
+@runtime_checkable
+class ComputesInHalf(Protocol):
+    """What a `DeviceSession` says beside if its target is `AddsInHalf`."""
+
+    @property
+    def half_arithmetic(self) -> HalfArithmetic | None:
+        """None if no product of the program is added in half arithmetic."""
 
 
 class Device(Protocol):
@@ -215,7 +359,7 @@ class Candidate:
 class Tunable(Protocol):
     """What a target offers beside `Target` if only measuring shows which of its kernels' variants is best."""
 
-    counter: str
+    cost: str
     """What `measure` counts: "packets"."""
 
     def candidates(self, graph: Graph) -> Sequence[Candidate]:
@@ -230,6 +374,14 @@ class Tunable(Protocol):
         Raises:
             ToolMissing, BuildFailed, DeviceFailed: it cannot be compiled or run here.
         """
+
+
+@runtime_checkable
+class AddsInHalf(Protocol):
+    """What a target offers beside `Target` if it can add products of float16 in half arithmetic."""
+
+    sums: Sequence[Sums]
+    """The default first."""
 
 
 @dataclass(frozen=True)
@@ -345,9 +497,12 @@ def _cast(array: Array, tensor: Tensor, where: str) -> Array:
 
 
 def zero_point_inputs(graph: Graph) -> dict[str, Array]:
-    """Inputs of an integer body, all of whose elements are their tensors' zero-points."""
-    tensors = (graph.tensor(name) for name in graph.inputs)
-    return {tensor.name: np.full(tensor.shape, tensor.zero_point, tensor.dtype) for tensor in tensors}
+    """Inputs of a program, all of whose elements are their tensors' zero-points, or zeros."""
+    found = {}
+    for tensor in (graph.tensor(name) for name in graph.inputs):
+        value = 0 if tensor.quantization is None else tensor.zero_point
+        found[tensor.name] = np.full(tensor.shape, value, dtypes.storage(tensor.dtype))
+    return found
 
 
 # -- the registry ---------------------------------------------------------------------------------------
@@ -408,6 +563,11 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
 def is_emulated(name: str, device: str | None) -> bool:
     """Whether a device is emulated, so that its time is the emulator's; of a target as `get_target`."""
     return _kind(device) == EMULATED and EMULATED in get_target(name).device_kinds
+
+
+def is_shareable(device: str | None) -> bool:
+    """Whether several processes may open a device side by side: an emulated one, or the host itself."""
+    return _kind(device) in (EMULATED, "host")
 
 
 def _kind(device: str | None) -> str:

@@ -15,8 +15,9 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from sdk import cache, extras
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, UsageError
@@ -103,7 +104,7 @@ def tune(name: str, body: Graph, pool: Executor, progress: Callable[[int, int], 
     waiting: dict[Future[int], Candidate] = {}
     try:
         for candidate in missing:
-            waiting[pool.submit(measured, name, _version(), candidate)] = candidate
+            waiting[pool.submit(measured, name, version(), candidate)] = candidate
         for future in as_completed(waiting):
             candidate = waiting[future]
             counts[candidate] = future.result()
@@ -119,7 +120,7 @@ def tune(name: str, body: Graph, pool: Executor, progress: Callable[[int, int], 
         for layer, best in layers
         if layer.count < layer.untuned
     }
-    tuning = Tuning(name, target.counter, entries)
+    tuning = Tuning(name, target.cost, entries)
     return Outcome(tuning, [layer for layer, _ in layers], known, len(missing))
 
 
@@ -129,18 +130,12 @@ def measured(name: str, made_by: str, candidate: Candidate) -> int:
     Raises:
         EnvironmentMissing: this Towline, or its kernels, differ from those of the tuning process.
     """
-    here = socket.gethostname()
-    if made_by != _version():
-        raise EnvironmentMissing(
-            f"has Towline {_version()}, not {made_by}",
-            where=f"worker on {here}",
-            hint="install the same Towline on every worker",
-        )
+    require_same_version(made_by)
     target = tunable(name)
     if target.kernels(candidate) != candidate.kernels:
         raise EnvironmentMissing(
             f"has other kernels, or another compiler, for {name}",
-            where=f"worker on {here}",
+            where=f"worker on {socket.gethostname()}",
             hint="install the same Towline and the same clang on every worker",
         )
     return target.measure(candidate)
@@ -191,10 +186,25 @@ def _keep(name: str, candidate: Candidate, count: int) -> None:
     cache.keep(_path(name, candidate), json.dumps(facts).encode())
 
 
-def _version() -> str:
+def require_same_version(made_by: str) -> None:
+    """Refuse work of another Towline.
+
+    Raises:
+        EnvironmentMissing: this one is not of that version.
+    """
+    if made_by != version():
+        raise EnvironmentMissing(
+            f"has Towline {version()}, not {made_by}",
+            where=f"worker on {socket.gethostname()}",
+            hint="install the same Towline on every worker",
+        )
+
+
+def version() -> str:
+    """Of this Towline, as it is installed."""
     try:
-        return version("towline")
-    except PackageNotFoundError:
+        return metadata.version("towline")
+    except metadata.PackageNotFoundError:
         return "unknown"
 
 
@@ -207,6 +217,17 @@ def local(jobs: int | None = None) -> Executor:
     Threads suffice: they only wait for a compiler, a linker and an emulator.
     """
     return ThreadPoolExecutor(max_workers=jobs or os.cpu_count())
+
+
+def share(pool: Executor, value: Any) -> Any:
+    """What to submit to a pool instead of a large argument of many tasks, so that workers receive it once.
+
+    Args:
+        pool: of `local` or `dask`.
+        value: is pickled for workers elsewhere, and left as it is for threads.
+    """
+    client = getattr(pool, "_client", None)  # Dask's executor has no method for it
+    return value if client is None else client.scatter(value, broadcast=True, hash=False)
 
 
 @contextlib.contextmanager
@@ -255,7 +276,7 @@ def dask(address: str) -> Iterator[Executor]:
             raise DeviceFailed(
                 "the scheduler or its workers were lost",
                 where=address,
-                hint="run the command again: what was measured is kept",
+                hint="start them, and run the command again: `towline tune` keeps its counts",
             ) from problem
         finally:
             pool.shutdown(wait=False)

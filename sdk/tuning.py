@@ -1,8 +1,9 @@
 """Which variant of a kernel costs least, as measured: choices that a target looks up when it compiles.
 
 A file belongs to one target and says, for layers of one signature, which choice to take. It never decides
-what is computed, only how: results are the same bits in any case. An entry counts for exactly the
-kernels and the compiler it was measured with; with any other, a target takes what it would without the file.
+what is computed, only how: quantised results are the same bits in any case, and floats stay within their
+definition. An entry counts for exactly the kernels and the compiler it was measured with; with any other, a
+target takes what it would without the file.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 
 from sdk import dtypes
+from sdk.arithmetic import q31_softmax
 from sdk.errors import InternalError, InvalidModel, Unsupported
 from sdk.exact_maps import exact_map
 from sdk.expression import Kind, kinds
@@ -48,8 +49,10 @@ from sdk.graph import (
     Softmax,
     Take,
     Tensor,
+    TopK,
     Transpose,
 )
+from sdk.scales import interpolation_taps, normalization
 from sdk.shapes import broadcast, output_shape
 
 Clamped = Conv | Gemm | Add | Mul | Requantize | AveragePool | GlobalAveragePool
@@ -63,11 +66,13 @@ STORED = (
 )
 """Dtypes that tensors have. Others are constants of a model that nothing on a device needs."""
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin")
+SCATTERED = ("none", "add", "mul", "max", "min")
 PLAIN = (
     ConvTranspose,
     MatMul,
     Map,
     Reduce,
+    TopK,
     Normalize,
     Softmax,
     Interpolate,
@@ -78,7 +83,9 @@ PLAIN = (
     GridSample,
     Recurrent,
 )
-"""Families of plain tensors alone."""
+"""Families of plain tensors, but for `ISLANDS`."""
+ISLANDS = (ConvTranspose, Fill, Interpolate, MatMul, Normalize, Reduce, Softmax)
+"""Families of `PLAIN` that `sdk.integer_islands` puts on quantised tensors."""
 _MANY = 1 << 16
 OPERANDS: Mapping[type[Node], Container[int]] = {
     Conv: (2, 3),
@@ -189,7 +196,8 @@ def _verify_node(graph: Graph, node: Node) -> None:
     counts = OPERANDS.get(type(node), (1,))
     require(len(node.inputs) in counts, f"{node.op} with {len(node.inputs)} inputs")
     given = [graph.tensor(name) for name in node.inputs]
-    require(any(tensor.data is None for tensor in given), "its inputs are constants")
+    copies = isinstance(node, Reshape)  # an output that is known before the network runs
+    require(copies or any(tensor.data is None for tensor in given), "its inputs are constants")
     x, out = given[0], graph.tensor(node.output)
     shape = output_shape(node, graph.tensors)
     require(shape in (None, out.shape), f"its output is {list(shape or ())}, not {list(out.shape)}")
@@ -200,6 +208,8 @@ def _verify_node(graph: Graph, node: Node) -> None:
         _verify_region(graph, node)
     elif isinstance(node, Map) and out.quantization is not None:
         _verify_quantized_map(graph, node)
+    elif isinstance(node, ISLANDS) and out.quantization is not None:
+        _verify_island(graph, node)
     elif isinstance(node, PLAIN) or (out.quantization is None and not isinstance(node, Dequantize)):
         _verify_plain(node, given, out)
     else:
@@ -250,6 +260,107 @@ def _verify_quantized(graph: Graph, node: Node) -> None:
     _verify_accumulator(graph, node)
 
 
+def _verify_island(graph: Graph, node: Node) -> None:
+    """What `sdk.integer_islands` made: quantised per tensor, but for weights, which may be per channel."""
+
+    def require(condition: bool, message: str) -> None:
+        if not condition:
+            raise InvalidModel(message, where=f"node {node.name}")
+
+    given, out = [graph.tensor(name) for name in node.inputs], graph.tensor(node.output)
+    for tensor in (*given[: 2 if isinstance(node, ConvTranspose | MatMul) else 1], out):
+        require(tensor.dtype in ("uint8", "int8"), f"{node.op} with {tensor.dtype} at {tensor.name}")
+        require(tensor.quantization is not None, f"{node.op} of {tensor.name}, which is plain")
+    for tensor in (tensor for tensor in (*given, out) if tensor.data is None):
+        per_tensor = tensor.quantization is not None and tensor.quantization.axis is None
+        require(per_tensor, f"the activation {tensor.name} is quantised per channel")
+    require(given[0].data is None, "its input is a constant")
+    match node:
+        case MatMul():
+            _verify_matmul(node, given, out)
+        case ConvTranspose():
+            _verify_conv_transpose(node, given, out)
+        case Interpolate():
+            _verify_taps(node, given)
+            interpolation_taps(graph, node)
+        case Fill():
+            require(math.isfinite(node.value), f"a border of {node.value}")
+        case Reduce():
+            require(node.kind in ("sum", "mean", "max", "min"), f"the {node.kind} of quantised tensors")
+            if node.kind in ("sum", "mean"):
+                count = math.prod(given[0].shape[axis] for axis in node.axes)
+                _require_int32(node, _reach(given[0]) * count)
+        case Softmax():
+            require(0 <= node.axis < len(out.shape), f"Softmax over axis {node.axis}")
+            q31_softmax(given[0].scale, out.scale, out.shape[node.axis])  # refuses what it does not define
+        case Normalize():
+            _verify_normalize(node, given)
+            for tensor in given[1:]:
+                plain = tensor.dtype == "float32" and tensor.quantization is None
+                require(plain and tensor.data is not None, f"{tensor.name} is no float32 constant")
+            normalization(graph, node)
+
+
+def _verify_normalize(node: Normalize, given: Sequence[Tensor]) -> None:
+    """Its axes, its epsilon, and that its factors and offsets broadcast to its input."""
+
+    def fail(message: str) -> InvalidModel:
+        return InvalidModel(message, where=f"node {node.name}")
+
+    (x, *others), axes = given, node.axes
+    inside = all(0 <= axis < len(x.shape) for axis in axes)
+    if not axes or not inside or len(set(axes)) < len(axes):
+        raise fail(f"Normalize over axes {list(axes)}")
+    if not node.epsilon >= 0:
+        raise fail(f"an epsilon of {node.epsilon}")
+    for tensor in others:
+        if broadcast((x.shape, tensor.shape), fail) != x.shape:
+            raise fail(f"{tensor} widens its input")
+
+
+def _verify_taps(node: Interpolate, given: Sequence[Tensor]) -> None:
+    """Its indices and weights are constants of one shape, and lie within the picture."""
+    x = given[0]
+    for index in (1, 3):
+        indices, weights, extent = given[index], given[index + 1], x.shape[2 + index // 2]
+        known = indices.data is not None and weights.data is not None
+        typed = (indices.dtype, weights.dtype) == ("int32", "float32")
+        if not known or not typed:
+            raise InvalidModel("its taps are not constants of int32 and float32", where=f"node {node.name}")
+        fits = indices.shape == weights.shape and len(indices.shape) == 2
+        if not fits or not 0 <= indices.data.min() <= indices.data.max() < extent:  # type: ignore[union-attr]
+            raise InvalidModel(f"its taps do not fit {list(x.shape)}", where=f"node {node.name}")
+
+
+def _verify_matmul(node: MatMul, given: Sequence[Tensor], out: Tensor) -> None:
+    a, b, *biases = given
+    columns = len(b.shape) - (2 if node.transposed else 1)
+    if b.quantization is not None and b.quantization.axis not in (None, columns):
+        raise InvalidModel(
+            f"its weight has scales along axis {b.quantization.axis}", where=f"node {node.name}"
+        )
+    reach = _reach(a) * _weight_reach(b) * a.shape[-1]
+    _verify_island_bias(node, biases, out.shape[-1], reach)
+
+
+def _verify_conv_transpose(node: ConvTranspose, given: Sequence[Tensor], out: Tensor) -> None:
+    x, weight, *biases = given
+    quantization = weight.quantization
+    if weight.data is None or (quantization is not None and quantization.axis not in (None, 1)):
+        raise InvalidModel("its weight is no constant with scales along axis 1", where=f"node {node.name}")
+    terms = weight.shape[0] // node.group * math.prod(weight.shape[2:])
+    _verify_island_bias(node, biases, out.shape[1], _reach(x) * _weight_reach(weight) * terms)
+
+
+def _verify_island_bias(node: Node, biases: Sequence[Tensor], channels: int, reach: int) -> None:
+    """The bias of a product, an int32 constant, and that sums which reach so far fit int32 with it."""
+    for bias in biases:
+        if bias.data is None or bias.dtype != "int32" or bias.shape != (channels,):
+            raise InvalidModel(f"bias {bias}, not int32 [{channels}]", where=f"node {node.name}")
+        reach += int(np.abs(bias.data.astype(np.int64)).max())
+    _require_int32(node, reach)
+
+
 def _verify_quantized_map(graph: Graph, node: Map) -> None:
     """Activations and result are quantised per tensor, constants plain; its expression is one of reals."""
 
@@ -288,6 +399,10 @@ def _verify_accumulator(graph: Graph, node: Node) -> None:
         bound = _reach(x) * node.kernel[0] * node.kernel[1]
     elif isinstance(node, GlobalAveragePool):
         bound = _reach(x) * x.shape[2] * x.shape[3]
+    _require_int32(node, bound)
+
+
+def _require_int32(node: Node, bound: int) -> None:
     if bound >= 2**31:
         raise Unsupported(
             f"its accumulator could reach {bound}, beyond int32",
@@ -319,14 +434,11 @@ def _verify_plain(node: Node, given: Sequence[Tensor], out: Tensor) -> None:
         case Gather() | GatherND() | Scatter():
             require(given[1].dtype in ("int32", "int64"), f"indices of {given[1].dtype}")
             known = {tensor.dtype for tensor in given if tensor is not given[1]}
+            if isinstance(node, Scatter):
+                require(node.reduction in SCATTERED, f"an unknown reduction {node.reduction!r}")
+                require(node.reduction == "none" or x.dtype != "bool", f"the {node.reduction} of {x.dtype}")
         case Interpolate():
-            for index in (1, 3):
-                rows, weights, extent = given[index], given[index + 1], x.shape[2 + index // 2]
-                require(rows.data is not None and weights.data is not None, "its taps are not constants")
-                require(rows.dtype == "int32" and weights.dtype == "float32", "its taps are ill-typed")
-                fits = rows.shape == weights.shape and len(rows.shape) == 2
-                inside = fits and rows.data is not None and 0 <= rows.data.min() <= rows.data.max() < extent
-                require(bool(inside), f"its taps do not fit {list(x.shape)}")
+            _verify_taps(node, given)
             known = {x.dtype}
         case Reduce():
             require(node.kind in REDUCTIONS, f"an unknown reduction {node.kind!r}")
@@ -335,16 +447,13 @@ def _verify_plain(node: Node, given: Sequence[Tensor], out: Tensor) -> None:
                 return
             require(node.kind != "mean" or dtypes.is_float(x.dtype), f"the mean of {x.dtype}")
             require(x.dtype != "bool", f"the {node.kind} of {x.dtype}")
+        case TopK():
+            require(out.dtype == "int64", f"TopK gives int64, not {out.dtype}")
+            return
         case Softmax():
             require(0 <= node.axis < rank, f"Softmax over axis {node.axis}")
         case Normalize():
-            axes = node.axes
-            require(bool(axes) and len(set(axes)) == len(axes), f"Normalize over axes {list(axes)}")
-            require(all(0 <= axis < rank for axis in axes), f"Normalize over axes {list(axes)}")
-            require(node.epsilon >= 0, f"an epsilon of {node.epsilon}")
-            for tensor in given[1:]:
-                fail = lambda message: InvalidModel(message, where=f"node {node.name}")  # noqa: E731
-                require(broadcast((x.shape, tensor.shape), fail) == x.shape, f"{tensor} widens its input")
+            _verify_normalize(node, given)
             known = {"float32"} if all(map(dtypes.is_float, known)) else known
             require(dtypes.is_float(x.dtype) and out.dtype == x.dtype, f"{x.dtype} becomes {out.dtype}")
             return
@@ -398,6 +507,14 @@ def _reach(x: Tensor) -> int:
     """The largest magnitude of an element less its zero-point."""
     low, high = INTEGER_RANGE[x.dtype]
     return max(high - x.zero_point, x.zero_point - low)
+
+
+def _weight_reach(weight: Tensor) -> int:
+    """The same of a tensor with one zero-point for each channel."""
+    assert weight.quantization is not None  # verified
+    low, high = INTEGER_RANGE[weight.dtype]
+    zero_point = weight.quantization.zero_point
+    return int(max(high - zero_point.min(), zero_point.max() - low))
 
 
 def same_quantization(a: Tensor, b: Tensor) -> bool:

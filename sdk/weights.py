@@ -17,6 +17,8 @@ from sdk.files import Mapped
 from sdk.graph import Array
 
 PART = 2**24
+AROUND = 2**21
+"""Linux maps up to a huge page around a byte that is read, and so what was released before, too."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,16 +58,20 @@ class Weights:
             return self.pieces[0][1]
         return memoryview(b"".join(self))
 
+    def spans(self) -> Iterator[tuple[int, memoryview]]:
+        """All of them in order, by offset: the pieces, and zeros (at most PART bytes) where there is none."""
+        at = 0
+        for offset, piece in (*self.pieces, (self.nbytes, memoryview(b""))):
+            for start in range(at, offset, PART):
+                yield start, memoryview(bytes(min(PART, offset - start)))
+            if piece:
+                yield offset, piece
+            at = offset + piece.nbytes
+
     def __iter__(self) -> Iterator[memoryview]:
         """The bytes in order, in parts of at most PART bytes."""
-        at = 0
-        for offset, piece in self.pieces:
-            if offset > at:
-                yield memoryview(bytes(offset - at))
-            yield from parts(piece)
-            at = offset + piece.nbytes
-        if self.nbytes > at:
-            yield memoryview(bytes(self.nbytes - at))
+        for _, span in self.spans():
+            yield from parts(span)
 
 
 def raw(array: Array) -> memoryview:
@@ -104,6 +110,6 @@ def release(piece: memoryview) -> None:
     while isinstance(owner, memoryview | np.ndarray):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
     if isinstance(owner, mmap.mmap) and memoryview(owner).readonly and hasattr(owner, "madvise"):
-        start = address(piece) - address(memoryview(owner))
-        first = start // mmap.PAGESIZE * mmap.PAGESIZE
-        owner.madvise(mmap.MADV_DONTNEED, first, start + piece.nbytes - first)
+        begin, start = address(memoryview(owner)), address(piece)
+        first = max(begin, start // AROUND * AROUND)
+        owner.madvise(mmap.MADV_DONTNEED, first - begin, start + piece.nbytes - first)

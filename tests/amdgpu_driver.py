@@ -109,13 +109,13 @@ class Driver:
         return self.bases[HARDWARE_IDS[block]][register.segment] + register.offset
 
     def read_index(self, index: int) -> int:
-        if index < 1 << 18:
+        if index < self.chip.family.register_bar // 4:
             return int.from_bytes(self.host.read(5, index * 4), "little")
         self.write("NBIO", "BIF_BX_PF0_RSMU_INDEX", index * 4)
         return self.read("NBIO", "BIF_BX_PF0_RSMU_DATA")
 
     def write_index(self, index: int, value: int) -> None:
-        if index < 1 << 18:
+        if index < self.chip.family.register_bar // 4:
             self.host.write(5, index * 4, struct.pack("<I", value & 0xFFFF_FFFF))
         else:
             self.write("NBIO", "BIF_BX_PF0_RSMU_INDEX", index * 4)
@@ -361,8 +361,8 @@ class Driver:
         blobs = self.parts()
         order = ["KDB", "SPL", "SYS_DRV", "SOC_DRV", "INTF_DRV", "DBG_DRV", "RAS_DRV", "SOS"]
         for name in order if self._gfx12 else ("KDB", "SPL", "SYS_DRV", "SOS"):
-            if not self.does(f"psp-{name.lower().replace('_', '-')}"):
-                continue
+            if name not in blobs or not self.does(f"psp-{name.lower().replace('_', '-')}"):
+                continue  # the files of MP 14.0.2 have no RAS_DRV
             self.wait("MP", self.mailbox(35), 0x8000_0000, 0x8000_0000)
             if (status := self.read("MP", self.mailbox(35))) & 0xFF:
                 raise Refused(f"the bootloader before {name}: C2PMSG_35 = {status:#x}")
@@ -453,14 +453,14 @@ class Driver:
         if self.does("smu-clear-response"):
             self.write("SMU", "MP1_SMN_C2PMSG_90", 0)
         self.write("SMU", "MP1_SMN_C2PMSG_82", argument)
-        self.write("SMU", "MP1_SMN_C2PMSG_66", smu_facts.MESSAGES[self.chip.versions["SMU"][0]][message])
+        self.write("SMU", "MP1_SMN_C2PMSG_66", smu_facts.interface(self.chip).messages[message])
         self.host.wait(f"answer to {message}", lambda: self.read("SMU", "MP1_SMN_C2PMSG_90") != 0)
         if (result := self.read("SMU", "MP1_SMN_C2PMSG_90")) != 1:
             raise Refused(f"{message} {argument:#x}: {result:#x}")
         return self.read("SMU", "MP1_SMN_C2PMSG_82")
 
     def clocks(self) -> None:
-        names = smu_facts.CLOCKS[self.chip.versions["SMU"][0]]
+        names = smu_facts.interface(self.chip).clocks
         for name in ("UCLK", "FCLK", "SOCCLK", "GFXCLK"):
             number = names.index(name) << 16
             count = self.smu("GetDpmFreqByIndex", number | 0xFF)
@@ -485,7 +485,7 @@ class Driver:
     def metrics(self) -> dict[str, int]:
         """Power, temperatures and so on, as the SMU writes them."""
         self.smu("TransferTableSmu2Dram", smu_facts.TABLES["SMU_METRICS"])
-        table = smu_facts.METRICS[self.chip.versions["SMU"][0]]
+        table = smu_facts.interface(self.chip).metrics
         data = self.vram_read(SMU_TABLE, table.size)
         return {**table.unpack(data), "temperature": table.get(data, "AvgTemperature", 0)}
 
@@ -555,9 +555,13 @@ class Driver:
     # -- recovery ---------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """A mode-1 reset by the SMU's debug mailbox, with bus mastering off as long as it lasts."""
+        """A mode-1 reset as Linux does it, with bus mastering off as long as it lasts."""
         self.host.config_write(0x04, 3)
-        self.write("SMU", "MP1_SMN_C2PMSG_53", 0)
-        self.write("SMU", "MP1_SMN_C2PMSG_75", 2)
+        if self.chip.versions["SMU"] == (13, 0, 7):
+            self.write("SMU", "MP1_SMN_C2PMSG_90", 0)
+            self.write("SMU", "MP1_SMN_C2PMSG_66", 0x2F)
+        else:
+            self.write("SMU", "MP1_SMN_C2PMSG_53", 0)
+            self.write("SMU", "MP1_SMN_C2PMSG_75", 2)
         self.sleep(0.5)
         self.host.config_write(0x04, 7)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import settings
 
 from sdk.errors import TowlineError
+from tests import amount
 
 # Deterministic, and without a clock: the same examples on every machine, however slow.
 settings.register_profile("all", derandomize=True, deadline=None)
-settings.register_profile("quick", settings.get_profile("all"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("all"), max_examples=15)
 
 # Where bytecode must not lie beside the sources (PYTHONDONTWRITEBYTECODE) it is kept here: otherwise every
 # run compiles all tests again, and each of the hundreds of processes that tests start what it imports.
@@ -32,8 +33,15 @@ os.environ.pop("TOWLINE_DEVICE", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="try all places, seeds and chips that the tests know"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A run without the slow tests tries fewer examples as well, where a test names no number of them."""
+    amount.thorough = config.option.thorough
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
     if os.environ.get("TOWLINE_COVERAGE"):
         firmware_coverage_begins()

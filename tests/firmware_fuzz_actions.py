@@ -342,8 +342,8 @@ class LinkDown:
     delay: int
 
     def run(self, player: Player) -> None:
-        chip, clock = player.board.chip, player.board.machine.clock
-        player.later(self.delay, lambda: chip.link.link_down_at(clock.now))
+        chip = player.board.chip
+        player.later(self.delay, lambda: chip.link.drop(None))
 
 
 @dataclass(frozen=True)

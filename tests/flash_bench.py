@@ -145,7 +145,7 @@ def watch(board: Board, operations: list[int], cut: Cut | None, begun: Callable[
         operations.append(duration.clocks)
         begun(board, len(operations) - 1)
         if cut is not None and len(operations) - 1 == cut.operation:
-            board.machine.clock.after(int(duration.clocks * cut.share), board._cut_power)
+            board.machine.clock.after(int(duration.clocks * cut.share), board.cut_power)
 
     board.flash._begin = counted
 

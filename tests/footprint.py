@@ -8,6 +8,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.amount import amount
+
+CYCLES = amount(50, 200)
+
 
 def footprint() -> dict[str, int]:
     """File descriptors, threads (of libraries too), children, objects that are tracked, KiB of memory in use.
@@ -27,7 +31,7 @@ def footprint() -> dict[str, int]:
 
 
 def leaves_nothing(
-    cycle: Callable[[], None], cycles: int = 200, *, objects: int = 200, kilobytes: int = 2048
+    cycle: Callable[[], None], cycles: int = CYCLES, *, objects: int = CYCLES, kilobytes: int = 2048
 ) -> None:
     """After twenty cycles to warm up, so many more end where they began, but for what allocators keep."""
     for _ in range(20):

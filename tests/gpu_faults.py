@@ -11,7 +11,6 @@ transfers when they are submitted, requests, cleared halts, resets.
 
 from __future__ import annotations
 
-import errno
 import random
 import signal
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import usb.core
 
 from emulator.amdgpu.card import AmdCard
 from emulator.amdgpu.kernels.build import code_object
@@ -94,20 +92,16 @@ class _Spoiled(BulkTransfer):
     """A bulk transfer whose data may arrive damaged at the host."""
 
     def __init__(self, desk: Desk, host, endpoint, buffer) -> None:
-        self._broken = False
         self._place = desk.spoils(endpoint)
         super().__init__(host, endpoint, buffer)
         desk.began(self)
 
     def break_off(self) -> None:
-        """The controller fails the transfer after three errors in a row (LIBUSB_TRANSFER_ERROR)."""
-        self._broken = True
-        self.host._cancel(self.transfer)
+        """Packets do not get through."""
+        self.host.break_off(self.transfer)
 
     def _over(self, transfer) -> None:
         super()._over(transfer)
-        if self._broken:
-            self.error = usb.core.USBError("Input/Output Error", -1, errno.EIO)
         if self._place is not None and self.actual:
             self._buffer[self._place % self.actual] ^= 0x10
 
@@ -231,7 +225,7 @@ class Desk:
 
     def unplug_now(self) -> None:
         """The same within the board's time: for `in_the_middle`."""
-        self.board.usb._unplug()
+        self.board.usb.pull()
 
     def plug(self, *, power: bool = True) -> None:
         """It is plugged in again; without `power` the card had lost its own meanwhile."""
@@ -241,7 +235,7 @@ class Desk:
 
     def lose_link(self) -> None:
         """The PCIe link goes down, and the card is reset by that."""
-        self.board.chip.link._down(Reset.HOT)
+        self.board.chip.link.drop(None)
 
     def lose_power(self) -> None:
         """The card has been without power for a moment: it has lost its state, addresses included."""
@@ -249,7 +243,7 @@ class Desk:
 
     def reset_card(self) -> None:
         """The card resets itself, link and addresses stay: no answer for 0.2 s, and its state is lost."""
-        self.card._go_dark()
+        self.card.go_dark()
 
     def kill(self) -> None:
         """SIGKILL."""

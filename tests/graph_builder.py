@@ -6,21 +6,28 @@ scale and zero-point from the real values, as a calibration would.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sdk import reference
+from sdk.expression import trace
 from sdk.graph import (
     Add,
     AveragePool,
     Concat,
     Conv,
+    ConvTranspose,
+    Fill,
     Gemm,
     GlobalAveragePool,
     Graph,
+    Interpolate,
     Lookup,
+    Map,
+    MatMul,
     MaxPool,
     Mul,
     Node,
@@ -29,6 +36,8 @@ from sdk.graph import (
     Requantize,
     Reshape,
     Resize,
+    Slice,
+    Take,
     Tensor,
     Transpose,
 )
@@ -93,6 +102,31 @@ class GraphBuilder:
         names = self._weights(name, x, shape, per_channel, weight_zero_point)
         return self._requantised(lambda clamp: Gemm(name, (x, *names), name, clamp), relu)
 
+    def matmul(self, *names, transposed=False):
+        """Of quantised tensors, as targets of integers have it: its range is all of its dtype."""
+        name = f"matmul{len(self.nodes)}"
+        return self._requantised(lambda clamp: MatMul(name, names, name, transposed), False)
+
+    def conv_transpose(
+        self, x, outputs, kernel, *, strides=1, pads=0, dilations=1, extra=0, group=1, bias=True
+    ):
+        """On quantised tensors, as targets of integers have it; `extra` is its output_padding."""
+        name = f"transposed{len(self.nodes)}"
+        shape = (self.tensors[x].shape[1], outputs // group, *_pair(kernel))
+        scale = self.random.uniform(0.005, 0.02, shape[1]).astype(np.float32)
+        data = self.random.integers(-127, 127, shape, np.int8, endpoint=True)
+        quantization = Quantization(scale, np.zeros(shape[1], np.int32), 1)
+        self.tensors[f"{name}.w"] = Tensor(f"{name}.w", shape, "int8", quantization, data)
+        names = (x, f"{name}.w")
+        if bias:
+            data = self.random.integers(-9999, 9999, outputs, np.int32)
+            quantization = Quantization.per_tensor(1, 0)
+            self.tensors[f"{name}.b"] = Tensor(f"{name}.b", (outputs,), "int32", quantization, data)
+            names = (*names, f"{name}.b")
+        pads = (pads,) * 4 if isinstance(pads, int) else tuple(pads)
+        node = ConvTranspose(name, names, name, _pair(strides), pads, _pair(extra), _pair(dilations), group)
+        return self._requantised(lambda clamp: node, False)
+
     def add(self, a, b, *, relu=False):
         name = f"add{len(self.nodes)}"
         return self._requantised(lambda clamp: Add(name, (a, b), name, clamp), relu)
@@ -140,6 +174,16 @@ class GraphBuilder:
         output = Tensor(name, source.shape, dtype, quantization)
         return self._append(Lookup(name, (x, f"{name}.t"), name), output)
 
+    def map(self, function, *inputs, constants=()):
+        """`function` of the real values of activations, then of float32 constants."""
+        name = f"map{len(self.nodes)}"
+        names = [f"{name}.{i}" for i in range(len(constants))]
+        for constant, data in zip(names, constants, strict=True):
+            data = np.asarray(data, np.float32)
+            self.tensors[constant] = Tensor(constant, data.shape, "float32", None, data)
+        expression = trace(function, *["real"] * (len(inputs) + len(constants)))
+        return self._requantised(lambda _: Map(name, (*inputs, *names), name, expression), False)
+
     def concat(self, *parts, axis=1):
         """The parts must share their quantisation; `alike` gives them the same."""
         name = f"concat{len(self.nodes)}"
@@ -164,6 +208,38 @@ class GraphBuilder:
     def pad(self, x, pads):
         name = f"pad{len(self.nodes)}"
         return self._moved(Pad(name, (x,), name, tuple(pads)))
+
+    def slice(self, x, starts, counts, steps=None):
+        name = f"slice{len(self.nodes)}"
+        node = Slice(name, (x,), name, tuple(starts), tuple(steps or (1,) * len(starts)))
+        return self._append(node, self._like(x, name, counts))
+
+    def take(self, x, *indices):
+        """A list for each axis, empty for all of it."""
+        name = f"take{len(self.nodes)}"
+        node = Take(name, (x,), name, tuple(map(tuple, indices)))
+        counts = [len(own) or n for own, n in zip(indices, self.tensors[x].shape, strict=True)]
+        return self._append(node, self._like(x, name, counts))
+
+    def fill(self, x, befores, afters, value, quantization=None):
+        """On integers, as targets of integers have it."""
+        name = f"fill{len(self.nodes)}"
+        node = Fill(name, (x,), name, tuple(befores), tuple(afters), value)
+        extents = map(sum, zip(befores, self.tensors[x].shape, afters, strict=True))
+        return self._append(node, self._like(x, name, extents, quantization))
+
+    def interpolate(self, x, rows, columns, quantization=None):
+        """On integers; `rows` and `columns` are (indices, weights), both [outputs, taps]."""
+        name = f"interpolate{len(self.nodes)}"
+        names = [f"{name}.{part}" for part in ("rows", "row_weights", "columns", "column_weights")]
+        for constant, data in zip(names, (*rows, *columns), strict=True):
+            self.tensors[constant] = Tensor(constant, data.shape, str(data.dtype), None, data)
+        node = Interpolate(name, (x, *names), name)
+        return self._append(node, self._like(x, name, output_shape(node, self.tensors), quantization))
+
+    def _like(self, x, name, shape, quantization=None):
+        source = self.tensors[x]
+        return Tensor(name, tuple(shape), source.dtype, quantization or source.quantization)
 
     def reshape(self, x, shape=None):
         name = f"reshape{len(self.nodes)}"
@@ -232,6 +308,23 @@ class GraphBuilder:
         self.values[tensor.name] = self._evaluate(node)
         self.nodes.append(node)
         return tensor.name
+
+
+def together(graphs: Mapping[str, Graph]) -> Graph:
+    """Networks side by side in one, their names behind the keys."""
+
+    def renamed(key, names):
+        return tuple(f"{key} {name}" for name in names)
+
+    tensors, nodes, inputs, outputs = {}, [], (), ()
+    for key, graph in graphs.items():
+        for tensor in graph.tensors.values():
+            tensors[f"{key} {tensor.name}"] = dataclasses.replace(tensor, name=f"{key} {tensor.name}")
+        for node in graph.nodes:
+            (name, output), given = renamed(key, (node.name, node.output)), renamed(key, node.inputs)
+            nodes.append(dataclasses.replace(node, name=name, inputs=given, output=output))
+        inputs, outputs = inputs + renamed(key, graph.inputs), outputs + renamed(key, graph.outputs)
+    return Graph("together", inputs, outputs, tensors, tuple(nodes))
 
 
 def mobilenet_v2(size=224, width=1.0, classes=1000, **options) -> Graph:

@@ -64,6 +64,11 @@ class Guest:
         assert not (check and code), f"{command}: exit code {code}\n{text}\n{self.log()}"
         return code, text
 
+    @property
+    def saying(self) -> str:
+        """What the command that runs in another thread has printed so far."""
+        return self._text.decode(errors="replace")
+
     def python(self, *words: str, seconds: float = 120.0, check: bool = True) -> tuple[int, str]:
         """The same with this tree's Python."""
         if not self.has_root:

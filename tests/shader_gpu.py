@@ -6,6 +6,7 @@ too early reads poison.
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from emulator.amdgpu.cost import Cost
@@ -13,7 +14,6 @@ from emulator.amdgpu.diagnosis import Diagnosis
 from emulator.amdgpu.isa.executor import Executor
 from emulator.amdgpu.kernels.launch import APERTURES, BASE, Flat
 from emulator.amdgpu.seams import Dispatch, Extent, PageFault
-from emulator.amdgpu.smu import BOARDS
 from emulator.amdgpu.vram import Vram
 from emulator.core.clock import clocks, seconds
 from sdk.errors import DeviceFailed, Unsupported
@@ -57,7 +57,7 @@ class ShaderGpu:
         self.diagnosis = Diagnosis(lambda: 0)
         self.executor = Executor(CHIPS[chip], self.vram, self.diagnosis)
         self.cost = Cost(
-            CHIPS[chip], lambda clock: BOARDS[chip].levels[clock][-1], lambda n: clocks(n / 1.6e9)
+            CHIPS[chip], lambda clock: CHIPS[chip].clocks[clock][-1], lambda n: clocks(n / 1.6e9)
         )
         self.end = 4096
         self.launched = 0
@@ -115,6 +115,12 @@ class ShaderGpu:
     def prepare(self, launches):
         return ShaderPrepared(self, list(launches))
 
+    def most_frames(self, way):
+        return 8
+
+    def overlap(self, ways, frames):
+        return ShaderOverlap(self, ways, frames)
+
     def stream(self, load, launches, outputs):
         there, pieces = 0, list(load)
         last = 0
@@ -138,7 +144,9 @@ class ShaderGpu:
         results = []
         for launch in launches:
             outcome, cost = self.launch(launch)
-            results.append({"wave_instructions": outcome.total, "virtual_us": seconds(cost) * 1e6})
+            counted = {"wave_instructions": outcome.total, "virtual_us": seconds(cost) * 1e6}
+            counted["wmma_instructions"] = outcome.instructions.get("wmma", 0)
+            results.append({**counted, "virtual_ns": round(seconds(cost) * 1e9)})
         return results
 
     def close(self):
@@ -162,6 +170,36 @@ class ShaderPrepared:
         self.freed = True
 
 
+class ShaderOverlap:
+    """Inputs are written when outputs that may lie there have been read, not later."""
+
+    def __init__(self, gpu, ways, frames):
+        self.gpu, self.ways, self.frames = gpu, ways, frames
+
+    def run(self, frames):
+        assert len(frames) == self.frames
+
+        def bring(number):
+            places = self.ways[number % 2].inputs
+            for place, data in zip(places, frames[number], strict=True):
+                assert len(data) == place.size
+                self.gpu.upload(place.buffer, data, place.offset)
+
+        for number in range(2):
+            bring(number)
+        for number in range(self.frames):
+            way = self.ways[number % 2]
+            for launch in way.launches:
+                self.gpu.launch(launch)
+            found = [self.gpu.download(one.buffer, one.size, one.offset) for one in way.outputs]
+            if number + 2 < self.frames:
+                bring(number + 2)
+            yield found
+
+    def free(self):
+        pass
+
+
 def target(chip: str, gpu=ShaderGpu):
     """The chip's target, whose emulated device is such a Gpu."""
     from usbgpu.target.target import AmdTarget
@@ -174,14 +212,12 @@ def register(monkeypatch, directory):
     info = directory / "towline_test_amd-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: towline-test-amd\nVersion: 1.0\n")
-    names = "".join(f"amd-{chip} = tests.shader_gpu:{chip}\n" for chip in ("gfx1100", "gfx1201"))
+    names = "".join(f"amd-{chip} = tests.shader_gpu:{chip}\n" for chip in CHIPS)
     (info / "entry_points.txt").write_text(f"[towline.targets]\n{names}")
     monkeypatch.syspath_prepend(str(directory))
 
 
-def gfx1100():
-    return target("gfx1100")
-
-
-def gfx1201():
-    return target("gfx1201")
+def __getattr__(name):
+    if name not in CHIPS:
+        raise AttributeError(name)
+    return functools.partial(target, name)

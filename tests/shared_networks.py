@@ -26,9 +26,6 @@ NAMES = (
 QUICK = ("keyword-spotter", "language-model-step", "lstm-stream")
 """Those that the reference runs in a few tenths of a second."""
 
-PARAMETERS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-"""All of them; the others are slow."""
-
 
 @cache
 def program() -> ModuleType:

@@ -28,9 +28,23 @@ class Writer:
         self.options = options
 
     def tensor(
-        self, name, shape, dtype="int8", *, scale=None, zero_point=0, axis=0, data=None, signature=None
+        self,
+        name,
+        shape,
+        dtype="int8",
+        *,
+        scale=None,
+        zero_point=0,
+        axis=0,
+        data=None,
+        signature=None,
+        variable=False,
+        sparsity=None,
     ):
-        """A tensor; scale and zero-point are numbers, or one for each channel of `axis`."""
+        """A tensor; scale and zero-point are numbers, or one for each channel of `axis`.
+
+        `sparsity` is (order, blocks, levels), a level an extent or (segments, indices).
+        """
         scale = None if scale is None else np.atleast_1d(np.asarray(scale, np.float32))
         zeros = None if scale is None else np.broadcast_to(np.asarray(zero_point, np.int64), scale.shape)
         self.tensors.append(
@@ -43,6 +57,8 @@ class Writer:
                 "axis": axis,
                 "data": data,
                 "signature": signature,
+                "variable": variable,
+                "sparsity": sparsity,
             }
         )
         return len(self.tensors) - 1
@@ -51,16 +67,32 @@ class Writer:
         array = np.asarray(array)
         return self.tensor(name, array.shape, array.dtype, data=array, **quantization)
 
-    def operator(self, op, inputs, outputs, table="", **options):
+    def operator(self, op, inputs, outputs, table="", *, custom=None, **options):
         """`options` are the schema's fields as the generated functions name them: StrideH=2."""
         outputs = [outputs] if isinstance(outputs, int) else outputs
-        self.operators.append((op, list(inputs), list(outputs), table, options))
+        self.operators.append((op, list(inputs), list(outputs), table, custom, options))
         return outputs[0] if outputs else None
 
-    def content(self, inputs, outputs) -> bytes:
+    def content(self, inputs, outputs, others=()) -> bytes:
+        """The file; `others` are its other subgraphs: (writer, inputs, outputs)."""
         builder = flatbuffers.Builder(1 << 16)
-        ops = list(dict.fromkeys(op for op, *_ in self.operators))
+        graphs = [(self, inputs, outputs), *others]
+        ops = list(dict.fromkeys(op for writer, *_ in graphs for op, *_ in writer.operators))
         buffers = [_table(builder, "Buffer")]
+        subgraphs = [writer._subgraph(builder, ops, buffers, *ends) for writer, *ends in graphs]
+        model = _table(
+            builder,
+            "Model",
+            Version=3,
+            OperatorCodes=_offsets(builder, [self._code(builder, op) for op in ops]),
+            Subgraphs=_offsets(builder, subgraphs),
+            Description=builder.CreateString(self.options.get("description", "made by a test")),
+            Buffers=_offsets(builder, buffers),
+        )
+        builder.Finish(model, b"TFL3")
+        return bytes(builder.Output())
+
+    def _subgraph(self, builder, ops, buffers, inputs, outputs):
         tensors = []
         for tensor in self.tensors:
             number = 0
@@ -70,7 +102,7 @@ class Writer:
                 buffers.append(_table(builder, "Buffer", Data=_bytes(builder, data)))
             tensors.append(self._tensor(builder, tensor, number))
         operators = [self._operator(builder, ops, *operator) for operator in self.operators]
-        subgraph = _table(
+        return _table(
             builder,
             "SubGraph",
             Tensors=_offsets(builder, tensors),
@@ -79,17 +111,6 @@ class Writer:
             Operators=_offsets(builder, operators),
             Name=builder.CreateString("main"),
         )
-        model = _table(
-            builder,
-            "Model",
-            Version=3,
-            OperatorCodes=_offsets(builder, [self._code(builder, op) for op in ops]),
-            Subgraphs=_offsets(builder, [subgraph]),
-            Description=builder.CreateString(self.options.get("description", "made by a test")),
-            Buffers=_offsets(builder, buffers),
-        )
-        builder.Finish(model, b"TFL3")
-        return bytes(builder.Output())
 
     @staticmethod
     def _tensor(builder, tensor, number):
@@ -112,6 +133,8 @@ class Writer:
             Name=builder.CreateString(tensor["name"]),
             Quantization=quantization,
             ShapeSignature=None if signature is None else _vector(builder, np.int32, signature),
+            IsVariable=tensor["variable"] or None,
+            Sparsity=None if tensor["sparsity"] is None else _sparsity(builder, *tensor["sparsity"]),
         )
 
     @staticmethod
@@ -128,11 +151,16 @@ class Writer:
         )
 
     @staticmethod
-    def _operator(builder, ops, op, inputs, outputs, table, options):
-        fields = {}
+    def _operator(builder, ops, op, inputs, outputs, table, custom, options):
+        fields = {} if custom is None else {"CustomOptions": _bytes(builder, custom)}
         if table:
+
+            def vector(values):
+                return _vector(builder, np.int32, values)
+
+            made = {list: vector, tuple: vector, str: builder.CreateString}
             options = {
-                name: _vector(builder, np.int32, value) if isinstance(value, list | tuple) else value
+                name: made[type(value)](value) if type(value) in made else value
                 for name, value in options.items()
             }
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, table)
@@ -149,10 +177,37 @@ class Writer:
 
 VERSIONS = {
     **dict.fromkeys(("EXPAND_DIMS", "HARD_SWISH", "PACK", "RESHAPE", "SHAPE", "SQUEEZE"), 1),
+    **dict.fromkeys(("ADD_N", "CEIL", "COS", "CUMSUM", "ELU", "FLOOR", "L2_POOL_2D", "LOGICAL_AND"), 1),
+    **dict.fromkeys(("LOCAL_RESPONSE_NORMALIZATION", "LOGICAL_NOT", "LOGICAL_OR", "NEG", "ONE_HOT"), 1),
+    **dict.fromkeys(("POW", "PRELU", "REDUCE_ALL", "REDUCE_ANY", "RELU_0_TO_1", "RELU_N1_TO_1"), 1),
+    **dict.fromkeys(("REVERSE_V2", "ROUND", "SQUARE", "CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE"), 1),
+    **dict.fromkeys(("ASSIGN_VARIABLE", "WHILE", "IF", "DENSIFY", "UNIDIRECTIONAL_SEQUENCE_LSTM"), 1),
+    **dict.fromkeys(("BIDIRECTIONAL_SEQUENCE_LSTM", "SVDF", "UNIDIRECTIONAL_SEQUENCE_RNN"), 1),
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), 3),
     "FULLY_CONNECTED": 4,
 }
-"""The first versions of the schema's operators that take int8, which interpreters require."""
+"""The first versions of the schema's operators that take int8, or the only ones; interpreters check them."""
+
+
+def _sparsity(builder, order, blocks, levels):
+    made = []
+    for level in levels:
+        if isinstance(level, int):
+            made.append(_table(builder, "DimensionMetadata", Format=0, DenseSize=level))
+            continue
+        parts = [
+            _table(builder, "Int32Vector", Values=_vector(builder, np.int32, values)) for values in level
+        ]
+        fields = {"ArraySegments": parts[0], "ArrayIndices": parts[1]}
+        kinds = {"ArraySegmentsType": 1, "ArrayIndicesType": 1}
+        made.append(_table(builder, "DimensionMetadata", Format=1, **kinds, **fields))
+    return _table(
+        builder,
+        "SparsityParameters",
+        TraversalOrder=_vector(builder, np.int32, order),
+        BlockMap=_vector(builder, np.int32, blocks) if blocks else None,
+        DimMetadata=_offsets(builder, made),
+    )
 
 
 def _table(builder, name, **fields):

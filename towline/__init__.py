@@ -29,11 +29,14 @@ require_own_packages()
 if TYPE_CHECKING:
     from sdk.artifact import Artifact, load, save
     from sdk.check import Check, check
+    from sdk.classification import Prediction
     from sdk.compiler import compile
     from sdk.errors import TowlineError as Error
+    from sdk.evaluation import Evaluation, evaluate
     from sdk.preprocess import Preprocessing
-    from sdk.quantization import QuantizationReport, quantize
-    from sdk.session import Prediction, Session
+    from sdk.quantizer import QuantizationReport, quantize
+    from sdk.session import Session
+    from sdk.stream import Stream
     from sdk.target import OpenOptions, Options, Profile, devices
     from sdk.target import target_names as targets
     from sdk.zoo import digits
@@ -44,13 +47,15 @@ _HOME = {
     "Artifact": "sdk.artifact",
     "Check": "sdk.check",
     "Error": "sdk.errors:TowlineError",
+    "Evaluation": "sdk.evaluation",
     "OpenOptions": "sdk.target",
     "Options": "sdk.target",
-    "Prediction": "sdk.session",
+    "Prediction": "sdk.classification",
     "Preprocessing": "sdk.preprocess",
     "Profile": "sdk.target",
-    "QuantizationReport": "sdk.quantization",
+    "QuantizationReport": "sdk.quantizer",
     "Session": "sdk.session",
+    "Stream": "sdk.stream",
     "__version__": "towline._version",
     "check": "sdk.check",
     "compile": "sdk.compiler",
@@ -58,9 +63,10 @@ _HOME = {
     "devices": "sdk.target",
     "digits": "sdk.zoo",
     "emulated_board": "towline.gpu",
+    "evaluate": "sdk.evaluation",
     "load": "sdk.artifact",
     "open_gpu": "towline.gpu",
-    "quantize": "sdk.quantization",
+    "quantize": "sdk.quantizer",
     "save": "sdk.artifact",
     "targets": "sdk.target:target_names",
 }
@@ -70,6 +76,7 @@ __all__ = [
     "Artifact",
     "Check",
     "Error",
+    "Evaluation",
     "OpenOptions",
     "Options",
     "Prediction",
@@ -77,6 +84,7 @@ __all__ = [
     "Profile",
     "QuantizationReport",
     "Session",
+    "Stream",
     "__version__",
     "check",
     "compile",
@@ -84,6 +92,7 @@ __all__ = [
     "devices",
     "digits",
     "emulated_board",
+    "evaluate",
     "load",
     "open_gpu",
     "quantize",

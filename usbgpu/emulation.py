@@ -20,12 +20,13 @@ VRAM = "512M"
 """Its memory if the device string names no size: the size of real ones costs an emulator more."""
 
 
-def with_card(device: str | None, chip: str = CHIP) -> str:
+def with_card(device: str | None, chip: str = CHIP, vram: str = VRAM) -> str:
     """The device string of a GPU: `emulated` is the emulated bridge with a card behind it.
 
     Args:
         device: as `usbgpu.transport.open` takes it; None for TOWLINE_DEVICE, or `emulated`.
         chip: the card if an emulated bridge has none.
+        vram: its memory if the string names no size.
 
     Raises:
         UsageError: the string names no device.
@@ -37,7 +38,7 @@ def with_card(device: str | None, chip: str = CHIP) -> str:
         return named.text
     options.append(f"gpu={chip}")
     if not any(option.startswith("vram=") for option in options):
-        options.append(f"vram={VRAM}")
+        options.append(f"vram={vram}")
     return f"{place}?{'&'.join(options)}"
 
 
@@ -49,3 +50,13 @@ def firmware_directory(bridge: Bridge) -> Path | None:
 def wave_instructions(bridge: Bridge, last: int) -> Sequence[int] | None:
     """Instructions of 32 lanes that each of the last dispatches executed; None where they are not counted."""
     return None if bridge.emulation is None else bridge.emulation.wave_instructions(last)
+
+
+def wmma_instructions(bridge: Bridge, last: int) -> Sequence[int] | None:
+    """The matrix instructions among them."""
+    return None if bridge.emulation is None else bridge.emulation.wmma_instructions(last)
+
+
+def dispatch_nanoseconds(bridge: Bridge, last: int) -> Sequence[int] | None:
+    """How long each of the last dispatches took by the model of the card; None where there is no model."""
+    return None if bridge.emulation is None else bridge.emulation.dispatch_nanoseconds(last)

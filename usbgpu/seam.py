@@ -5,7 +5,7 @@ The session is written against these protocols; `usbgpu.amd` implements them on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +71,21 @@ class Read:
     size: int
 
 
+@dataclass(frozen=True)
+class Way:
+    """One of the two ways by which frames are computed.
+
+    Attributes:
+        launches: in order.
+        inputs: where each piece of a frame's input goes; sizes and order are the same in both ways.
+        outputs: what is read when a frame has been computed; likewise.
+    """
+
+    launches: Sequence[Launch]
+    inputs: Sequence[Read]
+    outputs: Sequence[Read]
+
+
 class Prepared(Protocol):
     """Launches that the GPU has already; each sees what those before it wrote."""
 
@@ -79,6 +94,26 @@ class Prepared(Protocol):
 
         Raises:
             DeviceFailed: a launch did not finish; the error names it.
+        """
+
+    def free(self) -> None:
+        """Free what it holds on the GPU. Idempotent."""
+
+
+class Overlap(Protocol):
+    """Launches of several frames that the GPU has already: transfers in both directions beside compute."""
+
+    def run(self, frames: Sequence[Sequence[bytes]]) -> Iterator[list[bytes]]:
+        """Compute frames.
+
+        Args:
+            frames: the pieces of each one's input.
+
+        Returns:
+            The outputs of each, as soon as they are here. To be used to the end.
+
+        Raises:
+            DeviceFailed: a launch did not finish, or another failure; frames behind have no outputs.
         """
 
     def free(self) -> None:
@@ -124,9 +159,21 @@ class Gpu(Protocol):
             outputs: read at the end.
         """
 
+    def most_frames(self, way: Way) -> int:
+        """How many frames may be computed together; 1 if transfers cannot overlap with compute."""
+
+    def overlap(self, ways: tuple[Way, Way], frames: int) -> Overlap:
+        """Put the launches of 2 to `most_frames` frames on the GPU. Raises Unsupported if there is no room.
+
+        Args:
+            ways: of frames 0, 2, ... and of frames 1, 3, ...
+            frames: how many.
+        """
+
     def profile(self, launches: Sequence[Launch]) -> Sequence[Mapping[str, int | float]]:
         """Run launches in order, one at a time; what the device reports of each: `virtual_us`, and where it
-        can count them `waves` and `wave_instructions`.
+        can count them `waves`, `wave_instructions`, `wmma_instructions` and `virtual_ns`, whole nanoseconds
+        of the launch alone.
         """
 
     def close(self) -> None:

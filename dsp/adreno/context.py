@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp.adreno.plan import LIMIT, TEXEL, Layout
-from sdk.arena import Blob
 from sdk.arithmetic import require_scales
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Array, Clamp, Graph, Lookup, Node, Tensor, macs
+from sdk.opencl.calls import At, Call, Weights
+from sdk.opencl.context import PlainContext
+from sdk.opencl.views import View, dense_steps
+from sdk.target import Sums
 
 TABLES_ALIGNMENT = 16
 """Kernels read tables as int4."""
@@ -23,8 +26,8 @@ C_TYPES: Mapping[str, str] = {
     "target": "TARGET",
     "weights": "WEIGHTS",
     "tables": "TABLES",
-    "input": "__global const uchar *",
-    "output": "__global uchar *",
+    "memory": "__global uchar *",
+    "offset": "const int",
     "int": "const int",
     "float": "const float",
 }
@@ -49,24 +52,17 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Texels of weights: int8 or int16 [height, width, 4]."""
-
-    number: int
-
-
-@dataclass(frozen=True)
 class Operand:
     """A parameter of a kernel, and this launch's argument for it.
 
     Attributes:
         kind: one of C_TYPES.
-        value: the tensor, the weights' number, the name of an input or output, or the number.
+        value: the tensor, its place, the weights' number, the number, or words.
     """
 
     name: str
     kind: str
-    value: Value | int | float | str = 0
+    value: Value | At | int | float | tuple[int, ...] = 0
 
 
 @dataclass(frozen=True)
@@ -77,12 +73,18 @@ class KernelText:
         parameters: in C.
         body: in C.
         constants: for the plan.
+        head: declarations before a kernel that was written for plain tensors.
+        threads: work-items that its work-groups must have; 0 for any.
+        whole: whether the body is all of its text, after the headers of plain tensors.
     """
 
     function: str
     parameters: tuple[str, ...]
     body: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int], ...] = ()
+    head: str = ""
+    threads: int = 0
+    whole: bool = False
 
 
 @dataclass
@@ -100,28 +102,123 @@ class Step:
     tensors: list[str] = field(default_factory=list)
 
 
-class Context:
+class Context(PlainContext):
     """The state of a network's lowering.
 
     Attributes:
         limit: the largest width and height of an image, in texels.
-        tables: all constants except weights.
-        weights: of each layer.
-        values: how tensors lie, by name; a tensor that needs no launch shares another's.
+        sums: how products of float16 are added.
+        weights: of each layer of integers; `blob` has all other constants.
+        values: how quantised tensors lie in texels, by name; one that needs no launch shares another's.
+        dense: where quantised tensors lie in C order, by name.
     """
 
-    def __init__(self, graph: Graph, limit: int = LIMIT) -> None:
-        self.graph = graph
-        self.limit = limit
-        self.tables = Blob(TABLES_ALIGNMENT)
+    def __init__(self, graph: Graph, limit: int = LIMIT, sums: Sums = "half") -> None:
+        super().__init__(graph)
+        self.limit, self.sums = limit, sums
         self.weights: list[Array] = []
         self.steps: list[Step] = []
         self.values: dict[str, Value] = {}
+        self.dense: dict[str, At] = {}
+
+    def _for(self, body: Graph) -> Context:
+        found = Context(body, self.limit, self.sums)
+        found.steps = self.steps
+        return found
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether this is a graph within another: its tensors are not the network's."""
+        return self._inner
+
+    @property
+    def now(self) -> int:
+        return len(self.steps)
+
+    # -- plain tensors ----------------------------------------------------------------------------------
+
+    def append(self, call: Call) -> None:
+        kernel = call.kernel
+        parameters: list[str] = []
+        operands: list[Operand] = []
+        begin: list[str] = []
+        for declared, pointer in zip(kernel.parameters, call.pointers, strict=True):
+            kind, name = declared.rsplit("*", 1)
+            name = name.split()[-1]
+            base = "__global const uchar *" if "const" in kind else "__global uchar *"
+            parameters += [f"{base}{name}_", f"const int {name}_at"]
+            begin.append(f"  {kind}*{name} = ({kind}*)({name}_ + {name}_at);")
+            if isinstance(pointer, At):
+                pointer.buffer.last = max(pointer.buffer.last, self.now)
+                operands += [Operand(name, "memory", pointer), Operand(name, "offset", pointer.delta)]
+            elif isinstance(pointer, Weights):
+                operands += [Operand(name, "tables"), Operand(name, "constants", pointer.offset)]
+            else:
+                raise InternalError(f"no address for {name}", where=f"node {call.name}")
+        parameters.append(f"const struct {kernel.struct} m")
+        words = np.array([_bits(word) for word in call.words], np.int64)
+        operands.append(Operand("m", "words", tuple((words & 0xFFFFFFFF).tolist())))
+        body = "\n".join([*begin, kernel.text])
+        text = KernelText(kernel.symbol, tuple(parameters), body, kernel.numbers, kernel.head, kernel.threads)
+        across, down = call.groups
+        items = across * kernel.threads, down, 1
+        tensors = [] if call.tensor is None else [call.tensor]
+        self.steps.append(Step(call.name, call.op, [call.name], call.macs, text, operands, items, 0, tensors))
+
+    def complete(self, node: Node) -> None:
+        if not self._inner:
+            self.steps[-1].tensors.append(node.output)
+            self.made[node.output] = self.view(node.output)
+
+    def _quantised_view(self, tensor: Tensor) -> View:
+        return View(self.as_dense(tensor.name), tensor.shape, dense_steps(tensor.shape), tensor.dtype)
+
+    def _new_quantised_view(self, tensor: Tensor) -> View:
+        return View(self.new_dense(tensor), tensor.shape, dense_steps(tensor.shape), tensor.dtype)
+
+    def new_dense(self, tensor: Tensor) -> At:
+        """Room for a quantised tensor in C order."""
+        self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.nbytes)
+        return at
+
+    def as_dense(self, name: str) -> At:
+        """A quantised tensor in C order, converted if need be."""
+        if name not in self.dense:
+            x = self.read(name)
+            at = self.new_dense(self.graph.tensor(name))
+            fields: Fields = {"channels": x.layout.channels, "from": x.layout}
+            operands = [Operand("x", "source", x), Operand("y", "memory", at), Operand("y_at", "offset", 0)]
+            self._layout("to_output", operands, ["x", "y + y_at"], fields, x, name)
+        return self.dense[name]
+
+    def _layout(
+        self,
+        function: str,
+        operands: Sequence[Operand],
+        arguments: Sequence[str],
+        fields: Fields,
+        texels: Value,
+        name: str,
+    ) -> None:
+        """A launch between texels and C order."""
+        grid = items(texels.layout)
+        self.step(
+            [], function, operands, [("move", fields)], grid, arguments=arguments, name=name, op="Layout"
+        )
 
     # -- tensors ----------------------------------------------------------------------------------------
 
     def read(self, name: str) -> Value:
-        """A tensor for the next step to read."""
+        """A quantised tensor for the next step to read, converted if need be."""
+        if name not in self.values:
+            at = self.dense[name]
+            y = self.make(name)
+            fields: Fields = {"channels": y.layout.channels, "to": y.layout}
+            start = Operand("x_at", "offset", at.delta)
+            operands = [Operand("x", "memory", at), start, Operand("y", "target", y)]
+            at.buffer.last = max(at.buffer.last, self.now)
+            self._layout("from_input", operands, ["x + x_at", "y"], fields, y, name)
+            self.steps[-1].tensors.append(name)
         value = self.values[name]
         value.last = max(value.last, len(self.steps))
         return value
@@ -134,9 +231,9 @@ class Context:
         self.values[name] = value
         return value
 
-    def alias(self, name: str, source: str) -> None:
+    def same(self, name: str, source: str) -> None:
         """Give an existing tensor another name."""
-        self.values[name] = self.values[source]
+        self.values[name] = self.read(source)
         made = next(step for step in reversed(self.steps) if source in step.tensors)
         made.tensors.append(name)
 
@@ -144,7 +241,7 @@ class Context:
 
     def table(self, array: Array) -> int:
         """Where an array is in the tables, in int4."""
-        return self.tables.add(array) // TABLES_ALIGNMENT
+        return self.blob.add(array) // TABLES_ALIGNMENT
 
     def lookup_table(self, node: Lookup) -> int:
         return self.table(constant(self.graph, node, 1))
@@ -191,9 +288,9 @@ class Context:
         passed += [f"(struct {kind}){literal(fields)}" for kind, fields in structs]
         flat = [item for _, fields in structs for item in flatten(fields)]
         body = f"  {function}({', '.join(passed)});"
-        self.emit(nodes, function, body, operands, items, flat, trips=trips, name=name, op=op)
+        self.launch(nodes, function, body, operands, items, flat, trips=trips, name=name, op=op)
 
-    def emit(
+    def launch(
         self,
         nodes: Sequence[Node],
         function: str,
@@ -319,3 +416,7 @@ def constant(graph: Graph, node: Node, index: int) -> Array:
     if data is None:
         raise InternalError(f"{node.inputs[index]} is not a constant", where=f"node {node.name}")
     return data
+
+
+def _bits(word: int | float) -> int:
+    return int(np.float32(word).view(np.uint32)) if isinstance(word, float) else word

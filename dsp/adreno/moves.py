@@ -38,7 +38,7 @@ Coordinates = list[str]
 def reshape(context: Context, node: Reshape) -> None:
     x, y = (context.graph.tensor(name) for name in (node.inputs[0], node.output))
     if picture(x) == picture(y):
-        context.alias(y.name, x.name)
+        context.same(y.name, x.name)
         return
     _gather(context, node, y, lambda at: _element(x, context, "x0", _unravel(_ravel(at, y.shape), x.shape)))
 
@@ -47,7 +47,7 @@ def transpose(context: Context, node: Transpose) -> None:
     x, y = (context.graph.tensor(name) for name in (node.inputs[0], node.output))
     moved = [axis for axis in node.perm if x.shape[axis] > 1]
     if moved == sorted(moved) and picture(x) == picture(y):
-        context.alias(y.name, x.name)
+        context.same(y.name, x.name)
         return
 
     def value(at: Coordinates) -> str:
@@ -98,7 +98,7 @@ def spread(context: Context, node: Mul) -> Value:
 
     operands = [Operand("x0", "source", context.read(factor.name)), Operand("y", "target", y)]
     body = _body(y.layout, x.shape, value)
-    context.emit([], "gather", body, operands, items(y.layout), name=node.name, op="Layout")
+    context.launch([], "gather", body, operands, items(y.layout), name=node.name, op="Layout")
     return y
 
 
@@ -118,21 +118,6 @@ def pick(context: Context, node: Resize | Pad) -> None:
     context.step([node], node.op.lower(), operands, [("move", fields)], items(y.layout))
 
 
-def from_input(context: Context, name: str) -> None:
-    y = context.make(name)
-    operands = [Operand("x", "input", name), Operand("y", "target", y)]
-    fields: Fields = {"channels": y.layout.channels, "to": y.layout}
-    context.step([], "from_input", operands, [("move", fields)], items(y.layout), name=name, op="Layout")
-    context.steps[-1].tensors.append(name)
-
-
-def to_output(context: Context, name: str) -> None:
-    x = context.read(name)
-    operands = [Operand("x", "source", x), Operand("y", "output", name)]
-    fields: Fields = {"channels": x.layout.channels, "from": x.layout}
-    context.step([], "to_output", operands, [("move", fields)], items(x.layout), name=name, op="Layout")
-
-
 # -- generated kernels ------------------------------------------------------------------------------------
 
 
@@ -147,7 +132,9 @@ def _gather(
     operands = [Operand(f"x{i}", "source", context.read(name)) for i, name in enumerate(node.inputs)]
     y = context.make(out.name)
     operands.append(Operand("y", "target", y))
-    context.emit([node], "gather", _body(y.layout, out.shape, value, whole=whole), operands, items(y.layout))
+    context.launch(
+        [node], "gather", _body(y.layout, out.shape, value, whole=whole), operands, items(y.layout)
+    )
 
 
 def _body(

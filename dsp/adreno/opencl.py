@@ -29,7 +29,7 @@ DOT_PRODUCTS = {
     "cl_khr_integer_dot_product": ("-cl-std=CL3.0", "-D", "DOT_PRODUCT_KHR"),
     "cl_qcom_dot_product8": ("-cl-std=CL2.0", "-D", "DOT_PRODUCT_QCOM"),
 }
-"""Extensions with dot products of four 8-bit integers, and the options with which kernels/products.cl uses
+"""Extensions with dot products of four 8-bit integers, and the options with which kernels/texel.cl uses
 them: each in the version of OpenCL C that it belongs to (grade: inferred). The first is features of 3.0; the
 second is built as 2.0. Neither has been tried on a device.
 
@@ -88,7 +88,10 @@ class Found:
         name, vendor, platform, version, driver: as it reports them.
         emulated: it is a CPU; its times say nothing about a GPU.
         images: CL_RGBA of CL_UNSIGNED_INT8 (activations), CL_SIGNED_INT8 and CL_SIGNED_INT16 (weights).
+        word_images: CL_R of CL_UNSIGNED_INT32, a texel as a word, for dot products.
         image_limits: texels of a row, and rows, of an image; (0, 0) without images.
+        buffer_texels: the most of a one-dimensional image, made from a buffer, of CL_RGBA of CL_HALF_FLOAT or
+            CL_FLOAT; 0 without such images.
         allocation, memory: the most bytes of one buffer or image, and of all together.
         alignment: bytes, of a part of a buffer that is used as a buffer.
         group, group_items: work-items of a work-group: at most, and at most along each axis.
@@ -103,7 +106,9 @@ class Found:
     driver: str
     emulated: bool
     images: bool
+    word_images: bool
     image_limits: tuple[int, int]
+    buffer_texels: int
     allocation: int
     memory: int
     alignment: int
@@ -229,7 +234,9 @@ def _describe(cl: Any, handle: Any) -> Found:
         driver=str(handle.driver_version).strip(),
         emulated=bool(handle.type & cl.device_type.CPU),
         images=images,
+        word_images=images and _has_word_formats(cl, handle),
         image_limits=(handle.image2d_max_width, handle.image2d_max_height) if images else (0, 0),
+        buffer_texels=_buffer_texels(cl, handle) if handle.image_support else 0,
         allocation=handle.max_mem_alloc_size,
         memory=handle.global_mem_size,
         alignment=handle.mem_base_addr_align // 8,  # which is in bits
@@ -241,17 +248,30 @@ def _describe(cl: Any, handle: Any) -> Found:
 
 def _has_formats(cl: Any, handle: Any) -> bool:
     """Whether the device reads and writes the image format of activations and reads those of weights."""
-    context = cl.Context([handle])
-    order, types = cl.channel_order.RGBA, cl.channel_type
-
-    def formats(flags: Any) -> set[tuple[Any, Any]]:
-        found = cl.get_supported_image_formats(context, flags, cl.mem_object_type.IMAGE2D)
-        return {(one.channel_order, one.channel_data_type) for one in found}
-
+    order, types, flags = cl.channel_order.RGBA, cl.channel_type, cl.mem_flags
     wanted = {(order, types.SIGNED_INT8), (order, types.SIGNED_INT16)}
-    return wanted <= formats(cl.mem_flags.READ_ONLY) and (order, types.UNSIGNED_INT8) in formats(
-        cl.mem_flags.READ_WRITE
-    )
+    read, written = (_formats(cl, handle, one) for one in (flags.READ_ONLY, flags.READ_WRITE))
+    return wanted <= read and (order, types.UNSIGNED_INT8) in written
+
+
+def _has_word_formats(cl: Any, handle: Any) -> bool:
+    wanted = cl.channel_order.R, cl.channel_type.UNSIGNED_INT32
+    flags = cl.mem_flags.READ_ONLY, cl.mem_flags.READ_WRITE
+    return all(wanted in _formats(cl, handle, one) for one in flags)
+
+
+def _formats(cl: Any, handle: Any, flags: Any) -> set[tuple[Any, Any]]:
+    found = cl.get_supported_image_formats(cl.Context([handle]), flags, cl.mem_object_type.IMAGE2D)
+    return {(one.channel_order, one.channel_data_type) for one in found}
+
+
+def _buffer_texels(cl: Any, handle: Any) -> int:
+    types, order = cl.channel_type, cl.channel_order.RGBA
+    kind = cl.mem_object_type.IMAGE1D_BUFFER
+    formats = cl.get_supported_image_formats(cl.Context([handle]), cl.mem_flags.READ_ONLY, kind)
+    found = {(one.channel_order, one.channel_data_type) for one in formats}
+    has = {(order, types.HALF_FLOAT), (order, types.FLOAT)} <= found
+    return int(handle.image_max_buffer_size) if has else 0
 
 
 def _install_hint() -> str:

@@ -21,16 +21,25 @@ storage     image2d_t of width x height texels; a tensor a buffer of 4 * width *
 weights     image2d_t, CL_RGBA and CL_SIGNED_INT8 or     a buffer of short4, whatever the dtype
             CL_SIGNED_INT16 by its dtype
 tables      a buffer: the first `tables` bytes of Program.weights
-input       a buffer of the tensor's bytes as ONNX has them, unsigned (`sdk.passes.flip_sign`)
-output      the same, written
+memory      a buffer of bytes: inputs, outputs and plain tensors
+offset      cl_int: bytes of the memory before it to the argument's first one
+constants   cl_int: the same of the tables
 int, float  cl_int, cl_float
+words       a struct of 32-bit words
 =========== ============================================ ===============================================
+
+With dot products (`dsp.adreno.opencl.DOT_PRODUCTS`) images of storages, and of weights of kernels whose
+constant `dots` is 1, are CL_R and CL_UNSIGNED_INT32, and buffers of such weights are of words: the same
+bytes.
+
+Inputs and outputs are in C order, quantised ones unsigned (`sdk.passes.flip_sign`). Plain tensors lie in
+memories by steps along their axes (`sdk.opencl.views`), of which some are parts of others.
 
 In either form no kernel accesses memory outside of its arguments, or reads a storage that it writes.
 
 The dump for the contract tests is all storages, one after the other, the rows of each without a gap: bytes
-[offset, offset + 4 * width * height) of an arena of memory["arena"] bytes. `buffers` says where tensors are
-in it: `rows` of `size` bytes, `pitch` bytes from one to the next.
+[offset, offset + 4 * width * height) of an arena of memory["arena"] bytes, and then all memories. `buffers`
+says where tensors are in it: `rows` of `size` bytes, `pitch` bytes from one to the next.
 """
 
 from __future__ import annotations
@@ -42,8 +51,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from sdk import dtypes
 from sdk.codec import names, pattern, require, shown, within
 from sdk.graph import Array, Graph
+from sdk.opencl.context import STATUS_BYTES
 from sdk.plan import LIMIT as LARGEST
 from sdk.plan import Count, Plan, Size, activation_nbytes
 from sdk.target import Program
@@ -63,18 +74,20 @@ TEXEL = 4
 Extent = Annotated[int, within(1, LIMIT + 1)]
 Items = Annotated[int, within(1, LARGEST)]
 Identifier = Annotated[str, pattern("[A-Za-z_][A-Za-z0-9_]*")]
+Word = Annotated[int, within(0, 1 << 32)]
 Int32 = Annotated[int, within(-(1 << 31), 1 << 31)]
-
-ENDS = ("input", "output")
 
 Argument = (
     tuple[Literal["storage", "weights"], Size]
-    | tuple[Literal["tables"], Literal[0]]
-    | tuple[Literal["input", "output"], str]
+    | tuple[Literal["tables", "constant_halves", "constant_floats"], Literal[0]]
+    | tuple[Literal["memory", "halves", "floats"], Size]
+    | tuple[Literal["offset", "constants"], Size]
     | tuple[Literal["int"], Int32]
     | tuple[Literal["float"], float]
+    | tuple[Literal["words"], Sequence[Word]]
 )
-"""(kind, value): the number of a storage or of weights, 0, the name of a tensor, or the value."""
+"""(kind, value): the number of a storage, of weights or of a memory, 0, bytes, or the value.
+Halves and floats are images of texels of a memory, or of the tables."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,33 @@ class TensorPlan:
 
 
 @dataclass(frozen=True)
+class MemoryPlan:
+    """Memory of inputs, outputs and plain tensors: a buffer.
+
+    Attributes:
+        offset: of the dumped arena.
+    """
+
+    offset: Size
+    nbytes: Size
+
+
+@dataclass(frozen=True)
+class PlacePlan:
+    """Where a plain tensor, an input or an output is.
+
+    Attributes:
+        memory: its number.
+        offset: bytes to the first element.
+        steps: elements from one to the next along each axis.
+    """
+
+    memory: Size
+    offset: Size
+    steps: Sequence[Annotated[int, within(-LARGEST, LARGEST)]]
+
+
+@dataclass(frozen=True)
 class RowsPlan:
     """A tensor's texels in the dumped arena: `rows` of `size` bytes, `pitch` apart, from `offset` on.
 
@@ -207,8 +247,8 @@ class StepPlan:
         macs: of those.
         kernel: its number.
         items: work-items that have something to do, in x, y, z.
-        local: of a work-group, as it is best on a6xx; the NDRange is `items` rounded up to it. Kernels do
-            not depend on it: a device that does not support it may use any other.
+        local: of a work-group, as it is best on a6xx; the NDRange is `items` rounded up to it.
+        fixed: whether the kernel depends on it; else a device that does not support it may use any other.
         reason: why that size.
         trips: iterations of the inner loop of one work-item; 0 if unknown.
         arguments: in the order of the kernel's.
@@ -223,6 +263,7 @@ class StepPlan:
     items: tuple[Items, Items, Items]
     local: tuple[Items, Items, Items]
     reason: str
+    fixed: bool
     trips: Size
     arguments: Sequence[Argument]
     tensors: Sequence[str]
@@ -244,7 +285,13 @@ class AdrenoPlan(Plan):
     Attributes:
         memory: bytes by kind: weights, arena (all storages), live_peak (of the texels alive at once).
         tables: bytes of Program.weights, from its start, that hold tables.
-        tensors: of all activations in memory, by name.
+        tensors: of all activations in texels, by name.
+        places: of all plain activations, by name.
+        inputs, outputs: of the network.
+        states: pairs (output, input) that change places from one step to the next: each is a memory.
+        precision: what floats are computed in (`sdk.reference.expect`).
+        status: the memory to which launches write the number of a step, from 1 on, and an index that is out
+            of range; None if none can. It begins as zeros.
     """
 
     memory: Annotated[Mapping[str, Size], names("weights", "arena", "live_peak")]
@@ -252,6 +299,13 @@ class AdrenoPlan(Plan):
     storages: Sequence[StoragePlan]
     weights: Sequence[WeightsPlan]
     tensors: Mapping[str, TensorPlan]
+    memories: Sequence[MemoryPlan]
+    places: Mapping[str, PlacePlan]
+    inputs: Mapping[str, PlacePlan]
+    outputs: Mapping[str, PlacePlan]
+    states: Sequence[tuple[str, str]]
+    precision: Literal["float32", "half sums"]
+    status: Size | None
     buffers: Sequence[RowsPlan]
     kernels: Sequence[KernelPlan]
     steps: Sequence[StepPlan]
@@ -261,7 +315,17 @@ class AdrenoPlan(Plan):
         """The fewest texels of a row, and rows, that a device's images must have."""
         images = [(one.width, one.height) for one in self.storages]
         images += [(one.width, one.height) for one in self.weights]
-        return max(width for width, _ in images), max(height for _, height in images)
+        return max((width for width, _ in images), default=0), max(
+            (height for _, height in images), default=0
+        )
+
+    def swapped(self, memory: int) -> int:
+        """The memory in whose place this one is in every other step."""
+        for output, given in self.states:
+            a, b = self.outputs[output].memory, self.inputs[given].memory
+            if memory in (a, b):
+                return b if memory == a else a
+        return memory
 
     def check(self, program: Program) -> None:
         graph, weights = program.graph, self.memory["weights"]
@@ -273,9 +337,12 @@ class AdrenoPlan(Plan):
                 storage.offset == end, f"the storage before it ends at {end}", "storages", number, "offset"
             )
             end += TEXEL * storage.width * storage.height
-        require(0 < end == self.memory["arena"], f"they have {end} bytes, not the arena's", "storages")
+        for number, memory in enumerate(self.memories):
+            require(memory.offset == end, f"what is before it ends at {end}", "memories", number, "offset")
+            end += memory.nbytes
+        require(0 < end == self.memory["arena"], f"they have {end} bytes, not the arena's", "memories")
         for number, one in enumerate(self.weights):
-            inside = self.tables <= one.offset <= one.offset + one.nbytes <= weights
+            inside = one.offset + one.nbytes <= weights
             require(inside, f"it is outside of the {weights} bytes of weights", "weights", number)
         for name, tensor in self.tensors.items():
             self._check_tensor(graph, name, tensor)
@@ -284,9 +351,21 @@ class AdrenoPlan(Plan):
             require(last <= end, f"it is outside of the arena of {end} bytes", "buffers", number)
         for number, step in enumerate(self.steps):
             self._check_step(step, number)
-        ends = {argument for step in self.steps for argument in step.arguments if argument[0] in ENDS}
-        expected = {("input", name) for name in graph.inputs} | {("output", name) for name in graph.outputs}
-        require(ends == expected, "inputs or outputs are missing, or are other tensors", "steps")
+        for what, names_, held in (
+            ("inputs", graph.inputs, self.inputs),
+            ("outputs", graph.outputs, self.outputs),
+        ):
+            require(set(names_) == held.keys(), "some are missing, or are other tensors", what)
+        for what, places in (("inputs", self.inputs), ("outputs", self.outputs), ("places", self.places)):
+            for name, place in places.items():
+                self._check_place(graph, name, place, what)
+        for pair in self.states:
+            require(
+                pair[0] in self.outputs and pair[1] in self.inputs, f"{pair} are not tensors of it", "states"
+            )
+        if self.status is not None:
+            inside = self.status < len(self.memories) and self.memories[self.status].nbytes >= STATUS_BYTES
+            require(inside, "there is no such memory", "status")
 
     def _check_tensor(self, graph: Graph, name: str, tensor: TensorPlan) -> None:
         layout, number = tensor.layout, tensor.storage
@@ -298,13 +377,27 @@ class AdrenoPlan(Plan):
         inside = layout.columns <= storage.width and layout.rows <= storage.height
         require(inside, f"it is outside of storage {number}", "tensors", name)
 
+    def _check_place(self, graph: Graph, name: str, place: PlacePlan, what: str) -> None:
+        require(name in graph.tensors, "the graph has no such tensor", what, name)
+        require(place.memory < len(self.memories), f"there is no memory {place.memory}", what, name)
+        tensor = graph.tensor(name)
+        require(len(place.steps) == len(tensor.shape), f"the tensor has {len(tensor.shape)} axes", what, name)
+        itemsize = dtypes.dtype(tensor.dtype).nbytes
+        before = itemsize * sum((n - 1) * min(s, 0) for n, s in zip(tensor.shape, place.steps, strict=True))
+        after = itemsize * sum((n - 1) * max(s, 0) for n, s in zip(tensor.shape, place.steps, strict=True))
+        inside = place.offset + before >= 0 and (
+            place.offset + after + itemsize <= self.memories[place.memory].nbytes or 0 in tensor.shape
+        )
+        require(inside, f"it is outside of memory {place.memory}", what, name)
+
     def _check_step(self, step: StepPlan, number: int) -> None:
         require(
             step.kernel < len(self.kernels), f"there is no kernel {step.kernel}", "steps", number, "kernel"
         )
-        missing = set(step.tensors) - self.tensors.keys()
+        missing = set(step.tensors) - self.tensors.keys() - self.places.keys()
         require(not missing, f"{shown(missing)} have no place", "steps", number, "tensors")
-        held = {"storage": len(self.storages), "weights": len(self.weights)}
+        held = {"storage": len(self.storages), "weights": len(self.weights), "memory": len(self.memories)}
+        held |= dict.fromkeys(("halves", "floats"), len(self.memories))
         for place, (kind, value) in enumerate(step.arguments):
-            exists = kind not in held or int(value) < held[kind]
+            exists = kind not in held or (isinstance(value, int) and value < held[kind])
             require(exists, f"there is no {kind} {value}", "steps", number, "arguments", place)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from dsp.adreno import opencl
-from dsp.adreno.lowering import Lowered, lower
+from dsp.adreno.lowering import lower
 from dsp.adreno.plan import SOURCE
 from dsp.adreno.session import OpenClDevice
 from sdk import toolchain
 from sdk.graph import Graph, Node
-from sdk.lowering import require_quantized_samples, verdict
+from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
 from sdk.target import (
     Arithmetic,
@@ -20,10 +20,10 @@ from sdk.target import (
     OpenOptions,
     Options,
     Program,
+    Sums,
     Verdict,
     require_supported,
 )
-from sdk.weights import Weights
 
 
 class AdrenoTarget:
@@ -35,23 +35,24 @@ class AdrenoTarget:
     counter = "issue_slots"
     device_kinds: Sequence[str] = ("emulated", "opencl")
     later_parts: Sequence[str] = ()
+    sums: Sequence[Sums] = ("half", "float32")
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
-        return verdict(graph, node, _lower)
+        return verdict(graph, node, lower)
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
         require_supported(self, graph)  # lowering checks no window of a Conv that takes in an Add or Lookup
-        lowered = _lower(unsigned_activations(graph), options.guard)
+        lowered = lower(unsigned_activations(graph), options.guard, states=options.states, sums=options.sums)
         code = {SOURCE: lowered.source}
         seconds = {"lowering": time.perf_counter() - started}
-        return Program(self.name, graph, lowered.plan.to_json(), Weights.of(lowered.weights), code, seconds)
+        return Program(self.name, graph, lowered.plan.to_json(), lowered.weights, code, seconds)
 
     def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
         """Those that have NIR, as Mesa compiles them; no device runs."""
         from dsp.adreno import ir3  # wants Mesa; compiling and running do not
 
-        plan = _lower(unsigned_activations(body)).plan
+        plan = lower(unsigned_activations(body)).plan
         found = [
             KernelCount(plan.kernels[step.kernel].function, step.name, int(counters[self.counter]))
             for step, counters in zip(plan.steps, ir3.static(plan).layers, strict=True)
@@ -64,11 +65,6 @@ class AdrenoTarget:
 
     def devices(self) -> Sequence[tuple[str, str]]:
         return opencl.devices()
-
-
-def _lower(graph: Graph, guard: int = 0) -> Lowered:
-    require_quantized_samples(graph)
-    return lower(graph, guard)
 
 
 def adreno_a6xx() -> AdrenoTarget:

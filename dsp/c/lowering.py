@@ -131,6 +131,7 @@ FAMILIES: Mapping[type[Node], Callable[[Context, Any], None]] = {
     ops.ConvTranspose: products.conv_transpose,
     ops.MatMul: products.matmul,
     ops.Reduce: reductions.reduce,
+    ops.TopK: reductions.top_k,
     ops.Softmax: reductions.softmax,
     ops.Normalize: reductions.normalize,
     ops.GlobalAveragePool: reductions.global_average_pool,

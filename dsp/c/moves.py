@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dsp.c.context import Context
-from dsp.c.elements import integer
+from dsp.c.elements import INTEGERS, integer
 from dsp.c.walks import limited, merged, steps
 from sdk import dtypes
 from sdk.errors import Unsupported
@@ -185,13 +185,25 @@ def scatter(context: Context, node: Scatter) -> None:
     size = y.nbytes // y.size
     depth = indices.shape[-1]
     own = [step * size for step in steps(x.shape)]
-    fields = {
+    places = [context.at(tensor.name) for tensor in (y, indices, updates)]
+    fields: dict[str, object] = {
         "where": _coordinates(indices, x.shape[:depth], own[:depth]),
         "count": math.prod(indices.shape[:-1]),
-        "slice": math.prod(x.shape[depth:]) * size,
+        "slice": math.prod(x.shape[depth:]) * (size if node.reduction == "none" else 1),
     }
+    if node.reduction == "none":
+        _copy(context, x, y)
+        context.call("plain/scatter", fields, *places)
+        return
+    real = dtypes.is_float(y.dtype)
+    if real and y.dtype != "float32":
+        raise Unsupported(
+            f"the {node.reduction} of {y.dtype} would be rounded at each update", hint="scatter in float32"
+        )
+    fields |= {"kind": f"SCATTER_{node.reduction.upper()}", "real": real, "y_size": size}
+    fields["y_integer"] = INTEGERS[0].upper() if real else integer("y", y)["y_type"]
     _copy(context, x, y)
-    context.call("plain/scatter", fields, *(context.at(tensor.name) for tensor in (y, indices, updates)))
+    context.call("plain/scatter_reduce", fields, *places)
 
 
 def _coordinates(indices: Tensor, extents: Sequence[int], own: Sequence[int]) -> dict[str, object]:

@@ -11,6 +11,7 @@ import numpy as np
 from dsp.c.context import Context
 from dsp.c.elements import element
 from dsp.c.walks import Loop, broadcast_steps, limited, merged
+from sdk.errors import Unsupported
 from sdk.graph import Array, Conv, ConvTranspose, MatMul, Tensor
 
 COLUMNS, TERMS, CHUNK = 64, 128, 256
@@ -49,7 +50,9 @@ def conv(context: Context, node: Conv) -> None:
 def conv_transpose(context: Context, node: ConvTranspose) -> None:
     """A convolution for each position of the output modulo the strides, by the taps that reach it."""
     (x, weight, *_), y = context.tensors(node)
-    data = context.data(node, 1)
+    if weight.data is None:
+        raise Unsupported("its weights are computed at run time", hint="make them constants")
+    data = weight.data
     rows, columns = y.shape[2:]
     for row in range(min(node.strides[0], rows)):
         for column in range(min(node.strides[1], columns)):

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from dsp.c.context import Context
-from dsp.c.elements import element, float_literal, integer
+from dsp.c.elements import ELEMENTS, INTEGERS, element, float_literal, integer
 from dsp.c.products import declare_loops
 from dsp.c.walks import broadcast_steps, merged, steps
 from sdk import dtypes
-from sdk.graph import GlobalAveragePool, Normalize, Reduce, Softmax, Tensor
+from sdk.graph import GlobalAveragePool, Normalize, Reduce, Softmax, Tensor, TopK
 
 
 def reduce(context: Context, node: Reduce) -> None:
@@ -27,6 +27,16 @@ def reduce(context: Context, node: Reduce) -> None:
         fields = {"kind": kind, **_loops(context, kept, reduced)}
         types = {name: value for name, value in (integer("x", x) | integer("y", y)).items() if "type" in name}
         context.call("plain/reduce_integers", fields | types, context.at(y.name), context.at(x.name))
+
+
+def top_k(context: Context, node: TopK) -> None:
+    (x,), y = context.tensors(node)
+    real = dtypes.is_float(x.dtype)
+    fields: dict[str, object] = {"largest": node.largest, "real": real, "k": node.k, **_parts(x, node.axis)}
+    found = element("x", x) if real else integer("x", x)
+    fields |= {"x_element": found["x_type"] if real else ELEMENTS[0].upper()}
+    fields |= {"x_integer": INTEGERS[0].upper() if real else found["x_type"], "x_size": found["x_size"]}
+    context.call("plain/top_k", fields, context.at(y.name), context.at(x.name))
 
 
 def global_average_pool(context: Context, node: GlobalAveragePool) -> None:

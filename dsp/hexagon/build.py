@@ -24,8 +24,8 @@ from sdk.files import scratch_directory, write
 
 KERNELS = Path(__file__).parent / "kernels"
 
-Unit = tuple[str, tuple[str, ...], str]
-"""What becomes one object: a source in `KERNELS`, its defines, its schedule."""
+Unit = tuple[str, tuple[str, ...], str, str]
+"""What becomes one object: a source in `KERNELS`, its defines, its schedule; or a generated source's text."""
 
 FLAGS = (
     "--target=hexagon",
@@ -87,8 +87,10 @@ VERSION { { global: towline_skel_handle_invoke; local: *; }; }
 """Every section on a page of its own: the loader of an SD845's DSP is known to accept this (evidence:
 published, an open runtime that ran on it). Only the entry is visible, so that nothing binds by name."""
 
-ENTRIES: tuple[Unit, Unit] = (("skel.c", (), ""), ("runtime.c", (), ""))
+ENTRIES: tuple[Unit, Unit] = (("skel.c", (), "", ""), ("runtime.c", (), "", ""))
 """What the shared object and the executable begin with, in this order."""
+
+FROM_TEXT = ("-x", "c", "-", f"-I{KERNELS}")
 
 CACHE = "hexagon"
 """The cache's directory of kernels."""
@@ -104,14 +106,15 @@ def build(lowered: Lowered, version: str) -> tuple[dict[str, bytes], dict[str, f
     """
     cpu = cpu_flags(version)
     kernels = {call.kernel for layer in lowered.layers for call in layer.calls}
-    units = [*sorted({(kernel.source, kernel.defines, kernel.schedule) for kernel in kernels}), *ENTRIES]
+    used = {(kernel.source, kernel.defines, kernel.schedule, kernel.text) for kernel in kernels}
+    units = [*sorted(used), *ENTRIES]
     started = time.perf_counter()
     objects = _objects(units, cpu)
     compiled = time.perf_counter()
     with scratch_directory() as directory:
         network = directory / "network.o"
         source = network_source(lowered)
-        write(network, _compile(["-x", "c", "-", f"-I{KERNELS}", "-fPIC"], cpu, source))
+        write(network, _compile([*FROM_TEXT, "-fPIC"], cpu, source))
         try:
             code = _link(network, objects)
         except BuildFailed:  # perhaps a damaged cache entry: it must work without the cache
@@ -144,14 +147,14 @@ def _objects(units: Sequence[Unit], cpu: tuple[str, ...]) -> list[Path]:
 
 def _object(unit: Unit, cpu: tuple[str, ...]) -> Path:
     """Path of a kernel's object in the cache, compiled if it is not there."""
-    source, defines, schedule = unit
-    path = KERNELS / source
+    source, defines, schedule, text = unit
     own = ["-fPIC"] if source == "skel.c" else []
-    facts = [*_facts(source, cpu), *flags(schedule), *own, *defines]
+    facts = [*_facts(source, cpu, text), *flags(schedule), *own, *defines]
     cached = cache.directory(CACHE) / f"{Path(source).stem}-{cache.digest(facts)}.o"
     if not cached.exists():
-        what: list[str | Path] = [path, *own, *(f"-D{define}" for define in defines)]
-        cache.keep(cached, _compile(what, cpu, schedule=schedule))
+        given = FROM_TEXT if text else (KERNELS / source,)
+        what = [*given, *own, *(f"-D{define}" for define in defines)]
+        cache.keep(cached, _compile(what, cpu, text, schedule))
     return cached
 
 
@@ -159,10 +162,10 @@ def cpu_flags(version: str) -> tuple[str, ...]:
     return "-mcpu=hexagon" + version, "-mhvx=" + version
 
 
-def _facts(source: str, cpu: Sequence[str]) -> list[str]:
-    """What a kernel's code depends on, except defines and schedule."""
+def _facts(source: str, cpu: Sequence[str], text: str = "") -> list[str]:
+    """What a kernel's code depends on, except defines and schedule; a generated one's has its text."""
     headers = [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
-    return [toolchain.version("clang"), *cpu, (KERNELS / source).read_text(), *headers]
+    return [toolchain.version("clang"), *cpu, text or (KERNELS / source).read_text(), *headers]
 
 
 def kernel_hash(source: str, version: str) -> str:
@@ -248,7 +251,7 @@ def trace_span(layer: Layer) -> tuple[int, int]:
         raise InternalError("a layer without an output", where=layer.name)
     start = resolve(layer.start)
     if layer.planes is not None:
-        return start, layer.planes.planes * layer.planes.plane
+        return start, layer.planes.nbytes
     return start, layer.start.buffer.nbytes - layer.start.delta
 
 

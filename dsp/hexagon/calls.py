@@ -28,12 +28,14 @@ class KernelSource:
 
     Attributes:
         schedule: how its code is scheduled, of `build.SCHEDULES`; the default if "".
+        text: of a generated source, which is no file of kernels/.
     """
 
     source: str
     symbol: str
     defines: tuple[str, ...] = ()
     schedule: str = ""
+    text: str = ""
 
 
 Fields = Mapping[str, Any]
@@ -96,6 +98,14 @@ class Lowered:
     inputs: list[tuple[Tensor, At]]
     outputs: list[tuple[Tensor, At]]
     buffers: list[Buffer]
+
+
+def walk(y: Planes, **operands: Planes) -> dict[str, Any]:
+    """Descriptor fields of a kernel that goes through the planes of y and of its operands, by their names."""
+    fields: dict[str, Any] = {"y": At(y.buffer, y.base), "y_plane": y.plane, "planes": y.planes}
+    for name, planes in operands.items():
+        fields |= {name: At(planes.buffer, planes.base), f"{name}_plane": planes.plane}
+    return fields
 
 
 def splat(byte: int) -> int:

@@ -6,11 +6,26 @@ made when a kernel first asks for a form, as calls of the layer that asks, which
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 from dsp.hexagon.calls import At, Call, Fields, KernelSource, Layer, splat
-from dsp.hexagon.layout import PIXEL, Pitches, Planes, Window, is_planar, plain_planes, window_of
+from dsp.hexagon.layout import PIXEL, Pitches, Planes, Window, is_planar, plain_planes, stretches, window_of
 from sdk.arena import ALIGNMENT, Blob, Buffer, align
 from sdk.errors import InternalError
 from sdk.graph import Graph, Node, Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where a kernel writes the samples of a dense tensor: each from a multiple of what it stores at once."""
+
+    start: At
+    samples: int
+    step: int
+
+    def at(self, sample: int) -> At:
+        return At(self.start.buffer, self.start.delta + sample * self.step)
 
 
 class Context:
@@ -44,6 +59,13 @@ class Context:
         if window is None:
             raise InternalError(f"a {node.op} without a window", where=f"node {node.name}")
         return window
+
+    def named(self, tensor: Tensor) -> Tensor:
+        """A tensor that is not the network's, with a name like its own that none of those has."""
+        name = tensor.name
+        while name in self.graph.tensors:
+            name += "'"
+        return dataclasses.replace(tensor, name=name)
 
     # -- layers -----------------------------------------------------------------------------------------
 
@@ -81,45 +103,86 @@ class Context:
         """The tensor's bytes in C order, converted inside the layer if need be."""
         at = self.dense.get(tensor.name)
         if at is None:
-            planes = self.planes[tensor.name]
-            self.use(planes.buffer)
+            planes = self.as_planes(tensor)
             at = At(self.buffer(f"{tensor.name} dense", align(tensor.nbytes)))
             one_row = planes.pitch == planes.width
-            fields = {
-                "x": At(planes.buffer, planes.base),
-                "x_plane": planes.plane,
-                "channels": planes.channels,
-                "width": planes.width * planes.height if one_row else planes.width,
-                "height": 1 if one_row else planes.height,
-                "pitch": planes.pitch,
-                "y": at,
-            }
-            self.call(KernelSource("moving.c", "unpack_output"), fields)
+            for part, y in self._samples(planes, at):
+                fields = {
+                    "x": At(part.buffer, part.base),
+                    "x_plane": part.plane,
+                    "channels": part.channels,
+                    "width": part.width * part.height if one_row else part.width,
+                    "height": 1 if one_row else part.height,
+                    "pitch": part.pitch,
+                    "y": y,
+                }
+                self.call(KernelSource("moving.c", "unpack_output"), fields)
             self.dense[tensor.name] = at
         self.use(at.buffer)
         return at
 
+    def as_rows(self, tensor: Tensor, unit: int) -> tuple[At, int]:
+        """(start, step): the dense tensor with each of its samples from a multiple of `unit` bytes."""
+        at, samples = self.as_dense(tensor), tensor.shape[0]
+        nbytes = tensor.nbytes // samples
+        if nbytes % unit == 0 or samples == 1:
+            return at, nbytes
+        step = align(nbytes, unit)
+        rows = At(self.buffer(f"{tensor.name} rows", align(samples * step)))
+        self._copy_rows(samples, nbytes, (at, nbytes), (rows, step))
+        return rows, step
+
+    def rows(self, tensor: Tensor, samples: int, unit: int) -> Rows:
+        """Room for the samples of a tensor, of which a kernel stores `unit` bytes at once."""
+        step = align(tensor.nbytes // samples, unit)
+        return Rows(At(self.buffer(tensor.name, align(samples * step))), samples, step)
+
+    def finish_rows(self, tensor: Tensor, rows: Rows) -> None:
+        """The layer has made the tensor, sample by sample."""
+        at, nbytes = rows.start, tensor.nbytes // rows.samples
+        if nbytes != rows.step and rows.samples > 1:
+            at = At(self.buffer(tensor.name, align(tensor.nbytes)))
+            self._copy_rows(rows.samples, nbytes, (rows.start, rows.step), (at, nbytes))
+        self.finish_dense(tensor, at)
+
+    def _copy_rows(self, rows: int, nbytes: int, x: tuple[At, int], y: tuple[At, int]) -> None:
+        fields = {"x": x[0], "x_row": x[1], "y": y[0], "y_row": y[1], "blocks": 1, "rows": rows}
+        self.call(KernelSource("moving.c", "copy"), fields | {"bytes": nbytes})
+
     def as_planes(self, tensor: Tensor) -> Planes:
         """The tensor as planes, converted inside the layer if need be."""
         planes = self.planes.get(tensor.name)
+        if planes is None and tensor.name in self.pitches.views:
+            whole, sample, channel = self.pitches.views[tensor.name]
+            planes = self.as_planes(self.graph.tensor(whole)).part(channel, tensor.shape[1])
+            planes = self.planes[tensor.name] = planes.some(sample, tensor.shape[0])
         if planes is None:
             at = self.dense[tensor.name]
             self.use(at.buffer)
             planes = self.new_planes(tensor)
-            fields = {
-                "x": at,
-                "channels": planes.channels,
-                "width": planes.width,
-                "height": planes.height,
-                "y": At(planes.buffer, planes.base),
-                "y_plane": planes.plane,
-                "pitch": planes.pitch,
-            }
-            self.call(KernelSource("layout.c", "pack_input"), fields)
+            for part, x in self._samples(planes, at):
+                fields = {
+                    "x": x,
+                    "channels": part.channels,
+                    "width": part.width,
+                    "height": part.height,
+                    "y": At(part.buffer, part.base),
+                    "y_plane": part.plane,
+                    "pitch": part.pitch,
+                }
+                self.call(KernelSource("layout.c", "pack_input"), fields)
             self.pad(tensor, planes)
             self.planes[tensor.name] = planes
         self.use(planes.buffer)
         return planes
+
+    @staticmethod
+    def _samples(planes: Planes, at: At) -> list[tuple[Planes, At]]:
+        """The samples of a tensor as planes and as dense bytes; all at once where every plane is full."""
+        whole = planes.channels % 4 == 0
+        parts = stretches(planes) if whole else [(planes.some(n),) for n in range(planes.samples)]
+        nbytes = planes.channels * planes.height * planes.width
+        return [(part, At(at.buffer, at.delta + n * nbytes)) for n, (part,) in enumerate(parts)]
 
     def new_planes(self, tensor: Tensor, pitch: int | None = None) -> Planes:
         joined = self.pitches.joined.get(tensor.name)
@@ -148,6 +211,10 @@ class Context:
         """Put the zero-point around the pixels, if a layer reads it; with `bounded`, most of it is there."""
         if not self.padded(tensor):
             return
+        for (part,) in stretches(planes):
+            self._pad(tensor, part, bounded)
+
+    def _pad(self, tensor: Tensor, planes: Planes, bounded: bool) -> None:
         inner = planes.base > align(self.pitches.padding(tensor)[0] * PIXEL)
         end = planes.vectors * ALIGNMENT if bounded else planes.height * planes.pitch * PIXEL
         if bounded and end == planes.plane and not planes.base:
@@ -184,3 +251,4 @@ class Context:
     def finish_dense(self, tensor: Tensor, at: At) -> None:
         """The layer has made the tensor's bytes in C order."""
         self.dense[tensor.name] = self.layer.start = at
+        self.layer.planes = None

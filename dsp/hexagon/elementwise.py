@@ -7,27 +7,32 @@ where a layer reads the padding it is restored afterwards.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant
+from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant, walk
 from dsp.hexagon.context import Context
-from dsp.hexagon.layout import is_planar
-from dsp.hexagon.moves import permuted, require_axes
+from dsp.hexagon.layout import PIXEL, is_planar, stretches
 from dsp.hexagon.packing import q31_within
+from dsp.hexagon.walks import merged, permuted
 from sdk.arena import ALIGNMENT, align
 from sdk.arithmetic import q31_add
 from sdk.errors import InternalError
-from sdk.graph import Add, Array, Lookup, Mul, Requantize, Tensor
+from sdk.graph import Add, Array, Clamp, Fill, Lookup, Mul, Requantize, Tensor
 from sdk.scales import input_scale, node_scales
+
+VLUT_ORDER = np.arange(256).reshape(2, 2, 64).swapaxes(1, 2).reshape(-1)
+"""The entries of a table of 256 bytes in the order in which vlut32 reads them: the odd bytes of a vector are
+the upper half of its entries."""
 
 
 def add(context: Context, node: Add) -> None:
     a, b = (context.graph.tensor(name) for name in node.inputs)
     y = context.graph.tensor(node.output)
-    fields = _operands(context, y, a=a, b=b) | {"addition": addition(context, node, a.name, b.name)}
-    _call(context, KernelSource("elementwise.c", "elementwise_add"), y, fields)
+    fields = {"addition": addition(context, node, a.name, b.name)}
+    _call(context, KernelSource("elementwise.c", "elementwise_add"), y, fields, a=a, b=b)
 
 
 def addition(context: Context, node: Add, a_name: str, b_name: str) -> Fields:
@@ -50,14 +55,9 @@ def mul(context: Context, node: Mul) -> None:
     """By a tensor of equal shape, or by one byte per channel of planes; other operands are made equal."""
     a, b = (context.graph.tensor(name) for name in node.inputs)
     y = context.graph.tensor(node.output)
-    require_axes(len(y.shape))
     constants = q31_within(node_scales(context.graph, node), 255 * 255)
     per_channel = is_planar(y) and b.shape == (*y.shape[:2], 1, 1)
-    if per_channel:
-        fields = _operands(context, y, a=a) | {"b": context.as_dense(b), "b_plane": 4}
-    else:
-        fields = _operands(context, y, a=a, b=_broadcast(context, b, y))
-    fields |= {
+    fields = {
         "a_zero": splat(a.zero_point),
         "b_zero": splat(b.zero_point),
         "multiplier": constants.multiplier,
@@ -65,30 +65,53 @@ def mul(context: Context, node: Mul) -> None:
         **range_fields(y, node.clamp),
     }
     kernel = variant("mul", {}, {"PER_CHANNEL": per_channel, "SHIFTED": constants.shift > 0})
-    _call(context, kernel, y, fields, "mul")
+    if not per_channel:
+        _call(context, kernel, y, fields, "mul", a=a, b=in_step(context, b, y))
+        return
+    source, (factors, row), target = context.as_planes(a), context.as_rows(b, PIXEL), context.new_planes(y)
+    for sample in range(target.samples):
+        own = {"b": At(factors.buffer, factors.delta + sample * row), "b_plane": PIXEL}
+        places = walk(target.some(sample), a=source.some(sample)) | own
+        context.call(kernel, places | {"vectors": target.vectors} | fields, "mul")
+    context.finish_planes(y, target)
+    context.pad(y, target)
 
 
-def _broadcast(context: Context, x: Tensor, y: Tensor) -> Tensor:
-    """x, or a copy of it with the shape of y, which lies in step with y."""
+def in_step(context: Context, x: Tensor, y: Tensor) -> Tensor:
+    """x, or a copy of it that was broadcast to the shape of y, which lies in step with y."""
     if x.shape == y.shape:
         return x
-    strides = [int(np.prod(x.shape[axis + 1 :])) for axis in range(len(x.shape))]
-    steps = [0 if extent == 1 else step for extent, step in zip(x.shape, strides, strict=True)]
-    name = f"{x.name} for {y.name}"
-    while name in context.graph.tensors:
-        name += "'"
-    wide = dataclasses.replace(x, name=name, shape=y.shape)
-    context.dense[wide.name] = permuted(context, wide, context.as_dense(x), y.shape, steps)
+    shape = (1,) * (len(y.shape) - len(x.shape)) + x.shape
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    steps = [0 if extent == 1 else step for extent, step in zip(shape, strides, strict=True)]
+    wide = context.named(dataclasses.replace(x, name=f"{x.name} for {y.name}", shape=y.shape))
+    context.dense[wide.name] = permuted(context, wide.name, context.as_dense(x), *merged(y.shape, steps))
     context.pitches.follow(wide.name, y.name)
     return wide
 
 
 def requantize(context: Context, node: Requantize) -> None:
     x, y = context.ends(node)
+    _table(context, x, y, _requantized_bytes(context, node, x, y, node.clamp))
+
+
+def requantized(context: Context, node: Fill, x: Tensor, y: Tensor) -> Tensor:
+    """A copy of x with the quantisation of y, made in the layer of a node that does not keep the scale."""
+    same = context.named(dataclasses.replace(x, name=f"{x.name} for {y.name}", quantization=y.quantization))
+    context.pitches.follow(same.name, x.name)
+    _table(context, x, same, _requantized_bytes(context, node, x, y, (0, 255)))
+    return same
+
+
+def _requantized_bytes(
+    context: Context, node: Requantize | Fill, x: Tensor, y: Tensor, clamp: Clamp
+) -> NDArray[np.uint8]:
+    """What each byte becomes."""
     constants = q31_within(node_scales(context.graph, node), 255)
     acc = (np.arange(256) - x.zero_point) << constants.shift
     values = ((acc * constants.multiplier + (1 << 30)) >> 31) + y.zero_point
-    _table(context, x, y, np.clip(values, *node.clamp).astype(np.uint8))
+    table: NDArray[np.uint8] = np.clip(values, *clamp).astype(np.uint8)
+    return table
 
 
 def lookup(context: Context, node: Lookup) -> None:
@@ -100,31 +123,25 @@ def lookup(context: Context, node: Lookup) -> None:
 
 def _table(context: Context, x: Tensor, y: Tensor, table: Array) -> None:
     """A table of 256 bytes; x is uint8."""
-    fields = _operands(context, y, x=x) | {"table": context.blob.add(table)}
-    _call(context, KernelSource("elementwise.c", "lookup"), y, fields)
+    fields = {"table": context.blob.add(table)}
+    _call(context, KernelSource("elementwise.c", "lookup"), y, fields, x=x)
 
 
-def _operands(context: Context, y: Tensor, **operands: Tensor) -> dict[str, Any]:
-    """Descriptor fields of a node's operands, by the names given, and of its output."""
-    fields: dict[str, Any] = {}
-    planar = is_planar(y)
-    for name, x in operands.items():
-        if planar:
-            planes = context.as_planes(x)
-            fields[name], fields[f"{name}_plane"] = At(planes.buffer, planes.base), planes.plane
-        else:
-            fields[name], fields[f"{name}_plane"] = context.as_dense(x), 0
-    if planar:
-        target = context.new_planes(y)
-        context.finish_planes(y, target)
-        out = {"y": At(target.buffer, target.base), "y_plane": target.plane}
-        return fields | out | {"vectors": target.vectors, "planes": target.planes}
-    at = At(context.buffer(y.name, align(y.nbytes)))
-    context.finish_dense(y, at)
-    return fields | {"y": at, "y_plane": 0, "vectors": align(y.nbytes) // ALIGNMENT, "planes": 1}
-
-
-def _call(context: Context, kernel: KernelSource, y: Tensor, fields: Fields, struct: str = "") -> None:
-    context.call(kernel, fields, struct)
-    if context.layer.planes is not None:
-        context.pad(y, context.layer.planes)
+def _call(
+    context: Context, kernel: KernelSource, y: Tensor, fields: Fields, struct: str = "", **operands: Tensor
+) -> None:
+    """The calls of a kernel that walks through its operands, by their names, and its output in step."""
+    if not is_planar(y):
+        dense = {name: context.as_dense(x) for name, x in operands.items()}
+        at = At(context.buffer(y.name, align(y.nbytes)))
+        places = {**dense, **{f"{name}_plane": 0 for name in operands}, "y": at, "y_plane": 0, "planes": 1}
+        context.finish_dense(y, at)
+        context.call(kernel, {**places, "vectors": align(y.nbytes) // ALIGNMENT, **fields}, struct)
+        return
+    given = [context.as_planes(x) for x in operands.values()]
+    target = context.new_planes(y)
+    for made, *parts in stretches(target, *given):
+        places = walk(made, **dict(zip(operands, parts, strict=True)))
+        context.call(kernel, {**places, "vectors": made.vectors, **fields}, struct)
+    context.finish_planes(y, target)
+    context.pad(y, target)

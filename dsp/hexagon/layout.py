@@ -12,6 +12,7 @@ must share one pitch; `Pitches` finds those classes once per graph.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,10 +28,14 @@ from sdk.graph import (
     Conv,
     Graph,
     Lookup,
+    Map,
     MaxPool,
     Mul,
     Node,
+    Reduce,
     Requantize,
+    Slice,
+    Take,
     Tensor,
 )
 
@@ -112,10 +117,40 @@ def reads_in_place(graph: Graph, node: Node) -> bool:
     return isinstance(node, Conv) or not any(window.pads)
 
 
+def chosen(graph: Graph, node: Slice | Take) -> list[Sequence[int]]:
+    """Of each axis of the input, which elements are the output's, in its order."""
+    shapes = graph.tensor(node.inputs[0]).shape, graph.tensor(node.output).shape
+    if isinstance(node, Take):
+        return [tuple(own) or range(extent) for own, extent in zip(node.indices, shapes[0], strict=True)]
+    spans = zip(node.starts, node.steps, shapes[1], strict=True)
+    return [range(start, start + step * count, step) for start, step, count in spans]
+
+
+def is_run(indices: Sequence[int]) -> bool:
+    """Whether each element is the one after the one before."""
+    return all(b - a == 1 for a, b in itertools.pairwise(indices))
+
+
+def is_view(graph: Graph, node: Slice | Take) -> bool:
+    """Whether the output lies in the input's planes: whole pictures, from the first channel of a plane."""
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.output)
+    if not (is_planar(x) and is_planar(y)):
+        return False
+    samples, channels, *_ = chosen(graph, node)
+    return keeps_pixels(graph, node) and is_run(samples) and is_run(channels) and channels[0] % 4 == 0
+
+
+def keeps_pixels(graph: Graph, node: Slice | Take) -> bool:
+    """Whether it takes all rows and columns of a picture, in their order."""
+    extents = graph.tensor(node.inputs[0]).shape[2:]
+    return all(is_run(own) and len(own) == n for own, n in zip(chosen(graph, node)[2:], extents, strict=True))
+
+
 @dataclass(frozen=True)
 class Geometry:
     """Where a tensor's elements lie among its planes, in bytes and cells; see `Planes`."""
 
+    sample: int
     plane: int
     phase: int
     pitch: int
@@ -135,6 +170,7 @@ class Planes:
         rows, pitch: cells of a phase.
         stride, top, left: pixel (y, x) is padded pixel (y + top, x + left); its cell is that divided by the
             stride, its phase the remainder.
+        samples, sample: how many pictures there are, and the bytes from one's plane 0 to the next one's.
     """
 
     buffer: Buffer
@@ -149,10 +185,18 @@ class Planes:
     stride: tuple[int, int] = (1, 1)
     top: int = 0
     left: int = 0
+    samples: int = 1
+    sample: int = 0
 
     @property
     def planes(self) -> int:
+        """Of one sample."""
         return -(-self.channels // 4)
+
+    @property
+    def nbytes(self) -> int:
+        """From plane 0 of the first sample to the end of the last one's last plane."""
+        return (self.samples - 1) * self.sample + self.planes * self.plane
 
     @property
     def cells(self) -> int:
@@ -170,6 +214,10 @@ class Planes:
         """Some of the channels, from one that begins a plane."""
         return dataclasses.replace(self, base=self.base + channel // 4 * self.plane, channels=channels)
 
+    def some(self, sample: int, samples: int = 1) -> Planes:
+        """Some of the samples."""
+        return dataclasses.replace(self, base=self.base + sample * self.sample, samples=samples)
+
     def tap(self, row: int, column: int) -> int:
         """Bytes from the output pixel's own cell to a tap at this place of the padded input."""
         a, b = row % self.stride[0], column % self.stride[1]
@@ -178,16 +226,28 @@ class Planes:
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(self.plane, self.phase, self.pitch, self.stride, self.top, self.left)
+        return Geometry(self.sample, self.plane, self.phase, self.pitch, self.stride, self.top, self.left)
+
+
+def stretches(*forms: Planes) -> list[tuple[Planes, ...]]:
+    """What a kernel that treats all planes alike walks through: all samples at once, or one after the other.
+
+    It is at once where in each of the tensors the samples follow each other as the planes do.
+    """
+    samples = forms[0].samples
+    if samples > 1 and all(planes.sample == planes.planes * planes.plane for planes in forms):
+        return [tuple(dataclasses.replace(p, samples=1, channels=samples * p.planes * 4) for p in forms)]
+    return [tuple(planes.some(sample) for planes in forms) for sample in range(samples)]
 
 
 def element_index(shape: Sequence[int], at: Geometry) -> NDArray[np.int64]:
-    """Byte offsets from cell 0 of plane 0 of every element of a [1, C, H, W] tensor: int64 [C, H, W]."""
-    c, y, x = np.ogrid[0 : shape[1], 0 : shape[2], 0 : shape[3]]
+    """Byte offsets from cell 0 of plane 0 of every element of a [N, C, H, W] tensor: int64 of its shape."""
+    n, c, y, x = np.ogrid[tuple(slice(extent) for extent in shape)]
     y, x = y + at.top, x + at.left
     phase = (y % at.stride[0]) * at.stride[1] + x % at.stride[1]
     cell = (y // at.stride[0]) * at.pitch + x // at.stride[1]
-    result: NDArray[np.int64] = c // 4 * at.plane + phase * at.phase + cell * PIXEL + c % 4
+    channel = n * at.sample + c // 4 * at.plane + c % 4
+    result: NDArray[np.int64] = channel + phase * at.phase + cell * PIXEL
     return result
 
 
@@ -201,6 +261,8 @@ class Pitches:
 
     Attributes:
         joined: names of tensors that are written where a Concat wants them -> (its output, first channel).
+        views: names of tensors that are some samples and channels of another's planes -> (that tensor, first
+            sample, first channel).
         pushed: names of pointwise nodes that write their output in the phases that its only consumer, a
             strided convolution, reads; it is cheaper to split their narrow input than their wide output.
     """
@@ -209,6 +271,7 @@ class Pitches:
         self._graph = graph
         self._parent: dict[str, str] = {}
         self.joined: dict[str, tuple[str, int]] = {}
+        self.views: dict[str, tuple[str, int, int]] = {}
         self.pushed: dict[str, Node] = {}
         planar = {t.name for t in graph.activations() if is_planar(t)}
         for node in graph.nodes:
@@ -226,6 +289,10 @@ class Pitches:
                 and _phases_hold(graph.tensor(producer.output), window, graph.tensor(node.output))
             ):
                 self.pushed[producer.name] = node
+        for node in graph.nodes:
+            if isinstance(node, Slice | Take) and is_view(graph, node):
+                samples, channels, *_ = chosen(graph, node)
+                self.views[node.output] = node.inputs[0], samples[0], channels[0]
         for node in graph.nodes:
             if isinstance(node, Concat) and node.axis == 1 and node.output in planar:
                 self._join(node)
@@ -253,28 +320,52 @@ class Pitches:
                 self._require(y.name, y.shape[3] + (window.extent[1] - 1) // window.strides[1])
 
     def _join(self, node: Concat) -> None:
-        """Parts that begin at a plane can be written in place, if they are no part of anything else."""
-        channel = 0
-        for name in node.inputs:
-            if channel % 4 == 0 and name not in self.joined and node.inputs.count(name) == 1:
+        """Parts that begin at a plane can be written in place, if they are no part of anything else.
+
+        So can what views are made of, if all of it is there.
+        """
+        shapes = [self._graph.tensor(name).shape for name in node.inputs]
+        places = [0, *itertools.accumulate(shape[1] for shape in shapes)]
+        for name, channel in zip(node.inputs, places[:-1], strict=True):
+            if name in self.views:
+                name, _, first = self.views[name]
+                channel -= first
+                if not self._covers(node, places, name, channel):
+                    continue
+            elif node.inputs.count(name) > 1:
+                continue
+            if channel % 4 == 0 and name not in self.joined and name not in self.views:
                 self.joined[name] = node.output, channel
-            channel += self._graph.tensor(name).shape[1]
+
+    def _covers(self, node: Concat, places: Sequence[int], whole: str, channel: int) -> bool:
+        """Whether the views in a Concat are all channels of `whole`, as they lie there, from this one on."""
+        covered: list[int] = []
+        for name, place in zip(node.inputs, places, strict=False):
+            if self.views.get(name) == (whole, 0, place - channel):
+                covered += range(place, place + self._graph.tensor(name).shape[1])
+        shape = self._graph.tensor(whole).shape
+        batch = shape[0] == self._graph.tensor(node.output).shape[0]
+        return batch and covered == list(range(channel, channel + shape[1]))
 
     def _whole(self, name: str) -> str:
         """The tensor in whose planes this one lies."""
-        while name in self.joined:
-            name, _ = self.joined[name]
+        while name in self.joined or name in self.views:
+            name = (self.joined.get(name) or self.views[name])[0]
         return name
 
     def _in_step(self, node: Node) -> list[str]:
         """The inputs that a node walks in step with its output."""
         match node:
-            case Mul():
+            case Mul() | Map():
                 shape = self._graph.tensor(node.output).shape
                 return [name for name in node.inputs if self._graph.tensor(name).shape == shape]
             case Concat(axis=1) | Add():
                 return list(node.inputs)
             case Requantize() | Lookup():
+                return [node.inputs[0]]
+            case Slice() | Take():
+                return [node.inputs[0]] if keeps_pixels(self._graph, node) else []
+            case Reduce(axes=(1,)):
                 return [node.inputs[0]]
             case _:
                 return [node.inputs[0]] if reads_in_place(self._graph, node) else []
@@ -307,7 +398,7 @@ class Pitches:
         before = behind = 0
         pitch = self.pitch(tensor.name)
         whole = self._whole(tensor.name)
-        names = [name for name in (*self.joined, whole) if self._whole(name) == whole]
+        names = [name for name in (*self.joined, *self.views, whole) if self._whole(name) == whole]
         for node in (node for name in names for node in self._graph.consumers(name)):
             window = window_of(self._graph, node)
             if window is None or not reads_in_place(self._graph, node):
@@ -320,12 +411,13 @@ class Pitches:
 
 def plain_planes(name: str, tensor: Tensor, pitch: int, before: int, behind: int, layer: int) -> Planes:
     """Lay a tensor out without phases; its buffer is born at `layer`."""
-    _, channels, height, width = tensor.shape
+    samples, channels, height, width = tensor.shape
     plane = align(max((height * pitch + behind) * PIXEL, rows_bytes(height, pitch)))
     base = align(before * PIXEL)
-    planes = -(-channels // 4)
-    buffer = Buffer(name, base + planes * plane, layer, layer)
-    return Planes(buffer, base, plane, plane, height, pitch, channels, height, width)
+    sample = -(-channels // 4) * plane
+    buffer = Buffer(name, base + samples * sample, layer, layer)
+    cells = (height, pitch, channels, height, width)
+    return Planes(buffer, base, plane, plane, *cells, samples=samples, sample=sample)
 
 
 def _phases_hold(tensor: Tensor, window: Window, output: Tensor) -> bool:
@@ -339,11 +431,12 @@ def _phases_hold(tensor: Tensor, window: Window, output: Tensor) -> bool:
 
 def phase_planes(name: str, tensor: Tensor, window: Window, output: Tensor, pitch: int, layer: int) -> Planes:
     """Lay out what a window reads of a tensor, as phases with the padding in place."""
-    _, channels, height, width = tensor.shape
+    samples, channels, height, width = tensor.shape
     rows = output.shape[2] + (window.extent[0] - 1) // window.strides[0]
     phase = rows * pitch * PIXEL
     phases = window.strides[0] * window.strides[1]
     plane = align((phases - 1) * phase + rows_bytes(rows, pitch))
-    buffer = Buffer(name, -(-channels // 4) * plane, layer, layer)
-    top, left, _, _ = window.pads
-    return Planes(buffer, 0, plane, phase, rows, pitch, channels, height, width, window.strides, top, left)
+    sample = -(-channels // 4) * plane
+    buffer = Buffer(name, samples * sample, layer, layer)
+    cells = (rows, pitch, channels, height, width)
+    return Planes(buffer, 0, plane, phase, *cells, window.strides, *window.pads[:2], samples, sample)

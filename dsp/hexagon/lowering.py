@@ -7,18 +7,26 @@ computed in that one's output. Offsets stay symbolic (`At`) until the arena is p
 
 from __future__ import annotations
 
+from dsp.hexagon import matrices
+from dsp.hexagon.borders import fill, pad
 from dsp.hexagon.calls import At, Lowered
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import add, lookup, mul, requantize
+from dsp.hexagon.interpolation import interpolate
 from dsp.hexagon.layout import is_planar
-from dsp.hexagon.moves import concat, pad, rename, resize, transpose
+from dsp.hexagon.maps import map_elements
+from dsp.hexagon.moves import concat, rename, resize, take, transpose
+from dsp.hexagon.normalizations import normalize
 from dsp.hexagon.products import conv, gemm
+from dsp.hexagon.reductions import reduce, softmax
+from dsp.hexagon.rows import in_rows
+from dsp.hexagon.transposed import conv_transpose
 from dsp.hexagon.windows import average_pool, depthwise_conv, global_pool, max_pool
 from sdk import graph as ops
 from sdk.arena import ALIGNMENT, align, live_peak, plan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node, macs
-from sdk.lowering import joined, require_quantized_samples
+from sdk.lowering import joined, require_quantized
 
 
 def lower(graph: Graph, guard: int = 0) -> Lowered:
@@ -27,7 +35,8 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
     Raises:
         Unsupported: a node that has no kernel, or is beyond a limit.
     """
-    require_quantized_samples(graph)
+    require_quantized(graph)
+    graph = in_rows(graph)
     context = Context(graph)
     inputs = []
     for name in graph.inputs:
@@ -60,17 +69,27 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
 
 def _node(context: Context, node: Node, product: ops.Conv | ops.Gemm | None) -> None:
     """The layer of a node, and of the convolution that it joins if there is one."""
+    if node.output in context.pitches.views:
+        return
     if not isinstance(node, ops.Reshape | ops.Transpose):  # which may need no layer
         context.begin(node.name, node.op, node.output, macs(context.graph, node))
     match node:
         case ops.Conv() if not _has_planes(context.graph, node):
             gemm(context, node)
+        case ops.Conv() if matrices.is_of_frames(context.graph, node):
+            matrices.frames(context, node)
         case ops.Conv() if _is_depthwise(context.graph, node):
             depthwise_conv(context, node)
         case ops.Conv():
             conv(context, node)
+        case ops.Gemm() if context.graph.tensor(node.output).shape[0] > 1:
+            matrices.rows(context, node)
         case ops.Gemm():
             gemm(context, node)
+        case ops.ConvTranspose():
+            conv_transpose(context, node)
+        case ops.MatMul():
+            matrices.matmul(context, node)
         case ops.Add() if isinstance(product, ops.Conv):
             context.layer.op, context.layer.macs = "Conv+Add", macs(context.graph, product)
             conv(context, product, node)
@@ -80,6 +99,8 @@ def _node(context: Context, node: Node, product: ops.Conv | ops.Gemm | None) -> 
             mul(context, node)
         case ops.Requantize():
             requantize(context, node)
+        case ops.Map():
+            map_elements(context, node)
         case ops.Lookup():
             lookup(context, node)
         case ops.GlobalAveragePool():
@@ -90,12 +111,24 @@ def _node(context: Context, node: Node, product: ops.Conv | ops.Gemm | None) -> 
             average_pool(context, node)
         case ops.MaxPool():
             max_pool(context, node)
+        case ops.Reduce():
+            reduce(context, node)
+        case ops.Softmax():
+            softmax(context, node)
+        case ops.Normalize():
+            normalize(context, node)
         case ops.Concat():
             concat(context, node)
         case ops.Pad():
             pad(context, node)
+        case ops.Fill():
+            fill(context, node)
         case ops.Resize():
             resize(context, node)
+        case ops.Interpolate():
+            interpolate(context, node)
+        case ops.Slice() | ops.Take():
+            take(context, node)
         case ops.Transpose():
             transpose(context, node)
         case ops.Reshape():

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dsp.hexagon.layout import PIXEL, Geometry
+from dsp.hexagon.rows import picture
 from sdk.codec import names, require
-from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, activation_nbytes, check_buffers
+from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, TuningPlan, activation_nbytes, check_buffers
 from sdk.target import Program
 
 
@@ -34,31 +35,6 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A call whose kernel is a measured variant, and by which file (package, user)."""
-
-    layer: str
-    kernel: str
-    choice: str
-    by: str
-
-
-@dataclass(frozen=True)
-class TuningPlan:
-    """What was measured.
-
-    Attributes:
-        heuristic: how many calls have variants of which none was measured.
-    """
-
-    chosen: Sequence[Choice]
-    heuristic: Count
-
-
-UNTUNED = TuningPlan((), 0)
-
-
-@dataclass(frozen=True)
 class HexagonPlan(Plan):
     """The whole plan.
 
@@ -79,9 +55,20 @@ class HexagonPlan(Plan):
         for number, layer in enumerate(self.layers):
             needed, kept = activation_nbytes(program.graph, layer.tensor, "layers", number), layer.trace_bytes
             if (at := layer.geometry) is not None:
-                shape, path = program.graph.tensors[layer.tensor].shape, ("layers", number, "geometry")
-                require(len(shape) == 4 and shape[0] == 1, f"{shape} cannot lie in planes", *path)
-                numbers = (at.plane, at.phase, at.pitch, at.top, at.left, *(step - 1 for step in at.stride))
+                shape, path = (
+                    picture(program.graph.tensors[layer.tensor].shape),
+                    ("layers", number, "geometry"),
+                )
+                require(len(shape) == 4, f"{shape} cannot lie in planes", *path)
+                numbers = (
+                    at.sample,
+                    at.plane,
+                    at.phase,
+                    at.pitch,
+                    at.top,
+                    at.left,
+                    *(step - 1 for step in at.stride),
+                )
                 require(all(0 <= n < LIMIT for n in numbers), f"a number is not from 0 to {LIMIT - 1}", *path)
                 needed = span(shape, at)
             rule = f"{kept} is not from {needed} bytes, the tensor's, to {arena}, the arena's"
@@ -93,6 +80,7 @@ def span(shape: Sequence[int], at: Geometry) -> int:
     vertical, horizontal = at.stride
     return (
         1
+        + (shape[0] - 1) * at.sample
         + _farthest(0, shape[1], PIXEL, at.plane, 1)
         + _farthest(at.top, shape[2], vertical, at.pitch * PIXEL, horizontal * at.phase)
         + _farthest(at.left, shape[3], horizontal, PIXEL, at.phase)

@@ -6,13 +6,15 @@ import itertools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsp.hexagon.calls import At, KernelSource, range_fields, variant
+from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, variant, walk
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import addition
-from dsp.hexagon.layout import Planes, phase_planes
+from dsp.hexagon.layout import Planes, phase_planes, stretches
 from dsp.hexagon.moves import repeated
 from dsp.hexagon.packing import (
+    Int,
     conv_weights,
     fold_zero_point,
     gemm_weights,
@@ -23,9 +25,9 @@ from dsp.hexagon.packing import (
     round_up,
 )
 from dsp.hexagon.windows import phases, window_input
-from sdk.arena import ALIGNMENT, align
+from sdk.arena import ALIGNMENT
 from sdk.errors import Unsupported
-from sdk.graph import Add, Conv, Gemm, Node
+from sdk.graph import Add, Array, Conv, Gemm, Node
 from sdk.lowering import dense_groups
 
 UNROLLED_STEPS = 24
@@ -72,16 +74,61 @@ def _conv_calls(
     weight, bias, scales = product_constants(context.graph, node)
     x, out = context.ends(node)
     biases = fold_zero_point(weight, bias, x.zero_point)
-    groups = node.group
-    if groups > 1 and (x.shape[1] // groups % 4 or out.shape[1] // groups % 4):
+    weight = weight.reshape(*weight.shape[:2], -1)
+    context.layer.multiplies(
+        *tap_calls(
+            context,
+            source,
+            taps,
+            target,
+            weight,
+            biases,
+            scales,
+            node.group,
+            range_fields(out, node.clamp),
+            None if padding is None else pixel_bounds(target, node.clamp, padding),
+        )
+    )
+
+
+def tap_calls(
+    context: Context,
+    source: Planes,
+    taps: list[int],
+    target: Planes,
+    weight: Array,
+    biases: Int,
+    scales: NDArray[np.float32],
+    groups: int,
+    limits: Fields,
+    bounds: Array | None = None,
+) -> tuple[int, int]:
+    """The kernel calls that sum products over channels and taps.
+
+    Args:
+        context: of the layer.
+        source: what is read.
+        taps: bytes from a pixel of the output to what it is a sum of.
+        target: where the sums go.
+        weight: int16 [O, channels of a group, taps].
+        biases: [O], with the zero-point of the input folded in.
+        scales: [O].
+        groups: of channels.
+        limits: zero-point and clamp.
+        bounds: a clamp for each cell instead.
+
+    Returns:
+        vrmpy and vectors of accumulators that it takes.
+    """
+    inputs, outputs = source.channels, target.channels
+    if groups > 1 and (inputs // groups % 4 or outputs // groups % 4):
         weight, groups = dense_groups(weight, groups), 1
-    weight = in_bytes(weight.reshape(*weight.shape[:2], len(taps)))
+    weight = in_bytes(weight)
     taps = taps * (weight.shape[2] // len(taps))
-    in_planes, out_planes = -(-x.shape[1] // 4) // groups, target.planes // groups
-    accumulators = target.vectors * target.planes * 4
-    context.layer.multiplies(accumulators * in_planes * len(taps), accumulators)
+    in_planes, out_planes = -(-inputs // 4) // groups, target.planes // groups
+    accumulators = target.vectors * target.planes * 4 * target.samples
     for group in range(groups):
-        channels = slice(group * out.shape[1] // groups, (group + 1) * out.shape[1] // groups)
+        channels = slice(group * outputs // groups, (group + 1) * outputs // groups)
         steps = [plane * source.plane + tap for tap in taps for plane in range(in_planes)]
         # [O, I, taps] -> [O, taps, planes, 4]: the order of the steps.
         w = weight[channels]
@@ -89,14 +136,14 @@ def _conv_calls(
         w = w.transpose(0, 2, 1).reshape(len(w), len(steps), 4)
         padded_channels = round_up(out_planes, 2) * 4
         words = requantization(context.blob, biases[channels], scales[channels], padded_channels)
-        x_at = At(source.buffer, source.base + group * in_planes * source.plane + steps[0])
+        first = group * in_planes * source.plane
         strides = {b - a for a, b in itertools.pairwise(steps)}
-        aligned = not (x_at.delta % ALIGNMENT or steps[0] % ALIGNMENT)
+        aligned = not ((source.base + first) % ALIGNMENT or steps[0] % ALIGNMENT)
         table = not (aligned and len(strides) <= 1 and not any(s % ALIGNMENT for s in strides))
         pipelined = not table and words.shift is None and 2 <= len(steps) <= PIPELINED_STEPS
         features = {
             "TABLE": table,
-            "BOUNDED": padding is not None,
+            "BOUNDED": bounds is not None,
             "SHIFTED": words.shift is not None,
             "PIPELINED": pipelined,
         }
@@ -104,42 +151,36 @@ def _conv_calls(
         tile = 4 if pipelined else 8
         tiles = -(-out_planes * 4 // tile)
         fields: dict[str, Any] = {
-            "x": At(source.buffer, x_at.delta - steps[0]) if table else x_at,
             "x_plane": strides.pop() if strides and not table else 0,
             "table": context.blob.add(np.array(steps, "<i4")) if table else 0,
-            "y": At(target.buffer, target.base + group * out_planes * target.plane),
             "y_plane": target.plane,
             "vectors": target.vectors,
             "planes": out_planes,
             "split_tiles": int(_longer_half(tiles, target.vectors)),
             "weights": context.blob.add(conv_weights(w, tile)),
             **words.fields(),
-            **range_fields(out, node.clamp),
+            **limits,
         }
-        if padding is not None:
-            fields["bounds"] = context.blob.add(pixel_bounds(target, node.clamp, padding))
-        context.call(kernel, fields, "conv")
+        if bounds is not None:
+            fields["bounds"] = context.blob.add(bounds)
+        for sample in range(target.samples):
+            x_at = source.base + sample * source.sample + first + (0 if table else steps[0])
+            y_at = target.base + sample * target.sample + group * out_planes * target.plane
+            places = {"x": At(source.buffer, x_at), "y": At(target.buffer, y_at)}
+            context.call(kernel, fields | places, "conv")
+    return accumulators * in_planes * len(taps), accumulators
 
 
 def _add_in_place(context: Context, node: Conv, add: Add, target: Planes) -> None:
     """Add the other operand to what `node` has left in the planes of the Add's output."""
     other = add.inputs[0] if add.inputs[1] == node.output else add.inputs[1]
     planes = context.as_planes(context.graph.tensor(other))
-    count, vectors = target.planes, target.vectors
-    if planes.plane == target.plane:  # one line, with the gaps between
-        count, vectors = 1, (count - 1) * target.plane // ALIGNMENT + vectors
-    fields = {
-        "a": At(target.buffer, target.base),
-        "a_plane": target.plane,
-        "b": At(planes.buffer, planes.base),
-        "b_plane": planes.plane,
-        "y": At(target.buffer, target.base),
-        "y_plane": target.plane,
-        "vectors": vectors,
-        "planes": count,
-        "addition": addition(context, add, node.output, other),
-    }
-    context.call(KernelSource("elementwise.c", "elementwise_add"), fields)
+    fields = {"addition": addition(context, add, node.output, other)}
+    for made, added in stretches(target, planes):
+        own = walk(made, a=made, b=added) | {"vectors": made.vectors}
+        if added.plane == made.plane:  # one line, with the gaps between
+            own |= {"planes": 1, "vectors": (made.planes - 1) * made.plane // ALIGNMENT + made.vectors}
+        context.call(KernelSource("elementwise.c", "elementwise_add"), fields | own)
 
 
 def gemm(context: Context, node: Conv | Gemm) -> None:
@@ -154,28 +195,29 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
         if node.group > 1:
             weight = dense_groups(weight, node.group)
         weight = weight[:, :, top, left]
-    source = context.as_dense(x)
+    source, row = context.as_rows(x, 4)
     biases = fold_zero_point(weight, bias, x.zero_point)
     weight = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4)))
     parts = in_bytes(weight)
-    if parts.shape != weight.shape:  # repeat the input for each part of the weights
-        source = repeated(context, x, source, parts.shape[1] // weight.shape[1])
-    weight = parts
-    blocks, steps = -(-weight.shape[0] // 32), -(-weight.shape[1] // 4)
+    blocks, steps = -(-weight.shape[0] // 32), -(-parts.shape[1] // 4)
     words = requantization(context.blob, biases, scales, blocks * 32)
-    at = At(context.buffer(y.name, align(blocks * 32)))
     fields = {
-        "x": source,
         "steps": steps,
-        "y": at,
         "blocks": blocks,
-        "weights": context.blob.add(gemm_weights(weight)),
+        "weights": context.blob.add(gemm_weights(parts)),
         **words.fields(),
         **range_fields(y, node.clamp),
     }
-    context.layer.multiplies(2 * blocks * steps, blocks)  # vector weights: one vrmpy a packet
-    context.call(variant("gemm", {}, {"SHIFTED": words.shift is not None}), fields, "gemm")
-    context.finish_dense(y, at)
+    samples = x.shape[0]
+    context.layer.multiplies(2 * samples * blocks * steps, samples * blocks)  # one vrmpy a packet
+    kernel = variant("gemm", {}, {"SHIFTED": words.shift is not None})
+    rows = context.rows(y, samples, blocks * 32)
+    for sample in range(samples):
+        given = At(source.buffer, source.delta + sample * row)
+        if parts.shape != weight.shape:  # repeat the input for each part of the weights
+            given = repeated(context, x, given, parts.shape[1] // weight.shape[1])
+        context.call(kernel, {"x": given, "y": rows.at(sample), **fields}, "gemm")
+    context.finish_rows(y, rows)
 
 
 def _unrolled(steps: int) -> int:

@@ -8,7 +8,7 @@ this machine.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
@@ -17,10 +17,13 @@ from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk import files, toolchain
 from sdk.child import Child
+from sdk.crew import Crew
 from sdk.errors import DeviceFailed, InvalidArtifact
 from sdk.graph import Array
 from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
+CONTEXTS = 2
+"""Inferences at a time: as many as the DSP has HVX contexts (v65)."""
 COUNTERS = ("packets", "instructions", "hvx_instructions")
 
 
@@ -66,6 +69,7 @@ class EmulatedSession:
                     stderr=stderr,
                 )
             self._child = Child(process, self._died, scratch.pop_all())
+        self._crew = Crew(lambda: EmulatedSession(program, qemu_flags), CONTEXTS)
         with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
             pass
 
@@ -100,7 +104,14 @@ class EmulatedSession:
         return Profile(layers, total | {"packets_longer_half": longer}, self._plan.memory)
 
     def close(self) -> None:
+        self._crew.close()
         self._child.close()
+
+    # -- sdk.target.Submits -----------------------------------------------------------------------------
+
+    def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Callable[[], dict[str, Array]]:
+        del step  # it keeps no states
+        return self._crew.submit(inputs)
 
     def __enter__(self) -> EmulatedSession:
         return self

@@ -11,7 +11,7 @@ from dsp.hexagon.build import build, kernel_hash, trace_span
 from dsp.hexagon.calls import Lowered
 from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.lowering import lower
-from dsp.hexagon.plan import UNTUNED, HexagonPlan, LayerPlan, TuningPlan
+from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.session import EmulatedDevice
 from sdk import toolchain
 from sdk.arena import align
@@ -19,7 +19,7 @@ from sdk.errors import ToolMissing, UsageError
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
 from sdk.passes import unsigned_activations
-from sdk.plan import BufferPlan
+from sdk.plan import UNTUNED, BufferPlan, TuningPlan
 from sdk.target import (
     Arithmetic,
     Candidate,
@@ -42,7 +42,7 @@ class HexagonTarget:
     """
 
     arithmetic: Arithmetic = "q31"
-    counter = "packets"
+    counter = cost = "packets"
     device_kinds = ("emulated", "fastrpc")
 
     def __init__(self, version: str, qemu_flags: Sequence[str] = (), later_parts: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dsp.hexagon.layout import element_index
 from dsp.hexagon.plan import HexagonPlan
+from dsp.hexagon.rows import picture
 from sdk.graph import Array, Graph
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import check_inputs
@@ -41,6 +42,6 @@ def decode_trace(plan: HexagonPlan, graph: Graph, read: Read) -> dict[str, Array
         if layer.geometry is None:
             data = data[: tensor.nbytes]
         else:
-            data = data[element_index(tensor.shape, layer.geometry)]
+            data = data[element_index(picture(tensor.shape), layer.geometry)]
         values[tensor.name] = from_unsigned(data.tobytes(), tensor)
     return values | decode_outputs(graph, read)

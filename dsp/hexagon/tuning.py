@@ -20,10 +20,10 @@ from typing import Any
 
 from dsp.hexagon.build import KERNELS, kernel_hash, resolve, schedules
 from dsp.hexagon.calls import At, Call, KernelSource, Layer, Lowered
-from dsp.hexagon.plan import Choice, TuningPlan
 from sdk.arena import Buffer, align
 from sdk.errors import InvalidInput
 from sdk.graph import Graph, Quantization, Tensor
+from sdk.plan import Choice, TuningPlan
 from sdk.target import Candidate
 from sdk.tuning import Tuning, read
 
@@ -33,7 +33,7 @@ SHIPPED_FOR = "hexagon-v65"
 WRITTEN_BY_HAND = ("PIPELINED", "THREE_BY_THREE")
 """Defines of variants whose inner loop is assembly."""
 
-BY_PLACE = ("copy", "resize")
+BY_PLACE = ("copy", "pick", "resize")
 """Kernels whose count depends on where a row ends in a vector, or on a table's contents."""
 
 NUMBERS: Mapping[str, Sequence[str]] = {
@@ -47,6 +47,8 @@ NO_EXTENTS = frozenset(
     (
         *("table", "weights", "bias", "multiplier", "shift", "bounds", "mask", "row_table", "column_table"),
         *("zero_point", "low", "high", "value", "a_zero", "b_zero", "addition", "split_tiles"),
+        *("terms", "b_terms", "b"),
+        *("starts", "networks", "row_taps", "column_taps", "rounding", "zero"),
     )
 )
 """Descriptor fields that are no extents: offsets in the weights, values of arithmetic, and what follows from
@@ -55,7 +57,11 @@ other fields. At fields are offsets too."""
 
 def choices(kernel: KernelSource) -> list[str]:
     """The names of a kernel's variants; the first, "", is the kernel as it is."""
-    if kernel.symbol in BY_PLACE or any(define in WRITTEN_BY_HAND for define in kernel.defines):
+    if (
+        kernel.text
+        or kernel.symbol in BY_PLACE
+        or any(define in WRITTEN_BY_HAND for define in kernel.defines)
+    ):
         return [""]
     return ["", *NUMBERS.get(kernel.source, ()), *schedules()]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant
+from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant, walk
 from dsp.hexagon.context import Context
-from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place
+from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place, stretches
 from dsp.hexagon.packing import (
     Requantization,
     depthwise_weights,
@@ -23,7 +24,6 @@ from dsp.hexagon.packing import (
     round_up,
     three_by_three_weights,
 )
-from sdk.arena import align
 from sdk.arithmetic import q31_arrays
 from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, MaxPool, Node, Tensor
 from sdk.scales import mean_counts, node_scales
@@ -33,6 +33,9 @@ UNROLLED_TAPS = 64
 
 UNROLLED_VECTORS = 8
 """Planes up to this many vectors get a depthwise kernel of their own, without a loop over them."""
+
+POOLED = 32
+"""Channels of which the pooling kernel writes a block at once, to a multiple of as many bytes."""
 
 
 # -- what a window reads ----------------------------------------------------------------------------------
@@ -65,14 +68,9 @@ def phases(context: Context, x: Tensor, window: Window, y: Tensor, pitch: int, p
     copy = phase_planes(f"{x.name} phases", x, window, y, pitch, context.now)
     context.keep(copy.buffer)
     fields = {
-        "x": At(source.buffer, source.base),
-        "x_plane": source.plane,
         "x_pitch": source.pitch,
         "top": copy.top,
         "left": copy.left,
-        "y": At(copy.buffer, copy.base),
-        "y_plane": copy.plane,
-        "planes": copy.planes,
         "stride_y": copy.stride[0],
         "stride_x": copy.stride[1],
         "rows": copy.rows,
@@ -82,7 +80,8 @@ def phases(context: Context, x: Tensor, window: Window, y: Tensor, pitch: int, p
         "row": _picture_cells(copy.top, copy.height, copy.stride[0], copy.rows),
         "column": _picture_cells(copy.left, copy.width, copy.stride[1], copy.pitch),
     }
-    context.call(KernelSource("layout.c", "gather"), fields)
+    for given, made in stretches(source, copy):
+        context.call(KernelSource("layout.c", "gather"), fields | walk(made, x=given))
     context.furthest = max(context.furthest, (copy.left + 2 * copy.pitch * window.strides[1]) * PIXEL)
     return copy
 
@@ -163,21 +162,18 @@ def _sum_of_taps(
                 shape["VECTORS"] = target.vectors
         packed, products = depthwise_weights(weight, quads, single), quads + single
     fields = {
-        "x": At(source.buffer, source.base),
-        "x_plane": source.plane,
-        "y": At(target.buffer, target.base),
-        "y_plane": target.plane,
         "table": context.blob.add(np.array(table, "<i4")),
         "quads": len(table) // 4,
         "vectors": target.vectors,
-        "planes": target.planes,
         "weights": context.blob.add(packed),
         **words.fields(),
         **range_fields(y, clamp),
     }
-    accumulators = target.vectors * target.planes * 4
+    accumulators = target.vectors * target.planes * target.samples * 4
     context.layer.multiplies(accumulators * products, accumulators)
-    context.call(variant("depthwise", shape, features), fields, "depthwise")
+    kernel = variant("depthwise", shape, features)
+    for sample in range(target.samples):
+        context.call(kernel, fields | walk(target.some(sample), x=source.some(sample)), "depthwise")
     context.pad(y, target)
     context.finish_planes(y, target)
 
@@ -187,16 +183,12 @@ def max_pool(context: Context, node: MaxPool) -> None:
     source, pitch, taps = window_input(context, node, y, 0)
     target = context.new_planes(y, pitch)
     fields = {
-        "x": At(source.buffer, source.base),
-        "x_plane": source.plane,
-        "y": At(target.buffer, target.base),
-        "y_plane": target.plane,
         "table": context.blob.add(np.array(taps, "<i4")),
         "taps": len(taps),
         "vectors": target.vectors,
-        "planes": target.planes,
     }
-    context.call(KernelSource("pool.c", "maxpool"), fields)
+    for given, made in stretches(source, target):
+        context.call(KernelSource("pool.c", "maxpool"), fields | walk(made, x=given))
     context.pad(y, target)
     context.finish_planes(y, target)
 
@@ -204,24 +196,28 @@ def max_pool(context: Context, node: MaxPool) -> None:
 def global_pool(context: Context, node: AveragePool | GlobalAveragePool) -> None:
     """A pool that covers the whole picture."""
     x, y = context.ends(node)
+    picture_sums(context, x, y, node_scales(context.graph, node), node.clamp)
+
+
+def picture_sums(context: Context, x: Tensor, y: Tensor, scale: NDArray[np.float32], clamp: Clamp) -> None:
+    """Of each channel of planes the sum of its elements, requantised by a scale []."""
     source = context.as_planes(x)
     area = source.width * source.height
-    constants = q31_within(node_scales(context.graph, node), 255 * area)
-    at = At(context.buffer(y.name, align(source.planes * 4)))
+    constants = q31_within(scale, 255 * area)
     fields = {
-        "x": At(source.buffer, source.base),
-        "x_plane": source.plane,
         "vectors": source.vectors,
-        "planes": source.planes,
         "mask": context.blob.add(pixel_mask(source)),
-        "y": at,
         "bias": -x.zero_point * area,
         "multiplier": constants.multiplier,
         "shift": constants.shift,
-        **range_fields(y, node.clamp),
+        **range_fields(y, clamp),
     }
-    context.call(KernelSource("pool.c", "global_pool"), fields)
-    context.finish_dense(y, at)
+    rows = context.rows(y, source.samples, POOLED)
+    for sample in range(source.samples):
+        part = source.some(sample)
+        own = {"x": At(part.buffer, part.base), "x_plane": part.plane, "planes": part.planes}
+        context.call(KernelSource("pool.c", "global_pool"), fields | own | {"y": rows.at(sample)})
+    context.finish_rows(y, rows)
 
 
 def _neighbouring_columns(taps: list[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """The card: a PCIe endpoint, and its blocks behind three BARs.
 
-BAR 0 is the start of VRAM, through the HDP; BAR 2 the doorbells; BAR 5 the first MiB of registers, in dwords.
+BAR 0 is the start of VRAM, through the HDP; BAR 2 the doorbells; BAR 5 the first registers, in dwords.
 A request without a meaning is an unsupported request. Resets of any kind end what the blocks are doing: they
 are made again, as after power-on, and VRAM is lost (grade: guess for all but the fundamental reset). A mode-1
 reset keeps VRAM (grade: trace: a published driver writes page tables before it and uses them after it), or
@@ -19,7 +19,7 @@ from emulator.amdgpu import discovery
 from emulator.amdgpu.blocks import Blocks
 from emulator.amdgpu.context import Context, Event, Span
 from emulator.amdgpu.diagnosis import BootStep, Diagnosis
-from emulator.amdgpu.nbio import WINDOW
+from emulator.amdgpu.disturbance import Disturbance
 from emulator.amdgpu.registers import RegisterFile
 from emulator.amdgpu.scoreboard import Scoreboard
 from emulator.amdgpu.shaders import LateShaders
@@ -119,6 +119,8 @@ class AmdCard(ConfiguredFunction):
         vram: video memory.
         diagnosis: findings about the driver; resets keep it.
         scoreboard: what has run on it; resets keep it.
+        disturbance: what is rehearsed; resets keep it.
+        shaders: its shader engines.
         registers: all registers, since the last reset.
         context: of the blocks, since the last reset.
         blocks: since the last reset.
@@ -139,8 +141,9 @@ class AmdCard(ConfiguredFunction):
         self.vram = _vram(size)
         self.diagnosis = Diagnosis(lambda: self.upstream.now())
         self.scoreboard = Scoreboard()
+        self.disturbance = Disturbance()
         names = self.scoreboard.names
-        self._shaders = LateShaders(
+        self.shaders = LateShaders(
             self.chip, self.vram, self.diagnosis, lambda code: names.get(code, hex(code))
         )
         self.register_observers: list[Callable[[str, str, DwordRegister, int], None]] = []
@@ -149,7 +152,7 @@ class AmdCard(ConfiguredFunction):
         bars = (
             Bar(VRAM_BAR, SMALLEST_VRAM_BAR, wide=True, prefetchable=True),
             Bar(DOORBELL_BAR, doorbell_facts.SIZE, wide=True, prefetchable=True),
-            Bar(REGISTER_BAR, WINDOW),
+            Bar(REGISTER_BAR, self.chip.family.register_bar),
         )
         steps = ((size - 1) // SMALLEST_VRAM_BAR).bit_length() + 1
         resizable = (Resizable(VRAM_BAR, tuple(SMALLEST_VRAM_BAR << step for step in range(steps))),)
@@ -179,13 +182,13 @@ class AmdCard(ConfiguredFunction):
         return (
             Bar(VRAM_BAR, self.config.sizes[VRAM_BAR], wide=True, prefetchable=True),
             Bar(DOORBELL_BAR, doorbell_facts.SIZE, wide=True, prefetchable=True),
-            Bar(REGISTER_BAR, WINDOW),
+            Bar(REGISTER_BAR, self.chip.family.register_bar),
         )
 
     def read(self, bar: int, offset: int, size: int) -> bytes:
         """See PcieFunction. Doorbells read 0 (grade: guess); during a mode-1 reset all is ones."""
         if bar == REGISTER_BAR:
-            if size != 4 or offset & 3 or not 0 <= offset <= WINDOW - 4:
+            if size != 4 or offset & 3 or not 0 <= offset <= self.chip.family.register_bar - 4:
                 raise UnsupportedRequest
             if self._dark:
                 return b"\xff\xff\xff\xff"
@@ -202,7 +205,7 @@ class AmdCard(ConfiguredFunction):
             if not self._dark:
                 self._hdp.write(offset, data)
         elif bar == REGISTER_BAR:
-            if len(data) != 4 or offset & 3 or not 0 <= offset <= WINDOW - 4:
+            if len(data) != 4 or offset & 3 or not 0 <= offset <= self.chip.family.register_bar - 4:
                 raise UnsupportedRequest
             if not self._dark:
                 self._register_write(offset >> 2, int.from_bytes(data, "little"))
@@ -230,7 +233,7 @@ class AmdCard(ConfiguredFunction):
 
         Kernels have the names of `scoreboard.names`. A dispatch that has to run twice is captured twice.
         """
-        self._shaders.keep = keep
+        self.shaders.keep = keep
 
     # -- for blocks -------------------------------------------------------------------------------------
 
@@ -240,16 +243,19 @@ class AmdCard(ConfiguredFunction):
         Configuration space stays as it is (grade: inferred: the published driver sets nothing but bus
         mastering afterwards, which it clears before).
         """
-        self.context.link.schedule(MODE1_DELAY, self._go_dark)
+        self.context.link.schedule(MODE1_DELAY, self.go_dark)
 
-    # -- inside -----------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------
 
-    def _go_dark(self) -> None:
+    def go_dark(self) -> None:
+        """A mode-1 reset begins; nobody need have asked for it."""
         self.context.event("card", lambda: "mode-1 reset begins")
         self._lose(vram=not self._keeps_vram)
         self._dark = True
         lost = self._link
         self.upstream.schedule(MODE1_CLOCKS, lambda: self._come_back(lost))
+
+    # -- inside -----------------------------------------------------------------------------------------
 
     def _come_back(self, lost: _Link) -> None:
         if self._link is lost:  # not reset in another way since
@@ -278,10 +284,11 @@ class AmdCard(ConfiguredFunction):
             self.diagnosis,
             self.event_observers,
             self.span_observers,
+            self.disturbance,
         )
         self.blocks = Blocks(
             self.context,
-            self._shaders,
+            self.shaders,
             self.scoreboard.dispatched,
             self.mode1_reset,
             hdp_drains=self._hdp_drains,

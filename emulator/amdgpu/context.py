@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from emulator.amdgpu.diagnosis import Diagnosis
+from emulator.amdgpu.disturbance import Disturbance
 from emulator.amdgpu.registers import RegisterFile
 from emulator.amdgpu.vram import Vram
 from usbgpu.amd.facts.chips import Chip
@@ -77,6 +78,7 @@ class Context:
         diagnosis: collects mistakes of the driver.
         observers: called with events, for traces; usually empty.
         span_observers: called with what took time, at its end.
+        disturbance: what is rehearsed.
     """
 
     chip: Chip
@@ -86,6 +88,7 @@ class Context:
     diagnosis: Diagnosis
     observers: list[Callable[[Event], None]] = field(default_factory=list)
     span_observers: list[Callable[[Span], None]] = field(default_factory=list)
+    disturbance: Disturbance = field(default_factory=Disturbance)
 
     def event(self, source: str, text: Callable[[], str]) -> None:
         """Call the observers; the text is only made if there is one."""

@@ -40,16 +40,12 @@ _COMMON: Mapping[str, int] = {
 }
 """What both generations have in common (inferred from AMD's ISA and RDNA documents, or guess)."""
 _OWN: Mapping[int, Mapping[str, int]] = {
-    11: {"gc_num_gprs": 1536, "gc_num_gl2c": 24, "gc_tcp_l1_size": 32, "gc_gl1c_size_per_instance": 64},
-    12: {
-        "gc_num_gprs": 1536,
-        "gc_num_gl2c": 32,
-        "gc_tcp_l1_size": 32,
-        "gc_tcp_size_per_cu": 32,
-        "gc_tcc_size": 256,
-    },
+    11: {"gc_tcp_l1_size": 32, "gc_gl1c_size_per_instance": 64},
+    12: {"gc_tcp_l1_size": 32, "gc_tcp_size_per_cu": 32, "gc_tcc_size": 256},
 }
 """What differs (guess)."""
+L2_BANK = 256 << 10
+"""Bytes of the L2 cache that one GL2C holds (guess)."""
 
 
 def binary(chip: Chip) -> bytes:
@@ -113,6 +109,8 @@ def _gc_table(chip: Chip) -> bytes:
         "gc_num_wgp0_per_sa": processors,
         "gc_num_tcp_per_sa": 2 * processors,
         "gc_num_tcps": chip.compute_units,
+        "gc_num_gprs": chip.vgprs,
+        "gc_num_gl2c": chip.l2 // L2_BANK,
     }
     values["gc_gl2c_per_gpu"] = values["gc_num_sdp_interface"] = values["gc_num_gl2c"]
     info = facts.GC_INFOS[version]

@@ -5,14 +5,17 @@ work counts as ended, when the dispatch ends in virtual time. Dispatches of one 
 by side (`shader_array`). Those that write the same bytes, as with atomics, run one after the other: the model
 has no other way to add up both. (On silicon they overlap. Mappings of different VMIDs are not compared.)
 
+What a dispatch wrote is for others once it has ended and an ACQUIRE_MEM has invalidated the caches before
+GL2. `Unseen` has what that is not true of; a dispatch whose result depends on it is a finding.
+
 A wave that faults keeps its dispatch from ending, as without a trap handler on silicon (grade: inferred).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from emulator.amdgpu.context import Context
@@ -28,7 +31,7 @@ from emulator.amdgpu.seams import (
     Shaders,
     WaveFault,
 )
-from emulator.amdgpu.shader_array import Running, ShaderArray, spans
+from emulator.amdgpu.shader_array import Running, ShaderArray, spans, touch
 from usbgpu.amd.facts import interrupts as ih
 
 STEPS: tuple[BootStep, ...] = (
@@ -90,6 +93,11 @@ SQ_ERRORS = {"instruction": 1, "page fault": 2}
 violation 2). What a trap without a handler reports is not published: an illegal instruction here (guess)."""
 SQ_ENCODING_ERROR = 2
 """Bits 7:6 of the second context dword (`navi10_enum.h`)."""
+
+NO_WAIT = "a CS_PARTIAL_FLUSH is missing before it"
+NO_ACQUIRE = "an ACQUIRE_MEM with GLV_INV and GL1_INV is missing before it"
+REMEMBERED = 16
+"""Dispatches that have ended, of which the model knows what others may not see yet: the last ones."""
 
 CODE_SAMPLE = 256
 """Bytes of a kernel that its record keeps: kernels begin at multiples of that."""
@@ -159,6 +167,107 @@ class Caches:
             cache[vmid, address] = content
 
 
+@dataclass(eq=False)
+class _Written:
+    """What a dispatch has written, or will have at its end.
+
+    Attributes:
+        memory: as its waves saw it.
+        writes: of its outcome.
+        spans: of these.
+        before: what was there; empty while it runs.
+    """
+
+    memory: AddressSpace
+    writes: Sequence[tuple[int, bytes]]
+    spans: Sequence[tuple[int, int]]
+    before: Sequence[tuple[int, bytes]] = ()
+
+
+class Unseen:
+    """What dispatches write that the next one may not see: they have not ended, or caches may be stale.
+
+    A dispatch that begins while there is such a thing is run again with memory as it would be otherwise; if
+    that makes another result, it depends on what it must not. Those that write the same bytes are not
+    compared: atomics pass the caches before GL2, and need neither.
+    """
+
+    def __init__(self, context: Context, shaders: Shaders) -> None:
+        self._diagnosis = context.diagnosis
+        self._shaders = shaders
+        self._running: list[_Written] = []
+        self._ended: list[_Written] = []
+
+    def begin(self, memory: AddressSpace, outcome: Outcome) -> _Written:
+        """A dispatch runs."""
+        written = _Written(memory, outcome.writes, spans(outcome.writes))
+        self._running.append(written)
+        return written
+
+    def end(self, written: _Written) -> None:
+        """It ends: its writes are about to be done."""
+        if written in self._running:
+            self._running.remove(written)
+            try:
+                written.before = _content(written.memory, written.writes)
+            except PageFault:  # the write will report it
+                return
+            self._ended = [*self._ended[1 - REMEMBERED :], written]
+
+    def killed(self) -> None:
+        """Dispatches under way may have been killed."""
+        self._running.clear()
+
+    def invalidate(self) -> None:
+        """An ACQUIRE_MEM of the caches before GL2: what has ended is seen from now on."""
+        self._ended.clear()
+
+    def check(self, name: str, dispatch: Dispatch, memory: AddressSpace, outcome: Outcome) -> None:
+        """Report a dispatch, just run with this outcome, that depends on what it may not see."""
+        own = spans(outcome.writes)
+        running, ended = (
+            [one for one in known if one.memory is memory and not touch(one.spans, own)]
+            for known in (self._running, self._ended)
+        )
+        for changes, what in (
+            (
+                [write for one in running for write in one.writes],
+                f"writes that has not ended: {NO_WAIT}",
+            ),
+            (
+                [write for one in reversed(ended) for write in one.before],
+                f"wrote since the caches were invalidated last: {NO_ACQUIRE}",
+            ),
+        ):
+            if changes and self._differs(dispatch, memory, outcome, changes):
+                kernel = f"{name}: the kernel at {dispatch.code:#x}"
+                self._diagnosis.wrong(f"{kernel} reads what a dispatch {what}")
+
+    def _differs(
+        self,
+        dispatch: Dispatch,
+        memory: AddressSpace,
+        outcome: Outcome,
+        changes: Sequence[tuple[int, bytes]],
+    ) -> bool:
+        before = _content(memory, changes)
+        _put(memory, changes)
+        try:
+            other = self._shaders.run(dispatch, memory)
+        finally:
+            _put(memory, before)
+        return (other.writes, other.fault) != (outcome.writes, outcome.fault)
+
+
+def _content(memory: AddressSpace, writes: Sequence[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    return [(address, memory.read(address, len(data))) for address, data in writes]
+
+
+def _put(memory: AddressSpace, content: Sequence[tuple[int, bytes]]) -> None:
+    for address, data in content:
+        memory.write(address, data)
+
+
 class Dispatcher:
     """Starts dispatches and ends them.
 
@@ -173,6 +282,7 @@ class Dispatcher:
 
     Attributes:
         caches: of instructions and scalars.
+        unseen: what dispatches must not depend on.
         busy: dispatches under way, hung ones included.
     """
 
@@ -186,6 +296,7 @@ class Dispatcher:
         dispatched: Callable[[Record], None] | None = None,
     ) -> None:
         self.caches = Caches(context)
+        self.unseen = Unseen(context, shaders)
         self._context = context
         self._shaders = shaders
         self._cost = cost
@@ -218,44 +329,50 @@ class Dispatcher:
         if not math.prod(dispatch.groups):
             hqd.pipeline.end(work)
             return
+        if self._context.disturbance.hang():
+            hqd.stop("a dispatch that never ends: an injected fault", hung=True)
+            return
         self._check_memory_set_up(hqd, dispatch)
         self._run(hqd, work, dispatch, hqd.shader_memory, hqd.vmid)
 
     def killed(self) -> None:
         """Work under way of one queue, or of all, has been killed."""
+        self.unseen.killed()
         self._array.settle()
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _run(self, hqd: Hqd, work: object, dispatch: Dispatch, memory: AddressSpace, vmid: int) -> None:
         outcome = self._shaders.run(dispatch, memory)
-        epoch, written = hqd.epoch, spans(outcome.writes)
-        if (other := self._array.writer(written)) is not None:
+        epoch, places = hqd.epoch, spans(outcome.writes)
+        if (other := self._array.writer(places)) is not None:
             other.behind.append(
                 lambda: self._run(hqd, work, dispatch, memory, vmid) if hqd.epoch == epoch else None
             )
             return
         if outcome.fault is None:
             self.caches.check(dispatch, vmid, memory, bool(outcome.instructions.get("smem")))
+            self.unseen.check(hqd.name, dispatch, memory, outcome)
+        written = self.unseen.begin(memory, outcome)
         code = b"" if outcome.fault else memory.read(dispatch.code, CODE_SAMPLE)
         record = Record(dispatch, outcome, self._context.link.now(), 0, hqd.name, code=code)
         self._array.begin(
             Running(
                 self._cost.dispatch(outcome, dispatch),
                 self._cost.share(outcome),
-                written,
+                places,
                 lambda: hqd.epoch == epoch,
                 lambda: hqd.guard(
-                    lambda: self._end(hqd, work, record, memory, vmid), "results of a dispatch"
+                    lambda: self._end(hqd, work, record, written, vmid), "results of a dispatch"
                 ),
             )
         )
 
-    def _end(self, hqd: Hqd, work: object, record: Record, memory: AddressSpace, vmid: int) -> None:
+    def _end(self, hqd: Hqd, work: object, record: Record, written: _Written, vmid: int) -> None:
         if self._dispatched is not None:
             self._dispatched(replace(record, end=self._context.link.now()))
-        for address, data in record.outcome.writes:
-            memory.write(address, data)
+        self.unseen.end(written)
+        _put(written.memory, written.writes)
         if record.outcome.fault is None:
             hqd.pipeline.end(work)
         else:

@@ -32,7 +32,7 @@ class Faults:
         self._block = block
         self._prefix = prefix = PREFIXES[block][0]
         self._control = f"{prefix}L2_PROTECTION_FAULT_CNTL"
-        self._status = f"{prefix}L2_PROTECTION_FAULT_STATUS" + "_LO32" * (context.chip.generation > 11)
+        self._status = prefix + context.chip.family.fault_status
         clients = pages.GC_CLIENTS if block == "GC" else pages.MM_CLIENTS
         self.clients = clients[context.chip.generation]
         reset = power_on(context, block, self._control)

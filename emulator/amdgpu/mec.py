@@ -86,7 +86,7 @@ class Mec:
         self._require = require
         self._up = up
         self._pipes = [_Engine() for _ in range(PIPES)]
-        self._front = {"PFP": _Engine(), "ME": _Engine()} if context.chip.generation >= 12 else {}
+        self._front = {unit: _Engine() for unit in context.chip.family.front}
         self._epochs = [0] * PIPES
         self._booted = [False] * PIPES
         registers = context.registers

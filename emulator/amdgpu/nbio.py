@@ -1,6 +1,6 @@
 """NBIO, the card's PCIe front: indirect windows, flushes of the HDP, routes of doorbells.
 
-Registers above the 1 MiB of BAR 5 are reached through RSMU_INDEX and RSMU_DATA, by byte address. MM_INDEX and
+Registers beyond BAR 5 are reached through RSMU_INDEX and RSMU_DATA, by byte address. MM_INDEX and
 MM_DATA reach registers likewise, and with bit 31 of MM_INDEX VRAM, of which MM_INDEX_HI has the address bits
 from 31 on (`amdgpu_device.c`). Flushes: reference of the kernel's `nbio_v4_3.c`; the power-on values of the
 REMAP registers are those of `nbio_2_3_default.h` (grade: inferred for these generations), which make each
@@ -20,8 +20,6 @@ from emulator.amdgpu.hdp import Hdp
 from usbgpu.amd.facts.describe import DWORD
 from usbgpu.amd.facts.doorbells import AWIDS
 
-WINDOW = 1 << 20
-"""Bytes of registers in BAR 5."""
 _IN_VRAM = 1 << 31
 """Bit of MM_INDEX."""
 

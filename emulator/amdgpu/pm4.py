@@ -259,6 +259,12 @@ class Processor:
 
     def _acquire_mem(self, hqd: Hqd, parts: Parts, data: Sequence[int]) -> None:
         self._dispatcher.caches.invalidate(code=bool(parts["GLI_INV"]), scalar=bool(parts["GLK_INV"]))
+        self._invalidate_vector(parts)
+
+    def _invalidate_vector(self, parts: Parts) -> None:
+        """The caches before GL2, if they are all named; gfx12 has no GL1 (inferred: LLVM's memory model)."""
+        if parts["GLV_INV"] and (parts["GL1_INV"] or self._context.chip.generation >= 12):
+            self._dispatcher.unseen.invalidate()
 
     # -- end of pipe ------------------------------------------------------------------------------------
 
@@ -287,6 +293,7 @@ class Processor:
         address, memory, vmid = parts["ADDR"] & -width, hqd.memory, hqd.vmid
 
         def write() -> None:
+            self._invalidate_vector(parts)
             if select:
                 value = parts["DATA"] if select < 3 else gpu_clock(self._context.link.now())
                 memory.write(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little"))

@@ -22,7 +22,8 @@ from emulator.amdgpu.firmware_files import FirmwareError
 from emulator.amdgpu.seams import AddressSpace, PageFault
 from emulator.core.clock import clocks
 from usbgpu.amd.facts import psp as facts
-from usbgpu.amd.facts.firmware import SIGNED_EXTRA
+from usbgpu.amd.facts.chips import Chip
+from usbgpu.amd.facts.firmware import SIGNED_EXTRA, has
 from usbgpu.amd.facts.psp import CONTROL, READY, STATUS
 
 COMPONENT_CLOCKS = clocks(500e-6)
@@ -47,9 +48,14 @@ COMPONENTS = {
     13: ("KDB", "SPL", "SYS_DRV", "SOS"),
     14: ("KDB", "SPL", "SYS_DRV", "SOC_DRV", "INTF_DRV", "DBG_DRV", "RAS_DRV", "SOS"),
 }
-"""What the bootloader needs, in order, by major version of MP: those that the chip's file has."""
+"""What the bootloader takes, in order, by major version of MP; it needs those that the chip's file has."""
 OPTIONAL = {13: (), 14: ("IPKEYMGR_DRV",)}
 """What it takes besides, before the sOS; a published driver does not send it."""
+
+
+def needed(chip: Chip) -> tuple[str, ...]:
+    """What the bootloader of a chip needs, in order."""
+    return tuple(name for name in COMPONENTS[chip.versions["MP"][0]] if has(chip, name))
 
 
 def _step(name: str) -> str:
@@ -175,7 +181,7 @@ class Psp:
                 raise FirmwareError("the component is unknown")
             before = order[: order.index(name)] if name in order else order[:3]
             for other in before:
-                if other not in self._components:
+                if other not in self._components and other in needed(self._context.chip):
                     symptom = f"the PSP bootloader refuses {name}, C2PMSG_81 will stay 0"
                     self._context.diagnosis.missing(_step(other), symptom)
                     self._boot_failed()

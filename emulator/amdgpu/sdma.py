@@ -142,11 +142,9 @@ class SdmaEngine:
         self._busy_until = 0
         self._cost = cost
         registers, gc = context.registers, context.chip.blocks["GC"]
-        eleven = context.chip.generation == 11
-        self._control, self._freeze_field = (
-            ("SDMA0_F32_CNTL", "FREEZE") if eleven else ("SDMA0_MCU_CNTL", "MCU_FREEZE")
-        )
-        self._reset_fields = ("TH0_RESET", "TH1_RESET") if eleven else ("RESET",)
+        family = context.chip.family
+        self._control, self._freeze_field = family.sdma_control, family.sdma_freeze
+        self._reset_fields = family.sdma_resets
         registers.store("GC", "SDMA0_CNTL", "SDMA0_WATCHDOG_CNTL", "SDMA0_UTCL1_CNTL", "SDMA0_UTCL1_PAGE")
         registers.on_write("GC", self._control, self._run_control, reset=gc[self._control].pack(HALT=1))
         registers.on_write("GC", "SDMA0_FREEZE", self._freeze)

@@ -284,14 +284,15 @@ class Packets:
 
     def _register_write(self, parts: Mapping[str, int], words: Sequence[int], stream: Stream) -> Generator:
         registers, value = self._context.registers, parts["data"]
-        byte_address = parts["byte_addr"] if self._context.chip.generation >= 12 else parts["addr"] << 2
+        by_byte = self._context.chip.family.sdma_byte_addresses
+        byte_address = parts["byte_addr"] if by_byte else parts["addr"] << 2
         if not stream.privileged:
             self._interrupt("SDMA_SRBMWRITE", stream.vmid, byte_address)
             self._context.diagnosis.wrong(
                 f"SRBM_WRITE to register byte {byte_address:#x} by a queue without RB_PRIV: it is dropped"
             )
             return
-        if self._context.chip.generation < 12 and parts["byte_en"] != 0xF:
+        if not by_byte and parts["byte_en"] != 0xF:
             mask = sum(0xFF << 8 * byte for byte in range(4) if parts["byte_en"] >> byte & 1)
             value = registers.read(byte_address >> 2) & ~mask | value & mask
         registers.write(byte_address >> 2, value)

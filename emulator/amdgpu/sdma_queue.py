@@ -255,7 +255,7 @@ class Queue:
 
         One that is ahead by less than the ring is that of a doorbell to come.
         """
-        polled = "F32_WPTR_POLL_ENABLE" if self._context.chip.generation == 11 else "MCU_WPTR_POLL_ENABLE"
+        polled = self._context.chip.family.sdma_poll
         if not self._get("RB_CNTL", polled):
             return
         if "RB_WPTR_POLL_ADDR_LO" not in self._written:

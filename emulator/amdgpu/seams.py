@@ -145,6 +145,7 @@ class Outcome:
         written: bytes that lanes wrote.
         writes: what memory is to hold when the dispatch ends: virtual address and bytes, in order.
         fault: why it ended early, if it did.
+        products: of the class wmma: products of 16 x 16 x 16, by bits of an element (16, 8 or 4).
     """
 
     waves: int
@@ -153,6 +154,7 @@ class Outcome:
     written: int
     writes: Sequence[tuple[int, bytes]] = field(default=(), repr=False)
     fault: WaveFault | None = None
+    products: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:

@@ -64,7 +64,7 @@ class ShaderArray:
 
     def writer(self, spans: Sequence[tuple[int, int]]) -> Running | None:
         """A dispatch under way that will have written some of these bytes too."""
-        return next((one for one in self._running if one.alive() and _touch(one.spans, spans)), None)
+        return next((one for one in self._running if one.alive() and touch(one.spans, spans)), None)
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ def spans(writes: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
     return found
 
 
-def _touch(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
+def touch(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
     """Whether two lists of stretches have a byte in common."""
     i = j = 0
     while i < len(one) and j < len(other):

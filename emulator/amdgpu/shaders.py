@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.amdgpu.diagnosis import Diagnosis
-from emulator.amdgpu.seams import AddressSpace, Dispatch, Outcome, Shaders
+from emulator.amdgpu.seams import AddressSpace, Dispatch, Outcome
 from emulator.amdgpu.vram import Vram
 from usbgpu.amd.facts.chips import Chip
 
 if TYPE_CHECKING:
     from emulator.amdgpu.capture import Capture
+    from emulator.amdgpu.isa.executor import Executor
 
 
 class LateShaders:
@@ -26,6 +27,7 @@ class LateShaders:
 
     Attributes:
         keep: gets a capture of each dispatch, if it is not None.
+        backwards: the order of workgroups and waves, as of `isa.executor.Executor`.
     """
 
     def __init__(
@@ -35,7 +37,8 @@ class LateShaders:
         self._vram = vram
         self._diagnosis = diagnosis
         self._name = name
-        self._executor: Shaders | None = None
+        self._executor: Executor | None = None
+        self.backwards = False
         self.keep: Callable[[Capture], None] | None = None
 
     def run(self, dispatch: Dispatch, memory: AddressSpace) -> Outcome:
@@ -44,6 +47,7 @@ class LateShaders:
             from emulator.amdgpu.isa.executor import Executor
 
             self._executor = Executor(self._chip, self._vram, self._diagnosis)
+        self._executor.backwards = self.backwards
         if self.keep is None:
             return self._executor.run(dispatch, memory)
         from emulator.amdgpu.capture import Capturing

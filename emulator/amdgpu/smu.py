@@ -1,16 +1,15 @@
 """The power management processor (SMU, MP1): mailboxes, clocks, power and temperature.
 
-It answers nothing until its firmware is loaded. Messages and tables: `usbgpu.amd.facts.smu`. Levels, powers
-and the thermal constants are a model (grade: guess, near those of the published power tables of the two
-cards): the die's temperature approaches ambient + resistance x power with one time constant; power lies
-between idle and the board's limit, by how busy the shaders are and by the square of their clock.
+It answers nothing until its firmware is loaded. Messages and tables: `usbgpu.amd.facts.smu`; levels of clocks
+and powers: `usbgpu.amd.facts.chips`. The thermal constants are a model (grade: guess): the die's temperature
+approaches ambient + resistance x power with one time constant; power lies between idle and the board's limit,
+by how busy the shaders are and by the square of their clock.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.diagnosis import BootStep
@@ -21,50 +20,8 @@ from usbgpu.amd.facts.smu import RESULTS
 
 MESSAGE_CLOCKS = clocks(20e-6)
 """A message (model; grade: guess)."""
-FIRMWARE_VERSIONS = {13: 0x004E_8000, 14: 0x0068_4400}
-"""GetSmuVersion: those of the published files."""
 SILENT = 0
 """What the response register holds while there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """What the SMU knows of a card.
-
-    Attributes:
-        levels: of each clock that it scales, in MHz, rising.
-        idle: watts when nothing runs.
-        limit: watts at most, unless SetPptLimit says less.
-    """
-
-    levels: Mapping[str, tuple[int, ...]]
-    idle: float
-    limit: int
-
-
-BOARDS: Mapping[str, Board] = {
-    "gfx1100": Board(
-        {
-            "GFXCLK": (500, 1200, 1900, 2498),
-            "SOCCLK": (500, 750, 1000, 1200),
-            "UCLK": (96, 456, 772, 1249),
-            "FCLK": (600, 1200, 1600, 2000),
-        },
-        idle=14.0,
-        limit=355,
-    ),
-    "gfx1201": Board(
-        {
-            "GFXCLK": (500, 1400, 2200, 2970),
-            "SOCCLK": (500, 670, 830, 1000),
-            "UCLK": (97, 457, 773, 1259),
-            "FCLK": (307, 1200, 1900, 2600),
-        },
-        idle=12.0,
-        limit=304,
-    ),
-}
-"""By chip. Four levels each."""
 AMBIENT, RISE, TIME_CONSTANT = 25.0, 45.0, 20.0
 """Degrees Celsius; degrees above that at the board's limit; seconds."""
 HOTSPOT, MEMORY = 1.35, 1.2
@@ -142,15 +99,15 @@ class Smu:
         self._load = load
         self._alive = alive
         self._mode1_reset = mode1_reset
-        self._major = context.chip.versions["SMU"][0]
-        self._board = BOARDS[context.chip.name]
-        self._names = {number: name for name, number in facts.MESSAGES[self._major].items()}
+        self._chip = context.chip
+        self._interface = facts.interface(context.chip)
+        self._names = {number: name for name, number in self._interface.messages.items()}
         self.temperature = AMBIENT
-        self.power = self._board.idle
+        self.power = self._chip.idle_power
         self.gfxoff = False
         self._features = False
-        self._limits = {name: (levels[0], levels[-1]) for name, levels in self._board.levels.items()}
-        self._power_limit = self._board.limit
+        self._limits = {name: (levels[0], levels[-1]) for name, levels in self._chip.clocks.items()}
+        self._power_limit = self._chip.board_power
         self._address: dict[str, int] = {}
         self._energy = 0.0
         self._asked: int | None = None  # clock of the last update of power and temperature
@@ -159,8 +116,8 @@ class Smu:
         self._working = False
         self._handlers: Mapping[str, Callable[[int], int]] = {
             "TestMessage": lambda argument: argument + 1,
-            "GetSmuVersion": lambda argument: FIRMWARE_VERSIONS[self._major],
-            "GetDriverIfVersion": lambda argument: facts.DRIVER_IF_VERSIONS[self._major],
+            "GetSmuVersion": lambda argument: self._interface.firmware,
+            "GetDriverIfVersion": lambda argument: self._interface.driver_if,
             "EnableAllSmuFeatures": lambda argument: self._enable(True),
             "DisableAllSmuFeatures": lambda argument: self._enable(False),
             "SetDriverDramAddrHigh": lambda argument: self._set_address("high", argument),
@@ -191,7 +148,7 @@ class Smu:
         """What a clock (GFXCLK, SOCCLK, UCLK or FCLK) runs at under load: the soft maximum, or the lowest
         level before the features are enabled.
         """
-        return self._limits[domain][1] if self._features else self._board.levels[domain][0]
+        return self._limits[domain][1] if self._features else self._chip.clocks[domain][0]
 
     def look(self) -> None:
         """Bring power and temperature up to now."""
@@ -199,10 +156,12 @@ class Smu:
         elapsed = seconds(now - self._asked) if self._asked is not None else 0.0
         self._asked = now
         self._busy = min(max(self._load(), 0.0), 1.0)
-        board = self._board
-        share = self._busy * (self.clock_mhz("GFXCLK") / board.levels["GFXCLK"][-1]) ** 2
-        self.power = min(board.idle + share * (board.limit - board.idle), float(self._power_limit))
-        target = AMBIENT + RISE * self.power / board.limit
+        chip = self._chip
+        share = self._busy * (self.clock_mhz("GFXCLK") / chip.clocks["GFXCLK"][-1]) ** 2
+        self.power = min(
+            chip.idle_power + share * (chip.board_power - chip.idle_power), float(self._power_limit)
+        )
+        target = AMBIENT + RISE * self.power / chip.board_power
         self.temperature = target + (self.temperature - target) * math.exp(-elapsed / TIME_CONSTANT)
         self._energy += self.power * elapsed
 
@@ -231,7 +190,7 @@ class Smu:
         self._working = False
         result = "OK"
         try:
-            if number >= facts.MESSAGE_LIMITS[self._major] or not number:
+            if number >= self._interface.message_limit or not number:
                 raise Rejected("UnknownCmd", "there is no such message")
             if name not in self._handlers:
                 raise Rejected("UnknownCmd", "it is not modelled")
@@ -252,7 +211,7 @@ class Smu:
             return
 
         def answer() -> None:
-            known = number == facts.DEBUG_MODE1_RESET
+            known = self._interface.debug_reset and number == facts.DEBUG_MODE1_RESET
             self._context.registers.set("SMU", _name(54), RESULTS["OK" if known else "UnknownCmd"])
             self._context.event("smu", lambda: f"debug message {number:#x}")
             if known:
@@ -279,14 +238,14 @@ class Smu:
 
     def _clock(self, argument: int) -> str:
         number = argument >> 16
-        names = facts.CLOCKS[self._major]
+        names = self._interface.clocks
         name = names[number] if number < len(names) else ""
-        if name not in self._board.levels:
+        if name not in self._chip.clocks:
             raise Rejected("Failed", f"clock {name or number} is not scaled")
         return name
 
     def _levels(self, argument: int) -> tuple[int, ...]:
-        return self._board.levels[self._clock(argument)]
+        return self._chip.clocks[self._clock(argument)]
 
     def _level(self, argument: int) -> int:
         levels, index = self._levels(argument), argument & 0xFFFF
@@ -299,7 +258,7 @@ class Smu:
     def _limit(self, argument: int, *, maximum: bool) -> int:
         self._require_features(f"SetSoft{'Max' if maximum else 'Min'}ByFreq")
         name = self._clock(argument)
-        levels = self._board.levels[name]
+        levels = self._chip.clocks[name]
         wanted = argument & 0xFFFF
         if not levels[0] <= wanted <= levels[-1]:
             self._context.diagnosis.wrong(
@@ -313,10 +272,9 @@ class Smu:
     def _set_power_limit(self, argument: int) -> int:
         self._require_features("SetPptLimit")
         watts = argument & 0xFFFF
-        if not self._board.idle < watts <= self._board.limit:
-            raise Rejected(
-                "Failed", f"{watts} W is not above {self._board.idle} and at most {self._board.limit}"
-            )
+        idle, most = self._chip.idle_power, self._chip.board_power
+        if not idle < watts <= most:
+            raise Rejected("Failed", f"{watts} W is not above {idle} and at most {most}")
         self._power_limit = watts
         return 0
 
@@ -346,14 +304,14 @@ class Smu:
         self.look()
         self._transfers += 1
         current = {
-            name: round(low + self._busy * (high - low)) if self._features else self._board.levels[name][0]
+            name: round(low + self._busy * (high - low)) if self._features else self._chip.clocks[name][0]
             for name, (low, high) in self._limits.items()
         }
-        rise = self.temperature - AMBIENT
+        rise, heat = self.temperature - AMBIENT, self._context.disturbance.heat
         sensors = {"EDGE": 1.0, "HOTSPOT": HOTSPOT, "MEM": MEMORY}
         graphics, memory, fabric = current["GFXCLK"], current["UCLK"], current["FCLK"]
         values: dict[str, int | Sequence[int]] = {
-            "CurrClock": [current.get(name, 0) for name in facts.CLOCKS[self._major]],
+            "CurrClock": [current.get(name, 0) for name in self._interface.clocks],
             "AverageGfxclkFrequencyTarget": graphics,
             "AverageGfxclkFrequencyPreDs": graphics,
             "AverageGfxclkFrequencyPostDs": graphics,
@@ -369,11 +327,11 @@ class Smu:
             "AverageSocketPower": round(self.power),
             "AverageTotalBoardPower": round(self.power),
             "AvgTemperature": [
-                round(AMBIENT + rise * sensors.get(name, 1.0)) for name in facts.TEMPERATURES[self._major]
+                round(AMBIENT + heat + rise * sensors.get(name, 1.0)) for name in self._interface.temperatures
             ],
             "AvgTemperatureFanIntake": round(AMBIENT),
         }
-        return facts.METRICS[self._major].pack(**values)
+        return self._interface.metrics.pack(**values)
 
 
 def _name(number: int) -> str:

@@ -20,8 +20,6 @@ PAYLOAD = 0x100
 """Where blobs start in a file."""
 SMALL = 0x600
 """Bytes of a blob in small files; the TOC always has its true size."""
-TMR_END = {11: 0x9B_0000, 12: 0x170_0000}
-"""Where the published tables of contents end, by generation."""
 CACHE = "gpu-firmware"
 """The cache's directory of them."""
 VERSION = 0x0010_0000
@@ -56,7 +54,7 @@ def contents(chip: Chip) -> bytes:
             room = -(-sizes[name] // 0x1000) * 0x1000
             table += _entry(form, number, offset, room)
             offset += room
-    return table + _entry(form, 42, TMR_END[chip.generation], 0) + bytes(4 * form.dwords)
+    return table + _entry(form, 42, firmware.toc_end(chip), 0) + bytes(4 * form.dwords)
 
 
 def _entry(form: firmware.TocFormat, number: int, offset: int, size: int) -> bytes:

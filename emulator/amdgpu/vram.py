@@ -11,9 +11,11 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sdk.extras import require
@@ -23,6 +25,8 @@ NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linu
 name it; the number is that of x86, ARM and RISC-V."""
 
 
+MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
+"""First line of a mapping in /proc/PID/smaps."""
 _MAP_FIXED = 0x10
 GARBAGE = 32 << 20
 """Bytes of garbage, again and again: large, as a process may have some 65,000 mappings."""
@@ -70,6 +74,21 @@ class Vram:
     def write(self, address: int, data: bytes) -> None:
         """Change bytes at an offset; the caller has checked that they are there."""
         self.memory[address : address + len(data)] = data
+
+    def resident(self) -> int:
+        """Bytes of the host's memory that it takes now; 0 elsewhere than on Linux, where that is unknown."""
+        try:
+            lines = Path("/proc/self/smaps").read_text().splitlines()
+        except OSError:
+            return 0
+        found, ours = 0, False
+        for line in lines:
+            if head := MAPPING.match(line):
+                start, end = (int(number, 16) for number in head.groups())
+                ours = self.pointer <= start and end <= self.pointer + self.size
+            elif ours and line.startswith("Rss:"):
+                found += 1024 * int(line.split()[1])
+        return found
 
     def clear(self) -> None:
         """Restore the first contents, which cost the host nothing."""

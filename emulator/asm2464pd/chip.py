@@ -80,9 +80,17 @@ class Chip:
         self.timers = Timers(bus, self.interrupts.timers_changed)
         self.uart = Uart(bus, pins.uart)
         self._restart_cpu = pins.restart_cpu
-        self.system = SystemControl(bus, self._restart, self.usb.reconnect)
+        self.system = SystemControl(bus, self.restart, self.usb.reconnect)
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         """The CPU starts again and USB enumerates again; memory and the other registers stay."""
         self.usb.reconnect()
         self._restart_cpu()
+
+    def lose_power(self) -> None:
+        """The supply fails: card and bridge leave their links, and forget."""
+        self.usb.reconnect()
+        self.link.lose_power()
+        self.bus.forget()
+        self.interrupts.forget()
+        self.flash.cut_power()

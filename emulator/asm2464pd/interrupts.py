@@ -31,6 +31,8 @@ MASKS = {
 TIMER_EVENTS = (regs.INT_EVENT_CC81, regs.INT_EVENT_CC91, regs.INT_EVENT_CCD9)
 _SYSTEM = regs.INT_SYSTEM["EVENT"] | regs.INT_SYSTEM["TIMER"]
 _PCIE = regs.INT_PCIE["COMPLETION"] | regs.INT_PCIE["LINK"] | regs.INT_PCIE["QUEUE"]
+_CPU = system.SYS_CPU_STATUS["INTERRUPT"]
+_GLOBAL, _USB = regs.INT_CONTROL["GLOBAL"], regs.INT_USB["USB"]
 
 
 class Interrupts:
@@ -117,11 +119,15 @@ class Interrupts:
             bus.set(regs.INT_SYSTEM, after)
             self._drive()
 
+    def forget(self) -> None:
+        """All registers are as after power-on: so are the lines."""
+        self._drive()
+
     # -- inside -----------------------------------------------------------------------------------------
 
     def _pending(self, register: ByteRegister) -> int:
         value = self._bus.value(register)
-        if self._masked and (mask := MASKS.get(register.name)) is not None:
+        if self._masked and value and (mask := MASKS.get(register.name)) is not None:
             value &= ~self._bus.value(mask)
         return value
 
@@ -136,20 +142,23 @@ class Interrupts:
         before = after = bus.value(regs.USB_EVENTS)
         for event, members in self._members.items():
             if event & causes:
-                pending = any(self._pending(member) & bits for member, bits in members)
-                after = after | event if pending else after & ~event
+                after &= ~event
+                for member, bits in members:
+                    if self._pending(member) & bits:
+                        after |= event
+                        break
         if after != before:
             bus.set(regs.USB_EVENTS, after)
-            bus.set(regs.INT_USB, regs.INT_USB["USB"] if after else 0)
+            bus.set(regs.INT_USB, _USB if after else 0)
             self._drive()
 
     def _drive(self) -> None:
         bus = self._bus
-        through = bus.value(regs.INT_CONTROL) & regs.INT_CONTROL["GLOBAL"]
+        through = bus.value(regs.INT_CONTROL) & _GLOBAL
         other = (
             bus.value(regs.INT_SYSTEM) & _SYSTEM
             or bus.value(regs.INT_PCIE) & _PCIE
-            or bus.value(system.SYS_CPU_STATUS) & system.SYS_CPU_STATUS["INTERRUPT"]
+            or bus.value(system.SYS_CPU_STATUS) & _CPU
         )
         for line, pending in ((INT0, bus.value(regs.INT_USB)), (INT1, other)):
             level = bool(through and pending)

@@ -61,6 +61,7 @@ class PcieLink:
         self._held = True
         self._released = False
         self._training: Event | None = None
+        self._broken = False
         self.up = False
         """Whether the link is in L0."""
         for register in (
@@ -92,9 +93,21 @@ class PcieLink:
         self._perst_stuck = value
         self._update()
 
-    def link_down_at(self, clock: int) -> None:
-        """Fault: the link goes down at `clock`, and trains again only after a power cycle or PERST#."""
-        self._bus.clock.at(clock, lambda: self._down(Reset.HOT))
+    def drop(self, retrain_after: int | None) -> None:
+        """Fault: the link goes down, and trains again after that many clocks; None: after PERST# or a power
+        cycle. Until then it does not train either.
+        """
+        self._broken = retrain_after is not None
+        if retrain_after is not None:
+            self._bus.clock.after(retrain_after, self._mend)
+        self._down(Reset.HOT)
+
+    def lose_power(self) -> None:
+        """Chip and card lose their supply: the registers of the slot are as after power-on."""
+        for register, _, _ in NEEDED:
+            self._bus.set(register, register.reset)
+        self._update()
+        self._down(Reset.PERST)
 
     def waits_for(self) -> str:
         """Why no TLP passes, as a sentence; empty if they do, or will without the firmware."""
@@ -108,6 +121,8 @@ class PcieLink:
             what = f"it waits for {' and '.join(wanted)}, which the firmware writes"
         elif self._perst_stuck:
             what = "an injected fault holds PERST#"
+        elif self._broken:
+            what = "an injected fault keeps the link down"
         elif self._training is None:
             what = "a fault has taken the link down; it trains again after PERST# or a power cycle"
         else:
@@ -137,11 +152,21 @@ class PcieLink:
             self._fabric.reset(Reset.PERST)
         before, self._released = self._released, ready and on
         if self._released and not before:
-            self._show(_STATES["POLLING"])
-            self._training = self._bus.clock.after(timing.PCIE_TRAINING.clocks, self._trained)
+            self._train()
         elif before and not self._released:
             self._down(Reset.HOT if ready else Reset.PERST)
         self._connect()
+
+    def _train(self) -> None:
+        if not self._broken:
+            self._show(_STATES["POLLING"])
+            self._bus.clock.cancel(self._training)
+            self._training = self._bus.clock.after(timing.PCIE_TRAINING.clocks, self._trained)
+
+    def _mend(self) -> None:
+        self._broken = False
+        if self._released and not self.up:
+            self._train()
 
     def _trained(self) -> None:
         self._training = None

@@ -103,6 +103,7 @@ class TlpEngine:
         self._engine: Any = self._ffi.new("struct tlp *")
         self._library.tlp_init(self._engine, self._page + offset, timing.PCIE_READ.clocks)
         self.device: Any = self._ffi.addressof(self._engine, "device")
+        self._request: Any = self._ffi.addressof(self._engine, "request")
         self._memory: list[Any] = []  # what the native half points into
         for register in (*STORAGE, *LATCHED):
             bus.map(register, "tlp")
@@ -264,7 +265,7 @@ class TlpEngine:
     def _completion(self, answer: Completion) -> Any:
         """The native half's form of an answer."""
         completion = self._ffi.new("struct tlp_completion *")
-        self._library.tlp_describe(self._ffi.addressof(self._engine, "request"), completion)
+        self._library.tlp_describe(self._request, completion)
         if answer.status is not None:
             completion.arrived = 1
             completion.status = answer.status

@@ -226,7 +226,8 @@ class Bus:
         """What the storage of a register holds."""
         plane = self.planes[register.space]
         if register.size == 1:
-            return plane[register.address]
+            buffer, offset = plane.pages[register.address >> 8]
+            return buffer[offset + (register.address & 0xFF)]
         return sum(plane[address] << register.shift(address) for address in register.addresses)
 
     def set(self, register: ByteRegister, value: int) -> None:
@@ -269,6 +270,17 @@ class Bus:
                     flags[place] &= ~UNINITIALISED
         for observer in self.observers:
             observer.changed(space, address, data)
+
+    def forget(self) -> None:
+        """The power fails: registers are as after reset, memories hold zeros."""
+        self.sram[:] = bytes(len(self.sram))
+        for memory in self.facts.memories:
+            if memory.space in self.planes:
+                for buffer, offset, length in self._pieces(memory.space, memory.address, memory.size):
+                    buffer[offset : offset + length] = bytes(length)
+        for register in self.facts.registers:
+            if register.space in self.planes:
+                self._reset(register)
 
     def interrupt(self, line: int, level: bool) -> None:
         """Drive external interrupt line 0 or 1 of the CPU."""

@@ -15,7 +15,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emulator.core.clock import Scheduler, clocks
 from emulator.pcie import config_space
@@ -70,8 +70,7 @@ def chain(*functions: PcieFunction) -> Node:
     return Node(first, below=(chain(*rest),) if rest else ())
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """The answer to a non-posted request.
 
     Attributes:
@@ -271,7 +270,7 @@ class Fabric:
         data = bytearray(4)
         self.delay = 0
         try:
-            for lane, size in _runs(byte_enables):
+            for lane, size in _RUNS[byte_enables]:
                 offset = (address & ~3) + lane - route.base
                 data[lane : lane + size] = route.place.node.function.read(route.bar.index, offset, size)
         except RequestFailed as failure:
@@ -284,7 +283,7 @@ class Fabric:
         try:
             if route is None:
                 raise UnsupportedRequest
-            for lane, size in _runs(byte_enables):
+            for lane, size in _RUNS[byte_enables]:
                 offset = (address & ~3) + lane - route.base
                 route.place.node.function.write(route.bar.index, offset, data[lane : lane + size])
         except RequestFailed as failure:
@@ -326,7 +325,10 @@ class Fabric:
         return next((place for place in places if slot == (place.node.device, place.node.number)), None)
 
     def _route(self, address: int) -> _Route | None:
-        return next((route for route in self._routes if route.low <= address < route.high), None)
+        for route in self._routes:
+            if route.low <= address < route.high:
+                return route
+        return None
 
     def _learn(self, place: _Place) -> None:
         """A function's configuration may have changed."""
@@ -456,3 +458,6 @@ def _runs(byte_enables: int) -> Iterator[tuple[int, int]]:
         if enabled:
             yield lane, size
         lane += size
+
+
+_RUNS = tuple(tuple(_runs(byte_enables)) for byte_enables in range(16))

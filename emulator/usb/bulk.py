@@ -15,7 +15,7 @@ from __future__ import annotations
 from emulator.usb import timing
 from emulator.usb.pipe import Ended, Pipe
 from emulator.usb.pump import Pump
-from emulator.usb.wire import Function, Handshake, Outcome, Speed, Transfer
+from emulator.usb.wire import Function, Handshake, Outcome, Speed, Spoilt, Transfer
 from sdk.errors import InternalError
 
 MAX_PACKET = {True: 1024, False: 512}
@@ -43,6 +43,11 @@ class BulkPipe(Pipe):
         else:
             super().submit(transfer)
 
+    def break_off(self, transfer: Transfer) -> None:
+        """The transfer ends with an error of the wire, if it is the one at the head."""
+        if self._queue and self._queue[0] is transfer:
+            self._end(Outcome.ERROR)
+
     def _begin(self, transfer: Transfer, *, idle: bool) -> None:
         host = timing.BULK_IDLE if idle else timing.BULK_QUEUED
         self._schedule(host.clocks + self._packet_time(transfer))
@@ -57,7 +62,9 @@ class BulkPipe(Pipe):
     def _transact(self) -> None:
         self._event = None
         transfer = self._queue[0]
-        if self._is_in:
+        if transfer.spoilt is not None and (self._is_in or 2 * transfer.actual >= transfer.length):
+            self._spoil(transfer.spoilt)
+        elif self._is_in:
             self._in(transfer)
         else:
             self._out(transfer)
@@ -95,6 +102,18 @@ class BulkPipe(Pipe):
             self._end(Outcome.DONE)
         else:
             self._again(transfer)
+
+    def _spoil(self, spoilt: Spoilt) -> None:
+        """A rehearsed fault strikes the transfer at the head."""
+        spoilt.strike()
+        match spoilt.outcome:
+            case Outcome.ERROR:
+                self._pump.progress += 1
+                self._end(Outcome.ERROR)
+            case Outcome.STALL:
+                self._refuse(Handshake.STALL)
+            case _:
+                self._refuse(Handshake.NAK)
 
     def _refuse(self, answer: Handshake) -> None:
         match answer:

@@ -19,7 +19,7 @@ from emulator.usb.bulk import BulkPipe
 from emulator.usb.control import ControlPipe
 from emulator.usb.pump import Pump, Waiter, World, ticks
 from emulator.usb.standard import Descriptors, RequestCode
-from emulator.usb.wire import Clock, Function, Outcome, Setup, Speed, Stall, Transfer
+from emulator.usb.wire import Clock, Function, Outcome, Setup, Speed, Spoilt, Stall, Transfer
 from sdk.errors import DeviceFailed, UsageError
 
 FIRST_ADDRESS = 2
@@ -52,6 +52,8 @@ class Host:
         address: of the device, 0 until SET_ADDRESS.
         configuration: value of the last SET_CONFIGURATION, 0 for none.
         observers: watch the traffic.
+        bulk_transfers: how many have been submitted.
+        spoilt: what is to befall bulk transfers, by their numbers.
         reasons: why a transfer on an endpoint (None: why nothing attaches) does not go on, in sentences.
     """
 
@@ -63,6 +65,8 @@ class Host:
         self.address = 0
         self.configuration = 0
         self.observers: list[Observer] = []
+        self.bulk_transfers = 0
+        self.spoilt: dict[int, Spoilt] = {}
         self.reasons: Callable[[int | None], Sequence[str]] = lambda endpoint: ()
         self._scheduler = world.clock
         self._function = function
@@ -77,11 +81,11 @@ class Host:
 
     def plug(self) -> None:
         """Plug the device in; it attaches when it is ready to."""
-        self.pump.post(self._plug)
+        self.pump.post(self.push)
 
     def unplug(self) -> None:
         """Pull the cable: every transfer ends as GONE."""
-        self.pump.post(self._unplug)
+        self.pump.post(self.pull)
 
     def exchange(self, function: Function) -> None:
         """Put another device in the place of this one, as when a boot loader makes room for firmware.
@@ -90,21 +94,23 @@ class Host:
         """
         self.pump.post(partial(self._exchange, function))
 
-    def _plug(self) -> None:
+    def push(self) -> None:
+        """As `plug`, in the world's thread of execution."""
         self._plugged = True
         self._function.connect(self)
 
-    def _unplug(self) -> None:
+    def pull(self) -> None:
+        """As `unplug`, in the world's thread of execution."""
         self._plugged = False
         self._function.connect(None)
         self.detached()
 
     def _exchange(self, function: Function) -> None:
         plugged = self._plugged
-        self._unplug()
+        self.pull()
         self._function = function
         if plugged:
-            self._plug()
+            self.push()
 
     # -- wire.Partner: called by the device -------------------------------------------------------------
 
@@ -273,6 +279,9 @@ class Host:
 
     def _begin(self, transfer: Transfer) -> None:
         transfer.submitted = self._scheduler.now
+        if transfer.setup is None:
+            self.bulk_transfers += 1
+            transfer.spoilt = self.spoilt.pop(self.bulk_transfers, None)
         for observer in self.observers:
             observer.submitted(transfer, self.address)
         pipe = self._pipe(transfer)
@@ -303,14 +312,17 @@ class Host:
             self._follow(transfer.setup)
         transfer.completed = self._scheduler.now
         transfer.outcome = outcome
+        if transfer.spoilt is not None and not transfer.spoilt.over:  # it has ended before
+            self.spoil(1, transfer.spoilt)
         self.pump.progress += 1
         for waiter, expiry in self._waiters.pop(transfer, ()):
             self._scheduler.cancel(expiry)
             waiter.wake()
         for observer in self.observers:
             observer.ended(transfer, address)
-        if transfer.on_done is not None:
-            transfer.on_done(transfer)
+        done, transfer.on_done = transfer.on_done, None  # whose object often holds the transfer: no cycle
+        if done is not None:
+            done(transfer)
 
     def _follow(self, setup: Setup) -> None:
         """What a request that the device has accepted means for the host's side."""
@@ -340,6 +352,19 @@ class Host:
                 where=f"control request {setup.request:#04x}",
             )
         return Transfer(0, setup.length, bytearray(data), setup=setup)
+
+    def spoil(self, number: int, spoilt: Spoilt) -> None:
+        """Plan what befalls a bulk transfer, counted from 1 from now on; a later one, if it is taken."""
+        number += self.bulk_transfers
+        while number in self.spoilt:
+            number += 1
+        self.spoilt[number] = spoilt
+
+    def break_off(self, transfer: Transfer) -> None:
+        """A bulk transfer ends with an error of the wire, unless it has ended; in the world's thread."""
+        pipe = self._pipe(transfer)
+        if isinstance(pipe, BulkPipe):
+            pipe.break_off(transfer)
 
     def _run(self, transfer: Transfer, timeout: float | None, *, begin: bool) -> None:
         """Let time pass until a transfer has ended, beginning it if that is still to be done."""

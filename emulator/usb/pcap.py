@@ -48,6 +48,7 @@ STATUS = {
     Outcome.CANCELLED: -errno.ENOENT,
     Outcome.GONE: -errno.ESHUTDOWN,
     Outcome.OVERFLOW: -errno.EOVERFLOW,
+    Outcome.ERROR: -errno.EPROTO,
 }
 """URB status by outcome, as Linux reports it."""
 

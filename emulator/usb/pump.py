@@ -128,6 +128,7 @@ class Pump:
         self._waiting: list[Waiter] = []
         self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # have posted an action
         self._driver: int | None = None  # the thread that has the role
+        self._stands_until = 0
 
     def now(self) -> float:
         """Seconds of virtual time since power-on."""
@@ -142,6 +143,10 @@ class Pump:
         delay = ticks(duration)
         waiter = Waiter(bounded=True)
         self.run(lambda: self._wake_later(waiter, delay), waiter)
+
+    def stand_still(self, clock: int) -> None:
+        """No wait ends before that clock, as if the program had been stopped; in the world's thread."""
+        self._stands_until = max(self._stands_until, clock)
 
     def post(self, action: Action) -> None:
         """Run an action in the world's thread of execution, at the present clock.
@@ -193,14 +198,19 @@ class Pump:
         self.scheduler.after(delay, waiter.wake)
 
     def _wait(self, waiter: Waiter, interrupt: Action | None) -> None:
-        while not waiter.done:
+        while not self._ended(waiter):
             if waiter.leads:
                 self._drive(waiter, interrupt)
+            elif waiter.done:
+                time.sleep(NAP)  # another thread lets the time pass for which this one stands still
             elif interrupt is None:
                 waiter.event.wait()
             else:
                 waiter.event.wait(INTERRUPT_POLL)
                 interrupt()
+
+    def _ended(self, waiter: Waiter) -> bool:
+        return waiter.done and (waiter.error is not None or self.scheduler.now >= self._stands_until)
 
     def _drive(self, waiter: Waiter, interrupt: Action | None) -> None:
         """Advance the world until the waiter is woken."""
@@ -211,7 +221,7 @@ class Pump:
             while True:
                 if inbox:
                     self._empty_inbox()
-                if waiter.done:
+                if self._ended(waiter):
                     return
                 if interrupt is not None:
                     interrupt()
@@ -258,7 +268,7 @@ class Pump:
         again: no virtual time passes between the two just because the machine has few cores.
         """
         for other in tuple(self._waiting):
-            if other.done and other is not driver:
+            if other is not driver and self._ended(other):
                 other.left.wait()
 
     def _leave(self) -> None:
@@ -275,7 +285,7 @@ class Pump:
     def _handed_over(self) -> bool:
         with self._mutex:
             for other in self._waiting:
-                if not other.done:
+                if not self._ended(other):
                     self._driver = other.thread
                     other.leads = True
                     other.event.set()

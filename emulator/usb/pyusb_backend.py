@@ -42,12 +42,13 @@ log = logging.getLogger(__name__)
 
 BUS = 1
 ATTACH_PATIENCE = 10.0
-"""Virtual seconds that a search waits for a device that is not attached."""
+"""Virtual seconds that a search waits for a device that is not attached, unless it is set."""
 CONTROL_LIMIT = 4096
 """The longest data stage that libusb takes on Linux."""
 
-INVALID_PARAM, NO_DEVICE, NOT_FOUND, BUSY, TIMEOUT, OVERFLOW, PIPE = -2, -4, -5, -6, -7, -8, -9
+IO, INVALID_PARAM, NO_DEVICE, NOT_FOUND, BUSY, TIMEOUT, OVERFLOW, PIPE = -1, -2, -4, -5, -6, -7, -8, -9
 ERRORS = {
+    IO: (errno.EIO, "Input/Output Error"),
     INVALID_PARAM: (errno.EINVAL, "Invalid parameter"),
     NO_DEVICE: (errno.ENODEV, "No such device (it may have been disconnected)"),
     NOT_FOUND: (errno.ENOENT, "Entity not found"),
@@ -63,6 +64,7 @@ FAILURES = {
     Outcome.CANCELLED: TIMEOUT,
     Outcome.GONE: NO_DEVICE,
     Outcome.OVERFLOW: OVERFLOW,
+    Outcome.ERROR: IO,
 }
 """The error of a bulk transfer by its outcome."""
 
@@ -196,11 +198,13 @@ class Backend(_Base, Generic[Emulated]):
 
     Attributes:
         clock: the devices' time, which a wait for one of them must use: the first port's.
+        patience: virtual seconds that a search waits for a device that is not attached.
     """
 
     def __init__(self, hosts: Sequence[Host], emulation: Emulated | None = None) -> None:
         super().__init__()
         self.emulation = emulation
+        self.patience = ATTACH_PATIENCE
         self.clock = hosts[0].clock
         self._hosts = tuple(hosts)
         self._known: dict[Host, Device] = {}
@@ -220,7 +224,7 @@ class Backend(_Base, Generic[Emulated]):
             with self._lock:
                 known = self._known.get(host)
                 if known is None or not known.present:
-                    if not host.wait_attached(ATTACH_PATIENCE):
+                    if not host.wait_attached(self.patience):
                         self._report_missing(port, host)
                         continue
                     known = self._known[host] = Device(host, port, FIRST_ADDRESS + self._addresses)

@@ -41,7 +41,7 @@ NO_PACKETS = 0xFFFFFFFF
 """The number of isochronous packets of any other transfer; Linux says 0, and expects that back."""
 ISO_DESCRIPTOR = 16
 
-EPIPE, EINVAL, EOVERFLOW, ECONNRESET, ESHUTDOWN, EREMOTEIO = 32, 22, 75, 104, 108, 121
+EPIPE, EINVAL, EPROTO, EOVERFLOW, ECONNRESET, ESHUTDOWN, EREMOTEIO = 32, 22, 71, 75, 104, 108, 121
 """Linux's numbers, on any machine: the client's kernel reads them."""
 STATUS = {
     Outcome.DONE: 0,
@@ -49,6 +49,7 @@ STATUS = {
     Outcome.CANCELLED: -ECONNRESET,
     Outcome.GONE: -ESHUTDOWN,
     Outcome.OVERFLOW: -EOVERFLOW,
+    Outcome.ERROR: -EPROTO,
 }
 """The status of a URB by the outcome of its transfer."""
 

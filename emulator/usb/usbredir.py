@@ -78,6 +78,7 @@ STATUS = {
     Outcome.CANCELLED: CANCELLED,
     Outcome.GONE: IOERROR,
     Outcome.OVERFLOW: BABBLE,
+    Outcome.ERROR: IOERROR,
 }
 """The status of a transfer by its outcome."""
 

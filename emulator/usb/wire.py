@@ -123,6 +123,29 @@ class Outcome(Enum):
     """The device was reset or detached."""
     OVERFLOW = "overflow"
     """The device sent more than was asked for (babble); what fitted has been kept."""
+    ERROR = "error"
+    """Packets did not get through in spite of the host controller's retries."""
+
+
+@dataclass(slots=True, eq=False)
+class Spoilt:
+    """What befalls a bulk transfer, for rehearsals.
+
+    Attributes:
+        outcome: ERROR half-way; STALL by the device; CANCELLED, for the device never takes it.
+        struck: called when it happens.
+        over: it has happened.
+    """
+
+    outcome: Outcome
+    struck: Callable[[], None]
+    over: bool = False
+
+    def strike(self) -> None:
+        """It happens; again, if the device is asked again."""
+        if not self.over:
+            self.over = True
+            self.struck()
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +171,8 @@ class Transfer:
     outcome: Outcome | None = None
     actual: int = 0
     on_done: Callable[[Transfer], None] | None = None
+    spoilt: Spoilt | None = None
+    """What befalls it, if anything."""
     submitted: int = 0
     """Clock of submission."""
     completed: int = 0

@@ -17,7 +17,7 @@ firmware does not refuse a list that was packed here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from firmware.asm2464pd.registers.memory import SRAM_WINDOW
@@ -263,34 +263,44 @@ class CommandList:
         return bytes(data)
 
     def payload(self, packet: int) -> Iterator[Data]:
-        """The payload of its operations, piece by piece.
+        """The payload of its operations, piece by piece, if the host need not read meanwhile.
 
         Args:
             packet: as in `pack`.
 
         Raises:
-            ListError: it does not fit packets of that size, or follows a `slot_in`.
+            ListError: it does not fit packets of that size, or some of it follows a `slot_in`.
         """
-        size = 0
-        bare = synced = False  # the payload so far ends with sectors; a SLOT_IN or SYNC came before
-        for operation, number, rounds in self.steps():
-            synced |= operation.opcode.name in ("SLOT_IN", "SYNC")
-            if not len(operation.payload):
-                continue
-            if synced:
-                raise ListError("payload after a SLOT_IN: put it into another list")
-            if bare and size % packet:
-                raise ListError(
-                    f"sectors before other payload must fill whole packets of {packet} bytes: they are {size}"
-                )
-            if padding := -size % packet:
-                yield bytes(padding)
-                size += padding
-            bare = operation.opcode.name == "SLOT_OUT"
-            for piece in operation.round(number, rounds):
-                part = piece if bare else payload_packets(bytes(piece), packet)
-                yield part
-                size += len(part)
+        first, *others = self.segments(packet)
+        yield from first
+        if any(True for other in others for _ in other):
+            raise ListError("payload after a SLOT_IN: the host must read before it sends that")
+
+    def segments(self, packet: int) -> list[Iterator[Data]]:
+        """Its payload, cut where the firmware waits for SYNC_PACKET: each segment but the first follows one.
+
+        Between a `slot_in` and that wait there can be no payload: the endpoint's engine is the same.
+
+        Args:
+            packet: as in `pack`.
+
+        Raises:
+            ListError: while the pieces are taken: they do not fit packets of that size; or there is payload
+                between a `slot_in` and the wait for its sectors.
+        """
+        segments: list[list[tuple[Operation, int, int]]] = [[]]
+        unread = False
+        for step in self.steps():
+            operation = step[0]
+            name = operation.opcode.name
+            if name == "SYNC" or (name == "SLOT_IN" and unread):
+                segments.append([])
+            unread = name == "SLOT_IN" or (unread and name != "SYNC")
+            if len(operation.payload):
+                if unread:
+                    raise ListError("payload between a SLOT_IN and its SYNC: put it before or behind them")
+                segments[-1].append(step)
+        return [_payload(segment, packet) for segment in segments]
 
     def parse(self, data: bytes, sequence: int) -> Result:
         """The result of this list, from the data of a transfer on EP 0x81.
@@ -351,6 +361,25 @@ class CommandList:
             each = f" in each of {self._rounds} rounds" if self._rounds > 1 else ""
             raise ListError(f"{len(data)} bytes are not whole units of {unit} bytes{each}")
         return word(count)
+
+
+def _payload(steps: Sequence[tuple[Operation, int, int]], packet: int) -> Iterator[Data]:
+    """The payload of operations, each with its round and their number, as it travels in one transfer."""
+    size = 0
+    bare = False  # the payload so far ends with sectors
+    for operation, number, rounds in steps:
+        if bare and size % packet:
+            raise ListError(
+                f"sectors before other payload must fill whole packets of {packet} bytes: they are {size}"
+            )
+        if padding := -size % packet:
+            yield bytes(padding)
+            size += padding
+        bare = operation.opcode.name == "SLOT_OUT"
+        for piece in operation.round(number, rounds):
+            part = piece if bare else payload_packets(bytes(piece), packet)
+            yield part
+            size += len(part)
 
 
 def _value(operation: Operation, part: bytes) -> int | bytes:

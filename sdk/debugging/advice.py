@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sized
+from collections.abc import Collection, Mapping, Sized
+from typing import Any
 
 import numpy as np
 
-from sdk.debugging.figures import Divergence, Layer, Report
+from sdk.debugging.figures import Divergence, Report
 
 FEW = 6
 """Channels, rows or columns that a sentence names one by one."""
@@ -21,6 +22,15 @@ CLIPPED = 0.01
 
 NARROW = 0.25
 """Share of the range below which levels are wasted."""
+
+FEW_SAMPLES = 8
+"""Calibration inputs below which ranges depend on which they are."""
+
+OVERFIT_DB = 3.0
+"""By this a score on the calibration's own inputs may exceed that on others."""
+
+WORTHWHILE_DB = 1.0
+"""What the outputs must gain for a layer in floats to be advised."""
 
 
 def verdict(report: Report) -> str:
@@ -137,18 +147,31 @@ def _float(report: Report) -> list[str]:
     owned = [(db, layer, error) for layer, error in layers if (db := error.own_sqnr_db) is not None]
     if owned:
         db, worst, error = min(owned, key=lambda found: found[0])
+        lossy = error.sqnr_db < LOSSY_DB
         result.append(
             f"quantisation: {worst.node} ({worst.op}) loses most by itself, {db:.1f} dB"
             + (f"; {error.sqnr_db:.1f} dB including the layers before it" if error.sqnr_db < db else "")
-            + (_remedy(worst) if error.sqnr_db < LOSSY_DB else "")
+            + (": quantise its weights per channel" if lossy and worst.one_scale else "")
         )
-    clipped = [(layer, error) for layer, error in layers if error.clipped > CLIPPED * layer.elements]
+    made = report.made or {}
+    if report.seen:
+        result.append(
+            f"{report.seen} of {len(report.samples)} inputs served to calibrate: "
+            "their figures say less of others"
+        )
+    result += _calibration(made)
+    result += _gains(report)
+    plain = made.get("ranges") == "minmax"
+    clipped = [
+        (layer, error)
+        for layer, error in layers
+        if error.clipped > CLIPPED * layer.elements and (plain or not made or error.sqnr_db < LOSSY_DB)
+    ]
     if clipped:
         layer, error = clipped[0]
         result.append(
             f"{layer.node}: {error.clipped / layer.elements:.1%} of the float values lie beyond its range"
-            f"{_others(clipped)}: this input is unlike the calibration's, or the method (entropy, "
-            "percentile) cuts too much"
+            f"{_others(clipped)}: {_why_clipped(made)}"
         )
     narrow = [
         (layer, error)
@@ -159,13 +182,68 @@ def _float(report: Report) -> list[str]:
         layer, _ = min(narrow, key=lambda found: found[0].range_used)
         result.append(
             f"{layer.node}: uses {layer.range_used:.0%} of its levels{_others(narrow)}: this input is weaker "
-            "than the calibration's, or outliers set the range (--method percentile)"
+            f"than the calibration's{_why_narrow(made)}"
         )
     return result
 
 
-def _remedy(layer: Layer) -> str:
-    return ": calibrate with more typical inputs" + (", or per channel" if layer.one_scale else "")
+def _why_clipped(made: Mapping[str, Any]) -> str:
+    """What to do about values beyond a range: it depends on how the range was found."""
+    ranges = made.get("ranges")
+    if ranges == "minmax":  # all that the calibration's inputs reach
+        return "no input of the calibration reached them, so calibrate with more, and more typical, inputs"
+    if ranges:
+        return (
+            f"its range leaves out outliers ({ranges}), and this input has more of them than the "
+            "calibration's: calibrate with inputs like this one"
+        )
+    return "this input is unlike the calibration's, or the calibration's method cuts too much"
+
+
+def _why_narrow(made: Mapping[str, Any]) -> str:
+    """Whether another method may help: where several were tried, the best of them is in use."""
+    if made.get("method") == "minmax":
+        return ", or outliers set the range: quantise without --method, which tries several"
+    return (
+        "" if made else ", or outliers set the range: quantise with `towline quantize`, which tries several"
+    )
+
+
+def _calibration(made: Mapping[str, Any]) -> list[str]:
+    """What the model's own record says against its calibration."""
+    samples, held_out, own = (made.get(key) for key in ("samples", "held_out_db", "calibration_db"))
+    result = []
+    if isinstance(samples, int) and samples < FEW_SAMPLES:
+        result.append(
+            f"the model was calibrated on {samples} {'input' if samples == 1 else 'inputs'}: use at least "
+            f"{FEW_SAMPLES}, as different as those of its use"
+        )
+    if isinstance(held_out, int | float) and isinstance(own, int | float) and own - held_out > OVERFIT_DB:
+        result.append(
+            f"the model scored {own:.1f} dB on the calibration's inputs, and {held_out:.1f} dB on inputs "
+            "that were held out: calibrate with more, and more typical, inputs"
+        )
+    return result
+
+
+def _gains(report: Report) -> list[str]:
+    """Which layers to keep in floats, if that is worth it."""
+    found = report.sensitivity
+    if found is None or not found.gains or found.sqnr_db >= 2 * LOSSY_DB:
+        return []
+    first = found.gains[0]
+    if first.gain_db < WORTHWHILE_DB:
+        return []
+    others = [gain.node for gain in found.gains[1:3] if gain.gain_db >= WORTHWHILE_DB]
+    tried = (
+        "" if len(found.gains) == found.units else f" (of {len(found.gains)} of {found.units} layers tried)"
+    )
+    return [
+        f"the outputs, at {found.sqnr_db:.1f} dB, gain most from {first.node} in floats{tried}: "
+        f"{first.gain_db:.1f} dB"
+        + (f"; next {_list(others)}" if others else "")
+        + "; `towline quantize --auto-float DB` keeps such layers in floats"
+    ]
 
 
 def _others(found: Sized) -> str:

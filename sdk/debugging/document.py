@@ -7,6 +7,7 @@ from typing import Any
 
 from sdk.debugging.advice import advice, verdict
 from sdk.debugging.figures import Difference, Layer, Report
+from sdk.debugging.sensitivity import Sensitivities
 from sdk.report import Cell
 
 
@@ -23,9 +24,15 @@ def document(report: Report) -> dict[str, Any]:
         "advice": advice(report),
         "elements": report.elements,
         "mismatches": report.mismatches,
+        "plain_layers": report.plain,
         "first_diverging": None if report.divergence is None else report.divergence.layer,
         "first_diverging_layer": None if diverging is None else diverging.node,
         "broken_layers": [layer.node for layer in report.broken],
+        "sensitivity": None if report.sensitivity is None else _sensitivity(report.sensitivity),
+        "quantization": None
+        if report.made is None
+        else {key: value for key, value in report.made.items() if key != "inputs"},
+        "seen_in_calibration": report.seen if report.made and "inputs" in report.made else None,
         "layers": [_layer(layer) for layer in report.layers],
     }
 
@@ -64,6 +71,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
                 "reference": first.expected,
             },
         },
+        "gain_db": layer.gain_db,
         "target_in": layer.target_in or None,
         "onnxruntime": None
         if model is None
@@ -85,6 +93,19 @@ def _layer(layer: Layer) -> dict[str, Any]:
     }
 
 
+def _sensitivity(found: Sensitivities) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "sqnr_db": found.sqnr_db,
+        "tried": len(found.gains),
+        "units": found.units,
+        "gains": [
+            {"node": gain.node, "nodes": list(gain.unit), "gain_db": gain.gain_db, "macs": gain.macs}
+            for gain in found.gains
+        ],
+    }
+
+
 def columns(layers: Sequence[Layer]) -> dict[str, list[Cell]]:
     """The table of layers by its headings; without those that would be empty."""
     result: dict[str, list[Cell]] = {
@@ -100,6 +121,8 @@ def columns(layers: Sequence[Layer]) -> dict[str, list[Cell]]:
         result["clipped %"] = [
             100 * layer.real.clipped / layer.elements if layer.real else None for layer in layers
         ]
+    if any(layer.gain_db is not None for layer in layers):
+        result["gain dB"] = [layer.gain_db for layer in layers]
     if any(layer.onnxruntime for layer in layers):
         result["onnxruntime differs"] = [_differs(layer.onnxruntime, layer.model_in) for layer in layers]
     result["target differs"] = [_differs(layer.target, layer.target_in) for layer in layers]

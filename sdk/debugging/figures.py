@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.fidelity import decibels
+from sdk.debugging.sensitivity import Sensitivities
 from sdk.graph import Array, Clamp, Tensor
+from sdk.quantizer.fidelity import decibels
 from sdk.verification import INTEGER_RANGE
 
 
@@ -120,6 +123,7 @@ class Layer:
             onnxruntime's own inputs. More than 1 is more than rounding.
         real: reference against the float model, None likewise.
         one_scale: whether its weights have a single scale, so that one a channel would lose less.
+        gain_db: what the network's outputs gain when its result stays in floats; None where not tried.
     """
 
     node: str
@@ -135,6 +139,7 @@ class Layer:
     real: FloatError | None = None
     model_in: str = ""
     one_scale: bool = False
+    gain_db: float | None = None
 
     @property
     def elements(self) -> int:
@@ -193,12 +198,17 @@ class Report:
     """What `debug` found.
 
     Attributes:
-        layers: the head's Quantize, then the integer body in execution order.
+        layers: of quantised tensors: the head's Quantize, then the body in execution order.
         samples: names of the inputs.
         target, arithmetic, device: what was compared.
         answers: for each sample, the class by evaluation (float, onnxruntime, reference, target); empty where
             the network is not a classifier.
         divergence: the first layer at which the target differs from the reference.
+        plain: layers of plain tensors, which are computed but not compared here.
+        sensitivity: which layers the outputs gain by in floats; None where that was not tried.
+        not_tried: why not, where it was asked for.
+        seen: of the samples, how many the model was calibrated on, as far as `made` says.
+        made: how the quantised model was made, as its metadata says; None where it does not.
     """
 
     layers: list[Layer]
@@ -208,6 +218,11 @@ class Report:
     device: str
     answers: list[dict[str, int]]
     divergence: Divergence | None = None
+    plain: int = 0
+    sensitivity: Sensitivities | None = None
+    not_tried: str = ""
+    seen: int = 0
+    made: Mapping[str, Any] | None = None
 
     @property
     def mismatches(self) -> int:

@@ -1,24 +1,22 @@
-"""The report to look at: one HTML file, its styles, script and data inside; it fetches nothing.
+"""The report to look at, as one HTML file (`sdk.page`).
 
 Everything that is text, the table of layers included, is written here; `report.js` adds the plots.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import sdk.page
 from sdk.debugging.document import columns, document
 from sdk.debugging.figures import Divergence, Layer, Report
-from sdk.fidelity import EXACT_DB
 from sdk.graph import Array
-from sdk.report import Cell, dumps
+from sdk.report import Cell
 from sdk.verification import INTEGER_RANGE
 
 BINS = 64
@@ -27,10 +25,11 @@ BINS = 64
 WIDEST = 160
 """Rows and columns of the map of differences, beyond which neighbours are drawn as one."""
 
+MOST_SENSITIVE = 8
+"""Layers in the table of those to keep in floats."""
+
 SHORT = ("onnxruntime differs", "target differs")
 """Columns of text that mostly hold numbers."""
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def page(report: Report, name: str, *, labels: Sequence[str] | None = None, notes: Sequence[str] = ()) -> str:
@@ -44,33 +43,12 @@ def page(report: Report, name: str, *, labels: Sequence[str] | None = None, note
     """
     found = document(report)
     bad = report.divergence is not None
-    marks = ("bad", "✕", "diverges") if bad else ("", "✓", "bit-identical")
-    advice = "".join(f"<li>{escape(line)}</li>" for line in [*found["advice"], *notes])
-    title = f"{name}: {marks[2]}"
+    title = f"{name}: {'diverges' if bad else 'bit-identical'}"
     subtitle = (
         f"{report.target}, {report.arithmetic} arithmetic, on {report.device}; {_inputs(report.samples)}"
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(title)}</title>
-<style>
-{_part("report.css")}</style>
-</head>
-<body>
-<main>
-<header>
-<h1>{escape(name)}</h1>
-<p class="soft">{escape(subtitle)}</p>
-</header>
-<section class="card verdict {marks[0]}" aria-label="verdict">
-<span class="mark" aria-hidden="true">{marks[1]}</span>
-<div><strong>{escape(found["verdict"])}</strong><ul>{advice}</ul></div>
-</section>
-<section class="facts" aria-label="figures">{_facts(report, labels)}</section>
+    body = f"""{sdk.page.verdict(found["verdict"], [*found["advice"], *notes], bad=bad)}
+{sdk.page.facts(_facts(report, labels))}
 <section class="card">
 <h2>Along the depth of the network</h2>
 <p class="soft">Point at a layer for its figures; click, or use the arrow keys, to choose it.</p>
@@ -90,6 +68,7 @@ level (square roots of shares)</span>{_float_legend(report)}</div>
 </div>
 </section>
 {_divergence_section(report)}
+{_sensitivity(report)}
 <section class="card">
 <h2>All layers</h2>
 <div class="scroll">{_table(report.layers)}</div>
@@ -98,27 +77,19 @@ level (square roots of shares)</span>{_float_legend(report)}</div>
 <p>A layer's <em>float dB</em> is its signal to quantisation noise against the float model, all layers before
 it included; <em>alone</em> is the layer's own share, from the float model's inputs quantised. <em>Own</em>
 are elements that the target computes wrongly from its own inputs: the others only follow. <em>Saturated</em>
-are elements at a bound of the clamp, except a rectifier's zeros.</p>
-</footer>
-</main>
-<div id="tip" hidden></div>
-<script type="application/json" id="data">{_data(report, found)}</script>
-<script>
-{_part("report.js")}</script>
-</body>
-</html>
-"""
-
-
-def _part(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+are elements at a bound of the clamp, except a rectifier's zeros. <em>Gain dB</em> is what the network's
+outputs gain when the layer's result stays float.</p>
+</footer>"""
+    return sdk.page.page(
+        title, name, subtitle, body, data=_data(report, found), script=sdk.page.part(__package__, "report.js")
+    )
 
 
 def _inputs(samples: Sequence[str]) -> str:
     return samples[0] if len(samples) == 1 else f"{len(samples)} inputs"
 
 
-def _facts(report: Report, labels: Sequence[str] | None) -> str:
+def _facts(report: Report, labels: Sequence[str] | None) -> list[tuple[str, str]]:
     compared = [layer for layer in report.layers if layer.target is not None]
     equal = sum(not layer.target.mismatches for layer in compared if layer.target)
     facts = [
@@ -128,8 +99,7 @@ def _facts(report: Report, labels: Sequence[str] | None) -> str:
     errors = [layer.real.sqnr_db for layer in report.layers if layer.real]
     if errors:
         facts.append((f"{errors[-1]:.1f} dB", "of the last layer against float"))
-    facts += _answers(report.answers, labels)
-    return "".join(f'<div class="fact"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in facts)
+    return facts + _answers(report.answers, labels)
 
 
 def _answers(answers: Sequence[dict[str, int]], labels: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -189,6 +159,28 @@ def _divergence_section(report: Report) -> str:
 </section>"""
 
 
+def _sensitivity(report: Report) -> str:
+    """The layers by which the outputs gain most in floats."""
+    found = report.sensitivity
+    if found is None:
+        return ""
+    first = found.gains[:MOST_SENSITIVE]
+    columns: dict[str, list[Cell]] = {
+        "layer": [gain.node for gain in first],
+        "the outputs gain, dB": [gain.gain_db for gain in first],
+        "MACs in floats": [gain.macs for gain in first],
+        "nodes in floats": [", ".join(gain.unit) for gain in first],
+    }
+    tried = f"{len(found.gains)} of {found.units} layers were tried, each by itself"
+    return f"""<section class="card">
+<h2>In floats</h2>
+<p class="soft">What the outputs gain when a layer's result stays float, with what computes and reads it:
+{escape(tried)}, on {found.samples} input{"s" if found.samples > 1 else ""}. All quantised, the outputs have
+{found.sqnr_db:.1f} dB.</p>
+{sdk.page.table(columns)}
+</section>"""
+
+
 def _table(layers: Sequence[Layer]) -> str:
     table = columns(layers)
     names = {
@@ -202,7 +194,7 @@ def _table(layers: Sequence[Layer]) -> str:
     for index, layer in enumerate(layers):
         rows += f'<tr data-layer="{index}">'
         for heading, cells in table.items():
-            text = escape(_text(cells[index]))
+            text = escape(sdk.page.text(cells[index]))
             if heading == "layer":
                 text = f'<button type="button" class="layer">{text}</button>'
             kind = "name" if heading in names else "soft" if heading == "#" else ""
@@ -213,14 +205,8 @@ def _table(layers: Sequence[Layer]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>"
 
 
-def _text(cell: Cell) -> str:
-    if isinstance(cell, float):
-        return "exact" if cell >= EXACT_DB else f"{cell:.1f}"
-    return f"{cell:,}" if isinstance(cell, int) else cell or ""
-
-
-def _data(report: Report, found: dict[str, Any]) -> str:
-    """What the script draws, as JSON that cannot end its element."""
+def _data(report: Report, found: dict[str, Any]) -> dict[str, Any]:
+    """What the script draws."""
     layers = []
     for layer, figures in zip(report.layers, found["layers"], strict=True):
         counts = {
@@ -229,14 +215,12 @@ def _data(report: Report, found: dict[str, Any]) -> str:
             "zero_level": layer.tensor.zero_point - INTEGER_RANGE[layer.tensor.dtype][0],
         }
         layers.append(figures | counts)
-    drawn = {
+    return {
         "layers": layers,
         "first_diverging": found["first_diverging"],
         "divergence": None if report.divergence is None else _divergence(report.divergence),
         "plot_label": f"{len(layers)} layers from first to last. {found['verdict']}",
     }
-    compact = json.dumps(json.loads(dumps(drawn)), separators=(",", ":"))
-    return compact.replace("<", "\\u003c")
 
 
 def _divergence(found: Divergence) -> dict[str, Any]:

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sdk import reference
 from sdk.artifact import Artifact
+from sdk.classification import probabilities
 from sdk.debugging.figures import Difference, Divergence, FloatError, Layer, Report, squares
 from sdk.debugging.oracle import Oracle
-from sdk.errors import InvalidInput, InvalidModel, UsageError
+from sdk.debugging.sensitivity import SAMPLES, SECONDS, Scorer, Sensitivities, sensitivities
+from sdk.errors import InvalidInput, InvalidModel, TowlineError, UsageError
 from sdk.graph import Array, Conv, Gemm, Graph, Node, Quantize, Reshape, Tensor
+from sdk.quantizer.fidelity import EXACT_DB
+from sdk.quantizer.metadata import input_digest
 from sdk.segments import split
-from sdk.session import Session, probabilities
+from sdk.session import Session
 from sdk.target import Arithmetic
 from sdk.verification import INTEGER_RANGE
 
@@ -39,6 +44,9 @@ def debug(
     *,
     quantized: Oracle | None = None,
     real: Oracle | None = None,
+    scorer: Scorer | None = None,
+    seconds: float = SECONDS,
+    made: Mapping[str, Any] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Report:
     """Run samples everywhere and compare layer by layer.
@@ -49,6 +57,9 @@ def debug(
         samples: at least one.
         quantized: `quantized_oracle` of the model it was compiled from.
         real: `float_oracle` of the float model that was quantised.
+        scorer: of the two models, to find which layers the outputs gain by in floats; needs `real`.
+        seconds: how long that may take.
+        made: how the quantised model was made (`metadata.read_quantization`).
         progress: called after every layer with (stage, done, total).
 
     Raises:
@@ -57,7 +68,16 @@ def debug(
         UsageError: an oracle has other inputs than the network, or none of its tensors; no samples.
         InvalidModel: the float model computes NaN or infinity.
     """
-    return _Run(artifact, session, quantized, real, progress).over(samples)
+    run = _Run(artifact, session, quantized, real, progress)
+    run.calibration = frozenset((made or {}).get("inputs", ()))
+    report = run.over(samples)
+    report.made, report.seen = made, run.seen
+    if scorer is not None and run.feeds:
+        try:
+            report.sensitivity = run.sensitivity(scorer, seconds)
+        except TowlineError as problem:  # models of other tools: the rest of the report stands
+            report.not_tried = str(problem)
+    return report
 
 
 class _Run:
@@ -83,9 +103,35 @@ class _Run:
                 )
         heads = [node for node in self.head if node.output in self.graph.inputs]
         self.nodes: list[Node] = [*heads, *self.graph.nodes]
-        self.layers = [_layer(self.graph, node) for node in self.nodes]
+        self.given = {node.output for node in heads}
+        shown = [node for node in self.nodes if self.graph.tensor(node.output).quantization is not None]
+        if not shown:
+            raise UsageError(
+                "none of its tensors is quantised to 8 bits",
+                where=artifact.graph.name,
+                hint="`towline run --check` compares other tensors with their definition, layer by layer",
+            )
+        self.layers = [_layer(self.graph, node) for node in shown]
+        self.numbers = {node.output: number for number, node in enumerate(shown)}
         self.last_reader = {name: index for index, node in enumerate(self.nodes) for name in node.inputs}
         self.divergence: Divergence | None = None
+        self.feeds: list[Mapping[str, Array]] = []
+        self.calibration: frozenset[str] = frozenset()
+        self.seen = 0
+
+    def sensitivity(self, scorer: Scorer, seconds: float) -> Sensitivities:
+        """Which layers the outputs gain by in floats; each layer's `gain_db` is set."""
+        names = [
+            node.inputs[0] if isinstance(node, Quantize) else layer.node
+            for node, layer in zip(self.nodes, self.layers, strict=True)
+        ]
+        own = [layer.real.own_sqnr_db if layer.real else None for layer in self.layers]
+        order = sorted(range(len(names)), key=lambda index: EXACT_DB if (db := own[index]) is None else db)
+        found = sensitivities(scorer, self.feeds, [names[index] for index in order], seconds, self.progress)
+        gains = {gain.node: gain.gain_db for gain in found.gains}
+        for name, layer in zip(names, self.layers, strict=True):
+            layer.gain_db = gains.get(name)
+        return found
 
     def over(self, samples: Iterable[Sample]) -> Report:
         names, answers = [], []
@@ -96,8 +142,11 @@ class _Run:
             raise UsageError("debug needs at least one input")
         traced = {layer.tensor.name for layer in self.layers if layer.target is not None}
         known = {layer.tensor.name for layer in self.layers if layer.onnxruntime is not None}
-        for node, layer in zip(self.nodes, self.layers, strict=True):
-            if layer.target is None and not isinstance(node, Quantize):
+        for node in self.nodes:
+            if node.output not in self.numbers:
+                continue
+            layer = self.layers[self.numbers[node.output]]
+            if layer.target is None and node.output not in self.given:
                 layer.target_in = _held_in(self.graph, node, traced)
             if self.quantized is not None and layer.onnxruntime is None:
                 layer.model_in = _held_in(self.graph, node, known)
@@ -109,6 +158,7 @@ class _Run:
             device=self.session.device,
             answers=[answer for answer in answers if answer],
             divergence=self.divergence,
+            plain=len(self.nodes) - len(self.layers),
         )
 
     def _sample(self, sample: str, feeds: Mapping[str, Array]) -> dict[str, int]:
@@ -118,21 +168,34 @@ class _Run:
         real_values: dict[str, Array] = {}
         outputs: dict[str, Mapping[str, Array]] = {}
         if self.real is not None:
-            real_values, outputs["float"] = self.real.run(self._whole(feeds, body))
+            whole = self._whole(feeds, body)
+            real_values, outputs["float"] = self.real.run(whole)
+            self.seen += input_digest(whole) in self.calibration
+            if len(self.feeds) < SAMPLES:
+                self.feeds.append(whole)
         if self.quantized is not None:
             model_values, outputs["onnxruntime"] = self.quantized.run(self._whole(feeds, body))
         traced = self.session.trace(body)
         expected, actual = dict(body), dict(body)
-        for index, (node, layer) in enumerate(zip(self.nodes, self.layers, strict=True)):
-            name = node.output
-            if not isinstance(node, Quantize):
+        for index, node in enumerate(self.nodes):
+            name, number = node.output, self.numbers.get(node.output)
+            if name not in self.given:
                 expected[name] = own = self._evaluate(node, expected)
                 if any(actual.get(x) is not expected.get(x) for x in node.inputs):
                     own = self._evaluate(node, actual)
-                actual[name] = self._target(sample, index, traced.pop(name, None), own, expected[name])
-            layer.counts += _histogram(layer.tensor, expected[name])
-            self._onnxruntime(sample, layer, node, model_values, expected[name])
-            self._float(layer, node, real_values, expected[name])
+                found = traced.pop(name, None)
+                if number is None:
+                    actual[name] = expected[name] = self._plain(node, found, own, actual)
+                else:
+                    actual[name] = self._target(sample, number, found, own, expected[name])
+            if number is None:
+                for values in (model_values, real_values):
+                    _fitting(values, self.graph.tensor(name))
+            else:
+                layer = self.layers[number]
+                layer.counts += _histogram(layer.tensor, expected[name])
+                self._onnxruntime(sample, layer, node, model_values, expected[name])
+                self._float(layer, node, real_values, expected[name])
             for done in {*node.inputs, name}:
                 if self.last_reader.get(done, index) <= index and done not in self.graph.outputs:
                     for values in (expected, actual, model_values, real_values):
@@ -181,6 +244,14 @@ class _Run:
             layer.own_mismatches += int(np.count_nonzero(traced != own))
         return traced
 
+    def _plain(self, node: Node, traced: Array | None, own: Array, values: Mapping[str, Array]) -> Array:
+        """What layers behind a plain tensor are given: the target's values, where they are right."""
+        if traced is None or not reference.is_plain(self.graph, node):  # Dequantize is exact
+            return own
+        spread = reference.expect(self.graph, node, values, actual=traced)
+        right = not reference.compare(spread, traced, self.graph.tensor(node.output).dtype).outside
+        return traced if right else own
+
     def _onnxruntime(
         self, sample: str, layer: Layer, node: Node, values: dict[str, Array], expected: Array
     ) -> None:
@@ -189,7 +260,7 @@ class _Run:
             return
         layer.onnxruntime = layer.onnxruntime or Difference()
         layer.onnxruntime.add(sample, value, expected, layer.tensor.zero_point)
-        if not isinstance(node, Quantize) and values.keys() >= set(self._activations(node)):
+        if node.output not in self.given and values.keys() >= set(self._activations(node)):
             own = np.subtract(value, self._evaluate(node, values, "f32"), dtype=np.int32)
             layer.onnxruntime_own = max(layer.onnxruntime_own, int(np.abs(own).max()))
 
@@ -199,7 +270,7 @@ class _Run:
         if value is None:
             return
         if not np.isfinite(value).all():
-            if isinstance(node, Quantize):
+            if node.output in self.given:
                 raise InvalidInput("it holds infinity", where=f"input {node.inputs[0]}")
             where = f"tensor {tensor.name}"
             raise InvalidModel("the float model computes NaN or infinity", where=where)
@@ -210,13 +281,13 @@ class _Run:
         levels, clipped = _quantize(tensor, value)
         error.clipped += clipped
         error.counts += _histogram(tensor, levels)
-        if isinstance(node, Quantize):
+        if node.output in self.given:
             own = expected
         else:
             inputs = self._activations(node)
             if not values.keys() >= set(inputs):
                 return
-            given = {name: _quantize(self.graph.tensor(name), values[name])[0] for name in inputs}
+            given = {name: _as_given(self.graph.tensor(name), values[name]) for name in inputs}
             own = self._evaluate(node, given)
         error.own_signal += signal
         error.own_noise += squares(_real(tensor, own) - value)
@@ -280,6 +351,11 @@ def _quantize(tensor: Tensor, value: Array) -> tuple[Array, int]:
         levels = np.rint(value / np.float32(tensor.scale)) + np.float32(tensor.zero_point)
     clipped = int(np.count_nonzero(levels < low) + np.count_nonzero(levels > high))
     return np.clip(levels, low, high).astype(tensor.dtype), clipped
+
+
+def _as_given(tensor: Tensor, value: Array) -> Array:
+    """A float model's value as a layer reads it: quantised, unless the tensor is plain."""
+    return value if tensor.quantization is None else _quantize(tensor, value)[0]
 
 
 def _histogram(tensor: Tensor, value: Array) -> NDArray[np.int64]:

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from sdk.errors import UsageError
-from sdk.extras import require
 from sdk.graph import Array, Graph
 from sdk.importers.onnx_file import is_quantized, read_onnx
-from sdk.ort import onnxruntime_errors, session, with_outputs
+from sdk.ort import onnxruntime_errors, quantized_session, session, with_outputs
 
 SUFFIXES = ("_QuantizeLinear_Output", "_QuantizeLinear_Input", "_quantized", "_Quantized")
 """What quantisers append to a float tensor's name."""
@@ -28,8 +27,7 @@ class Oracle:
         model: an onnx.ModelProto.
         names: tensor of the compiled network -> value of the model.
         where: the model's file, for errors.
-        exact: whether quantised sums must not saturate (`sdk.ort.session`); where onnxruntime has no kernel
-            for that (int8 activations), the model runs as it is written, in floats.
+        exact: whether it is quantised, and its sums must not saturate (`sdk.ort.quantized_session`).
 
     Attributes:
         names: as given.
@@ -47,10 +45,7 @@ class Oracle:
         self._wanted = list(dict.fromkeys([*self.outputs, *wanted]))
         probed = with_outputs(model, wanted)
         with onnxruntime_errors("run the model", where):
-            if exact and _signed(model):
-                self._session = session(probed, optimize=False)
-            else:
-                self._session = session(probed, exact=exact)
+            self._session = quantized_session(probed) if exact else session(probed)
 
     def run(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """One inference.
@@ -152,12 +147,3 @@ def _behind_activations(model: Any, names: Mapping[str, str], guessed: Set[str])
 def _made_from(model: Any) -> dict[str, str]:
     """What each QuantizeLinear of a quantised model reads, by its output."""
     return {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
-
-
-def _signed(model: Any) -> bool:
-    """Whether activations are int8: some QuantizeLinear's zero-point is."""
-    int8 = require("onnx").TensorProto.INT8
-    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    return any(
-        kinds.get(node.input[-1]) == int8 for node in model.graph.node if node.op_type == "QuantizeLinear"
-    )

@@ -208,6 +208,7 @@ function facts(layer) {
     const own = layer.float.own_sqnr_db;
     rows.push(["against float", `${decibels(layer.float.sqnr_db)}${own === null ? "" : `, alone ${decibels(own)}`}; ${percent(layer.float.clipped)} beyond the range`]);
   }
+  if (layer.gain_db !== null) rows.push(["in floats", `the outputs gain ${layer.gain_db.toFixed(1)} dB`]);
   if (layer.onnxruntime) {
     const o = layer.onnxruntime;
     rows.push(["against onnxruntime", o.mismatches ? `${number(o.mismatches)} differ, by up to ${o.max_abs_diff}; this layer alone by ${o.own_max_abs_diff}` : "equal"]);

@@ -151,6 +151,17 @@ def _remainder_image(function: Callable[..., Array]) -> Image:
     return image
 
 
+def _bits_image(function: Callable[..., Array]) -> Image:
+    """Of an operation on bits: exact operands give one result, any others whatever there can be."""
+
+    def image(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+        exact = (a == b) & (c == d)
+        result, bounds = function(a, c), np.iinfo(np.int64)
+        return np.where(exact, result, bounds.min), np.where(exact, result, bounds.max)
+
+    return image
+
+
 def _remainder(a: Array, b: Array) -> Array:
     """With the sign of the divisor (ONNX Mod of integers); 0 of a division by 0."""
     return np.asarray(np.mod(a, np.where(b == 0, 1, b)))
@@ -260,6 +271,19 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "shift_right": Operation(
         np.right_shift, _corners(np.right_shift), "({0} >> {1})", None, ("int",), 0, jumps=True
+    ),
+    "shift_left": Operation(
+        np.left_shift,
+        _bits_image(np.left_shift),
+        "((int64_t)((uint64_t){0} << {1}))",
+        None,
+        ("int",),
+        0,
+        jumps=True,
+        opencl="((long)((ulong){0} << {1}))",
+    ),
+    "bit_and": Operation(
+        np.bitwise_and, _bits_image(np.bitwise_and), "({0} & {1})", None, ("int",), 0, jumps=True
     ),
     # elementary functions
     "sqrt": _function("sqrt", np.sqrt, _increasing(np.sqrt, low=0.0), 3),

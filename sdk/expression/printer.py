@@ -23,7 +23,8 @@ def statements(
     """Declarations, one a step, and the C expression that is the result.
 
     What the operations call beside the language and its library (`most`, `least`, `whole`, `sign_of`,
-    `divide`, `absolute`, `remainder_of`, `round_TYPE`) the program has to define.
+    `divide`, `absolute`, `remainder_of`, `round_TYPE`) the program has to define; in OpenCL C, whose "/" need
+    not be correctly rounded, `quotient` too, which is.
 
     Args:
         expression: verified.
@@ -42,6 +43,8 @@ def statements(
             continue
         operands = [written[arg] for arg in step.args]
         text = _call(step, operands, known[step.args[-1]], dialect)
+        if dialect == "opencl" and step.op == "round" and step.dtype == "float32":
+            text = _quotient(expression, step, written) or text
         if number == len(expression.steps) - 1:
             written.append(text)
             continue
@@ -49,6 +52,15 @@ def statements(
         lines.append(f"const {TYPES[dialect][kind]} {name} = {text};")
         written.append(name)
     return lines, written[-1]
+
+
+def _quotient(expression: Expression, step: Step, written: Sequence[str]) -> str | None:
+    """What rounds a division to float32: it has to be that of the real quotient."""
+    number = step.args[0] - len(expression.inputs)
+    if number < 0 or expression.steps[number].op != "div":
+        return None
+    a, b = (written[arg] for arg in expression.steps[number].args)
+    return f"quotient({a}, {b})"
 
 
 def _call(step: Step, operands: Sequence[str], kind: Kind, dialect: Dialect) -> str:

@@ -13,10 +13,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.graph import Add, Gemm, Mul
+from sdk.graph import Add, Gemm, Mul, Reshape
 from sdk.importers.functions import ARITHMETIC, FUNCTIONS
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.quantization import activation_bias, activation_quantization, read_activation
+from sdk.importers.quantization import activation_bias
 from sdk.importers.values import UNSET, Constant, QuantizedConstant, Real
 from sdk.importers.walk import Walk
 
@@ -50,20 +50,6 @@ def arithmetic(walk: Walk, node: OnnxNode) -> None:
         )
 
 
-def qlinear_add(walk: Walk, node: OnnxNode) -> None:
-    """The sum of two activations of equal shape: Add."""
-    a, b = read_activation(walk, node, 0), read_activation(walk, node, 3)
-    dtype, quantization = activation_quantization(walk, node, 6)
-    walk.quantize(node, _sum(walk, node, a, b), dtype, quantization)
-
-
-def qlinear_mul(walk: Walk, node: OnnxNode) -> None:
-    """The product of two activations, one of which may have extents of 1: Mul."""
-    a, b = read_activation(walk, node, 0), read_activation(walk, node, 3)
-    dtype, quantization = activation_quantization(walk, node, 6)
-    walk.quantize(node, _product(walk, node, a, b), dtype, quantization)
-
-
 def _sum(walk: Walk, node: OnnxNode, a: str, b: str) -> Real:
     shapes = [list(walk.builder.tensors[name].shape) for name in (a, b)]
     if shapes[0] != shapes[1]:
@@ -88,8 +74,12 @@ def _product(walk: Walk, node: OnnxNode, a: str, b: str) -> Real:
 
 
 def _takes_bias(real: Real) -> bool:
-    source = real.source
-    return isinstance(source, Gemm) and len(source.inputs) == 2 and not real.moves and not real.changed_by
+    """Whether it is a product without a bias, of which only the rows were given more axes."""
+    source, shape = real.source, real.source_shape
+    if not isinstance(source, Gemm) or len(source.inputs) != 2 or real.changed_by:
+        return False
+    rows = all(isinstance(move, Reshape) and to[-1] == shape[-1] for move, to in real.moves)
+    return rows and len(real.moves) <= 1
 
 
 def _matmul_bias(walk: Walk, node: OnnxNode, real: Real, index: int) -> Real:
@@ -101,13 +91,14 @@ def _matmul_bias(walk: Walk, node: OnnxNode, real: Real, index: int) -> Real:
             f"it adds the constant {node.inputs[index]!r}",
             "only the bias of a Conv, Gemm or MatMul, or a scalar, may be constant",
         )
-    _check_rank(walk, node, index, 2)
+    _check_rank(walk, node, index, len(real.shape))
     tensor = walk.builder.tensors[source.inputs[1]]
     assert tensor.data is not None
     assert tensor.quantization is not None
     weight = QuantizedConstant(tensor.name, tensor.data, tensor.quantization)
     inputs = (*source.inputs, *activation_bias(walk, node, index, source.inputs[0], weight))
-    return walk.define_operation(node, Gemm(source.name, inputs, "", clamp=UNSET))
+    product = walk.define_operation(node, Gemm(source.name, inputs, "", clamp=UNSET))
+    return dataclasses.replace(product, shape=real.shape, moves=real.moves)
 
 
 # --- functions of one tensor ----------------------------------------------------------------------------
@@ -118,16 +109,6 @@ def function(walk: Walk, node: OnnxNode) -> None:
     x = walk.elements(node, 0)
     assert x.values is not None
     _define(walk, node, x, FUNCTIONS[node.op_type](node, x.values))
-
-
-def qlinear_function(walk: Walk, node: OnnxNode) -> None:
-    """A function of one tensor: Lookup."""
-    tensor = read_activation(walk, node, 0)
-    dtype, quantization = activation_quantization(walk, node, 3)
-    shape = walk.builder.tensors[tensor].shape
-    values = FUNCTIONS[node.op_type.removeprefix("QLinear")](node, walk.real_values(tensor))
-    real = Real(node.output, node.name, shape, tensor, shape, values=values, changed_by=node.name)
-    walk.quantize(node, real, dtype, quantization)
 
 
 def _function(walk: Walk, node: OnnxNode) -> bool:

@@ -32,8 +32,8 @@ NEVER_EVALUATED = {
 }
 """Operators whose results are no constants, or no tensors."""
 
-LARGEST_GROWTH = 64 << 20
-"""Bytes that all folded results may have beyond what they were made from."""
+LARGEST_GROWTH = 768 << 20
+"""Bytes that all folded results may have beyond what they were made from: some files make weights so."""
 
 OF_ANY_SIZE = (
     *(
@@ -205,7 +205,10 @@ def evaluate(node: OnnxNode, arrays: Mapping[str, Array]) -> list[Array]:
     elements = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in arrays.items()}
     inputs = [helper.make_tensor_value_info(name, elements[name], a.shape) for name, a in arrays.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    graph = helper.make_graph([node.proto], "constant", inputs, outputs)
+    proto = type(node.proto)()
+    proto.CopyFrom(node.proto)
+    proto.domain = node.domain
+    graph = helper.make_graph([proto], "constant", inputs, outputs)
     opset = [helper.make_opsetid(node.domain, node.opset)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -40,6 +40,7 @@ def move_integers(graph: Graph) -> Graph:
     integers: dict[str, str] = {}  # of a dequantised tensor: the quantised one
     same: dict[str, str] = {}  # what equals another tensor: which
     nodes: list[Node] = []
+    names = {node.name for node in graph.nodes}
     for node in graph.nodes:
         node = dataclasses.replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
         source = integers.get(node.inputs[0])
@@ -52,7 +53,8 @@ def move_integers(graph: Graph) -> Graph:
                     tensors[source], name=name, shape=tensors[node.output].shape
                 )
                 nodes.append(dataclasses.replace(node, inputs=(source,), output=name))
-                node = Dequantize(f"{node.name}/dequantize", (name,), node.output)
+                node = Dequantize(unused(f"{node.name}/dequantize", names), (name,), node.output)
+                names.add(node.name)
                 integers[node.output] = name
             case Quantize() if source is not None:
                 out = tensors[node.output]
@@ -78,9 +80,9 @@ def join_maps(graph: Graph) -> Graph:
     return eliminate_dead(dataclasses.replace(graph, tensors=joining.tensors, nodes=nodes))
 
 
-def unused(name: str, tensors: Mapping[str, Tensor]) -> str:
-    """The name, made longer until no tensor has it."""
-    while name in tensors:
+def unused(name: str, taken: Container[str]) -> str:
+    """The name, made longer until none of those that are taken is the same."""
+    while name in taken:
         name += "_"
     return name
 

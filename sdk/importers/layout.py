@@ -10,7 +10,6 @@ import math
 
 from sdk.graph import Pad, Quantization, Reshape, Transpose
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.quantization import activation_quantization, read_activation
 from sdk.importers.resize import nearest
 from sdk.importers.values import Constant, Parts, Quantized, QuantizedConstant, Real
 from sdk.importers.walk import Walk
@@ -137,22 +136,9 @@ def concat(walk: Walk, node: OnnxNode) -> None:
     walk.define(node, _joined(walk, node, [walk.real(node, index) for index in range(len(values))]))
 
 
-def qlinear_concat(walk: Walk, node: OnnxNode) -> None:
-    """Concat; inputs of another scale than the result get a Requantize."""
-    if len(node.inputs) < 5 or len(node.inputs) % 3 != 2:
-        raise node.invalid(f"QLinearConcat with {len(node.inputs)} inputs")
-    dtype, quantization = activation_quantization(walk, node, 0)
-    reals = []
-    for index in range(2, len(node.inputs), 3):
-        name = read_activation(walk, node, index)
-        shape = walk.builder.tensors[name].shape
-        reals.append(Real(name, node.name, shape, name, shape))
-    walk.quantize(node, _joined(walk, node, reals), dtype, quantization)
-
-
 def _joined(walk: Walk, node: OnnxNode, reals: list[Real]) -> Real:
     first = reals[0].shape
-    axis = node.integer("axis", 0 if node.op_type == "Concat" else 1)
+    axis = node.integer("axis", 0)
     if not -len(first) <= axis < len(first):
         raise node.invalid(f"axis {axis} of inputs of rank {len(first)}")
     axis %= len(first)

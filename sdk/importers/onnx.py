@@ -4,7 +4,7 @@ One loop over the nodes. Where a node reads views of quantised tensors, the hand
 `sdk.importers.operators` make it an integer operator; where they cannot, and wherever it reads plain tensors,
 those of `sdk.importers.plain` convert it. What is refused is refused all at once. `check_float` is the same
 loop over a float model that is to be quantised: every operator's result is quantised in place with a made-up
-scale, so that what has no quantised form is refused by the same code.
+scale, and what has no quantised form stays plain, if it has a plain one.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from sdk.errors import InvalidModel, Refusal, Unsupported, UsageError
+from sdk.errors import InvalidModel, Refusal, Unsupported
 from sdk.extras import require
 from sdk.graph import Graph, Reshape, Tensor
+from sdk.importers.cutting import cut
 from sdk.importers.folding import Kind, fold, inferred, kind_of
+from sdk.importers.input_shapes import static_shapes
 from sdk.importers.joining import join
 from sdk.importers.onnx_file import (
     OnnxNode,
-    check_opset,
     decode_node,
     element_name,
-    input_shape,
     is_quantized,
     opset_versions,
     read_onnx,
     skeleton,
     to_array,
+    upgraded,
 )
-from sdk.importers.operators import OPERATORS, refuse
+from sdk.importers.operators import OPERATORS, Handler, refuse
+from sdk.importers.order import sort_nodes
 from sdk.importers.plain import convert_plain, is_known
+from sdk.importers.qlinear import INDICES, KEEP_SCALE, QLINEAR, of_integers
 from sdk.importers.quantization import input_quantization
 from sdk.importers.values import (
     Constant,
@@ -45,6 +49,8 @@ from sdk.importers.values import (
     Real,
     Tensors,
     Unknown,
+    constant_tensor,
+    dequantized,
 )
 from sdk.importers.walk import Walk
 from sdk.passes import eliminate_dead
@@ -55,25 +61,47 @@ if TYPE_CHECKING:
 
 
 def load_onnx(
-    path: str | os.PathLike[str], *, input_shapes: Mapping[str, tuple[int, ...]] | None = None
+    path: str | os.PathLike[str],
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    outputs: Sequence[str] = (),
+    constants: Mapping[str, ArrayLike] | None = None,
 ) -> Graph:
     """Read an ONNX model, quantised (QDQ or QOperator) or float, into the verified graph.
 
     Args:
         path: the .onnx file. Its external data is mapped, not read.
         input_shapes: static shapes of dynamic inputs, by input name.
+        outputs: tensors that become the outputs instead of the model's own; what is behind them is left out.
+        constants: values of inputs that become constants, by input name.
 
     Returns:
         The graph, dead nodes removed.
 
     Raises:
-        UsageError: no such file, or `input_shapes` contradicts the model.
+        UsageError: no such file, or `input_shapes`, `outputs` or `constants` contradict the model.
         InvalidModel: the file is damaged, or the model contradicts itself.
         Unsupported: a dynamic shape, or operators that Towline does not support, by node name.
         EnvironmentMissing: the onnx package is not installed.
     """
     model = read_onnx(path, external=False)
-    folder = Path(path).parent
+    cut(model, outputs=outputs, constants=constants, where=os.fspath(path))
+    return graph_of(model, input_shapes=input_shapes, folder=Path(path).parent)
+
+
+def graph_of(
+    model: onnx.ModelProto,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    folder: Path | None = None,
+) -> Graph:
+    """As `load_onnx`, of a model in memory.
+
+    Args:
+        model: as `read_onnx` gives it.
+        input_shapes: static shapes of dynamic inputs, by input name.
+        folder: of the model, where its external data was not read.
+    """
     graph = import_onnx(model, input_shapes=input_shapes, float_model=False, folder=folder)
     graph = join(eliminate_dead(graph))
     verify(graph)
@@ -105,12 +133,21 @@ def survey(
     return []
 
 
-def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+def check_float(
+    model: onnx.ModelProto,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    folder: Path | None = None,
+) -> tuple[Refusal, ...]:
     """Refuse a float model that would be refused once quantised, naming the first node concerned.
 
     Args:
         model: as `read_onnx` gives it.
         input_shapes: static shapes of dynamic inputs, by input name.
+        folder: of the model, where its external data was not read.
+
+    Returns:
+        The nodes that stay float, each with why it has no quantised form.
 
     Raises:
         UsageError: `input_shapes` contradicts the model.
@@ -124,11 +161,13 @@ def check_float(model: onnx.ModelProto, *, input_shapes: Mapping[str, tuple[int,
             hint="compile it as it is, or give the float model",
         )
     for tensor in model.graph.initializer:
-        array = to_array(tensor, f"initializer {tensor.name}")
+        array = to_array(tensor, f"initializer {tensor.name}", folder)
         # Bounds of a Clip are scalars and may be infinite.
         if array.ndim and np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise InvalidModel("it holds NaN or infinity", where=f"initializer {tensor.name}")
-    import_onnx(model, input_shapes=input_shapes, float_model=True)
+    stays_float: list[Refusal] = []
+    import_onnx(model, input_shapes=input_shapes, float_model=True, folder=folder, stays_float=stays_float)
+    return tuple(stays_float)
 
 
 def import_onnx(
@@ -137,6 +176,7 @@ def import_onnx(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     float_model: bool,
     folder: Path | None = None,
+    stays_float: list[Refusal] | None = None,
 ) -> Graph:
     """As `load_onnx` and `check_float`, of a model that was read; dead nodes included, not verified.
 
@@ -145,10 +185,12 @@ def import_onnx(
         input_shapes: static shapes of dynamic inputs, by input name.
         float_model: whether results that are not quantised take a made-up scale.
         folder: of the model, where its external data was not read.
+        stays_float: takes the nodes of a float model that have no quantised form.
     """
     name = model.graph.name or "model"
+    model = upgraded(model, name)
+    sort_nodes(model.graph)
     opsets = opset_versions(model.opset_import)
-    check_opset(opsets, name)
     if model.functions:
         model = require("onnx.inliner").inline_local_functions(model)
     nodes = [decode_node(node, opsets) for node in model.graph.node]
@@ -161,6 +203,7 @@ def import_onnx(
         convert_plain=convert_plain,
         opsets=opsets,
         folder=folder,
+        stays_float=stays_float,
     )
     for tensor in model.graph.initializer:
         walk.values[tensor.name] = Constant(
@@ -194,10 +237,13 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
     handler = OPERATORS.get((node.domain, node.op_type))
     values = [walk.optional(node, index) for index in range(len(node.inputs))]
     if walk.float_model:
-        if node.op_type == "Softmax" or (node.op_type in RESHAPES and isinstance(values[0], Plain)):
+        if node.op_type in ("If", "Loop", "Scan"):
             convert_plain(walk, node)
         else:
-            (handler or refuse(node))(walk, node)
+            _convert_float(walk, node, handler)
+        return
+    if handler is not None and (node.domain, node.op_type) in QLINEAR:
+        handler(walk, node)
         return
     first: Unsupported | None = None
     if handler is not None and (node.op_type in OWN or any(isinstance(value, VIEWS) for value in values)):
@@ -209,6 +255,9 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
             first = problem
     if node.op_type in OWN and fold(walk, node, whatever=True):
         return
+    if node.op_type in KEEP_SCALE + INDICES and any(isinstance(value, Quantized) for value in values):
+        of_integers(walk, node)
+        return
     if not is_known(node):
         raise first or refuse(node)
     try:
@@ -217,11 +266,37 @@ def _convert(walk: Walk, node: OnnxNode) -> None:
         raise first or problem from None
 
 
+def _convert_float(walk: Walk, node: OnnxNode, handler: Handler | None) -> None:
+    """Convert a node of a model that is to be quantised: as an operator on quantised views if there is one,
+    else on plain tensors, whose results are quantised again. A product by weights is quantised or refused.
+    """
+    first = Unsupported(f"{node.op_type} has no quantised form")
+    if handler is not None:
+        try:
+            handler(walk, node)
+            return
+        except Unsupported as problem:
+            if node.op_type in QUANTIZED_OR_REFUSED:
+                raise
+            first = problem
+    elif not is_known(node):
+        refuse(node)
+    try:
+        convert_plain(walk, node)
+    except Unsupported as problem:
+        raise (first if handler else problem) from None
+    walk.stays_float.append(Refusal(node.name, node.op_type, first.message, first.hint))
+    for name in filter(None, node.outputs):
+        value = walk.values[name]
+        if isinstance(value, Plain) and walk.builder.tensors[value.tensor].dtype == "float32":
+            walk.values[name] = walk.made_up(name, node, value)
+
+
+QUANTIZED_OR_REFUSED = ("BatchNormalization", "Conv", "ConvTranspose", "Gemm")
+"""Products by weights, and what is folded into them: a model whose products stay float is not quantised."""
+
 VIEWS = (Real, Quantized, QuantizedConstant)
 """What the handlers of quantised operators read."""
-
-RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that a model that is to be quantised may have behind a Softmax."""
 
 OWN = ("Constant", "QuantizeLinear", "DequantizeLinear")
 """Operators that they convert whatever they read, if they can."""
@@ -291,6 +366,22 @@ class _Refused:
         ) from first
 
 
+def _copy_constant(walk: Walk, name: str, value: Constant | QuantizedConstant) -> None:
+    """Make the output a copy of what is known before the network runs."""
+    array = dequantized(value) if isinstance(value, QuantizedConstant) else value.array
+    builder, where = walk.builder, f"output {name}"
+    if not array.size:
+        raise Unsupported(f"it has no elements: {list(array.shape)}", where=where)
+    known = constant_tensor(builder.fresh(f"{name}/constant"), array, where)
+    if known.dtype not in STORED:
+        raise Unsupported(f"it is {known.dtype}; tensors are {', '.join(STORED)}", where=where)
+    if name in builder.tensors:  # an initializer of that name, which other nodes read
+        raise Unsupported("it is a constant that nodes read", where=where, hint="leave out the output")
+    builder.file(known)
+    copy = Tensor(name, known.shape, known.dtype)
+    builder.emit(Reshape(f"{name}_copy", (known.name,), ""), copy)
+
+
 def _declare(walk: Walk, value: onnx.ValueInfoProto) -> None:
     """Note what the model states of a value."""
     if value.type.WhichOneof("value") == "tensor_type" and value.type.tensor_type.elem_type:
@@ -298,11 +389,11 @@ def _declare(walk: Walk, value: onnx.ValueInfoProto) -> None:
 
 
 def _declared(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] | None]:
-    """Dtype and shape; None for an extent that is open."""
+    """Dtype and shape; None for an extent that is open, which some exporters write as -1."""
     kind = value.type.tensor_type
     shape = None
     if kind.HasField("shape"):
-        shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+        shape = tuple(dim.dim_value if dim.dim_value > 0 else None for dim in kind.shape.dim)
     return element_name(kind.elem_type), shape
 
 
@@ -314,16 +405,18 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
     checked = skeleton(model)
     del checked.graph.node[:]
     for node in nodes:
-        if node.domain or _is_current(node):
+        if node.proto.domain not in ("", "ai.onnx") or _is_current(node):
             checked.graph.node.append(node.proto)
             continue
         for output in filter(None, node.outputs):
             value = onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
             checked.graph.input.append(value)
     for value in [*checked.graph.input, *checked.graph.output]:
-        # The checker requires a shape on each; onnxruntime does not, and a missing one is reported below.
+        # The checker requires a type and a shape on each; onnxruntime does not, and what is missing of an
+        # input is reported below.
         if value.type.WhichOneof("value") in (None, "tensor_type"):
             value.type.tensor_type.shape.SetInParent()
+            value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
     try:
         onnx.checker.check_model(checked)
     except UnicodeDecodeError as problem:
@@ -336,9 +429,15 @@ def _check_structure(model: onnx.ModelProto, nodes: Sequence[OnnxNode], name: st
 def _is_current(node: OnnxNode) -> bool:
     """Whether onnx knows the operator, and has not deprecated it: its checker refuses those too."""
     defs = require("onnx.defs")
+    if node.op_type in OF_ANY_OPSET:
+        return False
     if not defs.has(node.op_type, node.opset, node.domain):
         return bool(defs.has(node.op_type, node.domain))
     return not defs.get_schema(node.op_type, node.opset, node.domain).deprecated
+
+
+OF_ANY_OPSET = ("LayerNormalization",)
+"""Operators that onnxruntime's optimiser writes in older opsets than have them."""
 
 
 def _add_inputs(
@@ -351,21 +450,19 @@ def _add_inputs(
     """
     # Before IR version 4 initializers are listed among the inputs too.
     inputs = [value for value in model.graph.input if value.name not in walk.values]
-    for name in shapes:
-        if name not in [value.name for value in inputs]:
-            known = ", ".join(value.name for value in inputs)
-            raise UsageError(f"a shape was given for {name!r}, but the inputs are: {known}", where=where)
+    for value in inputs:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise Unsupported("it is no tensor", where=f"input {value.name}")
+    settled = static_shapes(inputs, shapes, where=where, batch_of_one=not walk.float_model)
     quantized = is_quantized(model)
     for value in inputs:
         walk.inputs.append(value.name)
-        if value.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise Unsupported("it is no tensor", where=f"input {value.name}")
         dtype = element_name(value.type.tensor_type.elem_type)
         allowed = ("float32",) if walk.float_model else STORED
         if dtype not in allowed:
             message = f"its type is {dtype}; inputs are {', '.join(allowed)}"
             raise Unsupported(message, where=f"input {value.name}")
-        shape = input_shape(value, shapes.get(value.name), batch_of_one=not walk.float_model)
+        shape = settled[value.name]
         quantization = None
         if quantized and dtype in ("uint8", "int8"):
             quantization = input_quantization(walk, value.name, dtype, shape)
@@ -395,8 +492,8 @@ def _finish(walk: Walk, name: str) -> None:
         case Tensors():
             raise Unsupported("it is a sequence of tensors", where=where)
         case _:
-            hint = "a graph computes something of its inputs: leave out the output"
-            raise Unsupported("it is a constant", where=where, hint=hint)
+            _copy_constant(walk, name, value)
+            return
     if tensor in walk.inputs and tensor == name:
         raise Unsupported("it is a graph input", where=where)
     if tensor != name:

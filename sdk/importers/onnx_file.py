@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sdk.errors import InvalidModel, Unsupported, UsageError
+from sdk import files
+from sdk.errors import InvalidModel, Unsupported
 from sdk.extras import require
 from sdk.graph import Array
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("towline")
 OLDEST_OPSET = 7
+OLDEST_CONVERTED = 6
 QUANTIZED_PREFIXES = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize")
 INTEGER_OPERATORS = ("ConvInteger", "MatMulInteger")
 
@@ -44,19 +46,7 @@ def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.Mo
     onnx = require("onnx")
     helper = require("onnx.external_data_helper")
     decode_error = require("google.protobuf.message").DecodeError
-    where, file = os.fspath(path), Path(path)
-    try:
-        if not file.exists():
-            raise UsageError("no such file", where=where)
-        if file.is_dir():
-            raise UsageError("is a directory, not an ONNX file", where=where)
-        if not file.is_file():  # reading a pipe may never end
-            raise UsageError("is not a regular file", where=where)
-        content = file.read_bytes()
-    except OSError as problem:
-        raise UsageError(f"cannot be read: {problem.strerror}", where=where) from problem
-    if not content:
-        raise InvalidModel("the file is empty", where=where)
+    where, file, content = os.fspath(path), Path(path), files.read_model(path)
     try:
         model = onnx.ModelProto.FromString(content)
     except decode_error as problem:
@@ -111,7 +101,7 @@ class OnnxNode:
 
     Attributes:
         name: the node's own name, or one made of its operator and output where it has none.
-        domain: "" for ONNX's own operators.
+        domain: "" for ONNX's own operators, and for those that onnxruntime has besides them.
         opset: version of the domain in the model.
         inputs: value names; "" for an optional one left out.
         outputs: value names.
@@ -186,7 +176,14 @@ def decode_node(node: onnx.NodeProto, opsets: Mapping[str, int]) -> OnnxNode:
     except ValueError as problem:
         raise InvalidModel(f"an attribute cannot be read: {problem}", where=where) from problem
     inputs, outputs = tuple(node.input), tuple(node.output)
-    return OnnxNode(name, node.op_type, domain, opsets[domain], inputs, outputs, attributes, node)
+    opset = opsets[domain]
+    if domain == "com.microsoft" and node.op_type in CONTRIB_TWINS:
+        domain, opset = "", CONTRIB_TWINS[node.op_type]
+    return OnnxNode(name, node.op_type, domain, opset, inputs, outputs, attributes, node)
+
+
+CONTRIB_TWINS = {"QuantizeLinear": 21, "DequantizeLinear": 21}
+"""Operators that onnxruntime has in its own domain too, with the types of this opset of ONNX's."""
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -194,14 +191,47 @@ def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]
     return {("" if entry.domain == "ai.onnx" else entry.domain): int(entry.version) for entry in imports}
 
 
-def check_opset(versions: Mapping[str, int], where: str) -> None:
-    """Raise Unsupported for an opset older than this importer knows."""
-    if 0 < versions.get("", 0) < OLDEST_OPSET:
+def upgraded(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model in an opset that this importer knows: one of OLDEST_CONVERTED is converted by onnx.
+
+    Raises:
+        Unsupported: it is older, onnx cannot convert it, or the installed onnx does not know its opset.
+    """
+    version = opset_versions(model.opset_import).get("", 0)
+    newest = require("onnx.defs").onnx_opset_version()
+    if version > newest:
+        message = f"opset {version} is newer than {newest}, the last that the installed onnx package knows"
         raise Unsupported(
-            f"opset {versions['']} is older than {OLDEST_OPSET}",
-            where=where,
-            hint="convert it with onnx.version_converter.convert_version(model, 13)",
+            message, where=where, hint="upgrade the onnx package, or export with an older opset"
         )
+    if not 0 < version < OLDEST_OPSET:
+        return model
+    hint = "export the model again with a newer opset"
+    if version < OLDEST_CONVERTED:
+        raise Unsupported(f"opset {version} is older than {OLDEST_CONVERTED}", where=where, hint=hint)
+    shared = {tensor.name for tensor in model.graph.initializer if math.prod(tensor.dims) == 1}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and [dim.dim_value for dim in kind.shape.dim] in ([], [1]):
+            shared.add(value.name)
+    for node in model.graph.node:  # slopes lay along axis 1, which onnx's converter leaves as it is
+        if node.op_type == "PRelu" and not shared.issuperset(node.input[1:]):
+            name = node.name or next(iter(node.output), "")
+            raise Unsupported(
+                f"PRelu of opset {version} with a slope a channel", where=f"node {name}", hint=hint
+            )
+    converter = require("onnx.version_converter")
+    try:
+        converted: onnx.ModelProto = converter.convert_version(model, OLDEST_OPSET)
+    except Exception as problem:  # its C++ raises anything
+        reason = " ".join(str(problem).split())
+        raise Unsupported(
+            f"opset {version} is older than {OLDEST_OPSET}, and onnx cannot convert the model: {reason}",
+            where=where,
+            hint=hint,
+        ) from problem
+    LOG.info("%s: converted from opset %d to %d", where, version, OLDEST_OPSET)
+    return converted
 
 
 def element_name(element: int) -> str:
@@ -299,48 +329,3 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 KEPT_IN_SKELETON = 1024
 """Bytes of an initializer that shape inference may want to read."""
-
-
-def input_shape(
-    value: onnx.ValueInfoProto, override: tuple[int, ...] | None, *, batch_of_one: bool = False
-) -> tuple[int, ...]:
-    """The static shape of a graph input.
-
-    Args:
-        value: the input.
-        override: the shape given for it.
-        batch_of_one: whether a first extent that alone is dynamic is set to 1, with a word in the log.
-
-    Raises:
-        Unsupported: it is dynamic and `override` does not resolve it.
-        UsageError: `override` is not a shape, or contradicts it.
-    """
-    where = f"input {value.name}"
-    if override is not None and (
-        not isinstance(override, tuple | list) or not all(isinstance(extent, int) for extent in override)
-    ):
-        raise UsageError(f"the shape given for it is not a tuple of whole numbers: {override!r}", where=where)
-    known = value.type.tensor_type.HasField("shape")
-    dims = list(value.type.tensor_type.shape.dim)
-    extents = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else 0 for d in dims]
-    shown = ", ".join(str(d.dim_value or d.dim_param or "?") for d in dims)
-    if override is not None:
-        clash = known and len(override) != len(extents)
-        clash = clash or (known and any(e not in (0, o) for e, o in zip(extents, override, strict=True)))
-        if clash or min(override, default=1) < 1:
-            text = "x".join(map(str, override))
-            raise UsageError(f"shape {text} given for it, but the model says [{shown}]", where=where)
-        return tuple(override)
-    if known and all(extents):
-        return tuple(extents)
-    if batch_of_one and len(extents) > 1 and all(extents[1:]):
-        LOG.warning("input %s: the batch of [%s] is set to 1", value.name, shown)
-        return (1, *extents[1:])
-    example = [1, 3, 224, 224] if not known or len(extents) == 4 else [1] * len(extents)
-    if known:
-        example = [e or x for e, x in zip(extents, example, strict=True)]
-    raise Unsupported(
-        f"its shape is dynamic: [{shown}]" if known else "its shape is not given",
-        where=where,
-        hint=f"pass --input-shape {value.name}={'x'.join(map(str, example))}",
-    )

@@ -7,22 +7,20 @@ operators on quantised values (QLinearConv, ...) are the float ones between chec
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
 
-from sdk.graph import Conv, Gemm, GlobalAveragePool, Reshape, Softmax, Tensor
+from sdk.graph import Conv, Gemm, GlobalAveragePool
 from sdk.importers.elementwise import (
     add,
     arithmetic,
     clip,
     function,
     mul,
-    qlinear_add,
-    qlinear_function,
-    qlinear_mul,
     relu,
 )
 from sdk.importers.functions import ARITHMETIC, FUNCTIONS
@@ -33,7 +31,6 @@ from sdk.importers.layout import (
     in_range,
     pad,
     permuted,
-    qlinear_concat,
     reshape,
     resize,
     shape_of,
@@ -41,66 +38,57 @@ from sdk.importers.layout import (
     transpose,
     unsqueeze,
 )
-from sdk.importers.onnx_file import OnnxNode, to_array
-from sdk.importers.quantization import (
-    activation_bias,
-    activation_quantization,
-    dequantize_linear,
-    quantize_linear,
-    read_activation,
-    read_weight,
-    stored_weight,
-)
-from sdk.importers.values import UNSET, Constant, QuantizedConstant, Real
+from sdk.importers.onnx_file import OnnxNode, element_name, to_array
+from sdk.importers.qlinear import DYNAMIC, QLINEAR
+from sdk.importers.quantization import activation_bias, dequantize_linear, quantize_linear, read_weight
+from sdk.importers.refusals import unknown_operator
+from sdk.importers.values import UNSET, Constant, Quantized, QuantizedConstant, Real
 from sdk.importers.walk import Walk
-from sdk.importers.windows import average_pool, convolution_windows, max_pool
+from sdk.importers.windows import average_pool, convolution_windows, in_two_dimensions, max_pool
 
-CONTRIB = "com.microsoft"
 Handler = Callable[[Walk, OnnxNode], None]
 
 HINTS: Mapping[str, str] = {
-    "ConvInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
-    "MatMulInteger": "dynamic quantisation computes scales at run time: quantise statically instead",
-    "ConvTranspose": "use Resize nearest and a Conv",
-    "LayerNormalization": "use BatchNormalization, which folds into a Conv",
-    "Slice": "export the model without it: pad and stride in the Conv instead",
-    "Split": "use two Convs in place of one that is split",
-    "Cast": "export the model in float32 throughout",
+    **dict.fromkeys(("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"), DYNAMIC),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        "random numbers differ at each run: make them an input of the model",
+    ),
+    **dict.fromkeys(
+        ("Bernoulli", "Multinomial"), "random numbers differ at each run: end the model at the probabilities"
+    ),
+    "ImageDecoder": "prepare the input outside, and start the model behind it",
 }
+"""What to do about operators that are not taken."""
 
 
 def refuse(node: OnnxNode) -> NoReturn:
     """Raise Unsupported for an operator that has no handler."""
-    shown = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    hint = "write it with operators that are (docs/operators.md lists them), or end the model before it"
-    hint = HINTS.get(node.op_type, hint)
-    raise node.unsupported(f"operator {shown} is not supported", hint)
+    raise unknown_operator(node, HINTS.get(node.op_type))
 
 
 # --- convolutions and matrices ------------------------------------------------------------------------
 
 
 def _conv(walk: Walk, node: OnnxNode) -> None:
-    """A convolution in two dimensions: Conv."""
+    """A convolution in one or two dimensions: Conv."""
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _convolution(walk, node, x, weight, bias=2))
 
 
-def _qlinear_conv(walk: Walk, node: OnnxNode) -> None:
-    """A convolution in two dimensions: Conv."""
-    x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=0)
-    dtype, quantization = activation_quantization(walk, node, 6)
-    walk.quantize(node, _convolution(walk, node, x, weight, bias=8), dtype, quantization)
-
-
 def _convolution(walk: Walk, node: OnnxNode, x: str, weight: QuantizedConstant, *, bias: int) -> Real:
     size = walk.builder.tensors[x].shape
-    if len(size) != 4 or weight.array.ndim != 4:
+    if len(size) not in (3, 4) or weight.array.ndim != len(size):
         raise node.unsupported(
-            f"input {list(size)}, weight {list(weight.array.shape)}: only two dimensions are supported"
+            f"input {list(size)}, weight {list(weight.array.shape)}: only windows in one and two dimensions "
+            "are supported"
         )
     _check_axis(node, weight, 0)
-    windows = convolution_windows(node, size, weight.array.shape)
+    one = in_two_dimensions(node, len(size) - 2)
+    if len(size) == 3:
+        x = walk.builder.reshaped(x, (*size[:2], 1, size[2]), f"{node.name}/rows")
+        weight = dataclasses.replace(weight, array=weight.array[:, :, None])
+    windows = convolution_windows(one, walk.builder.tensors[x].shape, weight.array.shape)
     inputs = [x, walk.builder.constant(weight.name, weight.array, weight.quantization)]
     inputs += activation_bias(walk, node, bias, x, weight)
     template = Conv(
@@ -113,7 +101,10 @@ def _convolution(walk: Walk, node: OnnxNode, x: str, weight: QuantizedConstant, 
         group=node.integer("group", 1),
         clamp=UNSET,
     )
-    return walk.define_operation(node, template)
+    real = walk.define_operation(node, template)
+    if len(size) == 4:
+        return real
+    return real.reshaped(f"{node.name}/reshape", (*real.shape[:2], real.shape[3]))
 
 
 def _check_axis(node: OnnxNode, weight: QuantizedConstant, outputs: int) -> None:
@@ -127,17 +118,6 @@ def _gemm(walk: Walk, node: OnnxNode) -> None:
     """A matrix with bias: Gemm. Its alpha, beta and transA must have their default values."""
     x, weight = walk.activation(node, 0), read_weight(walk, node, 1)
     walk.define(node, _matrix(walk, node, x, weight, bias=2, transposed=_gemm_transposed(node, bias=2)))
-
-
-def _qgemm(walk: Walk, node: OnnxNode) -> None:
-    """A matrix with bias: Gemm. Its alpha and transA must have their default values."""
-    transposed = _gemm_transposed(node, bias=6)
-    x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=0 if transposed else 1)
-    if walk.optional(node, 7) is None:
-        raise node.unsupported("its result is float: it has no output scale", "quantise the output too")
-    dtype, quantization = activation_quantization(walk, node, 7)
-    real = _matrix(walk, node, x, weight, bias=6, transposed=transposed)
-    walk.quantize(node, real, dtype, quantization)
 
 
 def _gemm_transposed(node: OnnxNode, *, bias: int) -> bool:
@@ -160,30 +140,28 @@ def _matmul(walk: Walk, node: OnnxNode) -> None:
     walk.define(node, _matrix(walk, node, x, weight, bias=None, transposed=False))
 
 
-def _qlinear_matmul(walk: Walk, node: OnnxNode) -> None:
-    """By a constant matrix on the right: Gemm."""
-    x, weight = read_activation(walk, node, 0), stored_weight(walk, node, 3, axis=1)
-    dtype, quantization = activation_quantization(walk, node, 6)
-    real = _matrix(walk, node, x, weight, bias=None, transposed=False)
-    walk.quantize(node, real, dtype, quantization)
-
-
 def _matrix(
     walk: Walk, node: OnnxNode, x: str, weight: QuantizedConstant, *, bias: int | None, transposed: bool
 ) -> Real:
     size = walk.builder.tensors[x].shape
-    if len(size) != 2 or weight.array.ndim != 2:
+    whole = len(size) == 2 or (len(size) > 2 and node.op_type == "MatMul")  # leading axes are rows too
+    if not whole or weight.array.ndim != 2:
         raise node.unsupported(
-            f"{node.op_type} of {list(size)} by {list(weight.array.shape)}: only matrices are supported",
-            "flatten the input first",
+            f"{node.op_type} of {list(size)} by {list(weight.array.shape)}: only a matrix of constants",
+            "write it as products of an activation and one matrix",
         )
     _check_axis(node, weight, 0 if transposed else 1)
     if not transposed:
         weight = permuted(weight, (1, 0))
+    if len(size) > 2:
+        x = walk.builder.reshaped(x, (math.prod(size[:-1]), size[-1]), f"{node.name}/rows")
     inputs = [x, walk.builder.constant(weight.name, weight.array, weight.quantization)]
     if bias is not None:
         inputs += activation_bias(walk, node, bias, x, weight)
-    return walk.define_operation(node, Gemm(node.name, tuple(inputs), "", clamp=UNSET))
+    real = walk.define_operation(node, Gemm(node.name, tuple(inputs), "", clamp=UNSET))
+    if len(size) == 2:
+        return real
+    return real.reshaped(f"{node.name}/reshape", (*size[:-1], real.shape[1]))
 
 
 def _only_way(walk: Walk, real: Real) -> bool:
@@ -197,6 +175,24 @@ def _only_way(walk: Walk, real: Real) -> bool:
 
 def _identity(walk: Walk, node: OnnxNode) -> None:
     """Nothing."""
+    walk.alias(node)
+
+
+def _cast(walk: Walk, node: OnnxNode) -> None:
+    """Nothing, to the type that it has already; else on plain tensors."""
+    value, wanted = walk.value(node, 0), element_name(node.integer("to", 0))
+    match value:
+        case Quantized(tensor):
+            found = walk.builder.tensors[tensor].dtype
+        case Real() | QuantizedConstant():
+            found = "float32"
+        case _:
+            found = ""
+    if found != wanted:
+        raise node.unsupported(
+            f"Cast of {node.inputs[0]!r} to {wanted}, which is {found or 'plain'}",
+            "read integers through DequantizeLinear, and export the model in float32 throughout",
+        )
     walk.alias(node)
 
 
@@ -235,31 +231,9 @@ def _average_pool(walk: Walk, node: OnnxNode) -> None:
     walk.define(node, walk.define_operation(node, average_pool(node, x, walk.builder.tensors[x].shape)))
 
 
-def _qlinear_average_pool(walk: Walk, node: OnnxNode) -> None:
-    """AveragePool in two dimensions; without dilations, and without windows that stick out."""
-    _channels_first(node)
-    x = read_activation(walk, node, 0)
-    dtype, quantization = activation_quantization(walk, node, 3)
-    real = walk.define_operation(node, average_pool(node, x, walk.builder.tensors[x].shape))
-    walk.quantize(node, real, dtype, quantization)
-
-
 def _global_average_pool(walk: Walk, node: OnnxNode) -> None:
     """GlobalAveragePool of [N,C,H,W]."""
     walk.define(node, _global_mean(walk, node, walk.activation(node, 0)))
-
-
-def _qlinear_global_average_pool(walk: Walk, node: OnnxNode) -> None:
-    """GlobalAveragePool of [N,C,H,W]."""
-    _channels_first(node)
-    x = read_activation(walk, node, 0)
-    dtype, quantization = activation_quantization(walk, node, 3)
-    walk.quantize(node, _global_mean(walk, node, x), dtype, quantization)
-
-
-def _channels_first(node: OnnxNode) -> None:
-    if node.integer("channels_last", 0):
-        raise node.unsupported("channels_last = 1", "export the model in NCHW layout throughout")
 
 
 def _global_mean(walk: Walk, node: OnnxNode, x: str) -> Real:
@@ -281,8 +255,7 @@ def _reduce_mean(walk: Walk, node: OnnxNode) -> None:
     real = _global_mean(walk, node, x)
     if not node.integer("keepdims", 1):
         shape = real.shape[:2]
-        moves = ((Reshape(node.name, (), ""), shape),)
-        real = Real(real.name, real.owner, shape, real.source, real.source_shape, moves)
+        real = real.reshaped(node.name, shape)
     walk.define(node, real)
 
 
@@ -294,24 +267,6 @@ def _max_pool(walk: Walk, node: OnnxNode) -> None:
 
 
 # --- softmax, constants --------------------------------------------------------------------------------
-
-
-def _qlinear_softmax(walk: Walk, node: OnnxNode) -> None:
-    """Softmax of floats, between Dequantize and Quantize."""
-    x = read_activation(walk, node, 0)
-    dtype, quantization = activation_quantization(walk, node, 3)
-    real = walk.builder.dequantize(x, walk.builder.fresh(f"{node.output}_input"), f"{node.name}_dequantize")
-    shape, opset = walk.builder.tensors[real].shape, node.integer("opset", 13)
-    axis = node.integer("axis", -1 if opset >= 13 else 1)
-    if not -len(shape) <= axis < len(shape):
-        raise node.invalid(f"axis {axis} of an input of rank {len(shape)}")
-    axis %= len(shape)
-    if opset < 13 and math.prod(shape[axis + 1 :]) != 1:
-        raise node.unsupported(f"Softmax of opset {opset} over all axes from {axis}", "convert to opset 13")
-    output = Tensor(walk.builder.fresh(f"{node.output}_float"), shape, "float32")
-    walk.quantize_plain(
-        node, walk.builder.emit(Softmax(node.name, (real,), "", axis), output), dtype, quantization
-    )
 
 
 def _constant(walk: Walk, node: OnnxNode) -> None:
@@ -337,6 +292,7 @@ OPERATORS: Mapping[tuple[str, str], Handler] = {
     ("", "Add"): add,
     ("", "AveragePool"): _average_pool,
     ("", "BatchNormalization"): _batch_normalization,
+    ("", "Cast"): _cast,
     ("", "Clip"): clip,
     ("", "Concat"): concat,
     ("", "Constant"): _constant,
@@ -351,8 +307,6 @@ OPERATORS: Mapping[tuple[str, str], Handler] = {
     ("", "MaxPool"): _max_pool,
     ("", "Mul"): mul,
     ("", "Pad"): pad,
-    ("", "QLinearConv"): _qlinear_conv,
-    ("", "QLinearMatMul"): _qlinear_matmul,
     ("", "QuantizeLinear"): quantize_linear,
     ("", "ReduceMean"): _reduce_mean,
     ("", "Relu"): relu,
@@ -362,17 +316,7 @@ OPERATORS: Mapping[tuple[str, str], Handler] = {
     ("", "Transpose"): transpose,
     ("", "Unsqueeze"): unsqueeze,
     ("", "Upsample"): resize,
-    (CONTRIB, "DequantizeLinear"): dequantize_linear,
-    (CONTRIB, "QGemm"): _qgemm,
-    (CONTRIB, "QLinearAdd"): qlinear_add,
-    (CONTRIB, "QLinearAveragePool"): _qlinear_average_pool,
-    (CONTRIB, "QLinearConcat"): qlinear_concat,
-    (CONTRIB, "QLinearGlobalAveragePool"): _qlinear_global_average_pool,
-    (CONTRIB, "QLinearLeakyRelu"): qlinear_function,
-    (CONTRIB, "QLinearMul"): qlinear_mul,
-    (CONTRIB, "QLinearSigmoid"): qlinear_function,
-    (CONTRIB, "QLinearSoftmax"): _qlinear_softmax,
-    (CONTRIB, "QuantizeLinear"): quantize_linear,
+    **QLINEAR,
 }
 
 

@@ -23,8 +23,8 @@ MOVES = (
     *("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Resize", "Upsample", "Pad"),
     *("Identity", "Dropout"),
 )
-STORED_BIAS = ("QLinearConv", "QGemm")
-"""Operators whose bias is int32 in units of the accumulator; elsewhere it is float, or dequantised."""
+NARROW = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}
+"""Types of constants that are kept in a wider one: their integers are the same."""
 
 MADE_UP_WEIGHT = Quantization.per_tensor(1 / 16, 0)
 """The quantisation that float weights take while a float model is checked."""
@@ -41,7 +41,8 @@ def read_quantization(
         index: the scale's.
         name: the tensor's, for messages.
         shape: the tensor's.
-        dtype: the tensor's where it is known: the zero-point must have it; else it is the zero-point's.
+        dtype: the tensor's where it is known: the zero-point must have it; else it is the zero-point's. One
+            of NARROW is read as the type that it is kept in.
         axis: of the channels, should the scale be per channel; None for an activation, where it may not.
 
     Returns:
@@ -55,15 +56,16 @@ def read_quantization(
     scale = walk.constant(node, index)
     zero_point = walk.constant(node, index + 1) if walk.optional(node, index + 1) is not None else None
     found = dtype or (str(zero_point.dtype) if zero_point is not None else "uint8")
-    if found not in INTEGER_RANGE:
+    kept = found if dtype is None else NARROW.get(found, found)
+    if kept not in INTEGER_RANGE:
         raise Unsupported(
             f"it is quantised to {found}",
             where=where,
             hint="quantise to int8 or uint8 (weights: int8 per channel)",
         )
     if zero_point is None:
-        zero_point = np.zeros(scale.shape, found)
-    if str(zero_point.dtype) != found:
+        zero_point = np.zeros(scale.shape, kept)
+    elif str(zero_point.dtype) != found:
         raise InvalidModel(f"it is {found}, but its zero-point is {zero_point.dtype}", where=where)
     if scale.dtype != np.float32:
         raise Unsupported(f"its scale is {scale.dtype}, not float32", where=where)
@@ -82,18 +84,8 @@ def read_quantization(
     if channels is not None and channels < 0:
         channels += len(shape)
     quantization = Quantization(scale.copy(), zero_point.astype(np.int32), channels)
-    check_quantization(quantization, found, shape, where)
-    return found, quantization
-
-
-def activation_quantization(walk: Walk, node: OnnxNode, index: int) -> tuple[str, Quantization]:
-    """Dtype and per-tensor quantisation of the node's output, its scale at input `index`."""
-    dtype, quantization = read_quantization(
-        walk, node, index, name=node.output, shape=(1,), dtype=None, axis=None
-    )
-    if dtype == "int32":
-        raise node.unsupported(f"its output {node.output!r} is quantised to int32")
-    return dtype, quantization
+    check_quantization(quantization, kept, shape, where)
+    return kept, quantization
 
 
 def read_activation(walk: Walk, node: OnnxNode, index: int) -> str:
@@ -113,7 +105,10 @@ def read_activation(walk: Walk, node: OnnxNode, index: int) -> str:
 
 
 def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quantization | None:
-    """Quantisation of the integer graph input `name`, taken from its first reader with a scale, if any."""
+    """Quantisation of the integer graph input `name`, taken from its first reader with a scale, if any.
+
+    None too where that is none of an activation, per channel say: then the integers are plain numbers.
+    """
     names = {name}
     for node in walk.nodes:
         if node.op_type in MOVES and node.inputs and node.inputs[0] in names:
@@ -121,8 +116,12 @@ def input_quantization(walk: Walk, name: str, dtype: str, shape: Shape) -> Quant
             continue
         for index, read in enumerate(node.inputs[:-1]):
             if read in names and (node.op_type.startswith(("QLinear", "QGemm", "DequantizeLinear"))):
-                at = index + 1
-                return read_quantization(walk, node, at, name=name, shape=shape, dtype=dtype, axis=None)[1]
+                try:
+                    return read_quantization(
+                        walk, node, index + 1, name=name, shape=shape, dtype=dtype, axis=None
+                    )[1]
+                except Unsupported:
+                    return None
     return None
 
 
@@ -169,21 +168,11 @@ def _quantized(array: Array, dtype: str, quantization: Quantization) -> Array:
 
 def dequantize_linear(walk: Walk, node: OnnxNode) -> None:
     """The scale and zero-point of a tensor; Dequantize of an output."""
-    _no_blocks(node)
     value = walk.value(node, 0)
     if isinstance(value, Constant):
-        array = value.array
-        _, quantization = read_quantization(
-            walk,
-            node,
-            1,
-            name=value.name,
-            shape=array.shape,
-            dtype=str(array.dtype),
-            axis=node.integer("axis", 1),
-        )
-        walk.define(node, QuantizedConstant(value.name, array, quantization))
+        walk.define(node, _constant_meaning(walk, node, value))
         return
+    _no_blocks(node)
     if not isinstance(value, Quantized):
         raise node.unsupported(f"its input {node.inputs[0]!r} is not quantised")
     tensor = read_activation(walk, node, 0)
@@ -196,17 +185,88 @@ def _no_blocks(node: OnnxNode) -> None:
         raise node.unsupported("blocked quantisation", "quantise per tensor or per channel")
 
 
-# --- weights and biases ---------------------------------------------------------------------------------
+def _constant_meaning(walk: Walk, node: OnnxNode, value: Constant) -> Constant | QuantizedConstant:
+    """A constant behind DequantizeLinear: integers with their scales where those are per tensor or channel.
 
-
-def stored_weight(walk: Walk, node: OnnxNode, index: int, *, axis: int) -> QuantizedConstant:
-    """The integer weight at input `index` of a quantised operator, with the scales behind it."""
-    array = walk.constant(node, index)
-    name = node.inputs[index]
+    What is quantised otherwise (by blocks, to 16 bits or 8-bit floats, with scales of other types than
+    float32) becomes the floats that it stands for.
+    """
+    array, dtype = value.array, str(value.array.dtype)
+    kept = NARROW.get(dtype, dtype)
+    scale = walk.constant(node, 1)
+    float32 = scale.dtype == np.float32 and node.integer("output_dtype", 1) == 1
+    if kept not in INTEGER_RANGE or not float32 or node.integer("block_size", 0):
+        zero_point = walk.constant(node, 2) if walk.optional(node, 2) is not None else None
+        return Constant(node.output, _floats(node, array, scale, zero_point))
+    axis = node.integer("axis", 1)
     _, quantization = read_quantization(
-        walk, node, index + 1, name=name, shape=array.shape, dtype=str(array.dtype), axis=axis
+        walk, node, 1, name=value.name, shape=array.shape, dtype=dtype, axis=axis
     )
-    return _eight_bits(node, QuantizedConstant(name, array, quantization))
+    return QuantizedConstant(value.name, array.astype(kept, copy=False), quantization)
+
+
+def _floats(node: OnnxNode, array: Array, scale: Array, zero_point: Array | None) -> Array:
+    """What DequantizeLinear makes of a constant: computed in float32, of the scale's type or output_dtype."""
+    where = f"tensor {node.inputs[0]} ({node.where})"
+    check_scales(scale, where, of_constants=True)
+    if zero_point is not None and zero_point.dtype != array.dtype:
+        message = f"it is {array.dtype}, but its zero-point is {zero_point.dtype}"
+        raise InvalidModel(message, where=where)
+    if zero_point is not None and zero_point.size != scale.size:
+        raise InvalidModel(f"{scale.size} scales, but {zero_point.size} zero-points", where=where)
+    real = array.astype(np.float32)
+    if zero_point is not None:
+        real -= spread(node, zero_point.astype(np.float32), array.shape)
+    real *= spread(node, scale.astype(np.float32), array.shape)
+    chosen = node.integer("output_dtype", 0)
+    dtype = require("onnx.helper").tensor_dtype_to_np_dtype(chosen) if chosen else scale.dtype
+    return real.astype(dtype, copy=False)
+
+
+def check_scales(scale: Array, where: str, *, of_constants: bool = False) -> None:
+    """Raise InvalidModel unless all scales are finite and positive.
+
+    Those by which constants are only multiplied may have any sign: onnxruntime's symmetric blocks have.
+    """
+    values = scale.astype(np.float32).reshape(-1)
+    wrong = ~np.isfinite(values) if of_constants else ~(np.isfinite(values) & (values > 0))
+    if wrong.any():
+        rule = "finite" if of_constants else "finite and positive"
+        raise InvalidModel(f"its scale is {values[wrong][0]}; scales are {rule}", where=where)
+
+
+def spread(node: OnnxNode, values: Array, shape: Shape) -> Array:
+    """Scales or zero-points of QuantizeLinear or DequantizeLinear, so shaped that they broadcast to `shape`.
+
+    Args:
+        node: has the axis and the block size.
+        values: one for all, one for each element of the axis, or one for each block along it.
+        shape: of what is quantised.
+
+    Raises:
+        InvalidModel: another number of them.
+    """
+    if values.size == 1:
+        return values.reshape(())
+    rank, block = len(shape), node.integer("block_size", 0)
+    axis = node.integer("axis", 1)
+    if not -rank <= axis < rank:
+        raise node.invalid(f"axis {axis} of a tensor of rank {rank}")
+    axis %= rank
+    if not block:
+        if values.size != shape[axis]:
+            raise node.invalid(f"{list(values.shape)} scales or zero-points for axis {axis} of {list(shape)}")
+        return values.reshape([-1 if i == axis else 1 for i in range(rank)])
+    blocks = [-(-extent // block) if i == axis else extent for i, extent in enumerate(shape)]
+    if block < 0 or list(values.shape) != blocks:
+        raise node.invalid(
+            f"scales or zero-points of shape {list(values.shape)} for {list(shape)} in blocks of {block} "
+            f"along axis {axis}, which need {blocks}"
+        )
+    return values.repeat(block, axis).take(range(shape[axis]), axis)
+
+
+# --- weights and biases ---------------------------------------------------------------------------------
 
 
 def read_weight(walk: Walk, node: OnnxNode, index: int) -> QuantizedConstant:
@@ -250,8 +310,7 @@ def activation_bias(
     """The int32 bias at input `index`, as no or one tensor name.
 
     It is added to the accumulator, so that its scale is that of `x` times that of `weight`. A float bias is
-    rounded to it, and so is an int32 bias that comes with another scale (beyond BIAS_TOLERANCE). Only the
-    operators of STORED_BIAS have it in those units already.
+    rounded to it, and so is a quantised one that comes with another scale (beyond BIAS_TOLERANCE).
     """
     value = walk.optional(node, index)
     if value is None:
@@ -263,22 +322,16 @@ def activation_bias(
     shape = value.array.shape
     if value.array.size not in (1, channels) or value.array.size not in (1, *shape[-1:]):
         raise node.invalid(f"its bias has shape {list(shape)} for {channels} channels")
-    if node.op_type in STORED_BIAS:
-        if not isinstance(value, Constant) or value.array.dtype != np.int32:
-            raise node.unsupported(f"its bias {node.inputs[index]!r} is not an int32 constant")
-        exact = value.array.astype(np.float64)
-    elif isinstance(value, Constant):
+    if isinstance(value, Constant):
         exact = _finite(node, value, index).astype(np.float64).reshape(-1) / scale
-    elif isinstance(value, QuantizedConstant) and value.array.dtype == np.int32:
-        exact = value.array.astype(np.float64).reshape(-1)
+    else:
+        exact = value.array.astype(np.float64).reshape(-1) - value.quantization.zero_point
         ratio = value.quantization.scale.astype(np.float64) / scale
         if (np.abs(ratio - 1) > BIAS_TOLERANCE).any():
             exact = exact * ratio
-    else:
-        raise node.unsupported(f"its bias {node.inputs[index]!r} is neither an int32 nor a float32 constant")
     rounded = np.rint(np.broadcast_to(exact.reshape(-1), (channels,)))
     if np.abs(rounded).max() >= 2**31:
-        raise node.invalid(f"its bias {value.name!r} does not fit int32 at the accumulator's scale")
+        raise node.unsupported(f"its bias {value.name!r} does not fit int32 at the accumulator's scale")
     axis = None if scale.ndim == 0 else 0
     quantization = Quantization(scale.astype(np.float32), np.zeros(scale.shape, np.int32), axis)
     return (walk.builder.constant(value.name, rounded.astype(np.int32), quantization),)

@@ -38,6 +38,8 @@ def nearest(walk: Walk, node: OnnxNode, shape: Shape) -> Resize:
     for attribute in ("antialias", "exclude_outside"):
         if node.integer(attribute, 0):
             raise node.unsupported(f"Resize with {attribute} = 1", f"resize with {attribute} = 0")
+    if node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        raise node.unsupported("Resize with the coordinates 'tf_crop_and_resize'", "resize the whole picture")
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         raise node.unsupported(f"Resize with the policy {policy!r}", "give the sizes themselves")
@@ -85,9 +87,15 @@ def scales_and_sizes(walk: Walk, node: OnnxNode, shape: Shape) -> tuple[list[flo
     return scales, [int(np.float32(s) * np.float32(n)) for s, n in zip(scales, shape, strict=True)]
 
 
-def sources(node: OnnxNode, extent: int, size: int, scale: np.float32) -> tuple[int, ...]:
+WHOLE = (0.0, 1.0)
+"""The part of an axis that is resized, unless the node crops."""
+
+
+def sources(
+    node: OnnxNode, extent: int, size: int, scale: np.float32, span: tuple[float, float] = WHOLE
+) -> tuple[int, ...]:
     """The input's index for each of `size` outputs."""
-    position = positions(node, extent, size, scale)
+    position = positions(node, extent, size, scale, span)
     if node.op_type == "Upsample" or node.opset < 11:
         chosen = np.ceil(position) if scale < 1 else np.floor(position)
     else:
@@ -95,10 +103,12 @@ def sources(node: OnnxNode, extent: int, size: int, scale: np.float32) -> tuple[
     return tuple(np.clip(chosen, 0, extent - 1).astype(np.int64).tolist())
 
 
-def positions(node: OnnxNode, extent: int, size: int, scale: np.float32) -> Float32:
+def positions(
+    node: OnnxNode, extent: int, size: int, scale: np.float32, span: tuple[float, float] = WHOLE
+) -> Float32:
     """Each output's place among the input's, float32."""
     index, half = np.arange(size, dtype=np.float32), np.float32(0.5)
-    if extent == size and scale == 1:
+    if extent == size and scale == 1 and span == WHOLE:
         return index
     default = "half_pixel" if node.op_type == "Resize" and node.opset >= 11 else "asymmetric"
     mode = node.text("coordinate_transformation_mode", default)
@@ -113,6 +123,10 @@ def positions(node: OnnxNode, extent: int, size: int, scale: np.float32) -> Floa
             return (index + half) / scale
         case "align_corners":
             return index * np.float32(extent - 1) / np.float32(max(size - 1, 1))
+        case "tf_crop_and_resize":
+            start, end = (np.float64(side) * (extent - 1) for side in span)
+            step = (end - start) / (size - 1) if size > 1 else 0.0
+            return np.asarray((start + index * step) if size > 1 else [(start + end) / 2], np.float32)
         case "half_pixel_symmetric":
             adjustment = np.float32(size) / (scale * np.float32(extent))
             offset = np.float32(extent) / 2 * (1 - adjustment)

@@ -116,6 +116,10 @@ class Real:
     values: NDArray[np.float32] | None = dataclasses.field(default=None, compare=False)
     changed_by: str = ""
 
+    def reshaped(self, by: str, shape: Shape) -> Real:
+        """The value in another shape, by a Reshape of that name."""
+        return dataclasses.replace(self, shape=shape, moves=(*self.moves, (Reshape(by, (), ""), shape)))
+
     def bounded(self, low: float, high: float, by: str) -> Real:
         """The value clipped.
 
@@ -165,21 +169,48 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self._reserved = reserved
         self._node_names: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._node_numbers: dict[str, int] = {}
         self._views: dict[tuple[str, Shape], Tensor] = {}
 
     def emit(self, template: Node, output: Tensor) -> str:
         """Append the operator with this output; its name is made unique. Returns the output's name."""
-        name = _unique(template.name, self._node_names)
-        self._node_names.add(name)
+        name = self._unique(template.name)
         self.tensors[output.name] = output
         self.nodes.append(dataclasses.replace(template, name=name, output=output.name))
         return output.name
 
+    def rename(self, old: str, new: str, since: int, owner: str) -> None:
+        """Give a tensor another name.
+
+        Args:
+            old: what it is called.
+            new: a name that no tensor has yet.
+            since: the number of the first node that mentions it.
+            owner: the name that the node that makes it gets, made unique.
+        """
+        self.tensors[new] = dataclasses.replace(self.tensors.pop(old), name=new)
+        for index, node in enumerate(self.nodes[since:], since):
+            inputs = tuple(new if name == old else name for name in node.inputs)
+            if node.output == old:
+                node = dataclasses.replace(node, name=self._unique(owner), output=new)
+            self.nodes[index] = dataclasses.replace(node, inputs=inputs)
+
     def fresh(self, base: str) -> str:
         """A tensor name that nothing else has."""
-        name, number = base, 1
-        while name in self._reserved or name in self.tensors:
-            name, number = f"{base}_{number}", number + 1
+        number = self._numbers.get(base, 0)
+        while (name := numbered(base, number)) in self._reserved or name in self.tensors:
+            number += 1
+        self._numbers[base] = number  # what an unrolled loop makes a thousand times is found at once
+        return name
+
+    def _unique(self, base: str) -> str:
+        """A node name that nothing else has, taken."""
+        number = self._node_numbers.get(base, 0)
+        while (name := numbered(base, number)) in self._node_names:
+            number += 1
+        self._node_numbers[base] = number
+        self._node_names.add(name)
         return name
 
     def constant(self, name: str, array: Array, quantization: Quantization) -> str:
@@ -284,6 +315,12 @@ class GraphBuilder:
         node = Dequantize(owner, (tensor,), "")
         return self.emit(node, Tensor(output, self.tensors[tensor].shape, "float32"))
 
+    def reshaped(self, tensor: str, shape: Shape, name: str) -> str:
+        """A tensor in another shape, by a Reshape of that name."""
+        known = self.tensors[tensor]
+        view = self.fresh(f"{tensor}/{'x'.join(map(str, shape))}")
+        return self.emit(Reshape(name, (tensor,), ""), dataclasses.replace(known, name=view, shape=shape))
+
     def graph(
         self, name: str, inputs: Iterable[str], outputs: Iterable[str], metadata: dict[str, str]
     ) -> Graph:
@@ -343,11 +380,9 @@ def bounds_are_exact(real: Real, tensor: Tensor) -> bool:
     return low_is_exact and (high == real.high or (clamp[1] == last and real.high > high))
 
 
-def _unique(base: str, taken: set[str]) -> str:
-    name, number = base, 1
-    while name in taken:
-        name, number = f"{base}_{number}", number + 1
-    return name
+def numbered(base: str, number: int) -> str:
+    """A name, and the names made of it."""
+    return f"{base}_{number}" if number else base
 
 
 def numpy_name(name: str) -> str:

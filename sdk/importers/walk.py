@@ -8,13 +8,14 @@ is not quantised, made when the first operator without a quantised form reads it
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from sdk.errors import InvalidModel, Unsupported
+from sdk.errors import InvalidModel, Refusal, Unsupported
 from sdk.graph import Array, Node, Quantization, Quantize, Tensor
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.values import (
@@ -34,6 +35,8 @@ from sdk.importers.values import (
 )
 from sdk.shapes import output_shape
 
+LOG = logging.getLogger("towline")
+
 MADE_UP = ("uint8", Quantization.per_tensor(1 / 16, 128))
 """Type and quantisation that activations of a float model take while it is checked."""
 
@@ -49,6 +52,7 @@ class Walk:
         plains: names of plain tensors, by ONNX name.
         opsets: versions by domain.
         folder: of the model, where its external data was not read.
+        stays_float: nodes of a float model that have no quantised form.
         growth: bytes that folded constants have beyond what they were made from.
         declared: dtypes and shapes that the model states; None for an extent that it leaves open.
         builder: the graph.
@@ -64,6 +68,7 @@ class Walk:
         convert_plain: Callable[[Walk, OnnxNode], None],
         opsets: Mapping[str, int] | None = None,
         folder: Path | None = None,
+        stays_float: list[Refusal] | None = None,
     ) -> None:
         self.nodes = nodes
         self.outputs = outputs
@@ -75,6 +80,7 @@ class Walk:
         self.opsets = dict(opsets or {})
         self.folder = folder
         self.growth = 0
+        self.stays_float = [] if stays_float is None else stays_float
         self._convert = convert
         self._convert_plain = convert_plain
         self._constants: dict[str, Tensor] = {}
@@ -219,6 +225,13 @@ class Walk:
         source = self.builder.tensors[real.source]
         return source.quantization is not None and bounds_are_exact(real, source)
 
+    def made_up(self, name: str, node: OnnxNode, plain: Plain) -> Real:
+        """A plain tensor of a model that is to be quantised, as a view of integers."""
+        shape = self.builder.tensors[plain.tensor].shape
+        template = Quantize(f"{node.name}_quantize", (plain.tensor,), "")
+        tensor = self.builder.emit(template, Tensor(self.builder.fresh(f"{name}_integers"), shape, *MADE_UP))
+        return Real(name, node.name, shape, tensor, shape)
+
     # --- plain tensors ----------------------------------------------------------------------------------
 
     def plain(self, node: OnnxNode, index: int) -> Tensor:
@@ -260,7 +273,7 @@ class Walk:
         """Say that output `output` of the node is a plain tensor.
 
         Raises:
-            InvalidModel: the model declares another dtype or shape for it.
+            InvalidModel: the model declares another dtype for it.
         """
         name = node.outputs[output]
         self.check_declared(name, tensor.dtype, tensor.shape, node.where)
@@ -274,7 +287,10 @@ class Walk:
         self.values.setdefault(name, Plain(tensor.name))  # a recipe may still be quantised by another reader
 
     def check_declared(self, name: str, dtype: str, shape: Shape, where: str) -> None:
-        """Raise InvalidModel where the model declares another dtype or shape for a value."""
+        """Raise InvalidModel where the model declares another dtype for a value, and warn of another shape.
+
+        Exporters leave shapes behind that their own rewriting made wrong; onnxruntime takes such models too.
+        """
         if name not in self.declared:
             return
         said, extents = self.declared[name]
@@ -287,8 +303,8 @@ class Walk:
         )
         if clash:
             shown = ", ".join("?" if extent is None else str(extent) for extent in extents)
-            raise InvalidModel(
-                f"its result {name!r} is {list(shape)}, but the model declares [{shown}]", where=where
+            LOG.warning(
+                "%s: its result %r is %s, but the model declares [%s]", where, name, list(shape), shown
             )
 
     def convert(self, node: OnnxNode) -> None:

@@ -12,12 +12,23 @@ from collections.abc import Mapping
 from sdk.graph import Array, Graph, Node
 from sdk.reference import plain, quantized
 from sdk.reference.comparison import Comparison, compare
-from sdk.reference.plain import expect, is_plain
-from sdk.reference.quantized import dtype_range
+from sdk.reference.plain import expect, is_plain, stored, unrounded
+from sdk.reference.requantization import dtype_range
 from sdk.reference.spread import Spread
 from sdk.target import Arithmetic, check_inputs
 
-__all__ = ["Comparison", "Spread", "compare", "dtype_range", "evaluate", "expect", "is_plain", "run"]
+__all__ = [
+    "Comparison",
+    "Spread",
+    "compare",
+    "dtype_range",
+    "evaluate",
+    "expect",
+    "is_plain",
+    "run",
+    "stored",
+    "unrounded",
+]
 
 
 def run(graph: Graph, inputs: Mapping[str, Array], arithmetic: Arithmetic = "f32") -> dict[str, Array]:

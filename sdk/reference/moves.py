@@ -65,7 +65,7 @@ def move(node: Node, arrays: Sequence[Array], shape: tuple[int, ...], border: fl
             return _gather_nd(x, arrays[1], node.batch_dims).reshape(shape)
         case ops.Scatter():
             result = x.copy()
-            where = _coordinates(arrays[1], x.shape)
+            where = coordinates(arrays[1], x.shape)
             for at, update in zip(
                 np.ndindex(arrays[1].shape[:-1]), _each(arrays[2], arrays[1].ndim - 1), strict=True
             ):
@@ -88,13 +88,13 @@ def _within(indices: Array, extent: int) -> Array:
     return np.where(indices < 0, indices + extent, indices)
 
 
-def _coordinates(indices: Array, shape: Sequence[int]) -> tuple[Array, ...]:
+def coordinates(indices: Array, shape: Sequence[int]) -> tuple[Array, ...]:
     """The last axis of the indices as one array for each axis of `shape` that it names."""
     return tuple(_within(indices[..., axis], shape[axis]) for axis in range(indices.shape[-1]))
 
 
 def _gather_nd(x: Array, indices: Array, batch: int) -> Array:
-    where = _coordinates(indices, x.shape[batch:])
+    where = coordinates(indices, x.shape[batch:])
     own = [
         np.arange(extent).reshape([-1 if axis == i else 1 for i in range(indices.ndim - 1)])
         for axis, extent in enumerate(indices.shape[:batch])

@@ -32,6 +32,11 @@ from sdk.shapes import window_counts
 PRECISION = "float32"
 """What targets compute in, unless they say otherwise."""
 
+HALF_SUMS = "half sums"
+"""The precision of a target that adds products in half arithmetic, at most RUN of them, and these sums in
+float32, where both operands and the result are float16; it computes anything else in float32."""
+RUN = 16
+
 
 def is_plain(graph: Graph, node: Node) -> bool:
     """Whether none of the activations of a node is quantised, or something is defined of plain ones alone."""
@@ -56,7 +61,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
 def expect(
     graph: Graph,
     node: Node,
-    values: Mapping[str, Array],
+    values: Mapping[str, Array | Spread],
     precision: str = PRECISION,
     actual: Array | None = None,
 ) -> Spread:
@@ -65,7 +70,8 @@ def expect(
     Args:
         graph: holds the node's tensors.
         node: whose output is plain.
-        values: the node's input activations, as they are stored.
+        values: the node's input activations, as they are stored; or what they may be, of those that the
+            target did not store.
         precision: the float type that the target computes in.
         actual: what the target stored; a recurrence is compared step by step, each from the states that the
             target had.
@@ -82,18 +88,25 @@ def expect(
     return result.stored(out.dtype)
 
 
+def unrounded(graph: Graph, node: Node, values: Mapping[str, Array | Spread]) -> Array:
+    """The result of a node in real arithmetic, before it is rounded to its tensor's dtype."""
+    return define(graph, node, _read(graph, node, values), None).value
+
+
 def stored(value: Array, dtype: str) -> Array:
     """A value as a tensor of that dtype keeps it."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(dtypes.encode(value, dtype), order="C")  # a scalar keeps its rank
 
 
-def _read(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Spread]:
+def _read(
+    graph: Graph, node: Node, values: Mapping[str, Array] | Mapping[str, Array | Spread]
+) -> list[Spread]:
     inputs = []
     for name in node.inputs:
         tensor = graph.tensor(name)
-        array = values[name] if tensor.data is None else tensor.data
-        inputs.append(Spread(_decoded(array, tensor.dtype)))
+        given = values[name] if tensor.data is None else tensor.data
+        inputs.append(given if isinstance(given, Spread) else Spread(_decoded(given, tensor.dtype)))
     return inputs
 
 
@@ -114,14 +127,19 @@ def define(graph: Graph, node: Node, inputs: Sequence[Spread], precision: str | 
         precision: what targets compute in; None for the value alone.
     """
     x, out = inputs[0], graph.tensor(node.output)
+    given, precision = precision, PRECISION if precision == HALF_SUMS else precision
     with np.errstate(all="ignore"):
         match node:
             case ops.Conv() | ops.ConvTranspose() | ops.MatMul():
-                return _product(node, inputs, precision)
+                return _product(graph, node, inputs, given)
             case ops.Map():
                 return _map(node, inputs, out.shape, precision)
             case ops.Reduce():
                 return _reduce(node, x, out.shape, precision)
+            case ops.TopK():
+                return _top_k(node, x)
+            case ops.Scatter() if node.reduction != "none":
+                return _combined(node, inputs, precision)
             case ops.Softmax():
                 return _softmax(node, x, precision)
             case ops.Normalize():
@@ -135,9 +153,9 @@ def define(graph: Graph, node: Node, inputs: Sequence[Spread], precision: str | 
             case ops.GridSample():
                 return _grid_sample(node, inputs, precision)
             case ops.Recurrent():
-                return _recurrent(node, inputs, precision, None)
+                return _recurrent(node, inputs, given, None)
             case ops.Region():
-                return _region(graph, node, inputs, precision)
+                return _region(graph, node, inputs, given)
             case _:
                 return _move(node, inputs, out.shape, graph)
 
@@ -176,6 +194,7 @@ def _move(node: Node, inputs: Sequence[Spread], shape: tuple[int, ...], graph: G
 
 def _unit(precision: str) -> tuple[float, float]:
     """The unit roundoff, and the smallest normal number: smaller ones may be flushed to zero."""
+    precision = PRECISION if precision == HALF_SUMS else precision
     form = dtypes.dtype(precision).format
     if form is None:
         raise InternalError(f"{precision} is not a float type")
@@ -194,8 +213,34 @@ def summed(
     return Spread.around(value, reach, np.broadcast_to(modelled, value.shape))
 
 
+def half_summed(exact: Spread, squares: Array, terms: Array | int) -> Spread:
+    """A float32 sum, with the error of adding at most RUN of its products at a time in half arithmetic.
+
+    Sums of different products err independently: what they reach is the root of the sum of its squares, which
+    RUN times the products' own squares are never below. As in a sum of RUN products, errors of constant data
+    add up.
+
+    Args:
+        exact: with the error of float32 sums.
+        squares: sum of the products' squares.
+        terms: how many products.
+    """
+    unit, smallest = _unit("float16")
+    apart = np.sqrt(RUN * squares)
+    lasting = RUN * (unit / 4) * np.abs(exact.value)
+    flushed = np.sqrt(np.asarray(terms, np.float64)) * smallest * unit  # half keeps subnormals
+    reach = 2 * np.sqrt(RUN) * unit * apart + lasting + flushed + exact.reach
+    modelled = unit * apart + lasting / 2 + flushed
+    if exact.modelled is not None:
+        modelled = modelled + exact.modelled
+    return Spread.around(exact.value, reach, np.broadcast_to(modelled, exact.value.shape))
+
+
 def _product(
-    node: ops.Conv | ops.ConvTranspose | ops.MatMul, inputs: Sequence[Spread], precision: str | None
+    graph: Graph,
+    node: ops.Conv | ops.ConvTranspose | ops.MatMul,
+    inputs: Sequence[Spread],
+    precision: str | None,
 ) -> Spread:
     x, w = inputs[0], inputs[1]
     bias = inputs[2] if len(inputs) > 2 else None
@@ -223,7 +268,11 @@ def _product(
         terms = weight[0] // node.group * math.prod(weight[2:])
     else:
         terms = math.prod(weight[1:])
-    return summed(value, magnitude, terms + 1, precision, carried)
+    found = summed(value, magnitude, terms + 1, precision, carried)
+    stored = {graph.tensor(name).dtype for name in (*node.inputs[:2], node.output)}
+    if precision == HALF_SUMS and stored == {"float16"}:
+        return half_summed(found, _bilinear(node, x_size**2, w_size**2), terms)
+    return found
 
 
 def _bilinear(node: ops.Conv | ops.ConvTranspose | ops.MatMul, x: Array, w: Array) -> Array:
@@ -233,7 +282,7 @@ def _bilinear(node: ops.Conv | ops.ConvTranspose | ops.MatMul, x: Array, w: Arra
         case ops.Conv():
             return convolve(x, w, node)
         case ops.ConvTranspose():
-            return _spread_out(x, w, node)
+            return spread_out(x, w, node)
 
 
 def convolve(x: Array, weight: Array, node: ops.Conv) -> Array:
@@ -257,7 +306,7 @@ def convolve(x: Array, weight: Array, node: ops.Conv) -> Array:
     return np.stack(results)
 
 
-def _spread_out(x: Array, weight: Array, node: ops.ConvTranspose) -> Array:
+def spread_out(x: Array, weight: Array, node: ops.ConvTranspose) -> Array:
     """Every element adds its multiples of the kernel to a larger sum, whose border is cut off."""
     batch, channels, height, width = x.shape
     per_group, kh, kw = weight.shape[1:]
@@ -353,6 +402,57 @@ def _arg(node: ops.Reduce, x: Spread, shape: tuple[int, ...]) -> Spread:
     low = np.min(np.where(rival, index, x.value.shape[axis]), axis=axis).reshape(shape)
     high = np.max(np.where(rival, index, -1), axis=axis).reshape(shape)
     return Spread(value, value - low, high - value, low != high)
+
+
+def _top_k(node: ops.TopK, x: Spread) -> Spread:
+    """Of exact inputs exact; any index of others."""
+    values = np.moveaxis(x.value, node.axis, -1)
+    if node.largest:  # the last of the increasing order of the reversed axis is the first of equals
+        order = values.shape[-1] - 1 - np.argsort(values[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(values, axis=-1, kind="stable")
+        numbers = np.take_along_axis(values, order, -1) == np.take_along_axis(values, order, -1)
+        order = np.take_along_axis(order, np.argsort(numbers, axis=-1, kind="stable"), -1)
+    value = np.moveaxis(order[..., : node.k], -1, node.axis).astype(np.int64)
+    if x.is_exact:
+        return Spread(value)
+    return Spread(value, value, values.shape[-1] - 1 - value, np.ones(value.shape, bool))
+
+
+def _combined(node: ops.Scatter, inputs: Sequence[Spread], precision: str | None) -> Spread:
+    """A Scatter with a reduction: sums and products of as many terms as indices name an element."""
+    data, indices, updates = inputs
+    functions = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    where = _places(node, indices.value, data.value.shape)
+
+    def scattered(into: Array, parts: Array, kind: str = node.reduction) -> Array:
+        result = into.copy()
+        functions[kind].at(result, where, parts)
+        return result
+
+    value = scattered(data.value, updates.value)
+    if precision is None or value.dtype.kind != "f":
+        return Spread(value)
+    if node.reduction in ("max", "min"):
+        if data.is_exact and updates.is_exact:
+            return Spread(value)
+        low, high = scattered(data.low, updates.low), scattered(data.high, updates.high)
+        return Spread.of(Interval(value, low, high, None))
+    sizes = np.abs(data.value), np.abs(updates.value)
+    counts = scattered(np.ones(value.shape), np.ones(updates.value.shape), "add")
+    reaches = [np.zeros(spread.value.shape) + spread.reach for spread in (data, updates)]
+    if node.reduction == "add":
+        return summed(value, scattered(*sizes), counts, precision, scattered(reaches[0], reaches[1]))
+    unit, smallest = _unit(precision)
+    largest = scattered(sizes[0] + reaches[0], sizes[1] + reaches[1])
+    return Spread.around(value, largest - np.abs(value) + 2 * counts * unit * largest + smallest)
+
+
+def _places(node: ops.Scatter, indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    try:
+        return moves.coordinates(indices, shape)
+    except IndexError as problem:
+        raise InvalidInput(str(problem), where=f"node {node.name}") from None
 
 
 # -- normalisations -----------------------------------------------------------------------------------------

@@ -34,9 +34,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sdk.arithmetic import q31_add, q31_arrays
+from sdk.arithmetic import q31_add
 from sdk.errors import InternalError, Unsupported
 from sdk.exact_maps import ExactMap, evaluate_exact, exact_map
 from sdk.graph import (
@@ -60,13 +59,12 @@ from sdk.graph import (
     Softmax,
     Tensor,
 )
+from sdk.reference import integer_islands
 from sdk.reference.moves import move
+from sdk.reference.requantization import Float32, Int32, centred, dtype_range, requantize, saturate
 from sdk.reference.windows import padded, taps
 from sdk.scales import node_scales
 from sdk.target import Arithmetic
-
-Int32 = NDArray[np.int32]
-Float32 = NDArray[np.float32]
 
 
 def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: Arithmetic) -> Array:
@@ -92,33 +90,33 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Quantize():
             with np.errstate(over="ignore"):  # infinity saturates like any large value
                 quotient = value / np.float32(out.scale)
-            return _saturate(np.rint(quotient), out, dtype_range(out.dtype))
+            return saturate(np.rint(quotient), out, dtype_range(out.dtype))
         case Dequantize():
-            return _centred(x, value).astype(np.float32) * np.float32(x.scale)
-        case Softmax():
+            return centred(x, value).astype(np.float32) * np.float32(x.scale)
+        case Softmax() if out.quantization is None:
             exponential = np.exp(value - value.max(axis=node.axis, keepdims=True))
             return np.asarray(exponential / exponential.sum(axis=node.axis, keepdims=True), np.float32)
         case MaxPool():
             return _max_pool(node, value)
         case Conv():
             weight = graph.tensor(node.inputs[1])
-            acc = _convolve(_centred(x, value), _weights(weight), node)
+            acc = _convolve(centred(x, value), _weights(weight), node)
             acc = _add_bias(graph, node, acc, (-1, 1, 1))
             scales = node_scales(graph, node).reshape(-1, 1, 1)
-            return _requantize(acc, scales, out, node.clamp, arithmetic)
+            return requantize(acc, scales, out, node.clamp, arithmetic)
         case Gemm():
             weight = graph.tensor(node.inputs[1])
-            product = _centred(x, value).astype(np.float64) @ _weights(weight).astype(np.float64).T
+            product = centred(x, value).astype(np.float64) @ _weights(weight).astype(np.float64).T
             acc = _add_bias(graph, node, product.astype(np.int32), (-1,))
-            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+            return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case Add():
             other = graph.tensor(node.inputs[1])
-            a, b = _centred(x, value), _centred(other, at(1))
+            a, b = centred(x, value), centred(other, at(1))
             return _add(a, b, node_scales(graph, node), out, node.clamp, arithmetic)
         case Mul():
             other = graph.tensor(node.inputs[1])
-            acc = _centred(x, value) * _centred(other, at(1))
-            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+            acc = centred(x, value) * centred(other, at(1))
+            return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case Map():
             return evaluate_exact(_exact(graph, node, arithmetic), values).astype(out.dtype)
         case Lookup():
@@ -126,13 +124,16 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Pad():
             return padded(value, node.pads, x.zero_point)
         case Requantize():
-            return _requantize(_centred(x, value), node_scales(graph, node), out, node.clamp, arithmetic)
+            return requantize(centred(x, value), node_scales(graph, node), out, node.clamp, arithmetic)
         case GlobalAveragePool():
-            acc = _centred(x, value).sum(axis=(2, 3), keepdims=True, dtype=np.int32)
-            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+            acc = centred(x, value).sum(axis=(2, 3), keepdims=True, dtype=np.int32)
+            return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case AveragePool():
-            acc = _sum_pool(node, _centred(x, value))
-            return _requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+            acc = _sum_pool(node, centred(x, value))
+            return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+        case _ if isinstance(node, integer_islands.DEFINED):
+            given = [at(index) for index in range(len(node.inputs))]
+            return integer_islands.evaluate(graph, node, given)
         case _:
             moved = move(node, [at(index) for index in range(len(node.inputs))], out.shape, None)
             if moved is None:
@@ -148,42 +149,14 @@ def _exact(graph: Graph, node: Map, arithmetic: Arithmetic) -> ExactMap:
         return exact_map(graph, node, "f32")
 
 
-def dtype_range(dtype: str) -> tuple[int, int]:
-    """Smallest and largest value of an integer dtype."""
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
-def _requantize(acc: Int32, scales: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
-    """`acc` to the output's dtype; `scales` broadcast against it."""
-    if arithmetic == "f32":
-        return _saturate(np.rint(acc.astype(np.float32) * scales), out, clamp)
-    multiplier, shift = q31_arrays(scales)
-    # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least 2^30);
-    # bounding it there keeps the product within int64 and changes no result.
-    shifted = np.clip(acc.astype(np.int64) << shift, -(2**32) + 1, 2**32 - 1)
-    return _saturate((shifted * multiplier + 2**30) >> 31, out, clamp)
-
-
-def _saturate(rounded: Array, out: Tensor, clamp: Clamp) -> Array:
-    """Rounded values, float32 or integer, plus the output's zero-point, within `clamp`, as its dtype."""
-    low, high = clamp[0] - out.zero_point, clamp[1] - out.zero_point
-    result: Array = np.clip(rounded, low, high).astype(np.int32) + np.int32(out.zero_point)
-    return result.astype(out.dtype)
-
-
 def _add(a: Int32, b: Int32, scales: Float32, out: Tensor, clamp: Clamp, arithmetic: Arithmetic) -> Array:
     """The sum of centred integers with a scale each, as the output's dtype."""
     scale_a, scale_b = scales
     if arithmetic == "f32":
-        return _saturate(np.rint(a.astype(np.float32) * scale_a + b.astype(np.float32) * scale_b), out, clamp)
+        return saturate(np.rint(a.astype(np.float32) * scale_a + b.astype(np.float32) * scale_b), out, clamp)
     c = q31_add(float(scale_a), float(scale_b))
     total = a * np.int32(c.a_multiplier) + b * np.int32(c.b_multiplier) + (1 << c.shift >> 1)
-    return _saturate(total >> c.shift, out, clamp)
-
-
-def _centred(tensor: Tensor, value: Array) -> Int32:
-    return value.astype(np.int32) - np.int32(tensor.zero_point)
+    return saturate(total >> c.shift, out, clamp)
 
 
 def _weights(weight: Tensor) -> Int32:

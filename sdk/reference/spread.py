@@ -90,6 +90,7 @@ class Spread:
             return Spread(
                 self.value, _distance(self.value, rounded), _distance(rounded, self.value), self.jump
             )
+        value = self.value
         with np.errstate(invalid="ignore", over="ignore"):
             rounding = np.where(
                 np.isfinite(self.value), form.unit * np.abs(self.value) + form.smallest / 2, 0.0
@@ -101,11 +102,15 @@ class Spread:
                 edge = form.largest * (1 + form.unit / 2)
                 below = np.where((low - rounding < -edge) & np.isfinite(self.value), np.inf, below)
                 above = np.where((high + rounding > edge) & np.isfinite(self.value), np.inf, above)
+                certain = np.minimum(np.abs(low), np.abs(high)) > form.largest * (1 + form.unit)
+                certain &= np.sign(low) == np.sign(high)
+                value = np.where(certain, np.copysign(np.inf, self.value), value)
+                below, above = (np.where(certain, 0.0, each) for each in (below, above))
             modelled = np.abs(self.value) * (form.unit / np.sqrt(3)) + form.smallest / 4
             modelled = np.where(np.isfinite(modelled), modelled, 0.0)
         if self.modelled is not None:
             modelled = np.hypot(modelled, self.modelled)
-        return Spread(self.value, below, above, self.jump, modelled)
+        return Spread(value, below, above, self.jump, modelled)
 
 
 def _distance(high: Array, low: Array) -> Array:

@@ -1,24 +1,20 @@
-"""Networks for benchmarks, by name: seeded weights, quantised on seeded noise, the same bytes every time.
+"""Networks of the zoo as files: seeded weights, quantised on seeded inputs, the same bytes every time.
 
 Exact counts depend on shapes, not on weights, so these stand for the trained networks of the same shape.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from sdk.errors import UsageError
-from sdk.extras import require
-from sdk.quantization import quantize
-from sdk.suggestions import did_you_mean
-from sdk.zoo.networks import NETWORKS
-
-PATTERN = re.compile(rf"(?P<network>{'|'.join(NETWORKS)})_(?P<width>\d+\.\d+)_(?P<size>\d+)")
-"""NAME_WIDTH_SIZE, as TensorFlow's model zoo spells it: mobilenet_v2_1.0_224."""
+from sdk import files
+from sdk.quantizer import QuantizationReport, quantize
+from sdk.zoo.builder import Network
+from sdk.zoo.catalogue import INT8, Name, find, unknown
+from sdk.zoo.inputs import example_inputs, noise
 
 SAMPLES = 4
 
@@ -36,37 +32,59 @@ def require_name(name: str, others: Sequence[str] = ()) -> None:
         UsageError: with the pattern of names, or the networks of the zoo.
     """
     path = Path(name)
-    if PATTERN.fullmatch(name) or path.exists() or len(path.parts) > 1 or path.suffix in MODEL_SUFFIXES:
+    if find(name) or path.exists() or len(path.parts) > 1 or path.suffix in MODEL_SUFFIXES:
         return
-    network = max((known for known in NETWORKS if name.startswith(known)), key=len, default=None)
-    if network is not None and name[len(network) :][:1] in ("", "_"):
-        raise UsageError(
-            f"{name!r} is not NETWORK_WIDTH_SIZE: a width such as 1.0 or 0.35, and a size in pixels, "
-            f"follow {network}",
-            hint=f"for example {network}_1.0_224",
-        )
-    base = re.sub(r"(_[\d.]+){1,2}$", "", name)
-    suggestion = did_you_mean(base, [*NETWORKS, *others])
-    known = f"networks of the zoo: {', '.join(NETWORKS)}, written NETWORK_WIDTH_SIZE as mobilenet_v2_1.0_224"
-    raise UsageError(
-        f"there is no file {name!r}, and no such network in the zoo",
-        hint="; ".join(filter(None, [suggestion, known])),
-    )
+    raise unknown(name, tuple(others))
 
 
-def quantized_benchmark(name: str, directory: Path) -> Path | None:
-    """Write the quantised network of this name to `directory`; None if the name is not one of these.
+def benchmark(name: str, directory: Path) -> Path | None:
+    """Write the network of this name to `directory`, in its precision; None for no network of the zoo.
+
+    Raises:
+        UsageError: a width, size or precision that no such network has.
+        OutputFailed: the directory cannot be written.
+    """
+    found = find(name)
+    if found is None:
+        return None
+    result = directory / f"{name}.onnx"
+    if found.precision == INT8:
+        write_quantized(found, result)
+    else:
+        write(found, result)
+    return result
+
+
+def write(name: Name, path: str | os.PathLike[str]) -> None:
+    """Write a float network; its weights to PATH.data from 1 GiB on.
 
     Raises:
         UsageError: a width or size that no such network has.
-        OutputFailed: the directory cannot be written.
+        OutputFailed: it cannot be written.
     """
-    match = PATTERN.fullmatch(name)
-    if match is None:
-        return None
-    size = int(match["size"])
-    source, result = directory / "float.onnx", directory / f"{name}.onnx"
-    require("onnx").save(NETWORKS[match["network"]](float(match["width"]), size), source)
-    noise = np.random.default_rng(0).normal(size=(SAMPLES, 3, size, size)).astype(np.float32)
-    quantize(source, noise, result)
-    return result
+    built = name.build()
+    if isinstance(built, Network):
+        built.save(path)
+    else:
+        files.write(path, built.SerializeToString())
+
+
+def write_quantized(name: Name, path: str | os.PathLike[str]) -> QuantizationReport:
+    """Quantise a network on seeded inputs, its recurrences unrolled, and write it.
+
+    Raises:
+        UsageError: a width or size that no such network has.
+        OutputFailed: it cannot be written.
+        Unsupported: something in it cannot be quantised.
+    """
+    with files.scratch_directory() as directory:
+        source = directory / "float.onnx"
+        write(name, source)
+        return quantize(source, _samples(name, source), path, method="minmax", unroll=True)
+
+
+def _samples(name: Name, source: Path) -> Mapping[str, Any]:
+    """Calibration inputs, [N, ...] by name: plain noise of the classifiers, whose counts are on record."""
+    if name.entry.precision == INT8:
+        return {"input": noise((SAMPLES, 3, name.size, name.size))}
+    return example_inputs(source, samples=SAMPLES)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sdk.errors import UsageError
-from sdk.zoo.builder import NetworkBuilder
+from sdk.zoo.builder import Classifier
 from sdk.zoo.mobilenet import mobilenet_v2, rounded
 
 # Outputs and stride of each pair of a depthwise and a pointwise convolution.
@@ -87,7 +87,7 @@ def mobilenet_v3_small(
         )
     x = b.convolve("last", x, rounded(576 * width), activation="HardSwish")
     x = b.dense("features", b.pool(x), rounded(1024 * width), activation="HardSwish")
-    return b.model([_logits(b, x, classes)])
+    return b.returns(_logits(b, x, classes)).model()
 
 
 def efficientnet_lite0(
@@ -152,7 +152,7 @@ def detector(width: float = 1.0, size: int = 224, classes: int = 20, channels: i
         scores.append(_head(b, f"{name}/scores", features, classes))
     b.add("Concat", "boxes", boxes, axis=1)
     b.add("Sigmoid", "scores", [b.add("Concat", "logits", scores, axis=1)])
-    return b.model(["boxes", "scores"])
+    return b.returns("boxes", "scores").model()
 
 
 NETWORKS: Mapping[str, Callable[..., Any]] = {
@@ -167,19 +167,19 @@ NETWORKS: Mapping[str, Callable[..., Any]] = {
 """Builders by name; all take `width`, `size`, `classes`, `channels` and `seed`."""
 
 
-def _builder(name: str, width: float, size: int, channels: int, seed: int) -> NetworkBuilder:
+def _builder(name: str, width: float, size: int, channels: int, seed: int) -> Classifier:
     if not 0 < width <= 8:
         raise UsageError(f"a width multiplier of {width:g} is out of range", hint="choose 0.1 to 8")
-    return NetworkBuilder(f"{name}_{width:g}_{size}", size, channels, seed)
+    return Classifier(f"{name}_{width:g}_{size}", size, channels, seed)
 
 
-def _separable(b: NetworkBuilder, name: str, x: str, outputs: int, stride: int) -> str:
+def _separable(b: Classifier, name: str, x: str, outputs: int, stride: int) -> str:
     x = b.depthwise(f"{name}/depthwise", x, 3, stride, activation="Relu6")
     return b.convolve(f"{name}/pointwise", x, outputs, activation="Relu6")
 
 
 def _inverted(
-    b: NetworkBuilder,
+    b: Classifier,
     name: str,
     x: str,
     sizes: tuple[int, int],
@@ -230,17 +230,17 @@ def _resnet(
     return _classified(b, x, classes)
 
 
-def _head(b: NetworkBuilder, name: str, x: str, values: int, anchors: int = 3) -> str:
+def _head(b: Classifier, name: str, x: str, values: int, anchors: int = 3) -> str:
     """Predictions [1, places * anchors, values] of features [1, C, H, W]."""
     x = b.convolve(name, x, anchors * values, 3)
     x = b.add("Transpose", f"{name}/last", [x], perm=[0, 2, 3, 1])
     return b.add("Reshape", f"{name}/flat", [x, b.constant(f"shape{values}", [1, -1, values], np.int64)])
 
 
-def _classified(b: NetworkBuilder, x: str, classes: int) -> Any:
-    return b.model([_logits(b, b.pool(x), classes)])
+def _classified(b: Classifier, x: str, classes: int) -> Any:
+    return b.returns(_logits(b, b.pool(x), classes)).model()
 
 
-def _logits(b: NetworkBuilder, x: str, classes: int) -> str:
+def _logits(b: Classifier, x: str, classes: int) -> str:
     x = b.dense("classifier", x, classes)
     return b.add("Identity", "logits", [x])

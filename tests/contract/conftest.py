@@ -3,7 +3,7 @@
 import pytest
 
 from sdk.target import get_target
-from tests.contract.targets import CARDS, LONG, PROCESSES, QUICK, TARGETS, quick
+from tests.contract.targets import CARDS, LONG, PROCESSES, QUICK, SIBLINGS, TARGETS, quick
 
 
 @pytest.fixture(params=QUICK)
@@ -12,7 +12,11 @@ def target(request):
 
 
 @pytest.fixture(
-    params=[name if name == "c" else pytest.param(name, marks=pytest.mark.slow) for name in TARGETS]
+    params=[
+        name if name == "c" else pytest.param(name, marks=pytest.mark.slow)
+        for name in TARGETS
+        if name not in SIBLINGS
+    ]
 )
 def each(request):
     """As `target`, for single operators, which `test_every_operator_once` has too: one is quick."""

@@ -16,13 +16,16 @@ from sdk.graph import Graph
 from sdk.target import Options, get_target, require_supported, target_names
 from sdk.verification import verify
 from tests import shader_gpu
+from tests.amount import amount
 from tests.graph_builder import RANGES
 from usbgpu.amd.facts.chips import CHIPS
 
 TARGETS = target_names()
+SIBLINGS = amount(("amd-gfx1102", "amd-gfx1200", "hexagon-v66"), ())
+"""Targets that share all but flags with another one: `test_every_operator_once` and random networks alone."""
 PROCESSES = ("c", "hexagon-v65", "hexagon-v68")
 """Targets whose emulated device is a process; but hexagon-v66, which is the same one as v65."""
-VARIANTS = ("amd-gfx1201", "hexagon-v66", "hexagon-v68")
+VARIANTS = ("amd-gfx1102", "amd-gfx1200", "amd-gfx1201", "hexagon-v66", "hexagon-v68")
 """Targets that share all but flags, or all but the kernels of matrices, with another one."""
 COMPILED = ("adreno-a6xx",)
 """Targets whose emulated device compiles every kernel; tests/unit/test_adreno_lowering.py has quick ones."""
@@ -32,7 +35,7 @@ QUICK = [
 LONG = [
     name if name == "hexagon-v65" else pytest.param(name, marks=pytest.mark.slow)
     for name in TARGETS
-    if name not in COMPILED
+    if name not in COMPILED + SIBLINGS
 ]
 """For the tests of many networks; the targets' own unit tests have ones like them."""
 CARDS = {f"amd-{chip}": chip for chip in CHIPS if f"amd-{chip}" in TARGETS}

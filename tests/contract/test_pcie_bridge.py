@@ -13,6 +13,7 @@ from firmware.asm2464pd.registers.memory import SLOT_SIZE
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operands import config_address
 from firmware.protocol.operations import SECTOR, ListError
+from tests.amount import amount
 from tests.bridge_rig import TRIGGER, Rig, powered, rig_of
 from tests.e2e.test_command_list_random import AREA, Model
 from towline.cli.benchmarks import firmware as benchmark
@@ -29,6 +30,8 @@ DRIVERS = [
     pytest.param((False, HIGH), id="requests-highspeed", marks=pytest.mark.slow),
 ]
 RAM_SIZE = 16 << 20
+SEEDS = amount(70, 200)
+"""The end of those of many random lists."""
 SLOT_0 = 0xF000
 LINK = 700e6
 """Bytes a second of the slot DMA."""
@@ -161,7 +164,7 @@ def test_random_lists_do_what_a_model_does(rig: Rig) -> None:
 def test_more_random_lists(rig: Rig, request: pytest.FixtureRequest) -> None:
     """By requests, which take 20 times as long, each of them at one of the two speeds."""
     lists, speed = request.node.callspec.params["rig"]
-    _random_lists(rig, range(8, 200) if lists else range(8 + (speed is HIGH), 200, 2))
+    _random_lists(rig, range(8, SEEDS) if lists else range(8 + (speed is HIGH), SEEDS, 2))
 
 
 # -- slots ----------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from emulator.pcie.function import PcieFunction, Reset, Status, UnsupportedReque
 from emulator.pcie.ports import BRIDGES, BridgePort
 from sdk.errors import InternalError
 from tests.unit.pcie import RootRam
+from usbgpu.amd.facts.chips import CHIPS
 
 FUNCTIONS: dict[str, Callable[[], PcieFunction]] = {
     "test-endpoint": partial(TestEndpoint, 1 << 20),
-    **{f"card-{name}": partial(AmdCard, name, 1 << 30) for name in ("gfx1100", "gfx1201")},
+    **{f"card-{name}": partial(AmdCard, name, 1 << 30) for name in CHIPS},
     **{
         f"bus-{bus}-{port.kind.replace(' ', '-')}": partial(BridgePort, port)
         for bus, port in enumerate(BRIDGES)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.graph import Conv, Graph, Quantization
+from tests.amount import amount
 from tests.contract.targets import GEOMETRY, LONG, assert_identical, fits, quick
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 
@@ -223,7 +224,7 @@ def test_weights_around_any_zero_point(each, zero_point):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-@settings(max_examples=20)
+@settings(max_examples=amount(10, 20))
 @given(
     g=GEOMETRY,
     kind=st.sampled_from(["full", "grouped", "depthwise", "pointwise-strided"]),
@@ -261,7 +262,7 @@ def test_any_convolution(name, g, kind, relu):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-@settings(max_examples=15)
+@settings(max_examples=amount(8, 15))
 @given(g=GEOMETRY, kind=st.sampled_from(["max", "average", "average-padded", "global"]))
 def test_any_pool(name, g, kind):
     target = quick(name)
@@ -283,7 +284,7 @@ def test_any_pool(name, g, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-@settings(max_examples=20)
+@settings(max_examples=amount(10, 20))
 @given(
     shape=st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 70)),
     data=st.data(),
@@ -403,6 +404,6 @@ def test_scales_of_one_and_more_shift_first(each):
 @pytest.mark.slow
 def test_mobilenet_v2_whole(with_process):
     """On the cards: tests/unit/test_amd_target.py."""
-    graph = mobilenet_v2(224, zero_point=114)
+    graph = mobilenet_v2(amount(96, 224), zero_point=114)
     assert sum(isinstance(node, Conv) for node in graph.nodes) == 52
     assert_identical(with_process, graph)

@@ -66,7 +66,7 @@ def test_the_same_input_compiles_to_the_same_bytes(name, tmp_path):
 
 @pytest.mark.slow
 def test_sessions_leave_nothing_behind(with_process):
-    """200 cycles of load, run, close: descriptors, children, objects and memory end where they began.
+    """Many cycles of load, run, close: descriptors, children, objects and memory end where they began.
 
     tests/e2e/test_gpu_faults_network.py has the same of the cards.
     """
@@ -280,8 +280,3 @@ def test_refused_nodes_say_why():
     verdict = target.supports(b.graph(), b.nodes[0])
     assert not verdict.supported
     assert "stride" in verdict.reason
-    b = GraphBuilder((1, 2, 3, 2, 3, 2, 3, 2))
-    b.transpose("x", (0, 7, 6, 5, 4, 3, 2, 1))
-    verdict = target.supports(b.graph(), b.nodes[0])
-    assert not verdict.supported
-    assert "axes" in verdict.reason

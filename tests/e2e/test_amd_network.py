@@ -9,19 +9,17 @@ import pytest
 from sdk import reference
 from sdk.importers import load_model
 from sdk.passes import optimize
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import Options
 from sdk.zoo.digits import digits
 from tests.card_gpu import CardGpu
+from tests.chips import EVERY, GENERATIONS, SAMPLE
 from tests.contract.targets import random_input
 from tests.external_data import DATA
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.shader_gpu import ShaderGpu, register, target
 from towline.cli import main
-
-CHIPS = ("gfx1100", "gfx1201")
-
 
 pytestmark = pytest.mark.usefixtures("quiet_card")
 
@@ -42,7 +40,7 @@ def assert_network(chip, graph, inputs, gpu):
         return session.profile()
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", EVERY)
 def test_a_small_network_on_the_card(chip):
     b = GraphBuilder((1, 3, 20, 20), seed=4)
     x = b.conv("x", 16, 3, strides=2, pads=1, relu=True)
@@ -59,7 +57,7 @@ def test_a_small_network_on_the_card(chip):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", GENERATIONS)
 def test_mobilenet_v2_on_the_card(chip):
     graph = mobilenet_v2(224, zero_point=114)
     profile = assert_network(chip, graph, random_input(graph), CardGpu)
@@ -74,7 +72,7 @@ def test_the_digits_network(tmp_path):
     path = tmp_path / "q.onnx"
     quantize(model.model, model.calibration()[:32], path)
     body = split(optimize(load_model(path))).body
-    for chip in CHIPS:
+    for chip in SAMPLE:
         assert_network(chip, body, random_input(body), ShaderGpu)
 
 
@@ -88,7 +86,7 @@ def test_the_imagenet_network_recognises_a_cat(tmp_path, monkeypatch, capsys):
     quantized, network = str(tmp_path / "q.onnx"), str(tmp_path / "net.tow")
     model = str(DATA / "mobilenet_v2_imagenet.onnx")
     assert main(["quantize", model, "--calibrate", str(pictures), "-o", quantized]) == 0
-    for chip in CHIPS:
+    for chip in GENERATIONS:
         assert main(["compile", quantized, "--target", f"amd-{chip}", "-o", network]) == 0
         capsys.readouterr()
         assert main(["run", network, "--input", str(pictures / "cat.jpg"), "--check", "--json"]) == 0

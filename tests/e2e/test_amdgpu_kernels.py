@@ -14,9 +14,8 @@ from tests.amdgpu_driver import HEAP, MIB, PAGED_VA, PRESENT, SRAM_VA, VA, Drive
 from tests.amdgpu_host import SRAM_SIZE, Host, TimeOut
 from tests.amdgpu_probes import NOWHERE, UTCL2_FAULT, Session
 from tests.amdgpu_queues import Compute, Sdma
-from usbgpu.amd.facts.chips import CHIPS
+from tests.chips import EVERY, GENERATIONS
 
-CHIP_NAMES = tuple(CHIPS)
 QUICK = ("add", "scan")
 SQ_INTERRUPT = 239
 PAGE = 7
@@ -33,13 +32,13 @@ def booted(chip: str, skip: tuple[str, ...] = ()) -> tuple[AmdCard, Session]:
     return card, Session(driver)
 
 
-@pytest.fixture(scope="module", params=CHIP_NAMES)
+@pytest.fixture(scope="module", params=EVERY)
 def shared(request) -> tuple[AmdCard, Session]:
     """A card for tests that leave it as it was."""
     return booted(request.param)
 
 
-@pytest.fixture(params=CHIP_NAMES)
+@pytest.fixture(params=GENERATIONS)
 def fresh(request) -> tuple[AmdCard, Session]:
     """A card to break."""
     return booted(request.param)

@@ -12,10 +12,10 @@ from firmware.protocol.command_list import CommandList
 from tests.amdgpu_bridge import SLOT, Bridge, booted
 from tests.amdgpu_driver import HEAP, SRAM_VA, VA
 from tests.amdgpu_queues import Sdma, halves
+from tests.chips import GENERATIONS
 from tests.list_host import noise
 from tests.reference_host import IN
 from towline.cli.benchmarks.firmware import DRAINED, LANDED
-from usbgpu.amd.facts.chips import CHIPS
 
 VRAM = 512 << 20
 LINK = 700
@@ -54,7 +54,7 @@ def stream(sdma: Sdma, contents: list[bytes], target: int) -> CommandList:
     return built
 
 
-@pytest.mark.parametrize("chip", [pytest.param(name, marks=pytest.mark.slow) for name in CHIPS])
+@pytest.mark.parametrize("chip", [pytest.param(name, marks=pytest.mark.slow) for name in GENERATIONS])
 def test_a_transfer_goes_through_the_sram_into_vram_and_back(chip: str) -> None:
     driver = booted(chip, VRAM)
     bridge, sdma = driver.host, Sdma(driver)

@@ -13,9 +13,9 @@ from emulator.amdgpu.context import Event
 from emulator.pcie.function import Reset
 from tests.amdgpu_queues import RELEASE_MEM, halves, pm4
 from tests.amdgpu_replay import QUEUES, QUEUES_VA, Replay
-from usbgpu.amd.facts.chips import CHIPS
+from tests.chips import GENERATIONS
 
-BOTH = pytest.mark.parametrize("chip", CHIPS)
+BOTH = pytest.mark.parametrize("chip", GENERATIONS)
 KEEP = pytest.mark.parametrize("keep", [False, True], ids=["as traced", "bits kept"])
 SIGNAL, COPIES = 0x3000, 0x10_5000
 """Offsets from the queues: of what engines write to here; of what the driver's SDMA pointers are at."""

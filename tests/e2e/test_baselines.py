@@ -7,10 +7,15 @@ import pytest
 
 from sdk import toolchain
 from sdk.errors import EnvironmentMissing
+from tests.contract.targets import SIBLINGS
 from tests.opencl_substitute import require_opencl
 from towline.cli import main
 
-BASELINES = sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
+BASELINES = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
+    if not path.stem.endswith(SIBLINGS)
+]
 """NETWORK.TARGET.json; that of `towline bench usb` is tests/e2e/test_bench_usb.py's."""
 
 

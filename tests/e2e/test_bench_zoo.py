@@ -6,7 +6,8 @@ import pytest
 
 from sdk.errors import EnvironmentMissing
 from sdk.target import target_names
-from sdk.zoo import NETWORKS
+from sdk.zoo.catalogue import find
+from tests.shader_gpu import register
 from towline.cli import bench_zoo, main
 
 
@@ -18,8 +19,8 @@ def call(capsys, *args):
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """One of the networks; tests/e2e/test_networks.py has all of them on every target."""
-    few = {name: NETWORKS[name] for name in ("detector",)}
-    monkeypatch.setattr(bench_zoo, "NETWORKS", few)
+    few = ("detector",)
+    monkeypatch.setattr(bench_zoo, "names", lambda: few)
     return few
 
 
@@ -60,11 +61,12 @@ def test_a_target_without_its_tools_is_skipped_unless_it_is_the_only_one(capsys,
     def measured(network, model, target, *_):
         if target == "adreno-a6xx":
             raise EnvironmentMissing("there is no OpenCL platform", hint="install one")
-        row = dict.fromkeys(("mismatches", "elements", "count", "bytes", "compile_seconds"), 0)
-        return row | {"network": network, "target": target, "counter": "bytes"}
+        figures = ("mismatches", "elements", "outside", "float_elements", "count", "bytes", "compile_seconds")
+        names = {"network": network.network, "precision": "int8", "target": target, "refused": None}
+        return dict.fromkeys(figures, 0) | names | {"counter": "bytes"}
 
     monkeypatch.setattr(bench_zoo, "_measured", measured)
-    monkeypatch.setattr(bench_zoo, "quantized_benchmark", lambda name, directory: tmp_path)
+    monkeypatch.setattr(bench_zoo, "_written", lambda name, path: None)
     assert main(["bench", "zoo", "--json"]) == 0
     said = capsys.readouterr()
     rows = json.loads(said.out)["result"]["networks"]
@@ -87,3 +89,38 @@ def test_wrong_use(capsys, options, complaint):
     code, document = call(capsys, "bench", *options)
     assert code == 2
     assert complaint in document["error"]["message"] + str(document["error"])
+
+
+@pytest.mark.slow
+def test_float_networks_are_checked_or_refused(capsys, monkeypatch):
+    chosen = [find("decoder_0.25_8"), find("depth_0.5_32"), find("depth_0.5_32_int8")]
+    monkeypatch.setattr(bench_zoo, "_names", lambda shape: chosen)
+    code, document = call(capsys, "bench", "zoo", "--target", "c")
+    assert code == 0
+    decoder, depth, quantized = document["result"]["networks"]
+    for row in (decoder, depth, quantized):
+        assert (row["mismatches"], row["outside"], row["refused"]) == (0, 0, None)
+    assert (decoder["elements"], decoder["sqnr_db"]) == (0, None)
+    assert decoder["float_elements"] > 1000
+    assert quantized["elements"] > quantized["float_elements"] > 0
+    assert quantized["sqnr_db"] > 15
+    code, document = call(capsys, "bench", "zoo", "--target", "hexagon-v65")
+    assert code == 0
+    assert all(row["refused"] for row in document["result"]["networks"][:2])
+
+
+@pytest.mark.slow
+def test_float_and_mixed_networks_on_a_card(capsys, monkeypatch, tmp_path):
+    register(monkeypatch, tmp_path / "targets")
+    chosen = [find("keyword_spotter_0.25_1000"), find("depth_0.5_32_int8")]
+    monkeypatch.setattr(bench_zoo, "_names", lambda shape: chosen)
+    code, document = call(capsys, "bench", "zoo", "--target", "amd-gfx1201")
+    assert code == 0
+    spotter, depth = document["result"]["networks"]
+    for row in (spotter, depth):
+        assert (row["mismatches"], row["outside"], row["refused"]) == (0, 0, None)
+        assert row["counter"] == "wave_instructions"
+        assert row["count"] > 1000
+    assert (spotter["elements"], spotter["sqnr_db"]) == (0, None)
+    assert depth["elements"] > depth["float_elements"] > 0
+    assert depth["sqnr_db"] > 15

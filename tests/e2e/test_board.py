@@ -20,6 +20,7 @@ from emulator.board import Board, Options
 from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import bot, flash_layout, image
+from tests.amount import amount
 
 OUT, IN = 0x02, 0x81
 CBW = struct.Struct("<4sIIBBB16s")
@@ -274,7 +275,7 @@ def test_a_board_without_references_is_garbage() -> None:
 
 @pytest.mark.slow
 def test_two_hundred_boards_leave_nothing_behind() -> None:
-    memory, descriptors, threads = leftovers(200)
+    memory, descriptors, threads = leftovers(amount(60, 200))
     assert (descriptors, threads) == (0, 0)
     assert memory < 40_000, "a board has 4 MB"
 

@@ -8,6 +8,7 @@ import pytest
 
 from firmware.protocol.command_list import CommandList
 from usbgpu import bridge, pcie, transport
+from usbgpu.amd.facts.chips import CHIPS
 
 RCC_CONFIG_MEMSIZE = 0xDE3
 """Dword index in BAR 5: MiB of VRAM."""
@@ -28,7 +29,7 @@ def test_a_card(chip: str, device: int, lists: bool) -> None:
         assert {index: bar.size for index, bar in function.bars.items()} == {
             0: 512 << 20,
             2: 2 << 20,
-            5: 1 << 20,
+            5: CHIPS[chip].family.register_bar,
         }
         data = random.Random(1).randbytes(5000)
         top = function.bars[0].address + (512 << 20) - len(data)

@@ -12,6 +12,7 @@ from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Speed as Port
 from firmware import build
 from sdk import toolchain
+from tests.amount import amount
 from towline.cli import main
 from usbgpu import conform, transport
 from usbgpu.conform import Verdict
@@ -34,18 +35,29 @@ def test_our_descriptors_and_standard_requests(speed):
     assert report.identity.api_level == report.identity.release
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("port", Port)
-def test_our_firmware_passes(port):
-    """And the emulator reports nothing either: strict about registers, with every guard on."""
-    board = Board.of("firmware", Options(port=port, strict=True, guards=frozenset(GUARDS)))
+def examined(image, port):
+    """An image's report, strict about registers and with every guard on: the emulator reports nothing."""
+    board = Board.of(image, Options(port=port, strict=True, guards=frozenset(GUARDS)))
     with transport.attach(board.backend()) as device:
-        report = conform.examine(device, "firmware")
+        report = conform.examine(device, image)
     assert failed(report) == {}
     assert report.identity.speed.value == port.value
-    reasons = {row.detail for row in report.rows if row.verdict is Verdict.SKIPPED}
-    other = Need.SUPER if port is Port.HIGH else Need.HIGH
-    assert reasons == {f"needs {Need.STORAGE.value}", f"needs {other.value}"}
+    return report
+
+
+def skipped(report):
+    return {row.detail for row in report.rows if row.verdict is Verdict.SKIPPED}
+
+
+def other_speed(port):
+    return Need.SUPER if port is Port.HIGH else Need.HIGH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", amount((Port.HIGH, Port.SUPER_PLUS), tuple(Port)))
+def test_our_firmware_passes(port):
+    report = examined("firmware", port)
+    assert skipped(report) == {f"needs {need.value}" for need in (Need.STORAGE, other_speed(port))}
     assert report.counts[Verdict.PASSED] > 185
 
 
@@ -80,15 +92,10 @@ def test_an_image_in_the_makers_style_passes_the_storage_checks(speed):
 @pytest.mark.slow
 @pytest.mark.parametrize("port", Port)
 def test_an_image_in_the_makers_style_passes(port):
-    """Under strict and every guard too: it touches 108 registers of unknown meaning, which have names."""
-    board = Board.of("maker", Options(port=port, strict=True, guards=frozenset(GUARDS)))
-    with transport.attach(board.backend()) as device:
-        report = conform.examine(device, "maker")
-    assert failed(report) == {}
-    assert report.identity.speed.value == port.value
-    reasons = {row.detail for row in report.rows if row.verdict is Verdict.SKIPPED}
-    other = Need.SUPER if port is Port.HIGH else Need.HIGH
-    assert reasons == {f"needs {need.value}" for need in (other, Need.VENDOR, Need.LISTS)}
+    """It touches 108 registers of unknown meaning, which have names."""
+    report = examined("maker", port)
+    needs = (other_speed(port), Need.VENDOR, Need.LISTS)
+    assert skipped(report) == {f"needs {need.value}" for need in needs}
 
 
 def test_the_table(capsys):

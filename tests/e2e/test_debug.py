@@ -45,6 +45,7 @@ def network(tmp_path_factory):
     made = digits().write_pictures(pictures, 4)
     quantized = directory / "q.onnx"
     arguments = ["quantize", str(digits().model), "--calibrate", str(pictures), "-o", str(quantized)]
+    arguments += ["--method", "minmax"]  # takes least time
     assert main(arguments) == 0
     return Network(directory, digits().model, quantized, made)
 
@@ -105,6 +106,11 @@ def test_a_sound_network(network, capsys, tmp_path, target):
     assert all(layer["target"] or layer["target_in"] for layer in layers[1:])
     assert result["html"] == str(page)
     assert "bit-identical" in page.read_text()
+    sensitivity = result["sensitivity"]
+    assert sensitivity["samples"] == 2
+    assert sensitivity["tried"] == sensitivity["units"] == len(sensitivity["gains"]) > 50
+    assert sum(layer["gain_db"] is not None for layer in layers) > 50
+    assert result["quantization"]["samples"] == 4
 
 
 def test_a_damaged_weight_is_found(network, capsys, tmp_path):
@@ -182,6 +188,12 @@ def test_wrong_files_are_refused(network, capsys, arguments, message):
     code, document, _ = call(capsys, path, "--input", network.pictures[0], *arguments)
     assert (code, document["error"]["code"]) == (2, "usage")
     assert message in document["error"]["message"]
+
+
+def test_layers_are_not_tried_in_floats_if_that_is_not_wanted(network, capsys):
+    models = ["--model", network.quantized, "--float", network.float_model, "--sensitivity", "0"]
+    code, document, _ = call(capsys, network.compiled(TARGET), "--input", network.pictures[0], *models)
+    assert (code, document["result"]["sensitivity"], document["result"]["not_compared"]) == (0, None, [])
 
 
 def test_a_layer_imported_wrong_is_named(network, capsys, tmp_path):

@@ -57,5 +57,9 @@ def test_slow_is_an_option_of_dev_at_any_place(dev, words):
     assert dev("test", *words)[-4:] == ["-m", "not hardware", "-k", "x"]
 
 
+def test_thorough_is_slow_and_goes_to_pytest(dev):
+    assert dev("test", "--thorough", "-k", "x")[-5:] == ["-m", "not hardware", "--thorough", "-k", "x"]
+
+
 def test_what_is_slow_is_left_out(dev):
     assert dev("test", "-x")[-3:] == ["-m", "not slow and not hardware", "-x"]

@@ -14,6 +14,7 @@ EXPECTED = {
     "digits_on_dsp.py": ("000_label_5.png: 5", "0 differ"),
     "every_target.py": ("amd-gfx1201   000_label_5.png is 5", "hexagon-v68   000_label_5.png is 5"),
     "gpu_kernel.py": ("gfx1100: 256 of 256 are right",),
+    "stream.py": ("frame 0: 5, ", "frame 39: ", " 0 lost"),
     "gpu_network.py": ("gfx1100: 96 compute units", "000_label_5.png 5", "degrees Celsius"),
 }
 """What each prints, among other things."""

@@ -15,7 +15,7 @@ import pytest
 from dsp.c.export import STACK_BYTES, export, identifier
 from sdk import artifact, compiler, files, toolchain
 from sdk.errors import OutputFailed
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.session import Session
 from sdk.zoo import digits
 from tests.graph_builder import GraphBuilder

@@ -437,7 +437,7 @@ def test_info_has_its_length_or_the_requested_one_if_shorter(host, length):
 def test_lost_links_are_counted(host):
     before = info(host)["links_lost"]
     board = host.board
-    board.chip.link.link_down_at(board.machine.clock.now + 1000)
+    board.machine.clock.after(1000, lambda: board.chip.link.drop(None))
     host.sleep(1e-3)
     assert (info(host)["links_lost"], host.link_up) == (before + 1, False)
     host.power(on=True)

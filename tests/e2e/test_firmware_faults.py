@@ -144,7 +144,7 @@ def test_the_pcie_link_is_lost_in_a_stream(host, mode):
     host.tlp(kind, RAM, 2048, mode=mode)
     transfer = host.begin(OUT, bytes(8192)) if mode == 1 else host.begin(IN, 8192)
     host.sleep(1e-4)
-    board.chip.link.link_down_at(board.machine.clock.now + 1)
+    board.machine.clock.after(1, lambda: board.chip.link.drop(None))
     try:
         board.usb.wait(transfer, timeout=PATIENCE)
     except TimeoutError:

@@ -13,6 +13,7 @@ from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import interrupts
 from firmware.protocol import requests
 from firmware.protocol.requests import VENDOR_OUT
+from tests.amount import amount
 from tests.firmware_fuzz import Bench, Hang, Report, Violated, campaign, minimised, play
 from tests.firmware_fuzz_actions import (
     CODES,
@@ -27,9 +28,9 @@ from tests.firmware_fuzz_actions import (
 )
 
 WORKERS = 2
-SEEDS = 1000
+SEEDS = amount(200, 1000)
 """Cases of the long campaign, for each worker."""
-SIDES = 0.85
+SIDES = amount(0.75, 0.85)
 """The least share of the branches' sides that the long campaign must reach."""
 
 ARM = Setup(VENDOR_OUT, requests.SRAM_DMA.code, 1, 1, 0)

@@ -1,8 +1,12 @@
-"""Float networks as exporters wrote them, compiled for `c` without the host: answers, every layer, states.
+"""Float networks as exporters wrote them, compiled without the host: answers, every layer, states.
 
-`python -m tests.e2e.test_float_networks [SEED ...]` checks all of them with each seed and prints a table.
+AMD's targets run on the shader executor, without a card around it.
+
+`python -m tests.e2e.test_float_networks [--target NAME] [--network NAME ...] [SEED ...]` checks them with
+each seed and prints a table.
 """
 
+import argparse
 import sys
 import tempfile
 import time
@@ -12,12 +16,16 @@ import numpy as np
 import pytest
 
 from sdk import artifact, compiler
-from sdk.check import check
+from sdk.check import Check, check
 from sdk.report import table
 from sdk.session import Session
+from tests.amount import amount
+from tests.chips import GENERATIONS, OTHERS
+from tests.opencl_substitute import require_opencl
+from tests.shader_gpu import register
 from tests.shared_networks import (
     NAMES,
-    PARAMETERS,
+    QUICK,
     assert_close,
     by_onnxruntime,
     example_inputs,
@@ -25,9 +33,37 @@ from tests.shared_networks import (
     tolerance,
 )
 
-LARGE = ("driving-small", "mobilevit-xxs", "planner-transformer", "resnet18-bn", "super-resolution")
-"""Those whose definition takes numpy more than 15 s: by default their answers alone are compared."""
-STEPS = 20
+LARGE = (
+    *("driving-small", "mobilevit-xxs", "planner-transformer", "resnet18-bn", "super-resolution"),
+    *amount(("depth", "driving-state-inside", "efficientnet-b0"), ()),
+)
+"""Those whose definition takes numpy longest: their answers alone are compared."""
+STEPS = amount(6, 20)
+STEPS_ON_A_CARD = amount(2, 4)
+CARDS = tuple(f"amd-{chip}" for chip in GENERATIONS)
+
+
+def checked(target, name):
+    """Whether every layer is checked there: of the quick ones on all, of the others on one target."""
+    if name in QUICK or name in LARGE:
+        return name in QUICK
+    places = ("c", *CARDS)
+    return amount(target == places[NAMES.index(name) % len(places)], target != CARDS[1])
+
+
+def cards(name):
+    """Those that a network is compiled for: one of both generations, the quick ones both, a long one none."""
+    if name in amount(("super-resolution",), ()):
+        return []
+    every = (*CARDS, *(f"amd-{chip}" for chip in OTHERS)) if name in QUICK else CARDS
+    usual = [target for target in CARDS if name in QUICK or checked(target, name)]
+    return amount(usual or [CARDS[NAMES.index(name) % 2]], every)
+
+
+ON_CARDS = [pytest.param(target, name, marks=pytest.mark.slow) for name in NAMES for target in cards(name)]
+ON_A_CARD_ALONE, ON_C_ALONE = amount(("driving-state-inside", "driving-small"), ("", ""))
+"""Stateful ones that differ little: each is fed back in one place."""
+STATEFUL = ("lstm-stream", "language-model-step", "driving-state-inside", "driving-small")
 
 
 @pytest.fixture(scope="module")
@@ -35,37 +71,91 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("networks")
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.fixture
+def shaders(monkeypatch, tmp_path):
+    register(monkeypatch, tmp_path / "targets")
+
+
+def compiled(path, target, folder):
+    """The network as it is read back from its file: all of it on the device."""
+    file = folder / f"{path.stem}.{target}.tow"
+    artifact.save(compiler.compile(path, target, host="none"), file)
+    network = artifact.load(file)
+    assert [segment.place for segment in network.segments] == ["device"]
+    return network
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_network_on_c(name, folder):
     path = filled(name, folder)
     inputs = example_inputs(path)
-    artifact.save(compiler.compile(path, "c", host="none"), folder / f"{name}.tow")
-    network = artifact.load(folder / f"{name}.tow")
-    assert [segment.place for segment in network.segments] == ["device"]
+    network = compiled(path, "c", folder)
     with Session(network) as session:
         assert_close(name, session.run(inputs), by_onnxruntime(path, inputs))
-        if name not in LARGE:
-            found = check(network, session, inputs)
-            assert (found.outside, found.mismatches) == (0, 0), found.first_mismatch
+        if checked("c", name):
+            assert_right(network, session, inputs)
+
+
+@pytest.mark.parametrize(("target", "name"), ON_CARDS)
+@pytest.mark.usefixtures("shaders")
+def test_a_network_on_a_card(target, name, folder):
+    path = filled(name, folder)
+    inputs = example_inputs(path)
+    network = compiled(path, target, folder)
+    with Session(network) as session:
+        assert_close(name, session.run(inputs), by_onnxruntime(path, inputs))
+        if checked(target, name):
+            assert_right(network, session, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*QUICK, *amount((), ("resnet18-bn",))])
+def test_a_network_on_opencl(name, folder):
+    """A few of them: PoCL compiles each kernel."""
+    require_opencl()
+    path = filled(name, folder)
+    inputs = example_inputs(path)
+    network = compiled(path, "adreno-a6xx", folder)
+    with Session(network) as session:
+        assert_close(name, session.run(inputs), by_onnxruntime(path, inputs))
+        assert_right(network, session, inputs)
+
+
+def assert_right(network, session, inputs):
+    found = check(network, session, inputs)
+    assert found.elements + found.float_elements > 1000
+    assert (found.outside, found.mismatches) == (0, 0), found.first_mismatch
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("target", "name"),
     [
-        *("lstm-stream", "language-model-step"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("driving-state-inside", "driving-small")),
+        ("c", STATEFUL[0]),
+        *(
+            pytest.param("c", name, marks=pytest.mark.slow)
+            for name in STATEFUL[1:]
+            if name != ON_A_CARD_ALONE
+        ),
+        *(
+            pytest.param(target, name, marks=pytest.mark.slow)
+            for name in STATEFUL
+            for target in cards(name)
+            if target in CARDS and name != ON_C_ALONE
+        ),
     ],
 )
-def test_states_are_fed_back(name, folder):
+@pytest.mark.usefixtures("shaders")
+def test_states_are_fed_back(target, name, folder):
     """The steps of a session equal onnxruntime's runs, whose states are passed by hand."""
     path = filled(name, folder)
-    network = compiler.compile(path, "c", host="none")
+    network = compiler.compile(path, target, host="none")
     kept = dict(network.states)
     assert kept
     states = {given: example_inputs(path)[given] for given in kept.values()}
     with Session(network) as session:
         session.reset(states)
-        for step in range(STEPS):
+        for step in range(STEPS if target == "c" else STEPS_ON_A_CARD):
             inputs = {key: array for key, array in example_inputs(path, step).items() if key not in states}
             wanted = by_onnxruntime(path, {**inputs, **states})
             found = session.step(inputs)
@@ -81,31 +171,52 @@ def _difference(found, wanted):
     return float(np.abs(found.astype(np.float64) - exact).max() / np.abs(exact).max())
 
 
-def main(seeds):
+HEADERS = (
+    *("network", "seed", "nodes", "on the device", "elements", "outside", "mismatches", "ties"),
+    *("of the bound", "to onnxruntime", "of tolerance", "seconds", "launches", "virtual us"),
+)
+
+
+def row(name, seed, target, folder, answers):
+    """What a network shows on a target; with `answers` without its definition."""
+    path = filled(name, folder, seed)
+    inputs = example_inputs(path, 0)
+    network = compiler.compile(path, target, host="any")
+    with Session(network) as session:
+        start = time.perf_counter()
+        found = session.run(inputs)
+        seconds = time.perf_counter() - start
+        result = Check(()) if answers else check(network, session, inputs)
+        total = session.profile().total if len(network.programs) == 1 else {}
+    expected = by_onnxruntime(path, inputs)
+    differences = {output: _difference(found[output], wanted) for output, wanted in expected.items()}
+    nodes = [node.name for node in network.graph.nodes]
+    device = sum(name not in network.hosted for name in nodes) / len(nodes)
+    share = max(value / tolerance(name, output) for output, value in differences.items())
+    return (
+        *(name, seed, len(nodes), f"{device:.1%}", result.float_elements + result.elements, result.outside),
+        *(result.mismatches, result.ties, f"{result.worst_share:.0%}", f"{max(differences.values()):.1e}"),
+        *(f"{share:.0%}", f"{seconds:.2f}", total.get("launches", "")),
+        f"{total['virtual_us']:.0f}" if "virtual_us" in total else "",
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", nargs="*", type=int, default=[0], metavar="SEED")
+    parser.add_argument("--target", default="c")
+    parser.add_argument("--network", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
+    parser.add_argument("--answers", action="store_true", help="without the definition, which takes longest")
+    args = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in NAMES:
-            for seed in seeds:
-                path = filled(name, Path(folder), seed)
-                inputs = example_inputs(path, 0)
-                network = compiler.compile(path, "c", host="none")
-                with Session(network) as session:
-                    start = time.perf_counter()
-                    found = session.run(inputs)
-                    seconds = time.perf_counter() - start
-                    result = check(network, session, inputs)
-                expected = by_onnxruntime(path, inputs)
-                differences = {
-                    output: _difference(found[output], wanted) for output, wanted in expected.items()
-                }
-                share = max(value / tolerance(name, output) for output, value in differences.items())
-                counts = (result.float_elements, result.outside, result.mismatches, result.ties)
-                ends = f"{max(differences.values()):.1e}", f"{share:.0%}"
-                rows.append((name, seed, *counts, *ends, f"{seconds:.2f}"))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        register(patch, Path(folder) / "targets")
+        for name in args.network:
+            for seed in args.seeds:
+                rows.append(row(name, seed, args.target, Path(folder), args.answers))
                 print(*rows[-1], file=sys.stderr, flush=True)
-    checked = ("elements", "outside", "mismatches", "ties")
-    print(table(("network", "seed", *checked, "to onnxruntime", "of tolerance", "seconds"), rows))
+    print(table(HEADERS, rows))
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]] or [0])
+    main()

@@ -16,6 +16,8 @@ from emulator.core.clock import clocks
 from emulator.pcie.function import Reset
 from firmware.protocol.command_list import CommandList
 from sdk.errors import DeviceFailed, DeviceMissing
+from tests.amount import amount
+from tests.chips import EVERY, GENERATIONS, SAMPLE
 from tests.gpu_host import Bench, Died, User, firmware
 from usbgpu.amd import hub, layout, monitor, psp, record
 from usbgpu.amd.batch import Batch, GpuFailed
@@ -27,15 +29,23 @@ from usbgpu.amd.recover import CardLost, examine
 from usbgpu.bridge.seam import SRAM_SIZE
 from usbgpu.pcie import Bar
 
-BOTH = pytest.mark.parametrize("chip", CHIPS)
-EITHER = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
-UPLOADS = {"gfx1100": 4, "gfx1201": 6}
+BOTH = pytest.mark.parametrize("chip", EVERY)
+EITHER = pytest.mark.parametrize(
+    "chip", [SAMPLE[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SAMPLE[1:])]
+)
+UPLOADS = {"gfx1100": 4, "gfx1102": 3, "gfx1200": 6, "gfx1201": 6}
 """Of firmware of its true size."""
+STRIDE = amount(20, 6)
+"""Operations of a boot between two deaths."""
 OTHER_LISTS = 7
 """The first look, the table, two for the state, sOS, the last upload's loading, the engines'."""
 
 
 pytestmark = pytest.mark.usefixtures("quiet_card")
+
+
+def slow_but(quick, values):
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 # -- cold and warm ------------------------------------------------------------------------------------------
@@ -70,7 +80,7 @@ def test_cold_and_warm(chip):
     assert bench.findings == []
 
 
-@BOTH
+@EITHER
 def test_boot_takes_every_step_that_the_card_requires(chip):
     """All rows of the table of boot steps are done, or the card would have reported it; and it has rows."""
     bench = Bench(chip)
@@ -91,14 +101,14 @@ def test_whole_cards_boot(chip):
     assert bench.findings == []
 
 
-@BOTH
+@EITHER
 def test_full_size_firmware_is_uploaded_in_few_pieces(chip):
     loaded = load_order(CHIPS[chip], load(CHIPS[chip], firmware(chip, full_size=True)).blobs)
     assert len(loaded.uploads) == UPLOADS[chip]
     for pieces in loaded.uploads:
         ends = 0
         for piece in pieces:
-            if piece.what == "SPL" and chip == "gfx1100":
+            if piece.what == "SPL" and CHIPS[chip].generation == 11:
                 continue  # the key database again
             assert piece.offset >= ends
             assert piece.offset % psp_facts.FIRMWARE_ALIGNMENT == 0
@@ -133,7 +143,7 @@ def test_missing_firmware_leaves_the_card_alone(tmp_path):
     assert "write" not in written
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
@@ -156,7 +166,7 @@ def test_firmware_with_a_wrong_bit_is_refused_by_name(chip, spoiled, message, tm
 
 
 @pytest.mark.parametrize("keeps", [False, pytest.param(True, marks=pytest.mark.slow)])
-@BOTH
+@EITHER
 def test_a_card_that_was_not_closed_is_reset(chip, keeps):
     """Whatever is in VRAM after that: what the earlier program left, or garbage."""
     bench = Bench(chip, keeps_vram=keeps)
@@ -233,7 +243,10 @@ def test_another_boot_is_not_taken_for_ours(register):
     assert User(bench).started.cold
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x01", b"{", b'"vram":', b'"mc":', b'"starts":{"MEC":'])
+@pytest.mark.parametrize(
+    "damage",
+    slow_but([b"", b'"vram":'], [b"", b"\x01", b"{", b'"vram":', b'"mc":', b'"starts":{"MEC":']),
+)
 def test_a_damaged_record_is_ignored(damage):
     bench = Bench("gfx1100")
     user = User(bench)
@@ -296,10 +309,10 @@ def test_death_while_booting():
 
 
 @pytest.mark.slow
-@BOTH
-def test_death_at_every_sixth_operation_of_a_boot(chip):
+@pytest.mark.parametrize("chip", GENERATIONS)
+def test_death_at_operations_of_a_boot(chip):
     every = deaths(sizes(fresh := Bench(chip), lambda: User(fresh)))
-    for lists, operations in every[3 * list(CHIPS).index(chip) :: 6]:
+    for lists, operations in every[STRIDE // 2 * GENERATIONS.index(chip) :: STRIDE]:
         bench = Bench(chip)
         die(bench, lists, operations, lambda: User(bench))  # noqa: B023
         survive(bench, warm=False)
@@ -311,9 +324,9 @@ def test_death_while_closing_or_opening():
 
 
 @pytest.mark.slow
-@BOTH
+@pytest.mark.parametrize("chip", SAMPLE)
 def test_death_while_closing_or_opening_often(chip):
-    dying(chip, 20)
+    dying(chip, amount(6, 20))
 
 
 def dying(chip: str, some: int) -> None:
@@ -348,7 +361,7 @@ def dying(chip: str, some: int) -> None:
 def test_a_firmware_that_does_not_start_is_power_cycled(chip, lists):
     """An earlier program left the boot loader with an error."""
     bench = Bench(chip)
-    prefix = {"gfx1100": "MP0", "gfx1201": "MPASP"}[chip]
+    prefix = psp_facts.PREFIXES[CHIPS[chip].versions["MP"][0]]
     registers = bench.card.registers
     registers.write(CHIPS[chip].address("MP", f"{prefix}_SMN_C2PMSG_35"), psp_facts.BOOTLOADER["SOS"])
     user = User(bench)
@@ -515,7 +528,7 @@ def test_a_boot_leaves_no_older_record():
     assert bytes(bench.card.vram.memory[layout.RECORD : layout.RECORD + 12]) == bytes(12)
 
 
-@pytest.mark.parametrize("text", [b"[]", b"{}", b"nope", b'{"chip":"gfx1100","clocks":7}'])
+@pytest.mark.parametrize("text", slow_but([b"[]"], [b"[]", b"{}", b"nope", b'{"chip":"gfx1100","clocks":7}']))
 def test_a_record_of_another_program_is_ignored(text):
     bench = Bench("gfx1100")
     user = User(bench)

@@ -11,10 +11,13 @@ import pytest
 from emulator.amdgpu.card import AmdCard
 from emulator.board import Board, Options
 from emulator.pcie.function import Reset
+from tests.amount import amount
+from tests.chips import ANY, SAMPLE
 from usbgpu import bridge as bridges
 from usbgpu import pcie, transport
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
+from usbgpu.amd.facts import psp as psp_facts
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.facts.psp import BOOTLOADER
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
@@ -22,10 +25,12 @@ from usbgpu.amd.start import Started, close, start
 from usbgpu.bridge.seam import SRAM_SIZE
 from usbgpu.transport import Call, Disconnected, Outcome, Transport
 
-BOTH = pytest.mark.parametrize("chip", CHIPS)
+BOTH = pytest.mark.parametrize("chip", SAMPLE)
 EITHER = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 VRAM = 512 << 20
-COLD = {"gfx1100": 18, "gfx1201": 20}
+STRIDE = amount(10, 3)
+"""Transfers between two moments at which something happens to a boot."""
+COLD = {11: 18, 12: 20}
 """Transfers of a cold start that carry no firmware, after PCIe's enumeration."""
 BLOB = 16 << 10
 """Bytes of a transfer from which on its payload is firmware: command lists are shorter."""
@@ -108,7 +113,7 @@ def test_what_it_costs(chip):
         started = start(bridge, function, directory=desk.board.firmware_directory, finish=queues)
         assert started.cold
         blobs = desk.blobs
-        assert len(desk.calls) - before - blobs == COLD[chip]
+        assert len(desk.calls) - before - blobs == COLD[CHIPS[chip].generation]
         cold = len(desk.calls) - blobs
         assert cold <= 30
         desk.calls.clear()
@@ -135,9 +140,7 @@ def killed(desk: Desk, lives: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("chip", "moments"), [("gfx1100", 1), pytest.param("gfx1201", 9, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("chip", "moments"), [("gfx1100", 1), ("gfx1201", amount(1, 9))])
 def test_sigkill_and_open_again(chip, moments):
     for lives in random.Random(chip).sample(range(8, 30), moments):
         desk = Desk(chip)
@@ -151,7 +154,7 @@ def test_sigkill_and_open_again(chip, moments):
 def test_sigkill_after_every_transfer(chip):
     desk = Desk(chip)
     desk.use()
-    for lives in range(0, len(desk.calls), 2 if chip == "gfx1100" else 4):
+    for lives in range(0, len(desk.calls), STRIDE):
         desk = Desk(chip)
         assert killed(desk, lives)
         desk.use()
@@ -159,7 +162,7 @@ def test_sigkill_after_every_transfer(chip):
     desk.use(shut=False)
     lives = 0
     while killed(desk, lives):  # during a reset and a boot, repeatedly
-        lives += 1
+        lives += amount(5, 1)
     assert lives > 25
     assert not desk.use().cold
 
@@ -170,7 +173,7 @@ def test_cable_pulled_during_a_boot(chip):
     desk = Desk(chip)
     desk.use()
     whole = len(desk.calls)
-    for pulled in range(5, whole, 2 if chip == "gfx1100" else 4):  # the bridge is open
+    for pulled in range(5, whole, STRIDE):  # the bridge is open
         desk = Desk(chip)
         desk.pulled = pulled
         with pytest.raises(Disconnected) as caught:
@@ -183,11 +186,11 @@ def test_cable_pulled_during_a_boot(chip):
 
 
 @pytest.mark.slow
-@BOTH
+@pytest.mark.parametrize("chip", ANY)
 def test_power_is_switched_off_as_the_last_resort(chip):
     """An earlier program left the boot loader of the security processor with an error."""
     desk = Desk(chip)
-    prefix = {"gfx1100": "MP0", "gfx1201": "MPASP"}[chip]
+    prefix = psp_facts.PREFIXES[CHIPS[chip].versions["MP"][0]]
     mailbox = CHIPS[chip].address("MP", f"{prefix}_SMN_C2PMSG_35")
     desk.card.registers.write(mailbox, BOOTLOADER["SOS"])
     started = desk.use()

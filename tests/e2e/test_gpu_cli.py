@@ -7,9 +7,9 @@ import pytest
 
 from emulator.amdgpu import capture
 from emulator.amdgpu.kernels import build
+from tests.chips import GENERATIONS
 from towline.cli import bench_gpu, main
-
-CHIPS = ("gfx1100", "gfx1201")
+from usbgpu.amd.facts.chips import CHIPS
 
 
 def call(capsys, *argv):
@@ -19,7 +19,7 @@ def call(capsys, *argv):
     return code, json.loads(captured.out), captured.err
 
 
-@pytest.fixture(params=CHIPS)
+@pytest.fixture(params=GENERATIONS)
 def chip(request):
     return request.param
 

@@ -1,10 +1,12 @@
 """Faults of a GPU behind a bridge, at any transfer of a program: clear errors, and work continues.
 
-By default one transfer of an operation is tested; slow, all of every operation, of long ones eight.
+By default one transfer of an operation is tested; slow, one in the middle and the last of each;
+with `--thorough` all, of long ones eight.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import sys
@@ -16,9 +18,10 @@ import pytest
 import usbgpu.amd.gpu
 from emulator.usb.wire import Speed
 from sdk.errors import DeviceFailed
+from tests.amount import amount
+from tests.chips import GENERATIONS
 from tests.gpu_faults import Desk, Job, Killed, ended_with, misuse_code, works
 from usbgpu.amd.compute import KernelFailed
-from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.gpu import Gpu
 from usbgpu.amd.recover import CardLost
 from usbgpu.transport import Disconnected, WireFailed
@@ -31,10 +34,14 @@ BOOT = 30
 """Transfers of a boot, at least: until then, what ends the program has to end it."""
 
 SLOW = pytest.mark.slow
-BOTH = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=SLOW)])
+EACH_WAY = pytest.mark.parametrize(
+    ("chip", "lists"),
+    amount([("gfx1100", True), ("gfx1201", False)], [*itertools.product(GENERATIONS, (True, False))]),
+)
+"""With command lists, and by compatible requests."""
 MANY = 8
 """Transfers of an operation that are all tested."""
-MOMENTS = range(1, 38)
+MOMENTS = range(1, 38, amount(9, 3))
 """Transfers of a boot, and some more."""
 
 
@@ -63,17 +70,28 @@ def costs(desk) -> dict[str, int]:
 
 
 def during(quick: str | None = None, names: Sequence[str] = OPERATIONS) -> pytest.MarkDecorator:
-    """The transfer in the middle of an operation, if any, and slow each transfer of all of them."""
+    """The transfer in the middle of an operation, if any, and slow several transfers of all of them."""
     every = [pytest.param(name, True, id=f"{name}-every", marks=SLOW) for name in names]
     quickly = [pytest.param(quick, False, id=quick)] if quick else []
     return pytest.mark.parametrize(("name", "every"), [*quickly, *every])
 
 
 def numbers(count: int, every: bool) -> Sequence[int]:
-    """Of an operation of so many transfers: the middle one, or all; of a long one every few, and the last."""
+    """Of an operation of so many transfers: one in the middle; with the last; all, of long ones eight."""
     if not every:
         return [count // 2 + 1]
-    return sorted({*range(1, count + 1, 1 + count // MANY), count})
+    return sorted(amount({(count + 1) // 2, count}, {*range(1, count + 1, 1 + count // MANY), count}))
+
+
+def moments(count: int, every: bool) -> Sequence[tuple[int, bool]]:
+    """Those transfers, and whether something happens before one or while it runs: in turn, or both."""
+    if not every:
+        return [(*numbers(count, every), True)]
+    found = numbers(count, every)
+    return amount(
+        [*zip(found, itertools.cycle((False, True)), strict=False)],
+        [*itertools.product(found, (False, True))],
+    )
 
 
 def job_on(desk: Desk) -> tuple[Gpu, Job]:
@@ -95,21 +113,20 @@ def opened(desk: Desk, number: int, what: str, *, after: bool = False) -> Callab
 @during("download")
 def test_the_cable_is_pulled(desk, costs, name, every):
     """Before a transfer, and while it is on the wire; the card keeps its power, or loses it."""
-    for number in numbers(costs[name], every):
-        for middle in (False, True)[not every :]:
-            gpu, job = job_on(desk)
-            if middle:
-                desk.in_the_middle(number, desk.unplug_now, 2e-6)
-            else:
-                desk.at(number, desk.unplug)
-            with pytest.raises(Disconnected, match="gone") as caught:
-                job.operations[name]()
-            assert "check the cable" in caught.value.hint
-            with pytest.raises(Disconnected):  # until it is opened again
-                gpu.upload(job.source, bytes(4096))
-            gpu.close()
-            desk.plug(power=not middle)
-            works(desk)
+    for number, middle in moments(costs[name], every):
+        gpu, job = job_on(desk)
+        if middle:
+            desk.in_the_middle(number, desk.unplug_now, 2e-6)
+        else:
+            desk.at(number, desk.unplug)
+        with pytest.raises(Disconnected, match="gone") as caught:
+            job.operations[name]()
+        assert "check the cable" in caught.value.hint
+        with pytest.raises(Disconnected):  # until it is opened again
+            gpu.upload(job.source, bytes(4096))
+        gpu.close()
+        desk.plug(power=not middle)
+        works(desk)
 
 
 # -- the program is killed, or interrupted -----------------------------------------------------------------
@@ -117,38 +134,36 @@ def test_the_cable_is_pulled(desk, costs, name, every):
 
 @during(names=(*OPERATIONS, "close"))
 def test_killed_during_work(desk, costs, name, every):
-    for number in numbers(costs[name], every):
-        for after in (False, True)[not every :]:
-            gpu, job = job_on(desk)
-            desk.at(number, desk.kill, after=after)
-            with pytest.raises(Killed):
-                {**job.operations, "close": gpu.close}[name]()
-            gpu.card.bridge.close()  # as the system does
-            works(desk)
+    for number, after in moments(costs[name], every):
+        gpu, job = job_on(desk)
+        desk.at(number, desk.kill, after=after)
+        with pytest.raises(Killed):
+            {**job.operations, "close": gpu.close}[name]()
+        gpu.card.bridge.close()  # as the system does
+        works(desk)
 
 
-@during("launch", (*OPERATIONS, "close"))
+@during(names=(*OPERATIONS, "close"))
 def test_ctrl_c(desk, costs, name, every):
     """The same GPU works afterwards, or in the next program."""
-    for number in numbers(costs[name], every):
-        for after in (False, True):
-            gpu, job = job_on(desk)
-            used = gpu.memory.used
-            desk.at(number, desk.interrupt, after=after)
-            with pytest.raises(KeyboardInterrupt):
-                {**job.operations, "close": gpu.close}[name]()
-            desk.calm()
-            if name != "close":
-                assert gpu.memory.used == used
-                job.upload()
-                job.all()
-            gpu.close()
+    for number, after in moments(costs[name], every):
+        gpu, job = job_on(desk)
+        used = gpu.memory.used
+        desk.at(number, desk.interrupt, after=after)
+        with pytest.raises(KeyboardInterrupt):
+            {**job.operations, "close": gpu.close}[name]()
+        desk.calm()
+        if name != "close":
+            assert gpu.memory.used == used
+            job.upload()
+            job.all()
+        gpu.close()
     works(desk)
 
 
 @SLOW
 def test_ctrl_c_during_a_boot():
-    for moment in MOMENTS[::3]:
+    for moment in MOMENTS:
         desk = Desk()
         after = bool(moment % 2)  # before a transfer and after one, in turn
         begun = after and moment < 5  # the first ones are requests, which end before anything else
@@ -161,7 +176,7 @@ def test_ctrl_c_during_a_boot():
 def test_ctrl_c_while_operations_are_collected(desk, monkeypatch, name):
     """The queue counts what has been added; the card never gets it."""
     gpu, job = job_on(desk)
-    owner = gpu._compute if name == "call" else gpu.streams
+    owner = gpu.compute if name == "call" else gpu.streams
     add = getattr(owner, name)
 
     def interrupted(*arguments, **named):
@@ -187,7 +202,8 @@ def test_ctrl_c_at_any_line(desk):
     used = gpu.memory.used
     chosen = random.Random(7)
     interrupted = 0
-    for _ in range(40):
+    rounds = amount(12, 40)
+    for _ in range(rounds):
         name = chosen.choice(OPERATIONS)
         it = Lines(chosen.randrange(lines[name]))
         problem = ended_with(
@@ -197,7 +213,7 @@ def test_ctrl_c_at_any_line(desk):
         job.upload()
         job.all()
         assert gpu.memory.used == used, it.where
-    assert interrupted > 25
+    assert interrupted > rounds * 5 // 8
     gpu.close()
 
 
@@ -241,7 +257,7 @@ class Lines:
 @during()
 @pytest.mark.parametrize("how", ["lose_power", pytest.param("lose_link", marks=SLOW)])
 def test_the_card_loses_its_power_or_its_link(desk, costs, name, every, how):
-    for number in numbers(costs[name], every):
+    for number in numbers(costs[name], every and amount(how == "lose_power", True)):
         gpu, job = job_on(desk)
         desk.at(number, getattr(desk, how))
         # What was done before the last transfer, which returns its result, stays done.
@@ -268,7 +284,8 @@ def test_the_card_resets_itself(desk, costs, name, every):
         works(desk)
 
 
-@pytest.mark.parametrize("idle", [0.5, pytest.param(0.0, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("idle", [0.5, 0.0])
 def test_a_card_that_was_reset_while_idle_gives_no_data(desk, idle):
     """Little is read through BAR 0, where a card that has been reset answers too."""
     gpu, job = job_on(desk)
@@ -288,8 +305,7 @@ def test_a_card_that_was_reset_while_idle_gives_no_data(desk, idle):
 
 
 @SLOW
-@pytest.mark.parametrize("lists", [True, False], ids=["lists", "compatible"])
-@BOTH
+@EACH_WAY
 def test_kernels_that_fail(chip, lists):
     """A page fault is reported with address, access and kernel; a kernel that does not end is ended."""
     desk = Desk(chip, lists=lists)
@@ -315,13 +331,14 @@ def test_kernels_that_fail(chip, lists):
 # -- damage on the wire ------------------------------------------------------------------------------------
 
 
-@during("upload")
+@during()
 def test_a_transfer_that_a_wire_error_ends(desk, costs, name, every):
     """The result of packets that stay damaged in spite of retries."""
     gpu, job = job_on(desk)
     used = gpu.memory.used
     broken = 0
-    for number in numbers(costs[name], every):
+    places = numbers(costs[name], every)
+    for number in places:
         desk.calm()
         desk.break_off(number, 1e-6)
         problem = ended_with(job.operations[name], WireFailed, fine=every)  # a read may be queued ahead
@@ -331,7 +348,7 @@ def test_a_transfer_that_a_wire_error_ends(desk, costs, name, every):
         assert gpu.memory.used == used
         job.upload()
         job.all()
-    assert broken > costs[name] // 2 or not every
+    assert broken > len(places) // 2 or not every
     gpu.close()
 
 
@@ -349,7 +366,7 @@ def test_a_flipped_bit_that_usb_did_not_detect(desk, costs, places):
     hints = set()
     for place in places:
         for name in OPERATIONS if whole else ("launch",):
-            for number in numbers(costs[name], True):
+            for number in numbers(costs[name], not whole or amount(False, True)):
                 desk.calm()
                 desk.damage(number, place)
                 problem = ended_with(job.operations[name], DeviceFailed, AssertionError, fine=True)
@@ -367,13 +384,13 @@ def test_a_flipped_bit_that_usb_did_not_detect(desk, costs, places):
 
 
 @SLOW
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("lists", [True, False], ids=["lists", "compatible"])
+@EACH_WAY
 def test_high_speed(chip, lists):
     """USB 2 works, slower; the cable is pulled there too."""
     desk = Desk(chip, speed=Speed.HIGH, lists=lists)
-    works(desk)
     gpu, job = job_on(desk)
+    job.all()
+    desk.calm()
     desk.at(2, desk.unplug)
     with pytest.raises(Disconnected):
         job.download()
@@ -382,13 +399,27 @@ def test_high_speed(chip, lists):
     works(desk)
 
 
+@pytest.fixture(scope="module")
+def compatible() -> Desk:
+    return Desk(lists=False)
+
+
+FAULTS = ("unplug", "interrupt", "kill", "lose_power", "reset_card")
+WITHOUT_LISTS = ("upload", "launch", "download")
+
+
 @SLOW
-@pytest.mark.parametrize("what", ["unplug", "interrupt", "kill", "lose_power", "reset_card"])
-@pytest.mark.parametrize("name", ["upload", "launch", "download"])
-def test_without_lists(name, what):
-    desk = Desk(lists=False)
+@pytest.mark.parametrize(
+    ("what", "name", "places"),
+    amount(
+        [*zip(FAULTS, itertools.cycle(WITHOUT_LISTS), [(2,), (7,), (1,), (2,), (7,)], strict=False)],
+        [(what, name, (1, 2, 7)) for what in FAULTS for name in WITHOUT_LISTS],
+    ),
+)
+def test_without_lists(compatible, what, name, places):
+    desk = compatible
     silent = what in ("lose_power", "reset_card")
-    for number in (1, 2, 7):
+    for number in places:
         gpu, job = job_on(desk)
         desk.at(number, getattr(desk, what))
         # The outcome of a posted write is not reported: the next operation may notice.

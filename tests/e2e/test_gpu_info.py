@@ -8,6 +8,7 @@ from emulator.board import Board, Options, emulated
 from emulator.faults import parse as fault
 from emulator.usb.wire import Speed
 from towline.cli import bench_usb, main
+from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.transport import device_string
 
 VRAM = 512 << 20
@@ -41,6 +42,8 @@ def board(monkeypatch):
 
 @pytest.mark.parametrize(("device", "chip", "pci"), [
     (None, "gfx1100", "1002:744c"),
+    pytest.param("emulated?gpu=gfx1102&vram=512M", "gfx1102", "1002:7480", marks=pytest.mark.slow),
+    pytest.param("emulated?gpu=gfx1200&vram=512M", "gfx1200", "1002:7590", marks=pytest.mark.slow),
     pytest.param("emulated?gpu=gfx1201&vram=512M", "gfx1201", "1002:7550", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_the_emulated_card(device, chip, pci, capsys):
@@ -52,8 +55,8 @@ def test_the_emulated_card(device, chip, pci, capsys):
     assert result["bridge"]["speed"] == "super-speed-plus"
     card = result["card"]
     assert (card["chip"], card["pci"], card["vram"], card["vram_reached"]) == (chip, pci, VRAM, VRAM)
-    assert card["bars"] == {"0": VRAM, "2": 2 << 20, "5": 1 << 20}
-    assert not card["untested"]
+    assert card["bars"] == {"0": VRAM, "2": 2 << 20, "5": CHIPS[chip].family.register_bar}
+    assert card["untested"] == (chip in ("gfx1102", "gfx1200"))
     assert result["link"] == {"pcie": {"rate_gt": 16.0, "lanes": 4}}
     assert result["open"]["cold"]
     assert result["open"]["left_clean"]

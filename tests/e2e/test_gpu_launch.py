@@ -1,15 +1,18 @@
 """Kernels on a GPU that the runtime has booted: correct ones, many of them, and faulty ones."""
 
+import itertools
 import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from emulator.amdgpu.dispatch import NO_ACQUIRE, NO_WAIT
 from emulator.amdgpu.kernels.build import code_object
 from emulator.amdgpu.kernels.cases import case
 from emulator.core.clock import seconds
 from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
+from tests.chips import EVERY
 from tests.gpu_bench import Placed, opened
 from tests.gpu_host import VRAM
 from usbgpu.amd import compute, layout, pm4, queues
@@ -17,7 +20,7 @@ from usbgpu.amd import gpu as gpus
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.compute import KernelFailed
 from usbgpu.amd.facts import pages
-from usbgpu.amd.facts.chips import CHIPS
+from usbgpu.amd.facts import pm4 as facts
 from usbgpu.amd.monitor import Monitor, TooHot
 from usbgpu.seam import Read, Write
 
@@ -29,7 +32,7 @@ NOWHERE = 0x1234_5678_9000
 pytestmark = pytest.mark.usefixtures("quiet_card")
 
 
-@pytest.fixture(scope="module", params=CHIPS)
+@pytest.fixture(scope="module", params=EVERY)
 def shared(request):
     """A GPU and its emulated card; nothing that runs on it may cause a finding."""
     gpu, bridge = opened(request.param)
@@ -76,7 +79,7 @@ def test_kernels_compute(name, shared):
     assert placed.mismatches() == 0
     placed.free()
     module.free()
-    assert gpu.memory.used - used in (0, *(one.size for one in gpu._compute._scratch))
+    assert gpu.memory.used - used in (0, *(one.size for one in gpu.compute._scratch))
 
 
 def test_launches_see_what_those_before_wrote(shared):
@@ -104,6 +107,29 @@ def alu(values, rounds) -> list[int]:
         a = a ^ a << np.uint32(13)
         values = a ^ (b + (a & np.uint32(0x0F0F0F0F)))
     return values.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["EVENT_WRITE", "ACQUIRE_MEM"])
+def test_a_fence_that_is_missing_between_launches_is_found(fresh, monkeypatch, missing):
+    gpu, bridge = fresh
+    barrier = pm4.barrier()
+    size = facts.body_size(barrier[0]) + 1
+    kept = barrier[size:] if missing == "EVENT_WRITE" else barrier[:size]
+    module, buffer = load(gpu, "integer"), gpu.allocate(5 * 1024)
+    places = [buffer.view(1024 * number, 1024) for number in range(5)]
+    launches = [module["scan"].launch(1, *pair) for pair in itertools.pairwise(places)]
+    start = bytes([1, 2, 3, 4] * 256).ljust(buffer.size, b"\0")
+    gpu.upload(buffer, start)
+    gpu.run(launches)
+    right = gpu.download(buffer, buffer.size)
+    assert bridge.host.card.diagnosis.findings == []
+    gpu.upload(buffer, start)
+    monkeypatch.setattr(pm4, "barrier", lambda: kept)
+    gpu.run(launches)
+    said = {finding.symptom.rpartition(": ")[2] for finding in bridge.host.card.diagnosis.findings}
+    assert said == {{"EVENT_WRITE": NO_WAIT, "ACQUIRE_MEM": NO_ACQUIRE}[missing]}
+    assert (gpu.download(buffer, buffer.size) == right) == (missing == "ACQUIRE_MEM")
 
 
 @pytest.mark.slow
@@ -292,7 +318,7 @@ def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     for outputs in ([], [Read(flag, 1024, 1000)]):
         with pytest.raises(KernelFailed, match="spin"):
             prepared.run([], outputs, timeout=0.1)
-        assert not gpu._compute.busy
+        assert not gpu.compute.busy
     gpu.run([store], wait=False)
     gpu.run([spin], wait=False)
     gpu.run([store], wait=False)
@@ -308,11 +334,11 @@ def test_the_timeline_wraps(fresh):
     module, buffer = load(gpu, "misuse"), gpu.allocate(4096)
     gpu.upload(buffer, bytes(4096))
     prepared = gpu.prepare([module["store"].launch(1, buffer, 6)])
-    gpu._compute.queue.value = (1 << 32) - 3
+    gpu.compute.queue.value = (1 << 32) - 3
     for _ in range(4):
         (result,) = prepared.run([Write(buffer, 0, bytes(1000))], [Read(buffer, 0, 200)])
         assert result == b"\6\0\0\0" * 32 + bytes(72)
-    gpu._compute.queue.value = (1 << 32) - 2
+    gpu.compute.queue.value = (1 << 32) - 2
     for _ in range(3):
         gpu.launch(module["store"], 1, buffer, 1, wait=False)
     gpu.launch(module["spin"], 1, buffer.view(2048, 4), wait=False)
@@ -392,7 +418,7 @@ def test_caches_are_invalidated_when_what_a_launch_waits_for_has_come(one):
     """Code, arguments and data may have been where others were."""
     gpu, _ = one
     launch = load(gpu, "misuse")["store"].launch(1, 0, 0)
-    program = gpu._compute.program([compute.DispatchStep(launch, after=(layout.address(gpus.FENCE), 5))], 0)
+    program = gpu.compute.program([compute.DispatchStep(launch, after=(layout.address(gpus.FENCE), 5))], 0)
     packets = [*pm4.wait_memory(layout.address(gpus.FENCE), 5), *pm4.acquire()]
     assert np.array(packets, np.uint32).tobytes() in program
 
@@ -400,13 +426,13 @@ def test_caches_are_invalidated_when_what_a_launch_waits_for_has_come(one):
 def test_arguments_in_the_ring_are_aligned(one, monkeypatch):
     gpu, _ = one
     module, buffer = load(gpu, "misuse"), gpu.allocate(128)
-    program, places = gpu._compute.program, []
+    program, places = gpu.compute.program, []
     monkeypatch.setattr(
-        gpu._compute, "program", lambda steps, address: places.append(address) or program(steps, address)
+        gpu.compute, "program", lambda steps, address: places.append(address) or program(steps, address)
     )
     for _ in range(6):
         gpu.run([module["store"].launch(1, buffer, 1)])
-        gpu._compute.queue.submit(batch := Batch(gpu.card, "a dword more"), pm4.nop(1))
+        gpu.compute.queue.submit(batch := Batch(gpu.card, "a dword more"), pm4.nop(1))
         batch.run()
     assert [place % 16 for place in places] == [0] * len(places)
     assert len({place % 64 for place in places if place}) > 1
@@ -417,9 +443,9 @@ def test_scratch_memory_grows_with_what_launches_need(one):
     launch = load(gpu, "integer")["sort"].launch(1, 0, 0)
     engines = gpu.card.chip.shader_engines
     for size in (launch.scratch, 100 * launch.scratch, 3 * launch.scratch):
-        given = gpu._compute._scratch_for([replace(launch, scratch=size)])
+        given = gpu.compute._scratch_for([replace(launch, scratch=size)])
         assert given.size >= 32 * engines * 32 * size
-    assert gpu._compute._scratch_for([replace(launch, scratch=0)]) is None
+    assert gpu.compute._scratch_for([replace(launch, scratch=0)]) is None
 
 
 def test_nothing_is_written_under_what_still_runs(one):
@@ -574,7 +600,7 @@ def test_launches_overlap_with_the_upload_behind_the_bridge():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", list(CHIPS))
+@pytest.mark.parametrize("chip", EVERY)
 def test_transfers_behind_the_bridge(chip):
     with gpus.open(f"emulated:firmware?gpu={chip}&vram=512M") as gpu:
         transfers = []

@@ -10,15 +10,16 @@ import pytest
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.commands import LIST_BYTES, RESULT_BYTES
 from sdk.errors import DeviceFailed, InternalError
+from tests.chips import EVERY
 from tests.gpu_host import Bench, User
-from usbgpu.amd import hub, ih, layout, monitor, smu, tables
+from usbgpu.amd import hub, ih, layout, monitor, recover, smu, tables
 from usbgpu.amd.batch import RESULT_ROOM, Batch, GpuFailed
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.facts.smu import DEBUG_MODE1_RESET
 from usbgpu.amd.record import DIRTY
 from usbgpu.amd.recover import CardLost, examine, restart
 
-BOTH = pytest.mark.parametrize("chip", CHIPS)
+BOTH = pytest.mark.parametrize("chip", EVERY)
 EITHER = pytest.mark.parametrize("chip", ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.slow)])
 
 
@@ -75,18 +76,27 @@ ADDRESS = tuple(f"GCVM_L2_PROTECTION_FAULT_ADDR_{half}32" for half in ("LO", "HI
 
 
 @BOTH
-def test_only_the_older_command_processor_is_reset_with_its_queues(chip):
-    """As by Linux: a gfx12's takes its queues off by itself."""
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_older_command_processor_that_keeps_its_queue_is_reset(chip, hangs, monkeypatch):
+    """As by Linux: a gfx12's always takes its queues off by itself."""
+    if hangs:
+        monkeypatch.setattr(recover.gfx, "kill_waves", lambda batch: recover.gfx.select(batch, me=1))
     bench = Bench(chip)
     user = User(bench)
     register, bits = bench.card.chip.register("GC", "GRBM_SOFT_RESET"), []
     bench.card.register_observers.append(
         lambda kind, block, other, value: bits.append(value) if (kind, other) == ("write", register) else None
     )
+    older = user.card.chip.family.soft_resets
+    if hangs and not older:
+        with pytest.raises(GpuFailed):
+            restart(user.card, user.started.record, user.renew)
+        return
     restart(user.card, user.started.record, user.renew)
     engine = register.pack(SOFT_RESET_SDMA0=1)
     both = register.pack(SOFT_RESET_CP=1, SOFT_RESET_CPC=1)
-    assert bits == ([both, 0] if chip == "gfx1100" else []) + [engine, 0]
+    assert bits == ([both, 0] if hangs else []) + [engine, 0]
+    user.work()
 
 
 @pytest.mark.parametrize(
@@ -152,9 +162,9 @@ def test_metrics(chip):
     before = bench.runs
     found = monitor.measure(card)
     assert bench.runs - before == 1
-    assert found.power == {"gfx1100": 14, "gfx1201": 12}[chip]
+    assert found.power == round(CHIPS[chip].idle_power)
     assert found.temperatures["HOTSPOT"] == 25
-    assert found.clocks["GFXCLK"] == {"gfx1100": 2498, "gfx1201": 2970}[chip]
+    assert found.clocks["GFXCLK"] == CHIPS[chip].clocks["GFXCLK"][-1]
     assert found.document()["power_watts"] == found.power
     assert not found.throttled
 

@@ -18,10 +18,11 @@ from sdk.errors import DeviceFailed
 from sdk.graph import Graph
 from sdk.importers import load_model
 from sdk.passes import optimize
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import DeviceSession
 from sdk.zoo.digits import digits
+from tests.amount import amount
 from tests.footprint import footprint
 from tests.gpu_faults import Desk, Killed, Network
 
@@ -137,7 +138,9 @@ def soak(chip: str, inferences: int, seed: int = 1) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quiet_card")
-@pytest.mark.parametrize(("chip", "inferences"), [("gfx1100", 100), ("gfx1201", 30)])
+@pytest.mark.parametrize(
+    ("chip", "inferences"), amount([("gfx1100", 50)], [("gfx1100", 100), ("gfx1201", 30)])
+)
 def test_a_hundred_inferences(chip, inferences):
     counts = soak(chip, inferences)
     assert set(FAULTS) <= set(counts), "each of them at least once"

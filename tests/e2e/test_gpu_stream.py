@@ -12,6 +12,7 @@ from emulator.asm2464pd import timing
 from emulator.board import Board, Options
 from emulator.core.clock import clocks
 from emulator.usb.wire import Speed
+from tests.amount import amount
 from tests.gpu_host import firmware
 from tests.list_host import noise
 from usbgpu import bridge, pcie, transport
@@ -110,7 +111,7 @@ def test_random_pieces_arrive_and_come_back(chip: str, lists: bool, speed: Speed
 @pytest.mark.parametrize(("chip", "lists"), [("gfx1100", True), ("gfx1201", False)])
 def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
     way = opened(chip, lists)
-    size = 64 * MIB
+    size = amount(16, 64) * MIB
     data = noise(size)
     buffer = way.gpu.allocate(size)
     pieces = [Piece(buffer.address, data)]
@@ -120,15 +121,15 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
             lambda: way.gpu.streams.upload(pieces),
             size,
             least=0.94 if lists else 0.84,
-            most=70 if lists else 260,
+            most=6 + size // MIB if lists else 4 + size // (MIB // 4),
         )
         assert way.card.vram.read(buffer.offset, size) == data
         got = way.measure(
             f"{chip}, {'lists' if lists else 'compatible'}: download",
             lambda: way.gpu.streams.download(buffer.address, size),
             size,
-            least=0.9 if lists else 0.77,
-            most=514 if lists else 390,
+            least=amount(0.89, 0.9) if lists else 0.77,
+            most=2 + 8 * size // MIB if lists else 6 + 6 * size // MIB,
         )
         assert got == data
     assert way.card.diagnosis.findings == []

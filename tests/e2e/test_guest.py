@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,10 @@ from emulator.usb.host import Host
 from emulator.usb.server import Server
 from emulator.usb.usbredir import UsbRedir
 from emulator.usb.wire import Setup, Speed
+from sdk import artifact, compiler
 from tests.contract.loopback_function import COUNT, LoopbackFunction
 from tests.contract.usb_fixture import QuietWorld
+from tests.graph_builder import GraphBuilder
 from tests.linux_guest import Guest, guest
 from usbgpu.amd.facts.chips import CHIPS
 
@@ -46,8 +50,11 @@ def linux(running: Guest) -> Iterator[Guest]:
 
 
 @contextmanager
-def emulated(*words: str) -> Iterator[int]:
-    """`towline emulate`, serving on that port; Ctrl-C ends it, and it must have logged no problem either."""
+def emulated(*words: str, kill: bool = False) -> Iterator[int]:
+    """`towline emulate`, serving on that port; Ctrl-C ends it, and it must have logged no problem either.
+
+    With `kill` it is SIGKILL.
+    """
     command = [sys.executable, "-m", "towline", "emulate", *words]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -58,6 +65,8 @@ def emulated(*words: str) -> Iterator[int]:
             found = re.search(r":(\d+) until Ctrl-C", line)
             assert found, line + process.stderr.read()
             yield int(found[1])
+            if kill:
+                return
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0, process.stderr.read()
         finally:
@@ -132,6 +141,33 @@ def test_towline_finds_the_gpu_from_inside(linux: Guest) -> None:
     assert re.search(r"^USB +add1:0001, USB 3", said, re.M)
     assert re.search(r"^card +gfx1100, 96 compute units", said, re.M)
     assert re.search(r"^opened +cold: it was booted", said, re.M)
+
+
+def test_a_stream_survives_the_death_of_its_board(linux: Guest, tmp_path: Path) -> None:
+    b = GraphBuilder((1, 3, 12, 12), seed=4)
+    b.gemm(b.reshape(b.global_average_pool(b.conv("x", 16, 3, strides=2, relu=True))), 10)
+    artifact.save(compiler.compile(b.graph(), "amd-gfx1100"), tmp_path / "net.tow")
+    board = ("firmware", "--gpu", "gfx1100", "--vram", "512M", "--usbredir", "0", "--qmp", str(linux.qmp))
+    words = ("--device", "usb", "--firmware", str(synthetic.folder(CHIPS["gfx1100"])), "--json")
+    words += ("--frames", "12", "--patience", "300s", "--check")
+    with ThreadPoolExecutor(1) as pool:
+        with ExitStack() as first:
+            with emulated(*board, kill=True) as port:
+                first.enter_context(linux.redirected(port))
+                enumerated(linux)
+                running = pool.submit(
+                    linux.python, "-m", "towline", "stream", str(tmp_path / "net.tow"), *words, seconds=400
+                )
+                while '"frame": 2,' not in linux.saying:
+                    assert not running.done(), running.result()
+                    time.sleep(0.1)
+            linux.monitor(("cont", {}))  # it may have been stopped for the board to keep up
+        with emulated(*board) as port, linux.redirected(port):
+            said = running.result()[1]
+    result = json.loads(said[said.rindex('{"schema"') :])["result"]  # behind what draws the progress
+    assert result["frames"] == {"ok": 12, "late": 0, "fallback": 0, "dropped": 0, "lost": 0}
+    assert (result["wrong"], result["check"]["compared"]) == (0, 12)
+    assert [one["kind"] for one in result["recoveries"]] == ["cold"]
 
 
 @pytest.mark.parametrize("speed", ["super", "high"])

@@ -16,12 +16,14 @@ from sdk import reference
 from sdk.graph import Add, AveragePool, Conv, Dequantize, Gemm, GlobalAveragePool, Graph
 from sdk.importers import load_model
 from sdk.passes import optimize
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import Options, get_target, require_supported, target_names
 from sdk.verification import verify
 from sdk.zoo import NETWORKS
 from tests import shader_gpu
+from tests.amount import amount
+from tests.contract.targets import COMPILED, SIBLINGS
 from tests.onnx_models import oracle
 from usbgpu.amd.facts.chips import CHIPS
 
@@ -31,6 +33,14 @@ REFUSED: dict[tuple[str, str], str] = {}
 QUICK_NETWORKS = ("detector",)
 QUICK_TARGETS = ("c",)
 FULL_TARGETS = ("c", "hexagon-v65")
+FULL = (1.0, 224)
+REDUCED = {
+    "detector": (1.0, 96),
+    "efficientnet_lite0": (1.0, 96),
+    "resnet18": (0.5, 96),
+    "resnet50": (0.5, 96),
+}
+"""Width and size of the largest networks, which take minutes at full size: that is for `--thorough`."""
 CARDS = {f"amd-{chip}": chip for chip in CHIPS}
 NOISY = (Add, AveragePool, GlobalAveragePool)
 """Operators whose float operations onnxruntime orders differently: see `sdk.reference`."""
@@ -150,11 +160,24 @@ def layers_equal(name: str, network: str, graph: Graph, size: int) -> None:
             np.testing.assert_array_equal(value, expected[key], err_msg=key)
 
 
-TARGETS = target_names()
+TARGETS = [name for name in target_names() if name not in SIBLINGS]
+COMPILED_NETWORKS = amount(("detector", "mobilenet_v3_small", "resnet18"), tuple(NETWORKS))
+"""Those that are computed on Adreno, whose emulated device compiles every kernel: all kinds of layers."""
 
 
-@pytest.mark.parametrize("name", slow_but(TARGETS, QUICK_TARGETS))
-@pytest.mark.parametrize("network", slow_but(NETWORKS, QUICK_NETWORKS))
+@pytest.mark.parametrize(
+    ("network", "name"),
+    [
+        pytest.param(
+            network,
+            name,
+            marks=() if network in QUICK_NETWORKS and name in QUICK_TARGETS else pytest.mark.slow,
+        )
+        for network in NETWORKS
+        for name in TARGETS
+        if name not in COMPILED or network in COMPILED_NETWORKS
+    ],
+)
 def test_every_target_computes_it(quantized, name, network):
     path, _ = quantized(network)
     layers_equal(name, network, optimize(load_model(path)), 32)
@@ -170,8 +193,8 @@ def test_every_target_takes_uint8_weights(quantized, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_at_full_size(quantized, network):
-    size = 224
-    path, report = quantized(network, 1.0, size)
+    width, size = amount(REDUCED.get(network, FULL), FULL)
+    path, report = quantized(network, width, size)
     assert min(output.sqnr_db for output in report.outputs) > 15
     graph, counts = against_onnxruntime(path, size)
     assert_equal(graph, counts)

@@ -9,6 +9,7 @@ from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from tests.amdgpu_bridge import Bridge, booted
 from tests.amdgpu_driver import HEAP, SRAM_VA, VA
 from tests.amdgpu_queues import Sdma, halves
+from tests.chips import GENERATIONS
 from tests.list_host import ListHost, noise
 from tests.pipelined_copy import (
     FENCE,
@@ -25,7 +26,6 @@ from tests.pipelined_copy import (
 from tests.reference_host import power_up
 from tests.unit.open_firmware import OpenFirmware
 from tests.unit.test_chip_reference_sequences import enumerate_pcie
-from usbgpu.amd.facts.chips import CHIPS
 
 MODELS = pytest.mark.parametrize("model", ["queue", "replace"])
 CHUNKS = 8
@@ -93,7 +93,7 @@ def test_without_a_queue_the_open_firmware_loses_data() -> None:
         copy_in(firmware.host, contents(), patience=2e-3)
 
 
-@pytest.mark.parametrize("chip", [pytest.param(name, marks=pytest.mark.slow) for name in CHIPS])
+@pytest.mark.parametrize("chip", [pytest.param(name, marks=pytest.mark.slow) for name in GENERATIONS])
 def test_sdma_polls_and_copies(chip: str) -> None:
     driver = booted(chip, 512 << 20)
     bridge, sdma, data = driver.host, Sdma(driver), contents(16)

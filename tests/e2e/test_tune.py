@@ -17,15 +17,15 @@ import pytest
 from dsp.hexagon import tuning as variants
 from dsp.hexagon.build import kernel_hash
 from dsp.hexagon.lowering import lower
-from sdk import reference, toolchain, tuner, tuning
+from sdk import cache, reference, toolchain, tuner, tuning
 from sdk.errors import DeviceFailed, EnvironmentMissing, ToolMissing
 from sdk.importers import load_model
 from sdk.passes import optimize
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import Options, get_target
 from sdk.tuning import Entry, Tuning
-from sdk.zoo.benchmark import quantized_benchmark
+from sdk.zoo.benchmark import benchmark
 from tests.graph_builder import GraphBuilder
 from tests.onnx_models import saved, small_float_model
 from towline.cli import main
@@ -44,7 +44,15 @@ def tools(monkeypatch, tmp_path):
             toolchain.find(tool)
         except ToolMissing:
             pytest.skip(f"{tool} is not installed")
-    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TOWLINE_CACHE", str(with_kernels(tmp_path / "cache", cache.directory("hexagon"))))
+
+
+def with_kernels(folder, kernels):
+    """A cache without measurements, whose compiled kernels are those of all tests."""
+    kernels.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    (folder / kernels.name).symlink_to(kernels, target_is_directory=True)
+    return folder
 
 
 def body():
@@ -147,7 +155,8 @@ def test_two_dask_workers_give_the_file_of_one_process(model, tmp_path, capsys, 
     alone, shared = tmp_path / "alone.json", tmp_path / "shared.json"
     first = document(capsys, "tune", model, "--target", NAME, "-o", str(alone), "--jobs", "1")["result"]
     assert first["measured"] == first["candidates"] > 4
-    monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "workers"))
+    workers = with_kernels(tmp_path / "workers", cache.directory("hexagon").resolve())
+    monkeypatch.setenv("TOWLINE_CACHE", str(workers))
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "client"))
         address = cluster.scheduler_address
@@ -160,7 +169,7 @@ def test_two_dask_workers_give_the_file_of_one_process(model, tmp_path, capsys, 
         assert not (tmp_path / "client" / "hexagon").exists()  # only the workers compiled
         # A worker's refusal arrives here unchanged.
         monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path / "third"))
-        monkeypatch.setattr(tuner, "_version", lambda: "9.9.9")
+        monkeypatch.setattr(tuner, "version", lambda: "9.9.9")
         refused = document(
             capsys, "tune", model, "--target", NAME, "-o", str(shared), "--scheduler", address, code=3
         )
@@ -282,6 +291,6 @@ def test_the_shipped_file_is_of_the_current_calls(tmp_path):
     """An entry whose signature no lowering gives any more is without effect too."""
     signatures = set()
     for network in ("mobilenet_v2_1.0_224", "mobilenet_v3_small_1.0_224"):
-        body = split(optimize(load_model(quantized_benchmark(network, tmp_path)))).body
+        body = split(optimize(load_model(benchmark(network, tmp_path)))).body
         signatures.update(candidate.signature for candidate in get_target(NAME).candidates(body))
     assert variants.shipped(NAME).entries.keys() - signatures == set()

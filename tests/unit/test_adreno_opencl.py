@@ -39,8 +39,11 @@ def gpu(cl, **altered):
 def contexts(monkeypatch):
     """A context cannot be made of an altered device; its formats are those of the emulated one."""
     monkeypatch.setattr(
-        opencl, "_has_formats", lambda cl, handle, real=opencl._has_formats: real(cl, EMULATED.handle)
+        opencl,
+        "_formats",
+        lambda cl, handle, flags, real=opencl._formats: real(cl, EMULATED.handle, flags),
     )
+    monkeypatch.setattr(opencl, "_buffer_texels", lambda cl, handle: EMULATED.buffer_texels)
 
 
 def test_the_emulated_device_is_a_cpu_with_images():
@@ -105,7 +108,7 @@ def test_a_device_number_out_of_range():
 
 
 def test_formats_of_activations_and_of_both_weights_are_needed(monkeypatch):
-    monkeypatch.undo()  # of _has_formats
+    monkeypatch.undo()  # of the formats
     cl = opencl._pyopencl()
     order, types = cl.channel_order.RGBA, cl.channel_type
     activations = cl.ImageFormat(order, types.UNSIGNED_INT8)
@@ -120,6 +123,19 @@ def test_formats_of_activations_and_of_both_weights_are_needed(monkeypatch):
     assert not answers([], weights)
     assert not answers([activations], weights[:1])
     assert not answers([cl.ImageFormat(cl.channel_order.R, types.UNSIGNED_INT8)], weights)
+
+
+def test_words_are_read_and_written(monkeypatch):
+    monkeypatch.undo()  # of the formats
+    cl = opencl._pyopencl()
+    words = cl.ImageFormat(cl.channel_order.R, cl.channel_type.UNSIGNED_INT32)
+    others = [cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.UNSIGNED_INT32)]
+    for written, read, has in (([words], [words], True), (others, [words], False), ([words], others, False)):
+        lists = {cl.mem_flags.READ_WRITE: written, cl.mem_flags.READ_ONLY: read}
+        module = Substitute(
+            cl, get_supported_image_formats=lambda context, flags, kind, lists=lists: lists[flags]
+        )
+        assert opencl._has_word_formats(module, EMULATED.handle) == has
 
 
 def test_platforms_without_a_device(substitute):

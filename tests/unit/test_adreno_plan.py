@@ -77,7 +77,8 @@ def test_tensors_that_live_together_share_no_storage():
         for first, last in spans.setdefault(one.offset, []):
             assert one.last < first or last < one.first
         spans[one.offset].append((one.first, one.last))
-    assert (len(plan.storages), len(plan.buffers)) == (3, 13)
+    in_texels = [one for one in plan.buffers if one.rows > 1]
+    assert (len(plan.storages), len(in_texels)) == (3, 13)
     assert plan.memory["arena"] >= plan.memory["live_peak"]
 
 
@@ -90,8 +91,13 @@ def test_a_step_never_reads_what_it_writes():
 
 def test_a_guard_leaves_texels_on_two_sides():
     plan = lower(small(), guard=64).plan
-    assert len(plan.storages) == len(plan.buffers)
-    for one in plan.buffers:
+    in_texels = [one for one in plan.buffers if one.offset < plan.memories[0].offset]
+    assert len(plan.storages) == len(in_texels)
+    assert len(plan.memories) == len(plan.buffers) - len(in_texels)
+    for one in plan.buffers[len(in_texels) :]:
+        memory = next(memory for memory in plan.memories if memory.offset == one.offset)
+        assert memory.nbytes >= one.size + 64
+    for one in in_texels:
         storage = next(storage for storage in plan.storages if storage.offset == one.offset)
         assert 4 * storage.width - one.size >= 64
         assert storage.height > one.rows
@@ -118,7 +124,26 @@ DAMAGE = {
         lambda plan: plan["storages"][0].update(width=16385),
     ),
     "a hole in the arena": ("plan.storages[1].offset", lambda plan: plan["storages"][1].update(offset=8)),
-    "a smaller arena": ("plan.storages", lambda plan: plan["memory"].update(arena=4)),
+    "a smaller arena": ("plan.memories", lambda plan: plan["memory"].update(arena=4)),
+    "a hole between memories": (
+        "plan.memories[1].offset",
+        lambda plan: plan["memories"][1].update(offset=plan["memories"][1]["offset"] + 4),
+    ),
+    "an input beyond its memory": (
+        "plan.inputs.x",
+        lambda plan: plan["inputs"]["x"].update(offset=1 << 20),
+    ),
+    "no output": ("plan.outputs", lambda plan: plan["outputs"].clear()),
+    "a state of another network": ("plan.states", lambda plan: plan["states"].append(["a", "b"])),
+    "no status": ("plan.status", lambda plan: plan.update(status=77)),
+    "a word of 33 bits": (
+        "plan.steps[1].arguments[8][1][0]",
+        lambda plan: plan["steps"][1]["arguments"].append(["words", [1 << 32]]),
+    ),
+    "no such memory": (
+        "plan.steps[0].arguments[0]",
+        lambda plan: plan["steps"][0]["arguments"][0].__setitem__(1, 99),
+    ),
     "weights beyond the end": ("plan.weights[4]", lambda plan: plan["weights"][-1].update(height=9999)),
     "weights of floats": ("plan.weights[0].dtype", lambda plan: plan["weights"][0].update(dtype="float32")),
     "tables beyond the end": ("plan.tables", lambda plan: plan.update(tables=1 << 20)),
@@ -166,9 +191,9 @@ DAMAGE = {
         lambda plan: plan["steps"][1]["arguments"].append(["int", 1 << 40]),
     ),
     "a bool": ("plan.tables", lambda plan: plan.update(tables=True)),
-    "no input": ("plan.steps", lambda plan: plan["steps"].pop(0)),
-    "an unknown name": ("plan.steps", lambda plan: plan["steps"][0]["arguments"].append(["input", "z"])),
-    "nowhere to compute": ("plan.storages", lambda plan: plan.update(storages=[])),
+    "no input": ("plan.inputs", lambda plan: plan["inputs"].clear()),
+    "an unknown name": ("plan.inputs", lambda plan: plan["inputs"].update(z=plan["inputs"]["x"])),
+    "nowhere to compute": ("plan.memories[0].offset", lambda plan: plan.update(storages=[])),
     "no list": ("plan.steps", lambda plan: plan.update(steps=3)),
 }
 

@@ -20,6 +20,7 @@ from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.target import Options, get_target, zero_point_inputs
 from sdk.weights import Weights
+from tests.amount import amount
 from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
@@ -71,6 +72,9 @@ def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
                     rows[: layout.rows, : layout.columns] = False
                 else:
                     picture[: layout.nbytes] = False
+            for name, place in {**plan.inputs, **plan.outputs}.items():
+                start = plan.memories[place.memory].offset + place.offset
+                untouched[start : start + PROGRAM.graph.tensor(name).nbytes] = False
             assert (np.frombuffer(arena, np.uint8)[untouched] == poison).all()
             session.poison(poison ^ 0xFF)
             assert_right(session.run(INPUTS))
@@ -102,7 +106,7 @@ def test_work_groups_fit_the_device():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [1, 3, 24])
+@pytest.mark.parametrize("group", amount((1, 24), (1, 3, 24)))
 def test_other_work_groups_compute_the_same(group):
     small = dataclasses.replace(FOUND, group=group)
     with OpenClSession(PROGRAM, small) as session:
@@ -230,6 +234,13 @@ def test_dot_products_that_do_not_build_are_not_used(monkeypatch, caplog, report
     assert caplog.text.count("but does not build with it") == len(expected)
 
 
+def test_dot_products_need_images_of_words(caplog):
+    reported = {"extensions": frozenset({"cl_khr_integer_dot_product"}), "word_images": False}
+    with OpenClSession(PROGRAM, dataclasses.replace(FOUND, **reported)) as session:
+        assert_right(session.run(INPUTS))
+    assert "no images of words" in caplog.text
+
+
 @pytest.mark.parametrize("limit", ["allocation", "memory"])
 def test_what_does_not_fit_is_refused_with_the_sizes(limit):
     with OpenClSession(PROGRAM, FOUND) as session:
@@ -248,9 +259,9 @@ from dsp.adreno.session import OpenClSession
 from sdk.errors import Unsupported
 from tests.unit.test_adreno_session import FOUND, PROGRAM
 plan = copy.deepcopy(PROGRAM.plan)
-plan["storages"][-1] |= {"width": 16384, "height": 8192}
-last = plan["storages"][-1]
-plan["memory"]["arena"] = last["offset"] + 4 * 16384 * 8192
+last = plan["memories"][-1]
+last["nbytes"] = 1 << 29
+plan["memory"]["arena"] = last["offset"] + last["nbytes"]
 program = dataclasses.replace(PROGRAM, plan=plan)
 print(FOUND.memory, FOUND.allocation)
 for found in (FOUND, dataclasses.replace(FOUND, allocation=2**40, memory=2**40)):
@@ -429,7 +440,7 @@ def test_a_failure_while_loading_releases_what_was_allocated(monkeypatch):
 
 @pytest.mark.slow
 def test_sessions_leave_nothing_behind():
-    """200 cycles of load, run, close: descriptors, threads, objects and memory end where they began."""
+    """Many cycles of load, run, close: descriptors, threads, objects and memory end where they began."""
 
     def cycle():
         with DEVICE.load(PROGRAM) as session:
@@ -439,6 +450,7 @@ def test_sessions_leave_nothing_behind():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("images", amount((True,), (True, False)))
 def test_mobilenet_v2_whole(images):
     graph = mobilenet_v2(96, 0.35, 10)
     program = get_target("adreno-a6xx").compile(graph, Options())

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.arena import Buffer
 from sdk.graph import Add, Gemm, Graph, Quantization, Requantize, Tensor
+from sdk.opencl.calls import At, divisor
 from sdk.target import Options
+from tests.amount import amount
+from tests.chips import GENERATIONS
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import target
 from usbgpu.amd.facts import chips
 from usbgpu.target import products, windows
-from usbgpu.target.calls import At
-from usbgpu.target.context import divisor
 from usbgpu.target.moves import copy, strides_of
 from usbgpu.target.packing import matrix_weights, signed_weights, tile_rows
 from usbgpu.target.tiling import Tiling, candidates, matrix_tiling, strip
@@ -33,8 +34,9 @@ QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"))
     ("cut", "chip"),
     [
         pytest.param(cut, chip, marks=() if (cut, chip) in QUICK else pytest.mark.slow)
-        for cut in CUTS
+        for place, cut in enumerate(CUTS)
         for chip in CHIPS
+        if (cut, chip) in QUICK or amount(chip == GENERATIONS[place % 2], True)
     ],
 )
 def test_every_cut_of_a_product(cut, chip, monkeypatch):
@@ -235,3 +237,20 @@ def test_cuts_fit_what_they_cut(chip):
     assert matrix_tiling(chip, 112 * 112, 6, 1, 1).split == 1
     assert strip(chip, 112, 112, 24) == 4
     assert strip(chip, 7, 7, 40) == 1
+
+
+@pytest.mark.parametrize("dtype", ["uint8", pytest.param("int8", marks=pytest.mark.slow)])
+def test_matrices_of_several_rows(dtype):
+    """What is between matrices lies row by row, with a pitch."""
+    b = GraphBuilder((5, 37), dtype=dtype)
+    y = b.gemm("x", 37, relu=True)
+    z = b.add(b.gemm(y, 37), "x")
+    b.mul(z, y)
+    b.lookup(z, np.tanh)
+    b.requantize(y)
+    b.concat(z, z, axis=1)
+    b.concat(z, z, axis=0)
+    b.gemm(b.transpose(z, (1, 0)), 3)
+    b.gemm(b.reshape(b.gemm(z, 4), (2, 10)), 40)
+    made = [node.output for node in b.nodes]
+    assert_identical(target("gfx1100"), b.graph(*made), guard=128)

@@ -7,11 +7,15 @@ import json
 import pytest
 
 from sdk.errors import InvalidArtifact
+from sdk.graph import Conv, MatMul
 from sdk.target import Options
 from sdk.weights import Weights
 from tests.graph_builder import mobilenet_v2
+from tests.plain_graphs import PlainBuilder
 from tests.shader_gpu import target
 from tests.unit.test_amd_target import amd, small
+from usbgpu.amd.facts.chips import CHIPS
+from usbgpu.target.lowering import lower
 from usbgpu.target.plan import CardPlan
 
 __all__ = ["amd"]
@@ -35,6 +39,24 @@ def test_weights_come_in_the_order_of_launches():
     ends = [launch["weights"] for launch in plan["launches"] if launch["weights"]]
     assert ends == sorted(ends)
     assert ends[0] < plan["memory"]["weights"] / 20  # the first layer does not wait for the last weight
+
+
+def test_the_weights_of_plain_products_are_there_once():
+    b = PlainBuilder(1)
+    x = b.input((1, 32, 8, 8), "float16")
+    y = b.node(
+        Conv,
+        (x, b.constant((64, 32, 3, 3), "float16")),
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+        group=1,
+        clamp=None,
+    )
+    y = b.node(MatMul, (b.reshape(y, (64, 64)), b.constant((64, 128), "float16")), transposed=False)
+    graph = b.graph(y)
+    constants = sum(tensor.nbytes for tensor in graph.tensors.values() if tensor.data is not None)
+    assert lower(graph, CHIPS["gfx1100"]).weights.nbytes < 1.1 * constants
 
 
 DAMAGE = {
@@ -118,13 +140,17 @@ DAMAGE = {
         "plan.kernels[0].threads",
         lambda plan: plan["kernels"][0].update(threads=1025),
     ),
-    "a pitch beyond the arena": (
-        "plan.tensors.gemm5",
-        lambda plan: plan["tensors"]["gemm5"].update(pitch=1 << 30),
-    ),
-    "fewer pixels of more channels": (
+    "a step beyond the arena": (
         "plan.tensors.conv0",
-        lambda plan: plan["tensors"]["conv0"].update(pixels=60, channels=27, pitch=27),
+        lambda plan: plan["tensors"]["conv0"]["steps"].__setitem__(2, 1 << 30),
+    ),
+    "an axis too few": (
+        "plan.tensors.conv0.steps",
+        lambda plan: plan["tensors"]["conv0"]["steps"].pop(),
+    ),
+    "a status beyond the arena": (
+        "plan.status",
+        lambda plan: plan.update(status=plan["memory"]["arena"] - 4),
     ),
     "an address right behind the arena": (
         "plan.launches[0].relocations[0]",

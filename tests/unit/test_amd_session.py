@@ -1,5 +1,8 @@
 """When a session of the AMD targets does what, on the shader executor alone: streaming, room, failures."""
 
+import dataclasses
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -7,11 +10,14 @@ from sdk import reference
 from sdk.errors import DeviceFailed, InvalidArtifact, Unsupported
 from sdk.graph import macs
 from sdk.report import size as human
-from sdk.target import OpenOptions, Options
+from sdk.target import Injects, OpenOptions, Options
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
-from tests.shader_gpu import ShaderGpu, target
+from tests.shader_gpu import Memory, ShaderGpu, target
 from tests.unit.test_amd_target import amd, small
+from towline.cli.benchmarks import load
+from usbgpu.target.device import CardDevice
+from usbgpu.target.plan import CardPlan
 from usbgpu.target.target import AmdTarget
 
 __all__ = ["amd"]
@@ -43,7 +49,7 @@ def test_the_first_inference_streams_and_the_next_only_bring_inputs(amd, monkeyp
         assert [name for name, _ in log].count("prepare") == 0
 
 
-def test_a_failure_closes_the_session_and_frees_everything(amd, monkeypatch):
+def test_after_a_failure_nothing_runs_and_closing_frees_everything(amd, monkeypatch):
     graph = small()
     gpu = amd._open_gpu(amd.name[4:], None, OpenOptions())
     amd._open_gpu = lambda *_: gpu
@@ -55,10 +61,28 @@ def test_a_failure_closes_the_session_and_frees_everything(amd, monkeypatch):
     monkeypatch.setattr(gpu, "stream", broken)
     with pytest.raises(DeviceFailed, match="cable"):
         session.run(random_input(graph))
+    monkeypatch.undo()
+    for use in (session.run, session.trace):
+        with pytest.raises(DeviceFailed) as caught:
+            use(random_input(graph))
+        assert "recover" in caught.value.hint
+    assert not gpu.closed
+    session.close()
     assert gpu.closed
     assert all(buffer.freed for buffer in gpu.buffers)
     with pytest.raises(DeviceFailed, match="closed"):
         session.run(random_input(graph))
+
+
+def test_a_gpu_without_a_cable_does_not_recover(amd):
+    device = amd.open(None)
+    with device:
+        assert not isinstance(device, Injects)
+        with pytest.raises(DeviceFailed) as caught:
+            device.recover(1.0)
+        assert caught.value.hint
+    with pytest.raises(DeviceFailed, match="closed"):
+        device.recover(1.0)
 
 
 def test_a_card_without_room_is_left_as_it_was(amd, monkeypatch):
@@ -93,6 +117,7 @@ def test_the_first_error_is_the_one_reported(caplog):
     session = amd.open(None).load(program)
     with pytest.raises(KeyboardInterrupt):
         session.run(random_input(program.graph))
+    session.close()
     assert gpu.closed
     assert "no answer" in caplog.text
     session.close()
@@ -130,3 +155,83 @@ def test_a_trace_and_a_profile_come_first_as_well(amd):
         assert profile.total["launches"] == len(profile.layers)
         assert profile.memory == program.plan["memory"]
         np.testing.assert_array_equal(session.run(inputs)["gemm5"], expected["gemm5"])
+
+
+class FarGpu:
+    """A card with any amount of memory, of which only addresses and what is written are kept."""
+
+    chip = "gfx1100"
+
+    def __init__(self):
+        self.end, self.writes, self.launches, self.prepared = 1 << 45, [], [], 0
+
+    def allocate(self, size, alignment=256):
+        start = -(-self.end // alignment) * alignment
+        self.end = start + size
+        return Memory(start, size)
+
+    def stream(self, load, launches, outputs):
+        self.writes, self.launches = list(load), list(launches)
+        return [bytes(output.size) for output in outputs]
+
+    def close(self):
+        pass
+
+
+def test_weights_of_gigabytes_are_sent_from_where_they_lie():
+    """Five of them, of which the host has 16 MB, again and again: a copy would not go unnoticed."""
+    nbytes = 5 << 30
+    graph = load.network()
+    small = target("gfx1100").compile(graph, Options())
+    program = load.spread(small, nbytes)
+    gpu = FarGpu()
+    tracemalloc.start()
+    try:
+        with CardDevice(gpu).load(program) as session:
+            session.run(random_input(graph))
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    weights = next(write.buffer for write in gpu.writes if write.buffer.size >= nbytes)
+    sent = [write for write in gpu.writes if write.buffer is weights]
+    ends = [write.offset + len(write.data) for write in sent]
+    assert [write.offset for write in sent] == [0, *ends[:-1]]
+    assert ends[-1] == nbytes
+    # Each launch has the addresses of its own weights, and waits for them; the last ones are beyond 4 GiB.
+    plan = CardPlan.of(small)
+    before = sum(len(write.data) for write in gpu.writes) - nbytes
+    for (launch, needed), old in zip(gpu.launches, plan.launches, strict=True):
+        for at, space, place in old.relocations:
+            if space == "weights":
+                address = int.from_bytes(launch.kernarg[at : at + 8], "little") - weights.address
+                (data,) = (write.data for write in sent if write.offset == address)
+                assert data == next(piece for offset, piece in small.weights.pieces if offset == place)
+                assert address + len(data) <= needed - before
+    assert address > 4 << 30
+
+
+def test_two_cameras_share_weights_and_code():
+    """The same layers on two inputs: constants that are equal are there once, whoever has them."""
+
+    def network(passes):
+        b = GraphBuilder((1, 32, 8, 8), seed=5)
+        y = b.conv("x", 64, 3, pads=1)
+        outputs = [y]
+        for number in range(1, passes):
+            x = b.input(f"x{number}", (1, 32, 8, 8))
+            conv = dataclasses.replace(b.nodes[0], name=f"again{number}", output=f"again{number}")
+            own = []
+            for name in conv.inputs[1:]:  # equal, but other arrays
+                tensor = b.tensors[name]
+                own.append(f"{name}{number}")
+                b.tensors[own[-1]] = dataclasses.replace(tensor, name=own[-1], data=tensor.data.copy())
+            b.tensors[conv.output] = dataclasses.replace(b.tensors[y], name=conv.output)
+            b.nodes.append(dataclasses.replace(conv, inputs=(x, *own)))
+            outputs.append(conv.output)
+        return b.graph(*outputs)
+
+    amd = target("gfx1100")
+    one, two = (amd.compile(network(passes), Options()) for passes in (1, 2))
+    assert two.weights.nbytes == one.weights.nbytes
+    assert two.plan["memory"]["code"] == one.plan["memory"]["code"]
+    assert len(two.plan["launches"]) == 2 * len(one.plan["launches"])

@@ -11,6 +11,8 @@ from emulator.amdgpu.card import AmdCard
 from tests import amdgpu_queues as queues
 from tests.amdgpu_driver import QUEUES, VA, Driver
 from tests.amdgpu_host import Host as DriverHost
+from tests.amount import amount
+from tests.chips import GENERATIONS
 from tests.unit.test_amdgpu_card import SRAM, Host
 from usbgpu.amd.facts.chips import CHIPS
 
@@ -84,7 +86,7 @@ def submit(chip: str, seed: int) -> None:
     host.sleep(1_000_000)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", GENERATIONS)
 @pytest.mark.parametrize("seed", range(2))
 def test_bad_packets_never_fail_the_card(chip, seed, caplog):
     caplog.set_level(logging.CRITICAL, logger="emulator.amdgpu")
@@ -92,14 +94,14 @@ def test_bad_packets_never_fail_the_card(chip, seed, caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", GENERATIONS)
 def test_bad_packets_never_fail_the_card_for_long(chip, caplog):
     caplog.set_level(logging.CRITICAL, logger="emulator.amdgpu")
-    for seed in range(100, 200):
+    for seed in range(100, amount(125, 200)):
         submit(chip, seed)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", GENERATIONS)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_card_never_fails(chip, seed, caplog):
     caplog.set_level(logging.CRITICAL, logger="emulator.amdgpu")
@@ -107,8 +109,8 @@ def test_the_card_never_fails(chip, seed, caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", GENERATIONS)
 def test_the_card_never_fails_for_long(chip, caplog):
     caplog.set_level(logging.CRITICAL, logger="emulator.amdgpu")
-    for seed in range(100, 150):
+    for seed in range(100, amount(120, 150)):
         abuse(chip, seed, 4_000)

@@ -375,9 +375,9 @@ def test_without_a_quantum_it_does_not():
     assert made.steps == {"hqd-quantum"}
 
 
-def two_dispatches(queue, first, second, *, after=0):
-    """Of two pipes at a time, or the second one so many clocks later; their records."""
-    queue.outcomes += [first, second]
+def two_dispatches(queue, *outcomes, after=0):
+    """Of two pipes at a time, or the second one so many clocks later, with these outcomes; their records."""
+    queue.outcomes += outcomes
     queue.queue(pipe=1, doorbell=0x20, ring=BUFFER)
     queue.submit(*launch(queue.chip), run=after)
     queue.submit(*launch(queue.chip), doorbell=0x20)
@@ -403,11 +403,12 @@ def test_dispatches_that_write_the_same_bytes_run_one_after_the_other(queue):
     """As two that count with atomics: the second one has to begin with what the first one leaves."""
     writes = [[(DATA + 0x40, b"sum1")], [(DATA + 0x80, b"aside")], [(DATA + 0x42, b"sum2")]]
     both, aside, again = (Outcome(1, {}, 0, 4, writes=one) for one in writes)
-    first, second = two_dispatches(queue, both, aside)
+    queue.outcomes += [both, aside, aside]  # once more, to see whether it depends on the first
+    first, second = two_dispatches(queue)
     assert first.end == second.end
     queue.records.clear()
     queue.outcomes[:] = [both, again, again]  # it runs again
-    queue.submit(*launch(queue.chip), run=0)
+    queue.submit(acquire(), *launch(queue.chip), run=0)
     queue.submit(*launch(queue.chip), PARTIAL_FLUSH, fence(), doorbell=0x20)
     first, second = queue.records
     assert second.start == first.end

@@ -9,14 +9,14 @@ from emulator.amdgpu.cost import CONSTANTS, Cost
 from emulator.amdgpu.scoreboard import LATEST, Record, Scoreboard
 from emulator.amdgpu.seams import Dispatch, Outcome, WaveFault
 from emulator.core.clock import clocks, seconds
-from usbgpu.amd.facts.chips import GFX1100, GFX1201
+from usbgpu.amd.facts.chips import CHIPS, GFX1100, GFX1201
 
 CLOCKS = {"GFXCLK": 2000, "UCLK": 1249}
 DISPATCH = Dispatch(0x1000, (1, 1, 1), (32, 1, 1), (), rsrc1=0, rsrc2=0, rsrc3=0)
 
 
-def outcome(waves, read=0, written=0, **instructions):
-    return Outcome(waves, instructions, read, written)
+def outcome(waves, read=0, written=0, products=None, **instructions):
+    return Outcome(waves, instructions, read, written, products=products or {})
 
 
 @pytest.fixture
@@ -46,6 +46,28 @@ def test_memory_bound_work_runs_at_the_bandwidth(cost):
     assert time(cost, work) == pytest.approx(1e-3, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("chip", "bandwidth"), [("gfx1100", 960e9), ("gfx1102", 288e9), ("gfx1200", 320e9), ("gfx1201", 640e9)]
+)
+def test_bandwidth_is_the_chip_s_at_its_highest_memory_clock(chip, bandwidth):
+    facts = CHIPS[chip]
+    levels = {name: clock[-1] for name, clock in facts.clocks.items()}
+    work = outcome(4096, written=int(bandwidth), valu=1)
+    cost = Cost(facts, levels.__getitem__, lambda size: size)
+    assert time(cost, work) == pytest.approx(1.0, rel=0.01)
+    levels["UCLK"] //= 2
+    assert time(cost, work) == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_smaller_register_file_holds_fewer_waves():
+    """The two chips of a generation: 1024 registers of a SIMD, in steps of 16, and 1536 in steps of 24."""
+    kernel = replace(DISPATCH, rsrc1=112 // 8 - 1)
+    large, small = (
+        Cost(CHIPS[chip], CLOCKS.__getitem__, lambda size: size) for chip in ("gfx1100", "gfx1102")
+    )
+    assert (large.waves_per_simd(kernel), small.waves_per_simd(kernel)) == (12, 9)  # as clang states
+
+
 @pytest.mark.parametrize("kind", ["valu", "salu", "smem", "vmem", "lds", "wmma", "branch", "other"])
 @pytest.mark.parametrize("waves", [1, 50, 5000])
 def test_more_instructions_take_longer(cost, kind, waves):
@@ -62,10 +84,20 @@ def test_clocks_matter():
     assert slow > 4 * fast
 
 
-def test_generations_differ_in_wmma():
-    old, new = (Cost(chip, CLOCKS.__getitem__, lambda size: size) for chip in (GFX1100, GFX1201))
-    work = outcome(5000, wmma=50_000_000)
-    assert time(old, work) > 2 * time(new, work)
+@pytest.mark.parametrize(
+    ("chip", "bits", "operations"),
+    [
+        *((GFX1100, 16, 512), (GFX1100, 8, 512), (GFX1100, 4, 1024)),
+        *((GFX1201, 16, 1024), (GFX1201, 8, 2048), (GFX1201, 4, 4096)),
+    ],
+)
+def test_matrix_products_run_at_the_published_rate(chip, bits, operations):
+    """Operations a cycle of a compute unit, a multiply-add being two."""
+    waves, count = chip.compute_units * 2 * 16, 100_000
+    work = outcome(waves, products={bits: waves * count}, wmma=waves * count)
+    found = time(Cost(chip, CLOCKS.__getitem__, lambda size: size), work)
+    rate = 2 * 16**3 * waves * count / (found * 2000e6 * chip.compute_units)
+    assert rate == pytest.approx(operations, rel=0.01)
 
 
 @pytest.mark.parametrize(

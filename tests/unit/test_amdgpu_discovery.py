@@ -93,7 +93,10 @@ def test_gc_table_counts_compute_units(chip, reader):
     assert (identity, major, stated) == (0x4347, 1, size)
     engines, first, second = struct.unpack_from("<III", reader.data, start + 12)
     arrays = struct.unpack_from("<I", reader.data, start + 12 + 4 * 16)[0]
-    assert 2 * engines * arrays * (first + second) == {"gfx1100": 96, "gfx1201": 64}[chip.name]
+    assert (
+        2 * engines * arrays * (first + second)
+        == {"gfx1100": 96, "gfx1102": 32, "gfx1200": 32, "gfx1201": 64}[chip.name]
+    )
     waves, scratch, lds = struct.unpack_from("<III", reader.data, start + 12 + 4 * 12)
     assert (waves, scratch, lds) == (16, 32, 64)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.amdgpu.dispatch import NO_ACQUIRE, NO_WAIT
 from emulator.amdgpu.seams import Outcome
 from tests.unit.amdgpu_queues import (
     ARGUMENTS,
     BUFFER,
     CODE,
     DATA,
+    PACKETS,
     PARTIAL_FLUSH,
     acquire,
     bench,
@@ -108,3 +110,37 @@ def test_arguments_that_are_not_loaded_are_not_checked(queue):
     queue.memory.put(ARGUMENTS, 1)
     queue.submit(*launch(queue.chip))
     assert queue.findings == []
+
+
+FLUSHED, VECTOR = PARTIAL_FLUSH, acquire(0x3F0)
+WAITED = PACKETS["WAIT_REG_MEM"].pack(FUNCTION=3, MEM_SPACE=1, ADDR=DATA, REFERENCE=1, MASK=0xFF)
+BETWEEN = {
+    "flush and acquire": ([FLUSHED, VECTOR], None),
+    "a fence that is waited for": ([fence(), WAITED], None),
+    "nothing": ([], NO_WAIT),
+    "no flush": ([VECTOR], NO_WAIT),
+    "no acquire": ([FLUSHED], NO_ACQUIRE),
+    "the acquire too early": ([VECTOR, FLUSHED], NO_ACQUIRE),
+    "not all caches": ([FLUSHED, acquire(0x1F0)], NO_ACQUIRE),
+}
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+@pytest.mark.parametrize("place", [BUFFER, BUFFER + 0x400])
+def test_a_dispatch_sees_what_has_ended_and_was_acquired(queue, what, place):
+    """The second copies a word, which the first one writes or does not."""
+
+    def run(dispatch, memory):
+        first = dispatch.code == CODE
+        write = (BUFFER, bytes([7] * 4)) if first else (BUFFER + 0x100, memory.read(place, 4))
+        return Outcome(1, {"valu": 1}, 4, 4, [write])
+
+    queue.run = run
+    between, missing = BETWEEN[what]
+    first, second = launch(queue.chip), launch(queue.chip, code=CODE + 256)
+    queue.submit(acquire(), *first, *between, *second)
+    found = [finding.rpartition(": ")[2] for finding in queue.findings]
+    assert found == ([missing] if missing and place == BUFFER else [])
+    early = missing == NO_WAIT or place != BUFFER
+    assert queue.memory.word(BUFFER + 0x100) == (0 if early else 0x0707_0707)
+    assert queue.memory.word(BUFFER) == 0x0707_0707, "as if it had not been looked at"

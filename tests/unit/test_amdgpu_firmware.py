@@ -65,9 +65,14 @@ def test_sizes_are_those_that_the_kernels_headers_give() -> None:
         ("sdma", 2, 0): 64, ("sdma", 3, 0): 44, ("imu", 1, 0): 48,
     }  # fmt: skip
     names = ("MetricsCounter", "EnergyAccumulator", "AvgTemperature", "AvgFanRpm", "D3HotEntryCountPerMode")
-    metrics = {version: [table.offset(name) for name in names] for version, table in smu.METRICS.items()}
-    assert metrics == {13: [80, 112, 120, 152, 180], 14: [104, 132, 140, 170, 196]}
-    assert [smu.METRICS[version].size for version in (13, 14)] == [392, 412]
+    tables = {version: interface.metrics for version, interface in smu.INTERFACES.items()}
+    assert {version: [table.offset(name) for name in names] for version, table in tables.items()} == {
+        (13, 0, 0): [80, 112, 120, 152, 180],
+        (13, 0, 7): [80, 112, 120, 152, 176],
+        (14, 0, 2): [104, 132, 140, 170, 196],
+        (14, 0, 3): [104, 132, 140, 170, 196],
+    }
+    assert [table.size for table in tables.values()] == [392, 392, 412, 412]
     assert (psp.FRAME.size, psp.COMMAND_BUFFER.size, psp.RESPONSE.size) == (64, 1024, 96)
     assert (psp.COMMAND_BUFFER.offset("cmd"), psp.COMMAND_BUFFER.offset("resp")) == (28, 864)
     assert (psp.FRAME.offset("fence_addr_lo"), psp.FRAME.offset("vmid")) == (12, 32)
@@ -109,7 +114,7 @@ def test_published_files_are_understood(chip: Chip) -> None:
                 with pytest.raises(FirmwareError, match="not"):
                     firmware_files.check(chip, other, blob)
     end = max(entry.offset + entry.size for entry in firmware_files.contents(chip, found["TOC"]))
-    assert end == synthetic.TMR_END[chip.generation]
+    assert end == firmware.toc_end(chip)
     for file in firmware.FILES[chip.name]:
         if file.header[0] == "gfx":
             header, data = firmware.HEADERS[file.header], files[f"{file.name}.bin"]
@@ -122,7 +127,7 @@ def test_the_table_of_contents_names_the_firmware(chip: Chip) -> None:
     toc = firmware_files.blobs(chip, synthetic.directory(chip))["TOC"]
     entries = {firmware.TOC_IDS[entry.id]: entry for entry in firmware_files.contents(chip, toc)}
     assert entries["RS64_MEC"].size >= 0x2D2E0
-    assert entries["UMF_ZONE_PAD"].offset == synthetic.TMR_END[chip.generation]
+    assert entries["UMF_ZONE_PAD"].offset == firmware.toc_end(chip)
     spans = sorted((entry.offset, entry.size) for entry in entries.values())
     assert all(offset + size <= after for (offset, size), (after, _) in pairwise(spans))
 

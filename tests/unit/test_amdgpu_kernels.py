@@ -15,9 +15,9 @@ from emulator.amdgpu.kernels.cases import CASES, Case, Expected, case
 from emulator.amdgpu.kernels.launch import BASE, Flat, place
 from emulator.amdgpu.vram import Vram
 from sdk.errors import BuildFailed, InternalError, InvalidInput, UsageError
+from tests.chips import EVERY
 from usbgpu.amd.facts.chips import CHIPS
 
-CHIP_NAMES = tuple(CHIPS)
 QUICK = ("add", "scan", "histogram")
 
 
@@ -26,7 +26,7 @@ def vram() -> Vram:
     return Vram(16 << 20)
 
 
-@pytest.fixture(scope="module", params=CHIP_NAMES)
+@pytest.fixture(scope="module", params=EVERY)
 def executor(request, vram) -> tuple[str, Executor]:
     return request.param, Executor(CHIPS[request.param], vram, Diagnosis(lambda: 0))
 
@@ -120,7 +120,7 @@ def test_writing_beside_a_buffer_is_noticed(vram):
 # -- code objects -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=CHIP_NAMES)
+@pytest.fixture(scope="module", params=EVERY)
 def gemm(request) -> tuple[str, CodeObject]:
     return request.param, build("gemm", request.param)
 

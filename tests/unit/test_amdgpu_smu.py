@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.amdgpu import smu
-from emulator.amdgpu.smu import AMBIENT, BOARDS, RISE, TIME_CONSTANT, Smu
+from emulator.amdgpu.smu import AMBIENT, RISE, TIME_CONSTANT, Smu
 from emulator.core.clock import clocks
 from tests.unit import amdgpu_bench as bench
 from usbgpu.amd.facts import smu as facts
@@ -23,7 +23,8 @@ class Bench(bench.Noticed):
 
     def __init__(self, chip: str = "gfx1100", *, alive: bool = True) -> None:
         self.context, self.link = bench.context(chip)
-        self.major = self.context.chip.versions["SMU"][0]
+        self.chip = self.context.chip
+        self.interface = facts.interface(self.chip)
         self.alive = alive
         self.load = 0.0
         self.resets = 0
@@ -43,7 +44,7 @@ class Bench(bench.Noticed):
         """Result and value."""
         self.write(90, 0)
         self.write(82, argument)
-        self.write(66, facts.MESSAGES[self.major][message] if isinstance(message, str) else message)
+        self.write(66, self.interface.messages[message] if isinstance(message, str) else message)
         self.link.run(clocks(1e-3))
         return self.read(90), self.read(82)
 
@@ -59,7 +60,7 @@ class Bench(bench.Noticed):
 
     def metrics(self) -> dict[str, int]:
         self.value("TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
-        structure = facts.METRICS[self.major]
+        structure = self.interface.metrics
         data = self.context.vram.read(TABLE, structure.size)
         clock = {f"CurrClock{index}": structure.get(data, "CurrClock", index) for index in range(4)}
         edge = {f"AvgTemperature{index}": structure.get(data, "AvgTemperature", index) for index in range(5)}
@@ -71,9 +72,9 @@ def test_a_driver_reads_all_levels_and_pins_the_highest(chip: str) -> None:
     card = Bench(chip)
     card.start()
     assert card.value("GetSmuVersion") >> 16 != 0
-    assert card.value("GetDriverIfVersion") == facts.DRIVER_IF_VERSIONS[card.major]
-    for name, levels in BOARDS[chip].levels.items():
-        clock = facts.CLOCKS[card.major].index(name) << 16
+    assert card.value("GetDriverIfVersion") == card.interface.driver_if
+    for name, levels in card.chip.clocks.items():
+        clock = card.interface.clocks.index(name) << 16
         count = card.value("GetDpmFreqByIndex", clock | 0xFF)
         read = [card.value("GetDpmFreqByIndex", clock | index) for index in range(count)]
         assert read == sorted(read) == list(levels)
@@ -86,7 +87,7 @@ def test_a_driver_reads_all_levels_and_pins_the_highest(chip: str) -> None:
             assert card.smu.clock_mhz(name) == wanted
     metrics = card.metrics()
     assert [metrics[f"CurrClock{index}"] for index in range(4)] == [
-        BOARDS[chip].levels[name][1] for name in facts.CLOCKS[card.major][:4]
+        card.chip.clocks[name][1] for name in card.interface.clocks[:4]
     ]
     assert card.findings == ""
 
@@ -99,9 +100,9 @@ def test_messages_without_a_consequence_here_are_accepted(chip: str) -> None:
     for message in ("UseDefaultPPTable", "OverridePcieParameters", "SetWorkloadMask", "SetToolsDramAddrHigh"):
         card.value(message, 1)
     for message in ("SetHardMinByFreq", "SetHardMaxByFreq"):
-        card.value(message, BOARDS[chip].levels["GFXCLK"][1])
-    assert card.smu.clock_mhz("GFXCLK") == BOARDS[chip].levels["GFXCLK"][1]
-    assert card.value("GetDcModeMaxDpmFreq") == BOARDS[chip].levels["GFXCLK"][-1]
+        card.value(message, card.chip.clocks["GFXCLK"][1])
+    assert card.smu.clock_mhz("GFXCLK") == card.chip.clocks["GFXCLK"][1]
+    assert card.value("GetDcModeMaxDpmFreq") == card.chip.clocks["GFXCLK"][-1]
     assert card.findings == ""
 
 
@@ -117,16 +118,16 @@ def test_nothing_answers_without_firmware() -> None:
 
 def test_clocks_are_low_until_the_features_are_enabled() -> None:
     card = Bench()
-    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][0]
+    assert card.smu.clock_mhz("GFXCLK") == card.chip.clocks["GFXCLK"][0]
     for message, argument in (("SetSoftMaxByFreq", 1200), ("SetPptLimit", 200), ("AllowGfxOff", 0)):
         assert card.send(message, argument)[0] == RESULTS["CmdRejectedPrereq"]
     assert card.steps == {"smu-features"}
     card.value("EnableAllSmuFeatures")
-    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][-1]
+    assert card.smu.clock_mhz("GFXCLK") == card.chip.clocks["GFXCLK"][-1]
     card.value("AllowGfxOff")
     assert card.smu.gfxoff
     card.value("DisableAllSmuFeatures")
-    assert card.smu.clock_mhz("GFXCLK") == BOARDS["gfx1100"].levels["GFXCLK"][0]
+    assert card.smu.clock_mhz("GFXCLK") == card.chip.clocks["GFXCLK"][0]
 
 
 def test_the_table_needs_an_address() -> None:
@@ -143,10 +144,10 @@ def test_an_old_answer_and_an_impatient_driver_are_noticed() -> None:
     card = Bench()
     card.send("TestMessage", 41)
     assert (card.read(90), card.read(82)) == (RESULTS["OK"], 42)
-    card.write(66, facts.MESSAGES[13]["TestMessage"])
+    card.write(66, card.interface.messages["TestMessage"])
     assert card.read(90) == RESULTS["OK"]  # the old one
     assert card.steps == {"smu-clear-response"}
-    card.write(66, facts.MESSAGES[13]["GetSmuVersion"])
+    card.write(66, card.interface.messages["GetSmuVersion"])
     card.link.run(clocks(1e-3))
     assert "before it has answered the last" in card.findings
     assert card.read(82) == 43
@@ -169,7 +170,7 @@ def test_messages_are_rejected_with_the_kernels_codes(chip: str) -> None:
         before = card.findings
         assert card.send(message, argument)[0] == RESULTS[result], message
         assert card.findings != before, message
-    assert card.send("SetSoftMaxByFreq", 9999)[1] == BOARDS[chip].levels["GFXCLK"][-1]
+    assert card.send("SetSoftMaxByFreq", 9999)[1] == card.chip.clocks["GFXCLK"][-1]
     assert "clamped" in card.findings
 
 
@@ -188,14 +189,14 @@ def test_limits_push_each_other() -> None:
 def test_power_and_temperature_follow_load(chip: str) -> None:
     card = Bench(chip)
     card.start()
-    board = BOARDS[chip]
+    board = card.chip
     idle = card.metrics()
-    assert (idle["AverageSocketPower"], idle["AverageGfxActivity"]) == (round(board.idle), 0)
-    assert idle["CurrClock0"] == board.levels["GFXCLK"][0]
+    assert (idle["AverageSocketPower"], idle["AverageGfxActivity"]) == (round(board.idle_power), 0)
+    assert idle["CurrClock0"] == board.clocks["GFXCLK"][0]
     card.load = 1.0
     hot = card.metrics()
-    assert hot["AverageSocketPower"] == board.limit
-    assert hot["CurrClock0"] == board.levels["GFXCLK"][-1]
+    assert hot["AverageSocketPower"] == board.board_power
+    assert hot["CurrClock0"] == board.clocks["GFXCLK"][-1]
     assert (hot["AverageGfxActivity"], hot["AverageUclkActivity"]) == (100, 100)
     assert hot["AvgTemperature0"] <= idle["AvgTemperature0"] + 1
     assert hot["MetricsCounter"] == idle["MetricsCounter"] + 1
@@ -203,17 +204,17 @@ def test_power_and_temperature_follow_load(chip: str) -> None:
     warm = card.metrics()
     assert abs(warm["AvgTemperature0"] - (AMBIENT + 0.632 * RISE)) <= 2
     energy = (warm["EnergyAccumulator"] - hot["EnergyAccumulator"]) % 2**32 / 65536
-    assert abs(energy - board.limit * TIME_CONSTANT) < 0.01 * board.limit * TIME_CONSTANT
+    assert abs(energy - board.board_power * TIME_CONSTANT) < 0.01 * board.board_power * TIME_CONSTANT
     card.link.run(clocks(10 * TIME_CONSTANT))
     done = card.metrics()
     assert done["AvgTemperature0"] == round(AMBIENT + RISE)
     assert (
         done["AvgTemperature1"] > done["AvgTemperature4"] > done["AvgTemperature0"]
     )  # hotspot, memory, edge
-    card.value("SetPptLimit", 200)
-    assert card.value("GetPptLimit") == 200
-    assert card.metrics()["AverageSocketPower"] == 200
-    card.value("SetSoftMaxByFreq", board.levels["GFXCLK"][0])
+    card.value("SetPptLimit", 150)
+    assert card.value("GetPptLimit") == 150
+    assert card.metrics()["AverageSocketPower"] == 150
+    card.value("SetSoftMaxByFreq", board.clocks["GFXCLK"][0])
     assert card.metrics()["AverageSocketPower"] < 60
     card.load = 0.0
     card.link.run(clocks(10 * TIME_CONSTANT))
@@ -230,7 +231,7 @@ def test_temperature_stays_between_ambient_and_the_limit(pieces: list[tuple[floa
         card.link.run(clocks(duration))
         card.smu.look()
         assert AMBIENT <= card.smu.temperature <= AMBIENT + RISE
-        assert BOARDS["gfx1100"].idle <= card.smu.power <= BOARDS["gfx1100"].limit
+        assert card.chip.idle_power <= card.smu.power <= card.chip.board_power
 
 
 def test_two_ways_to_a_mode1_reset() -> None:
@@ -249,6 +250,12 @@ def test_two_ways_to_a_mode1_reset() -> None:
     later.write(75, 9)
     later.link.run(clocks(1e-3))
     assert later.read(54) == RESULTS["UnknownCmd"]
+    sibling = Bench("gfx1102")  # Linux sends 13.0.7 the message alone
+    sibling.write(75, facts.DEBUG_MODE1_RESET)
+    sibling.link.run(clocks(1e-3))
+    assert (sibling.resets, sibling.read(54)) == (0, RESULTS["UnknownCmd"])
+    sibling.value("Mode1Reset")
+    assert sibling.resets == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -264,6 +271,7 @@ def test_no_message_crashes_it(chip: str, messages: list[tuple[int, int]]) -> No
 
 
 def test_messages_have_different_numbers_and_steps_keys() -> None:
-    for names in facts.MESSAGES.values():
+    for interface in facts.INTERFACES.values():
+        names = interface.messages
         assert len(set(names.values())) == len(names)
     assert {step.key for step in smu.STEPS} == {"smu-clear-response", "smu-dram-address", "smu-features"}

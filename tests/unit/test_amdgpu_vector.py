@@ -9,6 +9,7 @@ import pytest
 
 from emulator.amdgpu.isa.emit import Mode
 from emulator.amdgpu.isa.operands import EXEC, VCC
+from tests.amount import amount
 from tests.unit.amdgpu_lanes import (
     GENERATION,
     MODES,
@@ -73,7 +74,7 @@ def test_every_instruction(chip: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(amount(3, 8)))
 def test_every_instruction_with_modifiers(chip: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     check(chip, [case(rng, name, TABLE[name], False, MODES) for name in available(chip)], 4, seed)

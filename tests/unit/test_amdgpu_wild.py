@@ -14,6 +14,7 @@ import pytest
 from emulator.amdgpu.isa import decode, flow, jit
 from emulator.amdgpu.seams import Extent
 from sdk import disassembler, toolchain
+from tests.amount import amount
 from tests.unit.amdgpu_shader_bench import BASE, CODE, SIZE, Bench, build
 from tests.unit.amdgpu_shader_kernels import KERNELS
 from tests.unit.test_amdgpu_decode import words
@@ -25,11 +26,21 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 @both
 @pytest.mark.slow
 def test_random_kernels_end_in_faults_and_refusals_only(chip):
-    args = [sys.executable, "-X", "faulthandler", "-m", "tests.unit.amdgpu_wild", chip, "0", "100"]
+    args = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "tests.unit.amdgpu_wild",
+        chip,
+        "0",
+        str(amount(20, 100)),
+    ]
     ran = subprocess.run(args, capture_output=True, text=True, timeout=1800)
     assert ran.returncode == 0, ran.stderr[-2000:]
     ends = dict(part.split(": ") for part in ran.stdout.strip().split(", "))
-    assert {"end", "instruction", "page fault", "trap", "watchdog"} == set(ends)
+    every = {"end", "instruction", "page fault", "trap", "watchdog"}
+    assert amount({"end", "page fault"}, every) <= set(ends) <= every
 
 
 # Code

@@ -11,6 +11,7 @@ import pytest
 
 from emulator.amdgpu.isa.decode import decoder
 from emulator.amdgpu.isa.operands import EXEC, Instruction
+from tests.amount import amount
 from tests.unit.amdgpu_lanes import DTYPES, GENERATION, TABLE, TARGET, VGPRS, Bench, flush, values
 from tests.unit.amdgpu_semantics import call
 from tests.unit.amdgpu_words import PACKED_OF, Packed, Word, names, packed, word
@@ -57,7 +58,7 @@ def test_some_words(chip: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(amount(1, 12)))
 def test_words_of_every_opcode(chip: str, seed: int) -> None:
     cases = [each for part in range(3) for each in drawn(chip, 100 * seed + part, 1)]
     found = wrong(chip, cases, 2)
@@ -195,7 +196,7 @@ def test_some_packed_words(chip: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(amount(2, 8)))
 def test_many_packed_words(chip: str, seed: int) -> None:
     rng = np.random.default_rng((seed, 5))
     check_packed(chip, [packed(rng, chip, name) for name in PACKED_OF[GENERATION[chip]] for _ in range(8)])

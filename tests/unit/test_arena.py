@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.arena import Buffer, live_peak
+from sdk.arena import Buffer, live_peak, plan
 from sdk.codec import to_json
 from sdk.graph import Tensor
 from sdk.plan import BufferPlan
@@ -35,3 +35,21 @@ def test_a_tensor_has_elements_and_bytes():
     for dtype, each in (("uint8", 1), ("int8", 1), ("int32", 4), ("float32", 4)):
         tensor = Tensor("x", (2, 3, 5), dtype)
         assert (tensor.size, tensor.nbytes) == (30, 30 * each)
+
+
+@given(SPANS, st.integers(0, 12), st.sampled_from([0, 64]))
+def test_the_first_buffers_lie_side_by_side_and_nothing_overlaps(spans, count, guard):
+    buffers = [
+        Buffer(str(number), 128 * nbytes, first, last) for number, (first, last, nbytes) in enumerate(spans)
+    ]
+    chosen = buffers[count // 2 : count][::-1]
+    size = plan(buffers, guard, chosen)
+    at = 128 if guard else 0
+    for buffer in chosen:
+        assert buffer.offset == at
+        at += buffer.nbytes + (128 if guard else 0)
+    for number, one in enumerate(buffers):
+        assert 0 <= one.offset <= size - one.nbytes
+        for other in buffers[:number]:
+            apart = one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset
+            assert apart or not (guard or one.overlaps_in_time(other))

@@ -62,6 +62,7 @@ def test_q31_add_refuses_huge_ratios():
         q31_add(300.0, 0.5)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(st.lists(SCALES, min_size=1, max_size=8))
 def test_many_scales_have_the_constants_of_each(scales):

@@ -6,7 +6,7 @@ import pytest
 from dsp.c.target import CTarget
 from sdk import dtypes
 from sdk import graph as ops
-from sdk.errors import DeviceFailed, InvalidInput, OutputFailed
+from sdk.errors import DeviceFailed, InvalidInput, OutputFailed, Unsupported
 from sdk.expression.trace import apply, clip, round_to, select, sigmoid, softplus
 from sdk.graph import NO_CLAMP
 from sdk.target import Options
@@ -133,6 +133,10 @@ def test_reductions(dtype):
     few_values[7, 1] = few_values[9, 1] = np.nan  # it is both the largest and the smallest
     reduce(b, few, "argmax", (0,), dtype="int64")
     reduce(b, few, "argmin", (1,), dtype="int64")
+    for largest in (True, False):
+        for axis, k in ((0, 5), (0, 40), (1, 1)):
+            b.node(ops.TopK, (few,), dtype="int64", axis=axis, k=k, largest=largest)
+        b.node(ops.TopK, (x,), dtype="int64", axis=2, k=3, largest=largest)
     reduce(b, few, "max", (0,))
     reduce(b, few, "min", (1,))
     long = b.input((3, 5000), dtype)
@@ -151,6 +155,7 @@ def test_reductions_of_integers():
             if kind in ("max", "min") or dtype.startswith("int32") or dtype == "int64":
                 reduce(b, x, kind, axes)
         reduce(b, x, "argmax", (1,), dtype="int64")
+        b.node(ops.TopK, (x,), dtype="int64", axis=1, k=2, largest=dtype == "int32")
     reduce(b, b.input((3, 4), "bool"), "argmax", (1,), dtype="int64")
     assert_defined(TARGET, b.graph(), b.inputs)
 
@@ -260,6 +265,22 @@ def test_moves_by_indices(dtype):
     b.node(ops.Scatter, (x, where, b.input((3, 4, 5), dtype)))
     points = b.input((4, 3), "int64", np.array([[0, 0, 0], [2, 3, 4], [-1, -1, -1], [0, 0, 0]]))
     b.node(ops.Scatter, (x, points, b.input((4,), dtype)))
+    assert_defined(TARGET, b.graph(), b.inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("int64", marks=SLOW), "float16"])
+def test_scatters_that_combine(dtype):
+    b = PlainBuilder(12)
+    x = b.input((3, 4, 5), dtype)
+    points = b.input((4, 3), "int64", np.array([[0, 0, 0], [2, 3, 4], [-1, -1, -1], [0, 0, 0]]))
+    rows = b.input((5, 1), "int64", np.array([[2], [0], [2], [-1], [1]]))
+    for reduction in ("add", "mul", "max", "min"):
+        b.node(ops.Scatter, (x, points, b.input((4,), dtype)), reduction=reduction)
+        b.node(ops.Scatter, (x, rows, b.input((5, 4, 5), dtype)), reduction=reduction)
+    if dtype == "float16":  # each update would be rounded
+        with pytest.raises(Unsupported):
+            TARGET.compile(b.graph(), Options())
+        return
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
@@ -470,7 +491,8 @@ def test_a_recurrence_within_a_recurrence():
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
-def test_a_region_runs_its_nodes():
+def region_values():
+    """What a target materialises of a network with a region; and the region's nodes."""
     b = PlainBuilder(16)
     x = b.input((1, 4, 5, 5), "float16")
     y = conv(b, x, (4, 4, 3, 3), pads=(1, 1, 1, 1))
@@ -480,7 +502,16 @@ def test_a_region_runs_its_nodes():
     weight = inner[0].inputs[1]
     b.nodes = [ops.Region("region", (x, weight), last, inner)]
     b.map(lambda v: -v, last)
-    values = assert_defined(TARGET, b.graph(last, b.nodes[-1].output), b.inputs)
+    return assert_defined(TARGET, b.graph(last, b.nodes[-1].output), b.inputs), inner
+
+
+def test_a_region_runs_its_nodes():
+    values, inner = region_values()
+    assert inner[-1].output in values
+
+
+def test_the_tensors_of_a_region_are_traced():
+    values, inner = region_values()
     assert {node.output for node in inner} < set(values)
 
 

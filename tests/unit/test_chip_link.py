@@ -113,11 +113,11 @@ def test_perst_stuck():
     assert state(requester) == UP
 
 
-def test_link_down_at():
+def test_a_link_that_drops_trains_again_after_perst():
     requester = Requester()
     requester.power_on()
     requester.enumerate()
-    requester.link.link_down_at(requester.clock.now + 100)
+    requester.clock.after(100, lambda: requester.link.drop(None))
     requester.run(99)
     assert state(requester) == UP
     requester.run(1)

@@ -248,7 +248,7 @@ def test_without_a_link_reads_fail_at_once_and_writes_vanish(requester):
 
 
 def test_a_link_that_goes_down_ends_the_outstanding_request(requester):
-    requester.link.link_down_at(requester.clock.now + 10)
+    requester.clock.after(10, lambda: requester.link.drop(None))
     requester.launch(MRD64, PREFETCHABLE)
     requester.run(9)
     assert requester.value(tlp.TLP_STATUS) == SENT

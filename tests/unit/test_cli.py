@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import towline.cli
+from sdk.classification import probabilities
 from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.graph import Dequantize, Graph, Quantization, Quantize, Reshape, Softmax, Tensor
 from sdk.report import Console, Result, dumps, seconds, size, success, table
-from sdk.session import probabilities
 from sdk.target import LayerProfile, Profile
 from towline.cli import VERBS, doctor, main
 from towline.cli.bench import PEAK, summary
 from towline.cli.inputs import read_labels
-from towline.cli.options import ONNX, TOW, input_shapes, require_suffix
+from towline.cli.options import ONNX, TOW, constants, input_shapes, outputs, require_suffix
 
 
 def run(capsys, *argv):
@@ -364,6 +364,24 @@ def test_no_input_shape_is_none():
 def test_bad_input_shapes(text):
     with pytest.raises(UsageError, match="input-shape"):
         input_shapes([text])
+
+
+def test_parts_of_a_model():
+    assert outputs([]) == []
+    assert outputs(["boxes,scores", "classes"]) == ["boxes", "scores", "classes"]
+    assert constants(["sr=16000", "a=b=0.5", "train=false"]) == {"sr": 16000, "a=b": 0.5, "train": False}
+
+
+@pytest.mark.parametrize("text", ["", "boxes,", "a,,b"])
+def test_bad_outputs(text):
+    with pytest.raises(UsageError, match="outputs"):
+        outputs([text])
+
+
+@pytest.mark.parametrize("texts", [["sr"], ["sr="], ["=1"], ["sr=fast"], ["sr=[1]"], ["sr=1", "sr=2"]])
+def test_bad_constants(texts):
+    with pytest.raises(UsageError, match="constant"):
+        constants(texts)
 
 
 def test_input_shape_twice():

@@ -38,7 +38,7 @@ def script(tmp_path_factory):
         (["run", "--che"], {"--check"}),
         (["gpu", "inf"], {"info"}),
         (["compile", "--target", "hexagon-v6"], {"hexagon-v65", "hexagon-v66", "hexagon-v68"}),
-        (["quantize", "--method", "en"], {"entropy"}),
+        (["quantize", "--method", "per"], {"percentile"}),
         (["run", "net.t"], {"net.tow"}),
         ([""], set(VERBS)),
     ],

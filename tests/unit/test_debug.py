@@ -27,6 +27,8 @@ from sdk.debugging.html import WIDEST, _shrunk
 from sdk.debugging.measure import _divergence, _quantize
 from sdk.errors import EnvironmentMissing, InvalidInput, InvalidModel, UsageError
 from sdk.graph import Graph, Quantization, Tensor
+from sdk.quantizer.metadata import input_digest
+from sdk.quantizer.mixed import Gain
 from sdk.session import Session
 from tests.onnx_models import OnnxBuilder, saved, small_float_model, small_qdq_model
 from tests.reference_target import NAME, ReferenceDevice, register, small_network
@@ -66,6 +68,32 @@ class Model:
                 values[name] = real * np.float32(self.scaled)
         found = {name: values[name] for name in self.names if name in values}
         return found, {"probabilities": np.array([[0, 0, 1]], np.float32)}
+
+
+def test_plain_layers_are_computed_and_those_behind_them_compared(tmp_path):
+    builder = small_qdq_model()
+    h = builder.node("Sin", [builder.qdq("y", 0.05, np.uint8(128))], "sine")
+    h = builder.node("ReduceSum", [h, builder.constant("axes", [1], np.int64)], "total")
+    builder.qdq(h, 0.05, np.uint8(100))
+    path = saved(builder.model(["total_q_real"]), tmp_path)
+    network = compile(path, target="c")
+    x = np.random.default_rng(0).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)
+    model = quantized_oracle(path, network.program.graph)
+    with Session(network) as session:
+        report = debug(network, session, [("x", {"x": x})], quantized=model)
+    assert report.plain
+    assert all(layer.tensor.quantization is not None for layer in report.layers)
+    assert report.divergence is None
+    last = report.layers[-1].onnxruntime
+    assert last is not None
+    assert last.max_abs_diff <= 1
+
+
+def test_a_network_without_quantised_tensors_is_sent_to_run(tmp_path):
+    path = saved(small_float_model().model(["y"]), tmp_path)
+    network = compile(path, target="c")
+    with Session(network) as session, pytest.raises(UsageError):
+        debug(network, session, [("x", {"x": np.zeros((1, 3, 8, 8), np.float32)})])
 
 
 def broken(monkeypatch, changes, *, hidden=()):
@@ -249,8 +277,123 @@ def test_scales_by_channel_are_advised_only_where_weights_share_one(picture, per
         report = debug(network, session, [("a", {"picture": picture})], real=model)
     (line,) = [line for line in advice(report) if "loses most by itself" in line]
     assert "conv" in line
-    assert "typical inputs" in line
     assert ("per channel" in line) is not per_channel
+
+
+def lossy(picture, scale, made):
+    """Advice on an input `scale` times as large as the network expects."""
+    model = Model(small_network(), real=True)
+    plain = model.run
+    model.run = lambda feeds: (plain(feeds)[0] | {"picture_q": feeds["picture"]}, {})
+    return "\n".join(advice(investigated(picture * scale, real=model, made=made)))
+
+
+@pytest.mark.parametrize(
+    ("made", "said", "unsaid"),
+    [
+        ({"method": "auto", "ranges": "minmax"}, "more, and more typical, inputs", "method"),
+        ({"method": "auto", "ranges": "percentile 99.98"}, "percentile 99.98", "more typical"),
+        (None, "method cuts too much", "more typical"),
+    ],
+)
+def test_advice_on_clipped_values_is_by_how_ranges_were_found(picture, made, said, unsaid):
+    text = lossy(picture, 100, made)
+    assert said in text
+    assert unsaid not in text
+
+
+@pytest.mark.parametrize(
+    ("made", "tried"), [({"method": "auto"}, False), ({"method": "minmax"}, True), (None, True)]
+)
+def test_methods_are_advised_only_where_they_were_not_tried(picture, made, tried):
+    text = lossy(picture, 0.02, made)
+    assert "of its levels" in text
+    assert ("tries several" in text) is tried
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"samples": 3}, "calibrated on 3 inputs"),
+        ({"samples": 26}, None),
+        ({"samples": 26, "held_out_db": 12.0, "calibration_db": 20.0}, "held out"),
+        ({"samples": 26, "held_out_db": 19.0, "calibration_db": 20.0}, None),
+        ({"samples": 26, "held_out_db": None, "calibration_db": 20.0}, None),
+    ],
+)
+def test_more_inputs_are_advised_only_where_it_is_true(picture, made, said):
+    lines = [line for line in lossy(picture, 1, made).splitlines() if "calibrat" in line]
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
+
+
+def test_inputs_of_the_calibration_are_known_again(picture):
+    made = {"samples": 26, "inputs": [input_digest({"picture": picture})]}
+    model = Model(small_network(), real=True)
+    report = investigated(picture, real=model, made=made)
+    assert document(report)["seen_in_calibration"] == 1
+    assert any("1 of 1 inputs served to calibrate" in line for line in advice(report))
+    report = investigated(picture + 1, real=model, made=made)
+    assert document(report)["seen_in_calibration"] == 0
+    assert not any("served" in line for line in advice(report))
+
+
+class Scorer:
+    """Sensitivities that are known; it counts what was asked for."""
+
+    def __init__(self, gains, error=0.1):
+        self.units = {node: (node, "reader") for node in gains}
+        self.gains, self.error, self.asked = gains, error, []
+
+    def __call__(self, samples):
+        self.samples = samples
+        return self
+
+    def gain(self, node):
+        self.asked.append(node)
+        return Gain(node, self.units[node], 0.01, self.gains[node], 7)
+
+
+def test_layers_are_tried_in_floats_those_that_lose_most_first(picture):
+    scorer = Scorer({"gemm": 0.25, "conv": 4.0, "else": -1.0, "picture": 2.0})
+    model = Model(small_network(), real=True)
+    plain = model.run
+
+    def run(feeds):
+        values, outputs = plain(feeds)
+        return values | {"picture_q": feeds["picture"], "features": values["features"] * 3}, outputs
+
+    model.run = run
+    report = investigated(picture, real=model, scorer=scorer)
+    assert scorer.asked[0] == "conv"
+    assert sorted(scorer.asked) == ["conv", "else", "gemm", "picture"]
+    assert [np.array_equal(feeds["picture"], picture) for feeds in scorer.samples] == [True]
+    assert [layer.gain_db for layer in report.layers] == [2.0, 4.0, None, 0.25]
+    found = document(report)["sensitivity"]
+    assert [gain["node"] for gain in found["gains"]] == ["conv", "picture", "gemm", "else"]
+    assert (found["sqnr_db"], found["tried"], found["units"]) == (pytest.approx(10), 4, 4)
+    (line,) = [line for line in advice(report) if "--auto-float" in line]
+    assert "from conv in floats" in line
+    assert "next picture" in line
+    assert "In floats" in page(report, "net")
+
+
+def test_the_time_for_trying_layers_is_bounded(picture):
+    model, scorer = Model(small_network(), real=True), Scorer({"gemm": 1.5, "conv": 4.0})
+    report = investigated(picture, real=model, scorer=scorer, seconds=0)
+    assert scorer.asked == []
+    assert (document(report)["sensitivity"]["tried"], document(report)["sensitivity"]["units"]) == (0, 2)
+    assert not any("--auto-float" in line for line in advice(report))
+
+
+def test_a_model_that_cannot_be_tried_leaves_the_rest_of_the_report(picture):
+    def scorer(samples):
+        raise InvalidInput("it shares no quantised tensor", where="q.onnx")
+
+    report = investigated(picture, real=Model(small_network(), real=True), scorer=scorer)
+    assert report.sensitivity is None
+    assert "q.onnx" in report.not_tried
+    assert report.layers[0].real is not None
 
 
 def test_values_beyond_the_range_are_clipped(picture):

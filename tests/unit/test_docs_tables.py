@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.faults import FORMS
 from emulator.model import CHOICES
 from sdk.errors import UsageError
 from sdk.settings import SETTINGS
@@ -154,6 +155,11 @@ def test_the_environment_table_is_the_settings():
         for setting in SETTINGS
     ]
     assert found == [expected]
+
+
+def test_the_faults_are_those_that_can_be_injected():
+    (rows,) = [rows for heads, rows in tables(DOCS / "emulator.md") if heads[0] == "fault"]
+    assert rows == [[f"`{form.example}`", form.effect] for form in FORMS.values()]
 
 
 def test_the_choices_of_the_model_are_the_disputes():

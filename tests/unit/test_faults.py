@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator import faults
+from emulator.board import described
 from emulator.core.clock import clocks
 from emulator.faults import Fault
 from sdk.errors import UsageError
@@ -24,6 +25,11 @@ from towline.cli import emulate
         ("pcie-stale=0-f+9ms", Fault("pcie-stale", length=clocks(9e-3), high=15)),
         ("flash-flip=100.3", Fault("flash-flip", low=0x100, high=0x100, bit=3)),
         ("power-cut@7", Fault("power-cut", at=7)),
+        ("bulk-error@7", Fault("bulk-error", number=7)),
+        ("kernel-hang@3", Fault("kernel-hang", number=3)),
+        ("kernel-hang@20ms", Fault("kernel-hang", at=clocks(20e-3))),
+        ("supply-sag@1s+300ms", Fault("supply-sag", at=clocks(1.0), length=clocks(0.3))),
+        ("host-stop@1s+2s", Fault("host-stop", at=clocks(1.0), length=clocks(2.0))),
     ],
 )
 def test_each_form(text: str, fault: Fault) -> None:
@@ -43,6 +49,12 @@ def test_each_form(text: str, fault: Fault) -> None:
         "perst-stuck@1",
         "flash-flip=100.8",
         "power-cut@-1",
+        "bulk-error",
+        "bulk-error@0",
+        "bulk-error@5ms",
+        "kernel-hang@soon",
+        "supply-sag@1s",
+        "heat@1s",
         "@5ms",
     ],
 )
@@ -50,6 +62,23 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         faults.parse(text)
     assert caught.value.hint or "range" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", faults.FORMS.values(), ids=list(faults.FORMS))
+def test_examples_are_of_their_form(form: faults.Form) -> None:
+    kind = form.example.partition("@")[0].partition("=")[0]
+    assert faults.FORMS[faults.parse(form.example).kind] is form is faults.FORMS[kind]
+    assert not form.torment or faults.parse(form.torment).kind == kind
+
+
+def test_those_of_a_device_string() -> None:
+    spec = "emulated?inject=link-drop@320ms+20ms,bulk-error@7&speed=high&inject=perst-stuck"
+    found = described(spec)[1].faults
+    assert [fault.kind for fault in found] == ["link-drop", "bulk-error", "perst-stuck"]
+    for wrong in ("inject=", "inject=fire@1", "inject=bulk-error@7,", "inject=heat@1s+1s"):
+        with pytest.raises(UsageError) as caught:
+            described(f"emulated?{wrong}")
+        assert caught.value.hint
 
 
 def test_the_help_names_every_fault() -> None:

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from emulator.amdgpu import discovery as model
 from sdk.errors import DeviceFailed, TowlineError, Unsupported
+from sdk.facts.registers import FactError
 from tests.direct_bridge import BARS
 from tests.gpu_host import Bench
 from usbgpu.amd import discovery
 from usbgpu.amd.card import Card
-from usbgpu.amd.discovery import KNOWN, identify
+from usbgpu.amd.discovery import identify
 from usbgpu.amd.facts import discovery as facts
-from usbgpu.amd.facts.chips import BASES, CHIPS, GFX1100, GFX1201, HARDWARE_IDS, UNTESTED, Chip
+from usbgpu.amd.facts.chips import BASES, CHIPS, GFX1100, GFX1102, GFX1201, HARDWARE_IDS, Chip
 
 END = facts.OFFSET_FROM_END
+COMPUTE_UNITS = {"gfx1100": 96, "gfx1102": 32, "gfx1200": 32, "gfx1201": 64}
 BOTH = pytest.mark.parametrize("chip", CHIPS)
 
 
@@ -52,24 +54,35 @@ def test_cards_are_identified(chip):
     facts_ = CHIPS[chip]
     assert card.chip is facts_
     assert card.vram == bench.card.vram.size == card.window
-    assert card.compute_units == facts_.compute_units == {"gfx1100": 96, "gfx1201": 64}[chip]
+    assert card.compute_units == facts_.compute_units == COMPUTE_UNITS[chip]
     assert card.bases == {name: BASES[name] for name in facts_.blocks}
     assert card.hdp_flush == facts_.address("NBIO", "BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_CNTL") * 4
     assert bench.runs == 2
     assert bench.findings == []
 
 
-@pytest.mark.parametrize("chip", UNTESTED.values(), ids=UNTESTED)
-def test_untested_cards_are_identified_by_their_data(chip):
-    card = found(with_table(model.binary(chip)))
-    assert card.chip is chip
-    assert set(chip.blocks) == set(card.bases)
-    assert chip.generation == {"gfx1102": 11, "gfx1200": 12}[chip.name]
-
-
 def test_devices_and_versions_are_distinguished():
-    assert len({chip.device for chip in KNOWN.values()}) == len(KNOWN) == 4
-    assert len({chip.versions["GC"] for chip in KNOWN.values()}) == 4
+    assert len({chip.device for chip in CHIPS.values()}) == len(CHIPS) == 4
+    assert len({chip.versions["GC"] for chip in CHIPS.values()}) == 4
+
+
+def test_registers_are_those_of_the_version_that_the_card_has():
+    """The MM hub of 3.0.2 has its registers elsewhere; a block of a known version is taken."""
+    other = GFX1102.with_versions({**GFX1102.versions, "MMHUB": (3, 0, 0), "NBIO": (4, 3, 1)})
+    card = found(with_table(model.binary(other), "gfx1102"))
+    assert (card.chip.name, card.chip.versions) == ("gfx1102", other.versions)
+    name = "MMMC_VM_FB_LOCATION_BASE"
+    assert card.index("MMHUB", name) == GFX1100.address("MMHUB", name)
+    assert card.index("MMHUB", name) == GFX1102.address("MMHUB", name) + 0x80
+    with pytest.raises(FactError):
+        _ = GFX1102.with_versions({**GFX1102.versions, "MMHUB": (3, 9, 9)}).blocks
+
+
+@pytest.mark.parametrize("version", [(3, 9, 9), (4, 1, 0)])
+def test_a_block_with_unknown_registers_is_refused(version):
+    other = replace(GFX1102, versions={**GFX1102.versions, "MMHUB": version})
+    with pytest.raises(Unsupported, match=r"gfx1102 .*MMHUB " + r"\.".join(map(str, version))):
+        found(with_table(model.binary(other), "gfx1102"))
 
 
 def test_an_unknown_card_is_named():

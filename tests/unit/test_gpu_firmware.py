@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from emulator.amdgpu import firmware_files, synthetic
 from tests.gpu_host import firmware
-from usbgpu.amd.discovery import KNOWN
 from usbgpu.amd.facts.chips import CHIPS, GFX1100
 from usbgpu.amd.facts.firmware import MAGIC, RS64_START
 from usbgpu.amd.firmware import FirmwareMissing, InvalidFirmware, files, load, missing, needed
@@ -170,7 +169,7 @@ def test_headers_of_any_content_are_accepted_or_refused(folder, data):
 
 
 def test_every_known_chip_has_a_list_of_files():
-    names = {name: [file.name for file in files(chip)] for name, chip in KNOWN.items()}
+    names = {name: [file.name for file in files(chip)] for name, chip in CHIPS.items()}
     assert names["gfx1102"][0] == "psp_13_0_7_sos"
     assert "gc_12_0_0_mec" in names["gfx1200"]
     assert len({tuple(each) for each in names.values()}) == 4

@@ -1,5 +1,6 @@
 """Packets of launches: compared with the values of published traces, and parsed again."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -62,12 +63,8 @@ def test_a_submission_begins_with_flushes(chip):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_dispatch_sets_what_it_needs(chip):
-    words = programs(chip).dispatch(launch(), 0x2000_0000_4440, None, pm4.write(0x1000, 3))
-    names = [name for name, _, _ in taken_apart(words)]
-    # What is to be done before comes after the barrier.
-    assert names[:3] == ["EVENT_WRITE", "ACQUIRE_MEM", "WRITE_DATA"]
-    assert names[-1] == "DISPATCH_DIRECT"
-    assert words[-4:] == [7, 8, 9, 0x8005]
+    assert programs(chip).dispatch(launch())[1:] == [7, 8, 9, 0x8005]
+    words = programs(chip).prepare(launch(), 0x2000_0000_4440)
     assert registers(words) == {
         "COMPUTE_PGM_LO": 0x0012_3456,
         "COMPUTE_PGM_HI": 0x20,
@@ -83,10 +80,23 @@ def test_a_dispatch_sets_what_it_needs(chip):
     }
 
 
+def test_only_registers_that_change_are_set_again():
+    maker, held = programs(), {}
+    maker.prepare(launch(), 0x4440, None, held)
+    assert maker.prepare(launch(), 0x4440, None, held) == []
+    other = replace(launch(100), threads=(32, 1, 1))
+    assert registers(maker.prepare(other, 0x4450, SCRATCH, held)).keys() == {
+        "COMPUTE_USER_DATA_0", "COMPUTE_USER_DATA_1",
+        *(f"COMPUTE_NUM_THREAD_{axis}" for axis in "XYZ"),
+        "COMPUTE_TMPRING_SIZE", "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI",
+    }  # fmt: skip
+    assert registers(maker.prepare(launch(), 0x4450, None, held))["COMPUTE_TMPRING_SIZE"] == 0
+
+
 def test_scratch_memory_is_counted_in_waves_of_an_engine():
     assert pm4.scratch_wave(launch(100)) == 3328
     assert pm4.scratch_wave(launch(0)) == 0
-    found = registers(programs().dispatch(launch(100), 0, SCRATCH))
+    found = registers(programs().prepare(launch(100), 0, SCRATCH))
     assert found["COMPUTE_TMPRING_SIZE"] == SCRATCH.size // 3328 // 6 | 13 << 12
     assert found["COMPUTE_DISPATCH_SCRATCH_BASE_LO"] == SCRATCH.address >> 8 & 0xFFFF_FFFF
     assert found["COMPUTE_DISPATCH_SCRATCH_BASE_HI"] == SCRATCH.address >> 40

@@ -36,7 +36,7 @@ class Rig:
         self.emulated = self.bridge.host.card
         self.compute, self.sdma = ComputeQueue(self.card), SdmaQueue(self.card)
         batch = Batch(self.card, "stop")
-        self.gpu._compute.queue.stop(batch)
+        self.gpu.compute.queue.stop(batch)
         batch.run()
         self.restart()
 
@@ -157,7 +157,7 @@ def test_waits_are_bounded(rig):
 
 def test_sdma_wraps_too_and_others_wait_for_its_timeline(rig):
     rig.restart()
-    sdma = rig.gpu.streams._queue
+    sdma = rig.gpu.streams.queue
     source, target = layout.address(TARGET + 4096), layout.address(TARGET)
     rounds = 60  # of 450 dwords, in a ring of 16,384
     for number in range(rounds):
@@ -195,7 +195,7 @@ def test_packets_are_in_memory_before_the_doorbell(rig, monkeypatch):
     monkeypatch.setattr(
         rig.bridge, "run", lambda commands: written.extend(commands.operations) or run(commands)
     )
-    for queue, packets in ((rig.compute, pm4.nop(1)), (rig.gpu.streams._queue, [0])):
+    for queue, packets in ((rig.compute, pm4.nop(1)), (rig.gpu.streams.queue, [0])):
         written.clear()
         batch = Batch(rig.card, "order")
         queue.submit(batch, packets)

@@ -186,7 +186,7 @@ def test_a_fetch_at_once_leaves_the_fences_of_the_upload_alone(shared, monkeypat
     gpu.streams.take(batch, plan)
     batch.run()
     assert plan.values == [data]
-    gpu.streams._queue.idle()
+    gpu.streams.queue.idle()
     buffer.free()
 
 
@@ -213,7 +213,7 @@ def test_what_is_fetched_waits_for_its_dword_and_for_the_host(shared, behind):
         streams.take(batch, plan)
         batch.run()
         assert plan.values == [new[3:703], new[10_001:10_006], new[:128]]
-        streams._queue.idle()
+        streams.queue.idle()
     for each in (buffer, flag):
         each.free()
 
@@ -275,7 +275,7 @@ def test_a_stream_that_stands_still_is_an_error_and_the_next_one_works(size):
         stuck.poll(buffer.address, 1)
         gpu.streams.upload([Piece(buffer.address, bytes(size))])
         batch = Batch(gpu.card, "stuck")
-        gpu.streams._queue.submit(batch, stuck.dwords)
+        gpu.streams.queue.submit(batch, stuck.dwords)
         batch.run()
         with pytest.raises(DeviceFailed, match=rf"load of {size} bytes|program for SDMA"):
             stream()
@@ -286,7 +286,7 @@ def test_a_stream_that_stands_still_is_an_error_and_the_next_one_works(size):
 
 def test_a_hang_without_a_way_to_recover_is_reported(shared):
     gpu, _ = shared
-    alone = module.Streams(gpu.card, gpu.streams._queue)
+    alone = module.Streams(gpu.card, gpu.streams.queue)
     alone._hangs = True
     with pytest.raises(GpuFailed, match="hangs in a stream"):
         alone.upload([Piece(0, bytes(1000))])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from sdk import reference
-from sdk.errors import InvalidModel, TowlineError, Unsupported
+from sdk.errors import InvalidModel, TowlineError
 from sdk.importers import check_float
 from sdk.importers.onnx import import_onnx
 from sdk.passes import optimize
@@ -172,14 +172,21 @@ def test_two_tensors_are_not_a_function_of_one():
     assert count == 0
 
 
+def not_quantised(model):
+    """Why the node "bad" of a float model has no quantised form, be it that it stays float; and a hint."""
+    try:
+        found = {stays.name: stays for stays in check_float(model)}
+    except TowlineError as refusal:
+        return str(refusal), refusal.hint
+    return found["bad"].reason, found["bad"].hint
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "fragment"),
     [
         ("Sub", ["y", "y2"], "Sub of two activations"),
         ("Mul", ["y", "four"], "only scalars"),
-        ("Mul", ["y", "rows"], "one must have the other's extents"),
         ("PRelu", ["y", "slopes"], "only scalars"),
-        ("Mul", ["y", "means"], "one must have the other's extents"),
         ("Mul", ["y", "deep"], "'deep' has rank 5, and so would the result"),
         ("Max", ["rows", "flat"], "'flat' has rank 3"),
     ],
@@ -194,10 +201,9 @@ def test_elementwise_operators_that_are_refused(op, inputs, fragment):
     builder.constant("deep", np.ones((1, 1, 1, 1, 1)), np.float32)
     builder.constant("flat", np.ones((1, 1, 1)), np.float32)
     builder.node(op, inputs, "z", name="bad")
-    with pytest.raises(Unsupported, match="node bad") as caught:
-        check_float(builder.model(["z"]))
-    assert fragment in str(caught.value)
-    assert caught.value.hint
+    reason, hint = not_quantised(builder.model(["z"]))
+    assert fragment in reason
+    assert hint
 
 
 def test_functions_that_have_no_value():
@@ -399,7 +405,7 @@ def test_resize_of_some_axes():
     ("arguments", "fragment"),
     [
         ({"mode": "linear"}, "mode 'linear'"),
-        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, "tf_crop_and_resize"),
+        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, "lacks its input 1"),
         ({"keep_aspect_ratio_policy": "not_larger"}, "not_larger"),
         ({"nearest_mode": "sideways"}, "sideways"),
         ({"sizes": [1, 8, 4, 4]}, "only H and W"),
@@ -413,9 +419,8 @@ def test_resizes_that_are_refused(arguments, fragment):
     builder.opset = 18
     sizes = builder.constant("sizes", arguments.pop("sizes", [1, 4, 16, 16]), np.int64)
     builder.node("Resize", ["y", "", "", sizes], "z", name="bad", **{"mode": "nearest", **arguments})
-    with pytest.raises(TowlineError, match="node bad") as caught:
-        check_float(builder.model(["z"]))
-    assert fragment in str(caught.value)
+    reason, _ = not_quantised(builder.model(["z"]))
+    assert fragment in reason
 
 
 @pytest.mark.parametrize("dtype", ACTIVATIONS)
@@ -457,7 +462,7 @@ def test_padding(opset):
     assert count == 0
 
 
-def test_padding_of_integers_is_with_their_zero_point():
+def test_padding_of_integers_is_with_an_integer():
     def model(value):
         builder = OnnxBuilder()
         builder.input("x", [1, 2, 4, 5], "uint8")
@@ -470,8 +475,8 @@ def test_padding_of_integers_is_with_their_zero_point():
     graph, count = differences(model(9), data)
     assert operators(graph)[0] == "Pad"
     assert count == 0
-    with pytest.raises(Unsupported, match=r"node pad.*the value -4.5"):
-        imported(model(0))
+    _, count = differences(model(0), data)
+    assert count == 0
 
 
 @pytest.mark.parametrize(
@@ -490,9 +495,8 @@ def test_padding_that_is_refused(arguments, fragment):
     pads = builder.constant("pads", arguments.get("pads", [0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
     inputs = ["y", pads, builder.constant("value", arguments.get("value", 0), np.float32)]
     builder.node("Pad", inputs, "z", name="bad", mode=arguments.get("mode", "constant"))
-    with pytest.raises(TowlineError, match="node bad") as caught:
-        check_float(builder.model(["z"]))
-    assert fragment in str(caught.value)
+    reason, _ = not_quantised(builder.model(["z"]))
+    assert fragment in reason
 
 
 def test_a_clip_that_would_clip_padding_comes_behind_it():

@@ -168,8 +168,6 @@ def test_scatters():
     rows = np.stack([RANDOM.permutation(4)[:2] for _ in range(30)], axis=1).reshape(2, 5, 6)
     for constants in ([], [1]):
         agree(*one("ScatterElements", [x, rows, normal(2, 5, 6)], constants=constants, axis=0))
-    with pytest.raises(Unsupported, match=r"node node.*reduction 'add'"):
-        imported(one("ScatterND", [x, where, normal(2, 6)], reduction="add")[0])
 
 
 def test_one_hot_and_grids():
@@ -272,3 +270,89 @@ def test_ten_thousand_steps_are_one_recurrence():
     (node,) = [node for node in imported(model).nodes if node.op == "Recurrent"]
     assert node.steps == 10_000
     assert len(node.body.nodes) == 2
+
+
+def test_choices_by_constants():
+    condition = np.array([True, False, True])
+    for axis in (0, 1, -1):
+        agree(*one("Compress", [normal(4, 3, 5), condition], constants=[1], axis=axis))
+    agree(*one("Compress", [normal(4, 3), condition], constants=[1]))
+    with pytest.raises(Unsupported, match="node node"):
+        imported(one("Compress", [normal(4, 3), condition & False], constants=[1], axis=0)[0])
+    lengths = ints(1, 4, 2)
+    agree(*one("ReverseSequence", [normal(4, 3, 2), lengths], constants=[1]))
+    agree(*one("ReverseSequence", [normal(3, 4, 2), lengths], constants=[1], batch_axis=0, time_axis=1))
+    with pytest.raises(InvalidModel, match="node node"):
+        imported(one("ReverseSequence", [normal(4, 3), lengths + 1], constants=[1])[0])
+
+
+@pytest.mark.parametrize("op", ["NonZero", "Unique", "RandomUniformLike", "Bernoulli"])
+def test_what_no_target_can_know_has_a_remedy(op):
+    with pytest.raises(Unsupported) as caught:
+        imported(one(op, [normal(3, 4)])[0])
+    assert caught.value.where == "node node"
+    assert caught.value.hint
+
+
+# --- TopK, and Scatter that combines --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("axis", "largest"), [(0, 1), (-1, 1), (1, 0)])
+def test_top_k(axis, largest):
+    x = np.round(normal(4, 5, 6), 1)  # some are equal
+    graph = agree(*one("TopK", [x, ints(3)], constants=[1], outputs=2, axis=axis, largest=largest))
+    assert operators(graph)[0] == "TopK"
+    agree(*one("TopK", [x.astype(np.int64), ints(4)], constants=[1], outputs=2, axis=axis, largest=largest))
+
+
+def test_top_k_of_more_than_there_are():
+    with pytest.raises(InvalidModel, match="node node"):
+        imported(one("TopK", [normal(3, 4), ints(5)], constants=[1], outputs=2)[0])
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+def test_scatters_with_a_reduction(reduction):
+    x, where = normal(4, 3), ints([0], [2], [0], [-1])
+    agree(*one("ScatterND", [x, where, normal(4, 3) + 1], opset=18, reduction=reduction))
+    rows = ints([1, 0, -1], [1, 3, 1])
+    given = [x, rows, normal(2, 3)]
+    agree(*one("ScatterElements", given, constants=[1], opset=18, axis=0, reduction=reduction))
+    agree(*one("ScatterElements", given, opset=18, axis=0, reduction=reduction))
+
+
+# --- Scan -----------------------------------------------------------------------------------------------
+
+
+def scan_model(**attributes):
+    """A running sum of rows of x [4, 3], and the sums doubled, row for row."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "row"], ["sum"]),
+            helper.make_node("Mul", ["sum", "two"], ["doubled"]),
+            helper.make_node("Identity", ["sum"], ["next"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("state", "row")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("next", "doubled")],
+        [helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])],
+    )
+    return one("Scan", [normal(3), normal(4, 3)], outputs=2, num_scan_inputs=1, body=body, **attributes)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"scan_input_directions": [1]}, {"scan_output_directions": [1], "scan_output_axes": [1]}],
+)
+def test_scans(attributes):
+    agree(*scan_model(**attributes))
+
+
+def test_scans_along_another_axis():
+    model, inputs = scan_model(scan_input_axes=[1])
+    model.graph.input[1].CopyFrom(helper.make_tensor_value_info("x1", TensorProto.FLOAT, [3, 4]))
+    agree(model, {**inputs, "x1": normal(3, 4)})
+
+
+def test_a_scan_that_contradicts_itself():
+    with pytest.raises(InvalidModel, match="node node"):
+        imported(scan_model(scan_input_directions=[0, 0])[0])

@@ -99,7 +99,7 @@ INSIDE = [
     ("firmware.protocol", "firmware.build"),
     ("usbgpu.amd.facts", "sdk.graph"),
     ("usbgpu.amd.facts", "firmware.build"),
-    ("usbgpu.amd.facts", "usbgpu.transport.clock"),
+    ("usbgpu.amd.facts", "usbgpu.transport.call"),
     ("dsp.c", "dsp.hexagon.plan"),
     ("dsp.hexagon", "dsp.adreno.plan"),
     ("dsp.c", "sdk.reference"),

@@ -68,17 +68,22 @@ def depthwise(pixels, stride, columns=3):
 
 
 def test_slots_are_counted_by_the_depth_of_loops():
-    outside, outer, inner = listing.by_depth(listing.read(LISTING))
+    outside, outer, inner = listing.by_loop(listing.read(LISTING))
     assert (outside.instructions, outside.slots, outside.nops) == (3, 3, 0)
     assert (outer.instructions, outer.slots, outer.nops) == (4, 9, 6)
     assert (inner.instructions, inner.slots, inner.nops) == (3, 7, 3)
     assert inner.by_name == {"br": 1, "cmps": 1, "mad": 1}
 
 
-def test_loops_after_each_other_are_refused():
-    text = "l0:\nbr p0.x, #l0\nl1:\nbr p0.x, #l1\nend"
+def test_loops_after_each_other_are_counted_each():
+    text = "l0:\nadd.s r0.x, r0.x, 1\nbr p0.x, #l0\nl1:\nbr p0.x, #l1\nend"
+    assert [one.instructions for one in listing.by_loop(listing.read(text))] == [1, 2, 1]
+
+
+def test_loops_that_overlap_are_refused():
+    text = "l0:\nadd.s r0.x, r0.x, 1\nl1:\nbr p0.x, #l0\nbr p0.x, #l1\nend"
     with pytest.raises(InternalError, match="two loops"):
-        listing.by_depth(listing.read(text))
+        listing.by_loop(listing.read(text))
 
 
 @pytest.mark.parametrize("text", ["", "mov.u32u32 r0.x, 0\n", "?\nend"])
@@ -96,14 +101,14 @@ def test_another_release_of_tinymesa_is_refused(monkeypatch):
 
 def test_figures_of_a_pointwise_kernel(tinymesa):
     made, with_add, with_lookup = figures([kernel(), kernel(fused=1), kernel(fused=2)])
-    assert made.operations == {"texture 0": 4, "texture 1": 4, "products": 64}
-    inner = made.depths[-1]
+    assert made.operations[-1] == {"texture 0": 4, "texture 1": 4, "products": 64}
+    inner = made.loops[-1]
     assert inner.by_name["isaml"] == 8
     assert 64 <= inner.slots <= 1.6 * 64
     assert made.spills == with_add.spills == with_lookup.spills == 0
-    assert made.total("slots", [1, 6]) == made.depths[0].slots + 6 * inner.slots
-    assert with_add.depths[0].slots > made.depths[0].slots
-    assert with_lookup.depths[0].by_name["ldg"] > made.depths[0].by_name["ldg"]
+    assert made.total("slots", [1, 6]) == made.loops[0].slots + 6 * inner.slots
+    assert with_add.loops[0].slots > made.loops[0].slots
+    assert with_lookup.loops[0].by_name["ldg"] > made.loops[0].by_name["ldg"]
     with pytest.raises(InternalError, match="2 loops have become 1"):
         made.total("slots", [1, 2, 6])
 
@@ -162,7 +167,7 @@ def test_counts_beyond_the_limit_of_unrolling_are_refused(one):
 @pytest.mark.slow
 def test_depthwise_kernels_of_long_strides_have_figures(tinymesa):
     for made in figures([depthwise(pixels=8, stride=15), depthwise(pixels=1, stride=80)]):
-        assert made.operations["texture 1"] == 3
+        assert made.operations[-1]["texture 1"] == 3
 
 
 @pytest.mark.parametrize(
@@ -194,7 +199,14 @@ def test_figures_of_a_program(tinymesa):
     """Two launches that share a kernel, one of a kernel without NIR; half of the blocks are idle."""
     constants = {name: value for name, value in POINTWISE.items() if name != "fused"}
     kernels = [KernelPlan("a", "pointwise", constants | {"to.width": 7}), KernelPlan("b", "max_pool", {})]
-    common = {"items": (2, 8, 2), "local": (2, 8, 4), "reason": "", "arguments": [], "tensors": []}
+    common = {
+        "items": (2, 8, 2),
+        "local": (2, 8, 4),
+        "reason": "",
+        "fixed": False,
+        "arguments": [],
+        "tensors": [],
+    }
     steps = [
         StepPlan("one", "Conv", ["one"], 7 * 8 * 8 * 24, 0, trips=6, **common),
         StepPlan("two", "MaxPool", ["two"], 0, 1, trips=0, **common),
@@ -203,8 +215,8 @@ def test_figures_of_a_program(tinymesa):
     one, two, three = (static := ir3.static(SimpleNamespace(kernels=kernels, steps=steps))).layers
     (alone,) = figures([dataclasses.replace(kernel(**{"to.width": 7}), local=(2, 8, 4))])
     assert two == {}
-    assert one["issue_slots"] == 64 * (alone.depths[0].slots + 6 * alone.depths[1].slots)
-    assert one["inner"] == round(alone.depths[1].slots / 64, 3)
+    assert one["issue_slots"] == 64 * (alone.loops[0].slots + 6 * alone.loops[1].slots)
+    assert one["inner"] == round(alone.loops[1].slots / 64, 3)
     assert three["issue_slots"] > one["issue_slots"]
     assert static.total["nops"] == one["nops"] + three["nops"]
     assert static.total["issue_slots_per_mac"] == static.total["issue_slots"] / (2 * 7 * 8 * 8 * 24)

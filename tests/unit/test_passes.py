@@ -12,6 +12,7 @@ from sdk.passes import PASSES, eliminate_dead, fuse_requantize, optimize, unsign
 from sdk.segments import split
 from sdk.verification import verify
 from tests.graph_builder import RANGES, GraphBuilder
+from tests.plain_graphs import PlainBuilder
 
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None, database=None)
 
@@ -237,6 +238,21 @@ def test_transposes():
         ("Reshape", graph.nodes[2].output),
     ]
     assert graph.nodes[0].perm == (0, 3, 2, 1)
+
+
+def test_maps_are_computed_before_reshapes():
+    """Of two reshaped tensors and a single element; and not of what others read, or of another shape."""
+    b = PlainBuilder(2)
+    x, y, one = b.input((1, 4, 1, 6)), b.input((1, 4, 1, 6)), b.constant((1,))
+    first = b.map(lambda v, w, k: v * w + k, b.reshape(x, (4, 6)), b.reshape(y, (4, 6)), one)
+    second = b.map(lambda v: v + v, first)
+    other = b.reshape(y, (24,))
+    graph = b.graph(second, b.map(lambda v: -v, other), other, b.map(lambda v: v * 2, b.reshape(x, (6, 4))))
+    made = optimize(graph, check=True)
+    assert [node.op for node in made.nodes] == ["Map", "Map", "Reshape", "Reshape", "Map", "Map", "Reshape"]
+    before, after = reference.run(graph, b.inputs), reference.run(made, b.inputs)
+    for name in graph.outputs:
+        np.testing.assert_array_equal(before[name], after[name])
 
 
 def test_an_output_that_is_transposed_to_itself_stays():

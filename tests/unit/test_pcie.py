@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -200,7 +199,7 @@ def test_ports_of_io_space_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None
 
     def config_read(address: int, enables: int, *, type1: bool):
         answer = read(address, enables, type1=type1)
-        return dataclasses.replace(answer, data=kept[0].to_bytes(4, "little")) if address == place else answer
+        return answer._replace(data=kept[0].to_bytes(4, "little")) if address == place else answer
 
     def config_write(address: int, data: bytes, enables: int, *, type1: bool):
         if address == place:

@@ -8,7 +8,7 @@ from sdk.check import check
 from sdk.errors import Unsupported
 from sdk.expression.trace import apply
 from sdk.graph import Gather, MatMul, Reshape
-from sdk.segments import check_host, cut, place
+from sdk.segments import RoundTrips, check_host, cut, place, round_trips
 from sdk.session import Session
 from sdk.target import SUPPORTED, Verdict
 from sdk.verification import verify
@@ -52,6 +52,9 @@ def test_segments_are_few_and_each_knows_what_crosses():
     assert set(last.inputs) == {"input1", *middle.outputs}
     for part in (first, middle, last):
         verify(part)
+    crossing = (*middle.inputs, *middle.outputs)
+    assert round_trips(segments) == RoundTrips(1, sum(graph.tensor(name).nbytes for name in crossing))
+    assert round_trips(segments[:2]) == round_trips(segments[1:]) == RoundTrips(0, 0)
 
 
 def test_independent_branches_do_not_make_more_segments():

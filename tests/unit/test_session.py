@@ -6,8 +6,9 @@ import pytest
 from sdk import artifact, reference
 from sdk.check import check, combine
 from sdk.compiler import compile
+from sdk.dtypes import storage
 from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported, UsageError
-from sdk.graph import Graph
+from sdk.graph import Graph, Reshape, Tensor
 from sdk.preprocess import InputStatistics, Preprocessing, from_pixels
 from sdk.session import Session
 from sdk.target import OpenOptions, get_target, is_emulated, open_device
@@ -49,6 +50,15 @@ def test_quantised_input_in_place_of_the_float_one(compiled, picture):
         assert list(session.quantized_inputs) == ["picture_q"]
         by_either = [session.run(inputs)["probabilities"] for inputs in (quantized, {"picture": picture})]
         assert np.array_equal(*by_either)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8e5m2"])
+def test_outputs_that_numpy_has_no_dtype_for(dtype):
+    tensors = {name: Tensor(name, (2, 3), dtype) for name in ("x", "y")}
+    graph = Graph("copy", ("x",), ("y",), tensors, (Reshape("copy", ("x",), "y"),))
+    given = np.arange(6, dtype=storage(dtype)).reshape(2, 3)
+    with Session(compile(graph, NAME)) as session:
+        assert np.array_equal(session.run({"x": given})["y"], given)
 
 
 @pytest.mark.parametrize(

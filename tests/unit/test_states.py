@@ -9,6 +9,7 @@ from sdk import artifact, compiler
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
 from sdk.expression.trace import apply
 from sdk.graph import Graph, MatMul
+from sdk.segments import cut, states_within
 from sdk.session import Session
 from sdk.states import check_states, find_states
 from sdk.verification import verify
@@ -153,3 +154,26 @@ def test_submissions_are_collected_in_any_order_and_once(compiled):
         for ticket in (tickets[0], other.submit(inputs[0])):
             with pytest.raises(UsageError):
                 session.collect(ticket)
+
+
+@pytest.mark.parametrize("place", ["x", "h", "next_h", "y"])
+def test_states_are_within_a_device_s_only_part_or_not(compiled, place):
+    """Hosted is what reads a tensor or makes it; y is made of next_h."""
+    graph = compiled.graph
+    hosted = {node.name for node in graph.nodes if place in (*node.inputs, node.output)}
+    expected = () if hosted else compiled.states
+    assert states_within(cut(graph, hosted), compiled.states) == expected
+    assert states_within(cut(graph, ()), compiled.states) == compiled.states
+    assert states_within(cut(graph, ()), ()) == ()
+
+
+def test_an_end_that_has_no_state_may_be_the_host_s(compiled):
+    b = PlainBuilder(1)
+    x, h = b.input((1, 4)), b.input((1, 4))
+    seen = b.map(lambda v: v * 3.0, x)
+    state = b.map(lambda p, q: p + q, seen, h)
+    graph = renamed(b.graph(state), {x: "x", h: "h", state: "next_h"})
+    states = find_states(graph)
+    first, second = graph.nodes
+    assert states_within(cut(graph, {first.name}), states) == states
+    assert states_within(cut(graph, {second.name}), states) == ()

@@ -14,7 +14,7 @@ from sdk.errors import UsageError
 from sdk.graph import Conv, GlobalAveragePool, Lookup, MaxPool, Pad, Reshape, Transpose
 from sdk.importers import is_tflite, load_model
 from sdk.importers.tflite import import_tflite, pixels
-from sdk.importers.tflite_file import parse_tflite
+from sdk.importers.tflite.file import parse_tflite
 from tests.tflite_writer import Writer
 
 SCALE, ZERO = 0.05, 3

@@ -8,7 +8,8 @@ import pytest
 from sdk.errors import InvalidModel, TowlineError, Unsupported, UsageError
 from sdk.importers import load_model
 from sdk.importers.tflite import import_tflite
-from sdk.importers.tflite_file import parse_tflite
+from sdk.importers.tflite.file import parse_tflite
+from tests.amount import amount
 from tests.tflite_writer import Writer
 
 SCALED = {"scale": 0.05, "zero_point": 3}
@@ -53,40 +54,48 @@ def test_what_is_refused_here_passes_when_it_is_whole():
 
 
 UNSUPPORTED = {
-    "operator": (lambda s: s.finish("RESIZE_BILINEAR"), r"operator 1 \(RESIZE_BILINEAR\).*not supported"),
-    "custom operator": (lambda s: s.finish("TFLite_Detection"), r"operator 1 \(TFLite_Detection\)"),
-    "newer operator": (lambda s: s.finish("GELU"), r"operator 1 \(GELU\)"),
-    "float result": (lambda s: s.finish("RELU", dtype="float32"), r"operator 1 \(RELU\).*float32"),
-    "int16 result": (lambda s: s.finish("RELU", dtype="int16"), r"operator 1 \(RELU\).*int16"),
-    "activation TANH": (lambda s: s.conv(FusedActivationFunction=4), r"operator 1 \(CONV_2D\).*activation 4"),
-    "float weight": (lambda s: s.conv(weight=np.ones((2, 3, 3, 4), np.float32)), "weight 'w' is float32"),
-    "variable weight": (lambda s: s.finish("CONV_2D", [s.x], table="Conv2DOptions"), "must be a constant"),
-    "int64 bias": (lambda s: s.conv(bias=[constant(s, np.zeros(2, np.int64))]), "bias.*int64"),
-    "add of a constant vector": (
-        lambda s: s.finish("ADD", [constant(s, np.ones(4, np.int8), **SCALED)], table="AddOptions"),
-        r"operator 1 \(ADD\).*constant \[4\]",
+    "operator": (lambda s: s.finish("REVERSE_SEQUENCE"), "REVERSE_SEQUENCE"),
+    "custom operator": (lambda s: s.finish("TFLite_Detection"), "TFLite_Detection"),
+    "newer operator": (lambda s: s.finish("DILATE"), "DILATE"),
+    "loop": (lambda s: s.finish("WHILE"), "WHILE"),
+    "activation": (lambda s: s.conv(FusedActivationFunction=5), "CONV_2D"),
+    "shuffled weights": (
+        lambda s: s.finish(
+            "FULLY_CONNECTED", [constant(s, np.ones((5, 4), np.int8), **SCALED)], (36, 5),
+            "FullyConnectedOptions", WeightsFormat=1,
+        ), "FULLY_CONNECTED"
     ),
-    "add that widens": (
+    "size of no constant": (lambda s: s.finish("RESIZE_BILINEAR", [s.x]), "RESIZE_BILINEAR"),
+    "batch_dims": (
+        lambda s: s.finish("GATHER", [constant(s, np.zeros(1, np.int32))], (1, 6, 6, 4), "GatherOptions",
+                           BatchDims=1),
+        "GATHER",
+    ),
+    "handle of nothing": (lambda s: s.finish("READ_VARIABLE"), "READ_VARIABLE"),
+    "nothing before it": (
         lambda s: s.finish("ADD", [s.w.tensor("z", (1, 1, 1, 4), "int8", **SCALED)], table="AddOptions"),
-        "nothing before it computes its input 'z'",
+        "ADD",
     ),
-    "mean of channels": (
-        lambda s: s.finish("MEAN", [constant(s, np.array([3], np.int32))]), r"\(MEAN\).*over axes \[3\]"
-    ),
-    "pad of channels": (
-        lambda s: s.finish("PAD", [constant(s, np.array([[0, 0]] * 3 + [[0, 1]], np.int32))], (1, 6, 6, 5)),
-        r"\(PAD\): PAD of the batch or the channels",
-    ),
-    "softmax beta": (lambda s: s.finish("SOFTMAX", (), table="SoftmaxOptions", Beta=2.0), "beta 2.0"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_unsupported(case):
-    make, message = UNSUPPORTED[case]
-    with pytest.raises(TowlineError, match=message) as raised:
+    make, op = UNSUPPORTED[case]
+    with pytest.raises(TowlineError) as raised:
         load(make(Small()))
+    assert raised.value.where == f"operator 1 ({op})"
     assert raised.value.code in ("unsupported", "invalid-model")
+
+
+def test_all_refusals_at_once():
+    small = Small()
+    for i, op in enumerate(("REVERSE_SEQUENCE", "RELU", "Custom")):
+        small.w.operator(op, [small.r], small.w.tensor(f"t{i}", (1, 6, 6, 4), "int8", **SCALED))
+    small.w.operator("RELU", [small.r + 1], small.w.tensor("lost", (1, 6, 6, 4), "int8", **SCALED))
+    with pytest.raises(Unsupported) as raised:
+        load(small.finish("DILATE"))
+    assert [refusal.op for refusal in raised.value.refusals] == ["REVERSE_SEQUENCE", "Custom", "DILATE"]
 
 
 INVALID = {
@@ -131,15 +140,6 @@ def test_invalid(case):
         load(INVALID[case](Small()))
 
 
-def test_adding_unequal_shapes():
-    small = Small()
-    other = small.w.tensor("other", (1, 1, 1, 4), "int8", **SCALED)
-    y = small.w.tensor("y", (1, 6, 6, 4), "int8", **SCALED)
-    small.w.operator("ADD", [small.r, other], y, "AddOptions")
-    with pytest.raises(Unsupported, match=r"operator 1 \(ADD\): ADD of \[1, 6, 6, 4\] and \[1, 1, 1, 4\]"):
-        load(small.w.content([small.x, other], [y]))
-
-
 @pytest.mark.parametrize("rewritten", ["x", "c"])
 def test_an_output_that_is_defined_already(rewritten):
     small = Small()
@@ -158,33 +158,11 @@ def test_graph_outputs_that_nothing_computes():
             load(small.w.content([small.x], [output]))
 
 
-def test_float_models_get_the_conversion_as_a_hint(tmp_path):
-    writer = Writer()
-    x, y = (writer.tensor(name, (1, 4), "float32") for name in "xy")
-    writer.operator("RELU", [x], y)
-    path = tmp_path / "float.tflite"
-    path.write_bytes(writer.content([x], [y]))
-    with pytest.raises(Unsupported, match="the model is float") as raised:
-        load_model(path)
-    assert "full-integer quantisation" in raised.value.hint
-
-
-def test_float_islands_get_the_conversion_as_a_hint():
-    small = Small()
-    real = small.w.tensor("real", (1, 6, 6, 4), "float32")
-    small.w.operator("DEQUANTIZE", [small.r], real)
-    y = small.w.tensor("y", (1, 6, 6, 4), "float32")
-    small.w.operator("TANH", [real], y)
-    with pytest.raises(Unsupported, match=r"operator 2 \(TANH\)") as raised:
-        load(small.w.content([small.x], [y]))
-    assert "full-integer quantisation" in raised.value.hint
-
-
 def test_files_that_are_not_models(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         load_model(tmp_path / "missing.tflite")
     (tmp_path / "directory.tflite").mkdir()
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(UsageError, match="is a directory"):
         load_model(tmp_path / "directory.tflite")
     for name, content in {"empty": b"", "text": b"no flatbuffer", "short": b"\0\0\0\0TFL3"}.items():
         path = tmp_path / f"{name}.tflite"
@@ -257,7 +235,7 @@ def test_random_damage():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_much_random_damage(seed):
-    outcomes = [survive(damaged) for damaged in flips(network(), 10_000, seed)]
+    outcomes = [survive(damaged) for damaged in flips(network(), amount(2_500, 10_000), seed)]
     assert {True, False} == set(outcomes)
 
 

@@ -246,6 +246,26 @@ def test_the_only_device(plugged, rig):
         transport.open("usb")
 
 
+def test_addresses_are_given_again(rig):
+    """A bus has 126 of them."""
+    with rig.attach() as device:
+        for number in range(130):
+            rig.hosts[0].unplug()
+            rig.hosts[0].plug()
+            device.reopen(0.5)
+            if number % 40 == 0:
+                device.control_out(OUT, ECHO, data=b"again")
+
+
+def test_a_search_for_an_emulated_device_takes_no_longer_than_allowed(rig):
+    with rig.attach() as device:
+        rig.hosts[0].unplug()
+        before = device.clock.now()
+        with pytest.raises(Disconnected):
+            device.reopen(0.5)
+        assert device.clock.now() - before < 0.7
+
+
 def test_a_neighbour_is_not_taken_for_the_device_that_left(plugged):
     rig = plugged(Rig(2))
     device = PluggedTransport(bus.devices(None)[0], "usb:test-1", None, None)

@@ -361,9 +361,9 @@ def test_transfers_of_any_buffer(device):
 
 def test_an_emulated_device_reports_what_it_is(rig, device):
     assert device.emulation is None
-    rig.backend.emulation = rig
-    assert device.emulation is rig
     board = Board(None)
+    rig.backend.emulation = board
+    assert device.emulation is board
     assert board.backend().emulation is board
 
 

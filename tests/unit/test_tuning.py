@@ -32,7 +32,7 @@ class TunableTarget:
     description = "made-up counts"
     device_kinds = ("emulated",)
     later_parts = ()
-    counter = "steps"
+    cost = "steps"
     hash = "hash"
     measurements = 0
 
@@ -142,7 +142,7 @@ def test_measurements_of_other_kernels_do_not_count(target, monkeypatch):
     ("attribute", "value", "message"), [("hash", "else", "other kernels"), ("version", "0.0.9", "not 0.0.9")]
 )
 def test_a_worker_refuses_what_it_would_measure_differently(target, monkeypatch, attribute, value, message):
-    made_by = tuner._version()
+    made_by = tuner.version()
     if attribute == "hash":
         monkeypatch.setattr(TunableTarget, "hash", value)
     else:

@@ -18,7 +18,7 @@ from emulator.core.clock import clocks
 from emulator.usb import pump, standard, timing
 from emulator.usb.host import Host
 from emulator.usb.pump import Pump, Waiter
-from emulator.usb.wire import Handshake, Outcome, Setup, Speed, Stall
+from emulator.usb.wire import Handshake, Outcome, Setup, Speed, Spoilt, Stall
 from sdk.errors import DeviceFailed, InternalError, UsageError
 from tests.contract.loopback_function import (
     BABBLE,
@@ -279,6 +279,51 @@ def test_reset_and_unplugging_end_what_is_pending(rig):
     rig.host.plug()
     assert rig.host.wait_attached(0.1)
     assert rig.host.attachments == 2
+
+
+@pytest.mark.parametrize("endpoint", [OUT, IN])
+@pytest.mark.parametrize("outcome", [Outcome.ERROR, Outcome.STALL, Outcome.CANCELLED])
+def test_a_transfer_that_is_spoilt(rig, endpoint, outcome):
+    """The second one; the others are as ever."""
+    rig.use_bulk(SINK if endpoint == OUT else SOURCE)
+    struck = []
+    rig.host.spoil(2, Spoilt(outcome, lambda: struck.append(rig.now)))
+    for number in range(4):
+        transfer = rig.host.submit(endpoint, bytes(4096) if endpoint == OUT else 4096)
+        with contextlib.suppress(TimeoutError):
+            rig.host.wait(transfer, timeout=0.5)
+        assert transfer.outcome is (outcome if number == 1 else Outcome.DONE)
+        if number == 1:
+            assert transfer.actual == (2048 if endpoint == OUT else 0)
+            rig.host.control(Setup(0x02, 1, 0, endpoint, 0))
+    assert len(struck) == 1
+
+
+def test_what_would_befall_a_transfer_that_is_cancelled_before_befalls_the_next(rig):
+    rig.use_bulk(SINK)
+    struck = []
+    rig.host.spoil(2, Spoilt(Outcome.ERROR, lambda: struck.append(1)))
+    rig.host.spoil(3, Spoilt(Outcome.ERROR, lambda: struck.append(2)))
+    first, second = (rig.host.submit(OUT, bytes(4096)) for _ in range(2))
+    rig.host.cancel(second)
+    rig.host.wait(first, timeout=0.5)
+    for count in (1, 2):
+        transfer = rig.host.submit(OUT, bytes(4096))
+        rig.host.wait(transfer, timeout=0.5)
+        assert transfer.outcome is Outcome.ERROR
+        assert len(struck) == count
+
+
+def test_a_program_that_stands_still(rig):
+    """What it waits for has happened long ago when it goes on."""
+    rig.use_bulk(SINK)
+    transfer = rig.host.submit(OUT, bytes(4096))
+    until = rig.now + clocks(0.25)
+    rig.host.pump.post(lambda: rig.host.pump.stand_still(until))
+    rig.host.wait(transfer, timeout=0.1)
+    assert transfer.outcome is Outcome.DONE
+    assert transfer.completed < until - clocks(0.2)
+    assert rig.now >= until
 
 
 def test_another_device_in_its_place(rig):

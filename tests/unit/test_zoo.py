@@ -196,9 +196,9 @@ def test_batch_normalisation_is_folded_exactly():
         ("mobilenet_v9", "mobilenet_v2"),
         ("mobilenet_v9_1.0_224", "mobilenet_v2"),
         ("frobnicate", "efficientnet_lite0"),
-        ("mobilenet_v2", "mobilenet_v2_1.0_224"),
         ("mobilenet_v2_1_224", "mobilenet_v2_1.0_224"),
-        ("resnet50_0.5", "resnet50_1.0_224"),
+        ("resnet50_half", "resnet50_1.0_224"),
+        ("driving_1", "driving_1.75"),
         ("mcs52", "did you mean mcs51?"),
     ],
 )
@@ -208,6 +208,8 @@ def test_an_unknown_name_gets_the_networks_or_the_pattern_as_a_hint(name, hint):
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2_1.0_224", "missing.onnx", "some/where", "net.tow"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v2_1.0_224", "mobilenet_v2", "driving_small", "missing.onnx", "some/where", "net.tow"]
+)
 def test_files_and_networks_are_names(name):
     require_name(name)

@@ -7,7 +7,7 @@ import pytest
 
 from sdk.errors import UsageError
 from sdk.zoo import NETWORKS, detector, mobilenet_v3_small, resnet18
-from sdk.zoo.benchmark import PATTERN
+from sdk.zoo.catalogue import PATTERN
 from tests.unit.test_zoo import multiply_accumulates, operators
 
 SMALL = {"width": 0.25, "size": 32, "classes": 7, "channels": 1}
@@ -97,5 +97,10 @@ def test_a_detector_of_an_odd_size():
 def test_benchmarks_know_every_network():
     match = PATTERN.fullmatch("mobilenet_v3_small_0.25_32")
     assert match is not None
-    assert match.groupdict() == {"network": "mobilenet_v3_small", "width": "0.25", "size": "32"}
+    assert match.groupdict() == {
+        "network": "mobilenet_v3_small",
+        "width": "0.25",
+        "size": "32",
+        "precision": None,
+    }
     assert PATTERN.fullmatch("mobilenet_v9_0.25_32") is None

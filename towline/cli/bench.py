@@ -21,8 +21,17 @@ from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
 from sdk.target import CountsKernels, LayerProfile, Options, Profile, get_target, open_device, target_names
-from sdk.zoo.benchmark import PATTERN, quantized_benchmark, require_name
-from towline.cli.options import MODEL, TOW, add_input_shape, input_shapes, require_directory, require_suffix
+from sdk.zoo.benchmark import benchmark, require_name
+from sdk.zoo.catalogue import find
+from towline.cli.options import (
+    MODEL,
+    TOW,
+    add_input_shape,
+    input_shapes,
+    positive,
+    require_directory,
+    require_suffix,
+)
 from towline.cli.runtime import add_device, logged, open_options
 
 EXAMPLE = "towline bench mobilenet_v2_1.0_224 --target hexagon-v65"
@@ -33,7 +42,11 @@ PEAK = 256
 BASELINE_SCHEMA = 1
 USB = "usb"
 KERNELS = "kernels"
-SUBJECTS = ("mcs51", "firmware", "gpu", USB, "zoo")
+LOAD = "load"
+ONNX = "onnx"
+GEMM = "gemm"
+DRIVING = "driving"
+SUBJECTS = ("mcs51", "firmware", "gpu", USB, LOAD, ONNX, GEMM, "zoo")
 """What is measured besides a network."""
 ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
 
@@ -42,12 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject",
         metavar="NET",
-        help="a compiled network (.tow), a quantised model (.onnx or .tflite), a network of the zoo by name: "
-        "NETWORK_WIDTH_SIZE, for example mobilenet_v2_1.0_224; or mcs51, the speed of the bridge's "
-        "emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
+        help="a compiled network (.tow), a quantised model (.onnx or .tflite), a network of the zoo by name "
+        "(`towline zoo` lists them): NETWORK_WIDTH_SIZE, as mobilenet_v2_1.0_224; or mcs51, the speed of "
+        "the bridge's emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
         "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
-        "its host; or kernels, each kernel of a target on three shapes; "
-        "or zoo, every network on every target, at zoo_0.25_32 or another width and size",
+        "its host; or load, --bytes of weights on their way to a card; or driving, that network's load and "
+        "steps on a GPU over USB; or gemm, products of float16 on an emulated GPU; or kernels, each kernel "
+        "of a target on three shapes; or zoo, every network on every target, the classifiers at "
+        "zoo_0.25_32 or another width and size",
     )
     parser.add_argument(
         "--target", metavar="NAME", help="what to compile a model, a name of the zoo or the kernels for"
@@ -57,10 +72,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update-baseline", action="store_true", help="write the counts to the --baseline file instead"
     )
+    parser.add_argument(
+        "--size",
+        metavar="M,N,K",
+        action="append",
+        default=[],
+        help="of gemm: a matrix product to measure, in place of the usual ones; may be given several times; "
+        "of driving: small, 50m (default) or large",
+    )
+    parser.add_argument(
+        "--steps", type=positive, default=None, metavar="N", help="of driving: steps measured (default: 10)"
+    )
+    parser.add_argument(
+        "--no-check", action="store_true", help="of driving: do not compare its layers with the reference"
+    )
+    parser.add_argument("--bytes", metavar="SIZE", help="of load: how many weights, as 512M (default) or 4G")
+    parser.add_argument("--only", metavar="PART", help="of onnx: the tests with this in their names")
     add_input_shape(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.subject == ONNX:
+        return _onnx(args, console)
+    if args.only is not None:
+        raise UsageError(f"--only is for {ONNX}, whose tests have names")
+    if args.bytes is not None and args.subject != LOAD:
+        raise UsageError(f"--bytes is for {LOAD}, whose network has any size")
+    if args.subject == DRIVING and (args.target or "").startswith("amd-"):
+        return _driving(args, console)
+    if args.size and args.subject != GEMM:
+        raise UsageError(f"--size is for {GEMM} and {DRIVING} on amd-*")
+    if args.steps is not None or args.no_check:
+        raise UsageError(f"--steps and --no-check are for {DRIVING} on amd-*")
+    if args.subject == GEMM:
+        return _gemm(args, console)
+    if args.subject == LOAD:
+        return _load(args, console)
     if args.subject == "mcs51":
         return _mcs51(args)
     if args.subject == "firmware":
@@ -169,7 +216,7 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
 
 def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
     require_name(args.subject, SUBJECTS)
-    named = PATTERN.fullmatch(args.subject) is not None
+    named = find(args.subject) is not None
     if not named:
         require_suffix(args.subject, TOW | MODEL)
     if (named or Path(args.subject).suffix.lower() in MODEL) and not args.target:
@@ -177,7 +224,7 @@ def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, floa
     if args.target:
         _require_device(args.target, args, console)
     with files.scratch_directory() as directory:
-        built = quantized_benchmark(args.subject, directory)
+        built = benchmark(args.subject, directory)
         return _compiled(built or Path(args.subject), args, console)
 
 
@@ -269,6 +316,53 @@ def _usb(args: argparse.Namespace, console: Console) -> Result:
     return _compared(args, baseline, document, text, counts)
 
 
+def _gemm(args: argparse.Namespace, console: Console) -> Result:
+    """Products of float16 on an emulated GPU; their exact counts make a baseline."""
+    if args.device or args.input_shape:
+        raise UsageError("gemm takes no --device or --input-shape: it counts on the emulated shaders")
+    if args.size and args.baseline:
+        raise UsageError("a baseline holds the usual products", hint="leave --size out")
+    from towline.cli import bench_gemm
+
+    names = bench_gemm.targets(args.target)
+    sizes = [bench_gemm.size(text) for text in args.size]
+    if args.update_baseline and args.target:
+        raise UsageError("the baseline holds all targets", hint="leave --target out")
+    baseline = _baseline(args)
+    document, text, counts, failure = bench_gemm.run(names, sizes, console)
+    if failure is not None:
+        return Result(document, text, failure)
+    if baseline is not None and args.target:
+        kept = {
+            name: count for name, count in baseline["counts"].items() if name.startswith(f"{args.target} ")
+        }
+        baseline = {**baseline, "counts": kept}
+    return _compared(args, baseline, document, text, counts)
+
+
+def _load(args: argparse.Namespace, console: Console) -> Result:
+    """The rate at which weights reach a card, and the host's memory meanwhile."""
+    if args.baseline or args.update_baseline or args.input_shape:
+        raise UsageError("load takes no --input-shape or --baseline: its network is made, and none is held")
+    from towline.cli import bench_load
+
+    return bench_load.run(args, console)
+
+
+def _driving(args: argparse.Namespace, console: Console) -> Result:
+    """The driving network on a GPU over USB: load, steps, transfers; its exact counts make a baseline."""
+    if args.input_shape:
+        raise UsageError(f"{DRIVING} takes no --input-shape")
+    get_target(args.target)
+    baseline = _baseline(args)
+    from towline.cli import bench_driving
+
+    document, text, counts, failure = bench_driving.run(args, console)
+    if failure is not None:
+        return Result(document, text, failure)
+    return _compared(args, baseline, document, text, counts)
+
+
 def _kernels(args: argparse.Namespace, console: Console) -> Result:
     """Every kernel of a target on three shapes, with all its variants: exact counts."""
     if args.device or args.input_shape:
@@ -293,6 +387,17 @@ def _kernels(args: argparse.Namespace, console: Console) -> Result:
     return _compared(args, baseline, document, text, exact)
 
 
+def _onnx(args: argparse.Namespace, console: Console) -> Result:
+    """The node tests of onnx."""
+    if args.baseline or args.update_baseline or args.input_shape:
+        raise UsageError(
+            "onnx takes no --input-shape or --baseline: what passes is compared with onnx itself"
+        )
+    from towline.cli import bench_onnx
+
+    return bench_onnx.run(args, console)
+
+
 def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Result:
     """Every network of the zoo on every target."""
     if args.baseline or args.update_baseline or args.input_shape:
@@ -301,7 +406,7 @@ def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Resul
         )
     from towline.cli import bench_zoo
 
-    return bench_zoo.run(args, shape or bench_zoo.SHAPE, console)
+    return bench_zoo.run(args, shape, console)
 
 
 def _refuse_options(args: argparse.Namespace) -> None:
@@ -419,12 +524,12 @@ _RATES = {
 }
 _COLUMNS = (
     *("packets", "packets_longer_half", "instructions", "hvx_instructions"),
-    *("waves", "wave_instructions", "virtual_us"),
+    *("waves", "wave_instructions", "wmma_instructions", "virtual_us"),
     *("work_items", "device_us", "inner", "issue_slots"),
 )
 
 _LEAST = (
-    *("packets longer half", "hvx instructions", "instructions", "waves", "virtual us"),
+    *("packets longer half", "hvx instructions", "instructions", "waves", "wmma instructions", "virtual us"),
     *("MAC/wave instruction", "MAC/packet", "operator", "work items", "inner"),
 )
 """Columns that a narrow terminal does without, the first to go first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,17 +41,16 @@ def text(found: Mapping[str, Any], *, everything: bool = False) -> str:
 def _summary(found: Mapping[str, Any]) -> str:
     """A line a kernel, a line a chip."""
     chips = list(found["scoreboard"])
-    wrong = {(one["name"], one["chip"]): one["mismatches"] for one in found["kernels"]}
+    wrong = Counter({one["name"]: 0 for one in found["kernels"]})
+    for one in found["kernels"]:
+        wrong[one["name"]] += one["mismatches"]
     times = {
         (one["name"], chip): round(one["virtual_us"], 2)
         for chip in chips
         for one in found["scoreboard"][chip]["kernels"]
     }
-    names = dict.fromkeys(one["name"] for one in found["kernels"])
-    rows = [
-        (name, *(cell for chip in chips for cell in (wrong[name, chip], times[name, chip]))) for name in names
-    ]
-    headers = ("kernel", *(f"{chip} {what}" for chip in chips for what in ("wrong", "us")))
+    rows = [(name, count, *(times[name, chip] for chip in chips)) for name, count in wrong.items()]
+    headers = ("kernel", "wrong", *(f"{chip} us" for chip in chips))
     lines = [
         f"{chip}: {sum(one['implemented'] for one in encodings):,} of "
         f"{sum(one['exist'] for one in encodings):,} instructions are implemented, clang emits "
@@ -59,7 +59,8 @@ def _summary(found: Mapping[str, Any]) -> str:
         for chip, encodings in found["instructions"].items()
     ]
     title = (
-        "elements that differ from numpy's, and microseconds by the cost model, a model, not a measurement:"
+        "elements that differ from numpy's, all chips together, and microseconds by the cost model:\n"
+        "a model, not a measurement"
     )
     more = "-v prints instructions by encoding, and the model's constants"
     return "\n".join((title, table(headers, rows), "", *lines, more))

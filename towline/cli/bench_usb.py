@@ -16,7 +16,7 @@ from sdk.compiler import compile
 from sdk.errors import DeviceFailed, InternalError
 from sdk.extras import require
 from sdk.report import Console, table
-from sdk.zoo.benchmark import quantized_benchmark
+from sdk.zoo.benchmark import benchmark
 
 NETWORK = "mobilenet_v2_1.0_224"
 CHIPS = ("gfx1100", "gfx1201")
@@ -42,7 +42,7 @@ def _measured(directory: Path, console: Console) -> dict[str, Any]:
     compatible = directory / "compatible.bin"
     files.write(compatible, compatible_firmware())
     console.progress("quantise", 0, 1)
-    model = quantized_benchmark(NETWORK, directory)
+    model = benchmark(NETWORK, directory)
     if model is None:
         raise InternalError(f"the zoo has no {NETWORK}")
     console.progress("quantise", 1, 1)
@@ -162,6 +162,10 @@ ROWS: tuple[tuple[str, str, str, str, Callable[[Any], str]], ...] = (
     ("  over the longer of upload and compute", "mobilenet.first_over_bound", "", "<= 1.25x", _ratio),
     ("  following inferences: transfers", "mobilenet.next_transfers", "", "<= 5", _number),
     ("  following inferences: CPU of the host", "mobilenet.host_cpu_us", "", "", _us),
+    ("  following inferences: virtual time", "mobilenet.next_virtual_ms", "", "", _ms),
+    ("  32 in flight: virtual time of each", "mobilenet.in_flight_virtual_ms", "", "", _ms),
+    ("    rate, of that of one after the other", "mobilenet.in_flight_over_next", "", ">= 1.9x", _ratio),
+    ("    share of the link's 700 MB/s", "mobilenet.in_flight_share_of_link", "", "", _percent),
     ("  elements that differ from the reference", "mobilenet.mismatches", "", "0", _number),
     ("  wall time of `towline run`", "mobilenet.wall_seconds", "", "<= 15 s", _seconds),
 )
@@ -191,6 +195,7 @@ def _constants() -> str:
     from emulator.asm2464pd import timing
     from emulator.core.clock import Timing
     from emulator.usb import timing as link
+    from usbgpu.amd.facts import chips
 
     bridge = [
         (name, constant.doc, constant.evidence.name.lower())
@@ -204,7 +209,7 @@ def _constants() -> str:
     card = [
         (
             name,
-            *(_value(value) for value in constant.value),
+            *(_value(constant.of(chips.CHIPS[chip])) for chip in CHIPS),
             f"{constant.unit} {constant.what}",
             constant.grade.value,
         )

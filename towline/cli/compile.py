@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,42 @@ from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.compiler import compile
 from sdk.errors import UsageError
+from sdk.float16 import Float16
 from sdk.graph import Graph
 from sdk.importers import load_model
-from sdk.preprocess import parse
+from sdk.preprocess import Preprocessing, parse
 from sdk.report import Console, Result, seconds, size, table
+from sdk.segments import round_trips
 from sdk.target import get_target
+from towline.cli.camera import add_camera, camera_lines, cameras
 from towline.cli.inputs import class_count, read_labels
+from towline.cli.inspect_text import crossing
 from towline.cli.options import (
     MODEL,
     TOW,
+    add_cut,
     add_input_shape,
     add_preprocess,
     add_tuning,
-    input_shapes,
+    reading,
     require_suffix,
     tuned,
     tuning_line,
 )
 
-EXAMPLE = "towline compile q.onnx --target hexagon-v65 -o net.tow"
+EXAMPLE = """towline compile q.onnx --target hexagon-v65 -o net.tow
+towline compile net.onnx --target c -o net.tow --float16 --calibrate pictures/
+towline compile net.onnx --target amd-gfx1100 -o net.tow --camera nv12:1928x1208 --warp"""
+
+MANY = 20
+"""Layers kept in float32 that the text shows."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="the model: ONNX (float, QDQ or QOperator) or quantised TFLite",
+        help="the model: ONNX (float, QDQ or QOperator) or TFLite (float or quantised)",
     )
     parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
     parser.add_argument("-o", "--output", required=True, metavar="NET.tow", help="the compiled network")
@@ -67,8 +78,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     host.add_argument(
         "--no-host", dest="policy", action="store_const", const="none", help="run nothing on the host"
     )
+    parser.add_argument(
+        "--float16",
+        action="store_true",
+        help="make a float32 network float16, with float32 inputs and outputs; "
+        "layers that would overflow stay float32",
+    )
+    parser.add_argument(
+        "--keep-float32",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --float16: a node or tensor that stays float32, by name or pattern such as 'block3/*'; "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="DIR_OR_NPZ",
+        help="with --float16: typical inputs, which show what overflows (default: a few random ones)",
+    )
+    parser.add_argument(
+        "--sums",
+        choices=("half", "float32"),
+        help="how products of float16 are added on a target with half arithmetic: half (default): 16 of "
+        "them, and these sums in float32; float32: all of them",
+    )
+    add_camera(parser)
     add_tuning(parser)
     add_input_shape(parser)
+    add_cut(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -76,30 +114,39 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     output = require_suffix(args.output, TOW, exists=False)
     get_target(args.target)  # errors in the arguments come before the work
     options = tuned(args)
-    shapes = input_shapes(args.input_shape)
+    how = reading(args)
+    front = cameras(args)
+    if not args.float16 and (args.keep_float32 or args.calibrate is not None):
+        option = "--keep-float32" if args.keep_float32 else "--calibrate"
+        raise UsageError(f"{option} is for --float16", hint="give --float16 as well")
     preprocessing = labels = None
     if args.preprocess is not None or args.labels is not None:  # mistakes in these come before the work
-        graph = load_model(model, input_shapes=shapes)
+        graph = load_model(model, **how)
         preprocessing = None if args.preprocess is None else _preprocessing(args.preprocess, graph)
         labels = None if args.labels is None else read_labels(args.labels, class_count(graph))
     console.detail(f"compiling {model} for {args.target}")
     network = compile(
         model,
         args.target,
-        input_shapes=shapes,
         labels=labels,
         options=options,
         states=() if args.no_states else args.state,
         host=args.policy,
+        preprocessing=preprocessing,
+        float16=args.float16,
+        keep_float32=args.keep_float32,
+        calibrate=args.calibrate,
+        sums=args.sums,
+        cameras=front,
+        **how,
     )
-    network.preprocessing = preprocessing or network.preprocessing
     artifact.save(network, output)
-    if network.preprocessing is None:
+    if network.preprocessing is None and not network.cameras:
         console.note(
             "the model does not say how a picture becomes its input: give --preprocess, or run arrays"
         )
     document = _document(output, network)
-    return Result(document, _text(document))
+    return Result(document, _text(document, network))
 
 
 def _state(text: str) -> tuple[str, str]:
@@ -109,14 +156,14 @@ def _state(text: str) -> tuple[str, str]:
     return output, given
 
 
-def _preprocessing(text: str, graph: Graph) -> dict[str, Any]:
+def _preprocessing(text: str, graph: Graph) -> Preprocessing:
     if len(graph.inputs) != 1:
         raise UsageError(f"--preprocess needs a network with one input; it has {len(graph.inputs)}")
-    return parse(text, graph.tensor(graph.inputs[0]).shape).to_json()
+    return parse(text, graph.tensor(graph.inputs[0]).shape)
 
 
 def _document(output: Path, network: Artifact) -> dict[str, Any]:
-    programs, graph = network.programs, network.graph
+    programs, graph, crossed = network.programs, network.graph, round_trips(network.segments)
     computed = [program.graph.tensor(node.output) for program in programs for node in program.graph.nodes]
     sizes = [program.plan.get("memory", {}) for program in programs]
     return {
@@ -127,6 +174,7 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
         "macs": sum(program.graph.macs for program in programs),
         "quantized": sum(tensor.quantization is not None for tensor in computed),
         "plain": sum(tensor.quantization is None for tensor in computed),
+        "sixteen_bits": sum(tensor.dtype in ("int16", "uint16") for tensor in computed),
         "bytes": {
             "file": output.stat().st_size,
             "weights": sum(program.weights.nbytes for program in programs),
@@ -143,13 +191,25 @@ def _document(output: Path, network: Artifact) -> dict[str, Any]:
             }
             for segment in network.segments
         ],
+        "round_trips": {"count": crossed.count, "bytes": crossed.nbytes},
         "states": [{"output": output, "input": given} for output, given in network.states],
+        "cameras": [dataclasses.asdict(camera) for camera in network.cameras],
+        "float16": _float16(network.float16),
         "preprocessing": network.preprocessing,
         "seconds": network.seconds,
     }
 
 
-def _text(document: dict[str, Any]) -> str:
+def _float16(made: Float16 | None) -> dict[str, Any] | None:
+    if made is None:
+        return None
+    return {
+        "already": made.already,
+        "kept": [{**dataclasses.asdict(one), "text": str(one)} for one in made.kept],
+    }
+
+
+def _text(document: dict[str, Any], network: Artifact) -> str:
     bytes_, memory, stages = document["bytes"], document["memory"], document["seconds"]
     rows = [*bytes_.items(), *((name, n) for name, n in memory.items() if name not in bytes_)]
     return "\n\n".join(
@@ -157,7 +217,8 @@ def _text(document: dict[str, Any]) -> str:
             f"{document['output']}: {document['nodes']} operators, {document['macs']:,} MACs "
             f"for {document['target']}, {' and '.join(_claims(document))}",
             table(("part", "bytes", ""), [(name.replace("_", " "), n, size(n)) for name, n in rows]),
-            *filter(None, [_segments(document["segments"]), _states(document["states"])]),
+            *filter(None, [_kept(document["float16"])]),
+            *filter(None, [_segments(document), camera_lines(network.cameras), _states(document["states"])]),
             *filter(None, [tuning_line(document["tuning"])]),
             seconds(stages),
         )
@@ -170,16 +231,33 @@ def _claims(document: dict[str, Any]) -> list[str]:
     if document["quantized"]:
         claims.append(f"bit-identical to the {document['arithmetic']} reference")
     if document["plain"]:
-        claims.append("floats within the bounds of their definition")
+        what = "16-bit integers and floats" if document["sixteen_bits"] else "floats"
+        claims.append(f"{what} within the bounds of their definition")
     return claims
 
 
-def _segments(segments: list[dict[str, Any]]) -> str:
+def _kept(found: dict[str, Any] | None) -> str:
+    """What --float16 left in float32."""
+    if found is None:
+        return ""
+    lines = [f"{one['text']}: kept in float32" for one in found["kept"][:MANY]]
+    if found["kept"][MANY:]:
+        lines.append(f"and {len(found['kept']) - MANY} more kept in float32 (--json lists them)")
+    if found["already"]:
+        lines.insert(0, "float16: the network is float16 already, and keeps the dtypes of its file")
+    elif not lines:
+        lines = ["float16: no layer is kept in float32"]
+    return "\n".join(lines)
+
+
+def _segments(document: dict[str, Any]) -> str:
     """What crosses the link in mid-graph; nothing of a network that has one part for the device."""
+    segments, trips = document["segments"], document["round_trips"]
     if sum(segment["place"] == "device" for segment in segments) == 1:
         return ""
     rows = [(one["place"], one["nodes"], one["bytes_in"], one["bytes_out"]) for one in segments]
-    return table(("place", "nodes", "bytes in", "bytes out"), rows)
+    parts = table(("place", "nodes", "bytes in", "bytes out"), rows)
+    return f"{parts}\n{crossing(trips['count'], trips['bytes'])}"
 
 
 def _states(states: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,16 @@ from sdk.errors import CheckFailed, EnvironmentMissing, UsageError
 from sdk.report import Console, Result, table
 from sdk.session import Session
 from towline.cli.inputs import add_network_and_inputs, given, require_inputs, samples
-from towline.cli.options import ONNX, TOW, require_suffix
+from towline.cli.options import HTML, ONNX, TOW, require_suffix, whole
 from towline.cli.runtime import add_device, logged, open_options
 
 if TYPE_CHECKING:
     from sdk.debugging import Oracle, Report
+    from sdk.debugging.sensitivity import Scorer
 
 EXAMPLE = "towline debug net.tow cat.jpg --model q.onnx --float net.onnx --html report.html"
 
-HTML = {".html": "an HTML page", ".htm": "an HTML page"}
-
-LEAST = ("range %", "saturated %", "clipped %", "output", "alone", "operator", "dB", "#")
+LEAST = ("range %", "saturated %", "clipped %", "output", "alone", "gain dB", "operator", "dB", "#")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -30,12 +30,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_network_and_inputs(parser)
     parser.add_argument("--model", metavar="Q.onnx", help="the quantised model that it was compiled from")
     parser.add_argument("--float", dest="real", metavar="NET.onnx", help="the float model that was quantised")
+    parser.add_argument(
+        "--sensitivity",
+        type=whole,
+        default=60,
+        metavar="SECONDS",
+        help="how long to try layers in floats, with --model and --float (default: 60; 0 for not at all)",
+    )
     parser.add_argument("--html", metavar="REPORT.html", help="write the report as one HTML file")
     add_device(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     from sdk.debugging import debug, document, page
+    from sdk.quantizer.metadata import read_quantization
 
     paths = given(args)
     path = require_suffix(args.network, TOW)
@@ -56,7 +64,19 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     quantized, real, missing = _oracles(args, network, console)
     with logged(console), Session(network, args.device, open_options(args)) as session:
         inputs = ((sample.name, sample.feeds) for sample in samples(session, paths))
-        report = debug(network, session, inputs, quantized=quantized, real=real, progress=console.progress)
+        report = debug(
+            network,
+            session,
+            inputs,
+            quantized=quantized,
+            real=real,
+            scorer=_scorer(args, network) if quantized is not None and real is not None else None,
+            seconds=args.sensitivity,
+            made=None if quantized is None else read_quantization(args.model),
+            progress=console.progress,
+        )
+    if report.not_tried:
+        missing.append(f"sensitivity: {report.not_tried}")
     found = {"file": path, **document(report), "not_compared": missing}
     text = _text(report, missing)
     if args.html is not None:
@@ -99,6 +119,16 @@ def _oracles(
     return quantized, real, missing
 
 
+def _scorer(args: argparse.Namespace, network: Artifact) -> Scorer | None:
+    """What tries layers in floats; None if it is not to be done."""
+    from sdk.quantizer import mixed
+
+    if not args.sensitivity:
+        return None
+    shapes = {name: network.graph.tensor(name).shape for name in network.graph.inputs}
+    return functools.partial(mixed.of_files, args.real, args.model, input_shapes=shapes)
+
+
 def _sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -118,9 +148,11 @@ def _text(report: Report, missing: list[str]) -> str:
 
     layers = columns(report.layers)
     inputs = report.samples[0] if len(report.samples) == 1 else f"{len(report.samples)} inputs"
+    plain = f"{report.plain} layers of plain tensors are not shown: `towline run --check` compares them"
     parts = [
         f"{report.target} ({report.arithmetic} arithmetic) on {report.device}, {inputs}",
         table(list(layers), zip(*layers.values(), strict=True), least=LEAST),
+        plain if report.plain else "",
         "\n".join([*_answers(report.answers), *(f"not compared: {line}" for line in missing)]),
         "\n".join([verdict(report), *(f"  {line}" for line in advice(report))]),
     ]

@@ -25,7 +25,7 @@ from sdk.artifact import Artifact
 from sdk.compiler import DEFAULT_TARGET, compile
 from sdk.errors import CheckFailed, OutputFailed, UsageError
 from sdk.importers import read_onnx
-from sdk.quantization import quantize
+from sdk.quantizer import quantize
 from sdk.report import Console, Result, size, table
 from sdk.session import Session
 from sdk.target import Arithmetic

@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
-import logging
 import os
 import runpy
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +23,7 @@ from sdk import files
 from sdk.errors import DeviceFailed, TowlineError, UsageError
 from sdk.extras import require
 from sdk.report import INTERRUPTED, Console, Result, table, write_stdout
-from towline.cli import emulate_coverage, emulate_debug, emulate_serve, emulate_timeline
+from towline.cli import emulate_coverage, emulate_debug, emulate_serve, emulate_timeline, runtime
 from towline.cli.options import IMAGE, require_directory
 
 EXAMPLE = """towline emulate firmware --control C0:E4:9100:0:1
@@ -35,7 +34,11 @@ towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
 BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system", "unnamed")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
-FAULTS = "link-drop, nak-storm, perst-stuck, pcie-dead, pcie-late, pcie-stale, flash-flip, power-cut"
+FAULTS = (
+    "link-drop, unplug, nak-storm, bulk-error, bulk-stall, bulk-timeout, host-stop, bridge-reset, "
+    "supply-sag, perst-stuck, pcie-drop, pcie-dead, pcie-late, pcie-stale, card-reset, kernel-hang, heat, "
+    "flash-flip, power-cut"
+)
 FLUSH_SECONDS = 0.1
 """Wall seconds after which an unfinished line of the UART is shown too."""
 
@@ -122,7 +125,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     emulate_serve.configure(parser)
     card = parser.add_argument_group("what is on PCIe bus 4: a plain test endpoint, or")
-    card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card: gfx1100 or gfx1201")
+    card.add_argument("--gpu", metavar="NAME", help="an emulated AMD card, such as gfx1100")
     card.add_argument(
         "--vram", metavar="SIZE", help="its memory, such as 512M or 16G (default: the card's own)"
     )
@@ -174,7 +177,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     check_model(options)
     requests = [_request(text) for text in args.control]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_warnings(console))
+        stack.enter_context(runtime.emulator_warnings(console.warn))
         board = Board.of(args.image, options)
         console.detail(f"{board.boot.reason}; {len(board.symbols.functions)} functions have names")
         profile = board.machine.cpu.profile() if args.profile else None
@@ -219,19 +222,6 @@ class Stopped(TowlineError):
 
     code = "interrupted"
     exit_code = INTERRUPTED
-
-
-@contextlib.contextmanager
-def _warnings(console: Console) -> Iterator[None]:
-    """While the block runs, show what the emulator logs as the console's warnings."""
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: console.warn(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("emulator")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from sdk.errors import CheckFailed, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, table
 from towline.cli.options import require_directory
+from towline.cli.runtime import emulator_warnings
 
 if TYPE_CHECKING:
     from usbgpu.conform import Report, Row
@@ -89,20 +89,16 @@ def _few_warnings(console: Console) -> Iterator[None]:
     """
     count = 0
 
-    def emit(record: logging.LogRecord) -> None:
+    def show(message: str) -> None:
         nonlocal count
         count += 1
         if count <= WARNINGS or console.verbose:
-            console.warn(record.getMessage())
+            console.warn(message)
 
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = emit  # type: ignore[method-assign]
-    logger = logging.getLogger("emulator")
-    logger.addHandler(handler)
     try:
-        yield
+        with emulator_warnings(show):
+            yield
     finally:
-        logger.removeHandler(handler)
         if count > WARNINGS and not console.verbose:
             console.warn(f"{count - WARNINGS:,} more warnings of the emulated bridge: -v shows them")
 

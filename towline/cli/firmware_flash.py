@@ -19,6 +19,7 @@ from sdk.extras import require
 from sdk.report import Console, Result, table
 from towline.cli.flash_boards import EmulatedBoard, RealBoard
 from towline.cli.options import require_directory
+from towline.cli.runtime import emulator_warnings
 
 if TYPE_CHECKING:
     from usbgpu.flash import job
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         state.Backup.read(args.restore)  # an invalid backup is reported before any question
     _require_answer(args)
     home = state.directory()
-    with _bench(args, named.text, emulated=emulated) as bench, bench.open() as device:
+    with _bench(args, named.text, console, emulated=emulated) as bench, bench.open() as device:
         if image is None and args.restore is None:
             return _only_backup(args, device, console)
         prepared = job.prepare(
@@ -109,13 +110,16 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 @contextlib.contextmanager
-def _bench(args: argparse.Namespace, device: str, *, emulated: bool) -> Iterator[RealBoard | EmulatedBoard]:
+def _bench(
+    args: argparse.Namespace, device: str, console: Console, *, emulated: bool
+) -> Iterator[RealBoard | EmulatedBoard]:
     """The board that the command line names."""
     with contextlib.ExitStack() as stack:
         if not emulated:
             yield RealBoard(device, args.wait if args.wait is not None else WAIT_SECONDS * _at_terminal())
             return
         require("cffi", extra="emulator")
+        stack.enter_context(emulator_warnings(console.warn))
         flash = args.flash or stack.enter_context(files.scratch_directory()) / "board.flash"
         board = EmulatedBoard(device, flash, args.inject)
         stack.callback(board.close)

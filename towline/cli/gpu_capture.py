@@ -15,7 +15,7 @@ EXAMPLE = "towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", metavar="KERNEL", help="one of the kernels of `towline bench gpu`")
-    parser.add_argument("--chip", default="gfx1100", metavar="NAME", help="gfx1100 (the default) or gfx1201")
+    parser.add_argument("--chip", default="gfx1100", metavar="NAME", help="the GPU (default: gfx1100)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the capture goes")
 
 

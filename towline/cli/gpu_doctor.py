@@ -189,20 +189,18 @@ def _firmware_files(chip: str | None, directory: Path | None, named: DeviceStrin
     The card is unknown here: with one chip's files some card works.
     """
     from usbgpu.amd import firmware
-    from usbgpu.amd.discovery import KNOWN
     from usbgpu.amd.facts.chips import CHIPS
 
-    if chip is not None and chip not in KNOWN:
-        raise UsageError(f"no chip is named {chip!r}", hint=f"chips: {', '.join(KNOWN)}")
+    if chip is not None and chip not in CHIPS:
+        raise UsageError(f"no chip is named {chip!r}", hint=f"chips: {', '.join(CHIPS)}")
     lines = []
-    for name, known in KNOWN.items() if chip is None else [(chip, KNOWN[chip])]:
+    for name, known in CHIPS.items() if chip is None else [(chip, CHIPS[chip])]:
         title = f"{_FILES} {name}"
         try:
             loaded = firmware.load(known, directory)
         except TowlineError as problem:
-            if chip is not None or name in CHIPS:
-                needed = chip is not None or directory is not None or named.is_real
-                lines.append(Line(title, "-", str(problem), problem.hint, needed))
+            needed = chip is not None or directory is not None or named.is_real
+            lines.append(Line(title, "-", str(problem), problem.hint, needed))
         else:
             lines.append(Line(title, f"{len(firmware.files(known))} files in {loaded.directory}"))
     if any(line.problem is None for line in lines):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +56,75 @@ def add_input_shape(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cut(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--outputs",
+        action="append",
+        default=[],
+        metavar="NAME,...",
+        help="of an .onnx: end the network at these tensors instead of its own outputs; may be repeated",
+    )
+    parser.add_argument(
+        "--constant",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="of an .onnx: make an input a constant, such as a sample rate that chooses a branch; "
+        "may be repeated",
+    )
+
+
+Reading = Mapping[str, Any]
+"""How a model is read: the keyword arguments of `sdk.importers.load_model`."""
+
+
+def reading(args: argparse.Namespace) -> Reading:
+    """What --input-shape, --outputs and --constant say.
+
+    Raises:
+        UsageError: one of them is malformed.
+    """
+    return {
+        "input_shapes": input_shapes(args.input_shape),
+        "outputs": outputs(args.outputs),
+        "constants": constants(args.constant),
+    }
+
+
+def outputs(texts: Sequence[str]) -> list[str]:
+    """The names of --outputs.
+
+    Raises:
+        UsageError: one is empty.
+    """
+    names = [name for text in texts for name in text.split(",")]
+    if not all(names):
+        raise UsageError("--outputs holds an empty name", hint="write it like --outputs boxes,scores")
+    return names
+
+
+def constants(texts: Sequence[str]) -> dict[str, Any]:
+    """`NAME=NUMBER` by name; true and false are numbers too.
+
+    Raises:
+        UsageError: not of that form, or a name twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        try:
+            value = json.loads(number)
+        except ValueError:
+            value = None
+        if not (name and equals and isinstance(value, int | float)):
+            hint = "write it like --constant rate=16000"
+            raise UsageError(f"--constant {text!r} is not a name and a number", hint=hint)
+        if name in found:
+            raise UsageError(f"--constant gives {name!r} twice")
+        found[name] = value
+    return found
+
+
 def add_preprocess(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--preprocess",
@@ -58,6 +132,35 @@ def add_preprocess(parser: argparse.ArgumentParser, default: str) -> None:
         help="how a picture becomes the input: imagenet, unit (0..1), symmetric (-1..1), "
         f"or a JSON file (default: {default})",
     )
+
+
+def add_pool(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--jobs` or `--scheduler`, which `pool` reads."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=positive, metavar="N", help=f"{what} at a time (default: one a core)")
+    where.add_argument(
+        "--scheduler",
+        type=_address,
+        metavar="tcp://HOST:8786",
+        help="on the workers of a Dask scheduler instead; trust it with your machines",
+    )
+
+
+def pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
+    """Where to compute, as `add_pool`'s options say.
+
+    Raises:
+        TowlineError: as `tuner.dask`.
+    """
+    from sdk import tuner
+
+    return tuner.local(args.jobs) if args.scheduler is None else tuner.dask(args.scheduler)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"(tcp|tls)://\S+:\d{1,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a scheduler's address, such as tcp://host:8786")
+    return text
 
 
 def add_tuning(parser: argparse.ArgumentParser) -> None:
@@ -85,11 +188,13 @@ def tuned(args: argparse.Namespace) -> Options | None:
 
 
 def tuning_line(plan: Any) -> str:
-    """Which variants a compiled network took, from its plan's `tuning`; "" of a target without."""
+    """Which variants a compiled network took, from its plan's `tuning`; "" where nothing has variants."""
     try:
         chosen = Counter(f"{entry['choice']} ({entry['by']})" for entry in plan["chosen"])
         heuristic = int(plan["heuristic"])
     except (TypeError, KeyError, ValueError):
+        return ""
+    if not chosen and not heuristic:
         return ""
     taken = [f"{count} x {what}" for what, count in sorted(chosen.items())]
     return f"kernels: {', '.join([f'{heuristic} by the heuristic', *taken])}"
@@ -134,6 +239,17 @@ def positive(text: str) -> int:
     return value
 
 
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def duration(text: str) -> float:
+    """A time in seconds, for argparse: 45ms, 1.5s."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 45ms or 1.5s")
+    return float(match[1]) * _UNITS[match[2]]
+
+
 def require_directory(path: str) -> None:
     """Refuse an output that could not be written, before the work that makes it.
 
@@ -158,7 +274,7 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
 
     Raises:
         UsageError: another suffix, no such file, or not a regular one.
-        OutputFailed: an output whose directory is not there.
+        OutputFailed: an output whose directory is not there or not writable, or that is a directory.
     """
     result = Path(path)
     if exists and not result.exists():
@@ -169,6 +285,14 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
         raise UsageError("is not a regular file", where=path)
     if not exists:
         require_directory(path)
+        if result.is_dir():
+            raise OutputFailed("is not a regular file", where=path, hint="name a file to write")
+        if not os.access(result.absolute().parent, os.W_OK):
+            raise OutputFailed(
+                "cannot be written: its directory is not writable",
+                where=path,
+                hint="change the directory's permissions, or name another file",
+            )
     suffix = result.suffix.lower()
     if suffix not in expected:
         wanted = " or ".join(f"{what} ({known})" for known, what in expected.items())
@@ -179,13 +303,14 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
 ONNX = {".onnx": "an ONNX model"}
 MODEL = ONNX | {".tflite": "a TFLite model"}
 TOW = {".tow": "a compiled network"}
+HTML = {".html": "an HTML page", ".htm": "an HTML page"}
 
 _HINTS = {
     ".onnx": "compile it first: towline compile NET.onnx --target TARGET -o NET.tow",
     ".tow": "this file is compiled already; `towline inspect` shows what it is",
     ".pt": "export it to ONNX first (torch.onnx.export)",
     ".pth": "export it to ONNX first (torch.onnx.export)",
-    ".tflite": "it must be quantised already: towline compile NET.tflite --target TARGET -o NET.tow",
+    ".tflite": "compile it as it is, or quantise it when it is made (docs/tflite.md)",
     ".pb": "convert it to ONNX first (tf2onnx)",
     ".h5": "convert it to ONNX first (tf2onnx)",
     ".keras": "convert it to ONNX first (tf2onnx)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,12 @@ from towline.cli.runtime import add_device, logged, open_options
 
 if TYPE_CHECKING:
     from sdk.artifact import Artifact
-    from sdk.check import Check
+    from sdk.check import Check, LayerCheck
     from sdk.graph import Array
     from sdk.session import Session
+    from sdk.twice import Twice
+
+HALF = {"device": "the device's", "emulated": "emulated: each operation is rounded to half by code"}
 
 EXAMPLE = """towline run net.tow cat.jpg --check --labels classes.txt
 towline run net.tow arrays.npz --repeat 100 --warmup 10 --json"""
@@ -35,6 +39,9 @@ towline run net.tow arrays.npz --repeat 100 --warmup 10 --json"""
 def configure(parser: argparse.ArgumentParser) -> None:
     add_network_and_inputs(parser)
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
+    parser.add_argument(
+        "--twice", action="store_true", help="run each input again, and compare every byte and the schedule"
+    )
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
     run_time.add_repeat(parser)
@@ -50,7 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     from sdk import artifact
     from sdk.check import check, combine
-    from towline.cli import run_layers, run_trace
+    from sdk.twice import run_twice as compare
+    from towline.cli import run_layers, run_trace, run_twice
 
     paths = given(args)
     path = require_suffix(args.network, TOW)
@@ -67,9 +75,11 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     outputs: list[dict[str, Any]] = []
     raw: list[dict[str, Array]] = []
     checks: list[Check] = []
+    twice: list[Twice] = []
     stopwatch = run_time.Stopwatch(args.repeat, args.warmup)
     with (
         logged(console),
+        run_twice.disturbing(network, args.device) as disturb,
         run_trace.opened(args.trace_out, network, args.device, open_options(args)) as session,
     ):
         for sample in samples(session, paths):
@@ -79,8 +89,11 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             outputs.append(_described(session, sample.name, raw[-1], args.top))
             if args.check:
                 checks.append(check(network, session, sample.feeds))
+            if args.twice:
+                twice.append(compare(network, session, sample.feeds, disturb))
             console.progress("run", len(raw), max(len(raw), len(paths)))
         time = stopwatch.to_json(session)
+        half = session.half_arithmetic
         # A timeline of all that a card does must not hold one more inference.
         if (
             console.verbose
@@ -92,17 +105,29 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         _save(args.output, raw)
     document: dict[str, Any] = {"target": network.target, "outputs": outputs, "time": time}
     text = _text(outputs)
+    if half is not None:
+        document["half_arithmetic"] = half
+        text += f"\n\nhalf arithmetic: {HALF[half]}"
     if args.repeat > 1 or args.warmup:
         text += f"\n\n{run_time.line(time)}"
     if args.output is not None:
         document["output"] = args.output
         text += f"\n\noutputs written: {args.output}"
-    if not args.check:
-        return Result(document, text)
-    found = combine(checks)
-    document["check"] = found.to_json()
-    verdict, failure = _verdict(network, found)
-    return Result(document, f"{text}\n\n{verdict}", failure)
+    failures = []
+    if args.check:
+        found = combine(checks)
+        document["check"] = found.to_json()
+        verdict, failure = _verdict(network, found)
+        if (overflow := found.first_overflow) is not None:
+            console.warn(_overflow(overflow))
+        text += f"\n\n{verdict}"
+        failures.append(failure)
+    if args.twice:
+        document["twice"] = run_twice.to_json(twice)
+        verdict, failure = run_twice.verdict(twice)
+        text += f"\n\n{verdict}"
+        failures.append(failure)
+    return Result(document, text, next((failure for failure in failures if failure is not None), None))
 
 
 def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
@@ -114,7 +139,7 @@ def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
 
 
 def _described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
-    from sdk.session import probabilities
+    from sdk.classification import probabilities
 
     classifier = probabilities(session.artifact.graph, values) is not None
     return {
@@ -146,6 +171,15 @@ def _text(outputs: Sequence[dict[str, Any]]) -> str:
             for output in outputs
             for rank, entry in enumerate(output["top"])
         ],
+    )
+
+
+def _overflow(layer: LayerCheck) -> str:
+    """What a tensor had no room for, and what to do."""
+    return (
+        f"layer {layer.node} overflows: {layer.overflows:,} elements of {layer.tensor} are infinite, and "
+        f"would reach {layer.reaches:.3g}; keep it in float32: compile the network with --float16 "
+        f"--keep-float32 {shlex.quote(layer.node)}"
     )
 
 

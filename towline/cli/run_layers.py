@@ -16,6 +16,18 @@ COUNTERS = {
 SHOWN = 10
 
 
+def costliest(session: Session) -> str | None:
+    """The most expensive layer, in a sentence; None as `most_expensive`."""
+    layers = session.profile().layers
+    for counter, words in COUNTERS.items():
+        counts = [layer.counters.get(counter, 0) for layer in layers]
+        if any(counts):
+            most = max(range(len(counts)), key=counts.__getitem__)
+            share = f"{counts[most] / sum(counts):.0%} of all {words}"
+            return f"the most expensive layer is {layers[most].name} ({layers[most].op}): {share}"
+    return None
+
+
 def most_expensive(session: Session) -> str | None:
     """The layers with the highest counts; None where the device counts no cost by layer.
 

@@ -50,7 +50,7 @@ def opened(
         OutputFailed: the file cannot be written.
         TowlineError: as `Session`.
     """
-    if path is not None and _has_board(network, device):
+    if path is not None and has_board(network, device):
         with _everything(path, network, device, options) as session:
             yield session
         return
@@ -61,7 +61,8 @@ def opened(
         yield session
 
 
-def _has_board(network: Artifact, device: str | None) -> bool:
+def has_board(network: Artifact, device: str | None) -> bool:
+    """Whether the network runs on an emulated card, behind an emulated bridge."""
     from usbgpu import emulation
     from usbgpu.transport import DeviceString
 

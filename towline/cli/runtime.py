@@ -1,10 +1,10 @@
-"""What commands that open a device have in common: which one, its firmware, and what its runtime logs."""
+"""What commands that open a device have in common: which one, its firmware, and what is logged meanwhile."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,3 +110,16 @@ def logged(console: Console) -> Iterator[None]:
             logger.propagate = propagated
             logger.setLevel(level)
             logger.removeHandler(handler)
+
+
+@contextmanager
+def emulator_warnings(show: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, show what the emulator warns of: `Console.warn`, or what counts them first."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("emulator")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

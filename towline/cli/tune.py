@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
 from sdk import cache, files, tuner, tuning
 from sdk.graph import Graph
 from sdk.importers import load_model
+from sdk.integer_islands import for_arithmetic
 from sdk.passes import optimize
 from sdk.report import Console, Result, table
 from sdk.segments import split
 from sdk.target import get_target, require_supported
 from sdk.tuner import Layer, Outcome
-from sdk.zoo.benchmark import quantized_benchmark
+from sdk.zoo.benchmark import benchmark
 from towline.cli.options import (
     MODEL,
     add_input_shape,
+    add_pool,
     input_shapes,
-    positive,
+    pool,
     require_directory,
     require_suffix,
 )
@@ -44,16 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the tuning file; choices are added to an existing one (default: the user's own, which "
         "`towline compile` reads)",
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--jobs", type=positive, metavar="N", help="candidates measured at a time (default: one a core)"
-    )
-    where.add_argument(
-        "--scheduler",
-        type=_address,
-        metavar="tcp://HOST:8786",
-        help="measure on the workers of a Dask scheduler instead; trust it with your machines",
-    )
+    add_pool(parser, "candidates measured")
     add_input_shape(parser)
 
 
@@ -64,9 +56,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_directory(args.output)
     tuning.existing(output, args.target)
     body = _body(args)
-    with tuner.local(args.jobs) if args.scheduler is None else tuner.dask(args.scheduler) as pool:
+    with pool(args) as workers:
         outcome = tuner.tune(
-            args.target, body, pool, lambda known, total: console.progress("measuring", known, total)
+            args.target, body, workers, lambda known, total: console.progress("measuring", known, total)
         )
     # Read again: another run may have added to it meanwhile.
     data = tuner.merged(tuning.existing(output, args.target), outcome).to_bytes()
@@ -75,20 +67,15 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     return Result(document, _text(document, outcome))
 
 
-def _address(text: str) -> str:
-    if not re.fullmatch(r"(tcp|tls)://\S+:\d{1,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a scheduler's address, such as tcp://host:8786")
-    return text
-
-
 def _body(args: argparse.Namespace) -> Graph:
     """The integer body of the network, which the target takes."""
     shapes = input_shapes(args.input_shape)
     with files.scratch_directory() as directory:
-        built = quantized_benchmark(args.model, directory)
+        built = benchmark(args.model, directory)
         graph = load_model(built or require_suffix(args.model, MODEL), input_shapes=shapes)
-    body = split(optimize(graph)).body
-    require_supported(get_target(args.target), body)
+    target = get_target(args.target)
+    body = split(for_arithmetic(optimize(graph), target.arithmetic)).body
+    require_supported(target, body)
     return body
 
 

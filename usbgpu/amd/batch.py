@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
@@ -13,13 +13,14 @@ from firmware.protocol.operations import DWORD, SECTOR
 from sdk.errors import DeviceFailed, InternalError
 from usbgpu.amd.card import Card
 from usbgpu.bridge.base import CAUSE
-from usbgpu.bridge.seam import SRAM_SIZE, ListFailed
+from usbgpu.bridge.seam import SRAM_SIZE, ListFailed, Reply
 
 ALL = 0xFFFF_FFFF
 WAIT = 0.5
 """Default of the seconds that a condition may take to come true."""
-REGISTER_WINDOW = 1 << 18
-"""Dwords of registers that BAR 5 reaches directly; those beyond go through an index and a data register."""
+REGISTER_WINDOW = 1 << 17
+"""Dwords of registers that BAR 5 of every card reaches directly; those beyond go through an index and a data
+register."""
 RESULT_ROOM = wire.RESULT_BYTES - wire.RESULT_TRAILER.size
 FEW = 4
 """Dwords that are written one by one: a block has payload, which comes in packets of its own."""
@@ -93,6 +94,12 @@ class _List:
             and self.result + result <= wire.RESULT_BYTES
         )
 
+    def take(self, reply: Reply) -> None:
+        """Give out its results."""
+        for taker, value in zip(self.takers, reply.values, strict=True):
+            taker(value)
+        self.sectors.set(reply.data)
+
 
 class Batch:
     """Operations on a card, in order; `run` carries them out. One batch can be filled and run repeatedly.
@@ -100,11 +107,16 @@ class Batch:
     Args:
         card: whose.
         what: they are for, for messages: "PSP", "compute queue".
+
+    Attributes:
+        card, what: as given.
+        bare: `store` adds no payload: it may be added while sectors are on their way to the bridge.
     """
 
     def __init__(self, card: Card, what: str) -> None:
         self.card = card
         self.what = what
+        self.bare = False
         self._lists: list[_List] = []
 
     # -- registers --------------------------------------------------------------------------------------
@@ -158,7 +170,7 @@ class Batch:
             data: whole dwords.
         """
         address = self._vram(offset, len(data))
-        if len(data) <= FEW * DWORD:
+        if len(data) <= FEW * DWORD or self.bare:
             for start in range(0, len(data), DWORD):
                 value = int.from_bytes(data[start : start + DWORD], "little")
                 self._list(16, 0, f"VRAM {offset + start:#x}").write(address + start, value)
@@ -236,6 +248,8 @@ class Batch:
     def bridge(self, commands: CommandList, label: str) -> Later[bytes]:
         """Operations of the bridge itself, such as fences and slot transfers; they stay together in one list.
 
+        What they read is dropped.
+
         Returns:
             The bytes of its SLOT_INs.
         """
@@ -244,6 +258,7 @@ class Batch:
         self._list(size, result, label).operations += commands.operations
         last = self._lists[-1]
         last.labels += [label] * (len(commands.operations) - 1)
+        last.takers += [_ignore for operation, _, _ in commands.steps() if operation.opcode.result]
         if any(operation.opcode.name == "SLOT_IN" for operation in commands.operations):
             last.sectors = Later()
             last.ended = True
@@ -262,12 +277,18 @@ class Batch:
         lists, self._lists = self._lists, []
         for each in lists:
             try:
-                reply = self.card.bridge.run(each.commands)
+                each.take(self.card.bridge.run(each.commands))
             except ListFailed as problem:
                 raise self._failure(each, problem) from problem
-            for taker, value in zip(each.takers, reply.values, strict=True):
-                taker(value)
-            each.sectors.set(reply.data)
+
+    def stream(self) -> Generator[bytes, None, None]:
+        """As `run`, over a bridge that has lists; yields what each SLOT_IN transfers when it is here."""
+        lists, self._lists = self._lists, []
+        for each in lists:
+            try:
+                each.take((yield from self.card.bridge.stream(each.commands)))
+            except ListFailed as problem:
+                raise self._failure(each, problem) from problem
 
     def _failure(self, each: _List, problem: ListFailed) -> GpuFailed:
         failure, hint, value = problem.failure, problem.hint, None
@@ -313,3 +334,7 @@ class Batch:
         later: Later[T] = Later()
         self._lists[-1].takers.append(lambda value: later.set(cast(T, value)))
         return later
+
+
+def _ignore(value: int | bytes) -> None:
+    """Take the result of a read that only waits."""

@@ -41,11 +41,6 @@ class Card:
     bases: Mapping[str, tuple[int, ...]]
     compute_units: int = 0
 
-    @property
-    def gfx12(self) -> bool:
-        """Whether it is of the generation after RDNA3."""
-        return self.chip.generation == 12
-
     def index(self, block: str, name: str) -> int:
         """Where a register is, in dwords. Raises FactError if it is unknown."""
         register = self.chip.register(block, name)

@@ -47,6 +47,8 @@ MARK_LIMIT = 4096
 """Launches that have one of their own."""
 NOT_YET = 0xFFFF_FFFF
 """A mark before it is the launch's turn."""
+NOP_LIMIT = 48 << 10
+"""Bytes of a NOP packet at most; it counts to 2^14 dwords, and arguments of a launch follow the check."""
 IB_ALIGNMENT = 8
 """Dwords that indirect buffers are multiples of (Linux, `ib_size_alignment`)."""
 
@@ -88,11 +90,14 @@ class DispatchStep:
         launch: what.
         after: a dword of VRAM, by GPU address, and the value that it must have at least.
         clock: GPU address for the times of beginning and end, 64 bits each.
+        report: what is written when it and all before have ended: GPU addresses of two dwords, and the value
+            of the second. The first becomes the status of page faults, 0 if there was none.
     """
 
     launch: Launch
     after: tuple[int, int] | None = None
     clock: int | None = None
+    report: tuple[int, int, int] | None = None
 
 
 class Compute:
@@ -128,32 +133,31 @@ class Compute:
     def program(self, steps: Sequence[DispatchStep], address: int) -> bytes:
         """Arguments and packets of launches, as they must be at a GPU address, a multiple of 16.
 
-        A NOP packet encloses the arguments, so that all of it can be executed from its first dword on.
+        NOP packets enclose the arguments, so that all of it can be executed from its first dword on.
         """
         scratch = self._scratch_for([step.launch for step in steps])
-        arguments = bytearray()
-        places = []
-        for step in steps:
-            arguments += bytes(-len(arguments) % KERNARG_ALIGNMENT)
-            places.append(address + KERNARG_ALIGNMENT + len(arguments))
-            arguments += step.launch.kernarg
-        arguments += bytes(-len(arguments) % 4)
-        dwords = [*pm4.nop((KERNARG_ALIGNMENT + len(arguments)) // 4), *[0] * (KERNARG_ALIGNMENT // 4 - 1)]
+        arguments, places = _arguments([step.launch.kernarg for step in steps])
         marks, status = layout.address(MARKS), self.card.index("GC", self._fault_status)
         packets = self._programs.begin()
         packets += pm4.write(marks, *[NOT_YET] * min(max(len(steps), 1), MARK_LIMIT))
+        held: pm4.Held = {}
         for number, (step, place) in enumerate(zip(steps, places, strict=True)):
-            before = pm4.keep(status, marks + 4 * min(number, MARK_LIMIT - 1))
+            packets += self._programs.prepare(step.launch, address + place, scratch, held)
+            packets += pm4.barrier()
+            packets += pm4.keep(status, marks + 4 * min(number, MARK_LIMIT - 1))
             if step.after is not None:
-                before += [*pm4.wait_memory(*step.after), *pm4.acquire()]
+                packets += [*pm4.wait_memory(*step.after), *pm4.acquire()]
             if step.clock is not None:
-                before += pm4.clock(step.clock)
-            packets += self._programs.dispatch(step.launch, place, scratch, before)
+                packets += pm4.clock(step.clock)
+            packets += self._programs.dispatch(step.launch)
             if step.clock is not None:
                 packets += pm4.release(step.clock + 8, select=pm4.GPU_CLOCK)
-        if padding := -(len(dwords) + len(arguments) // 4 + len(packets)) % IB_ALIGNMENT:
+            if step.report is not None:
+                faults, done, value = step.report
+                packets += [*pm4.barrier(), *pm4.keep(status, faults), *pm4.release(done, value)]
+        if padding := -(len(arguments) // 4 + len(packets)) % IB_ALIGNMENT:
             packets += [*pm4.nop(padding), *[0] * (padding - 1)]
-        return _packed(dwords) + arguments + _packed(packets)
+        return arguments + _packed(packets)
 
     # -- submitting and waiting -------------------------------------------------------------------------
 
@@ -218,7 +222,7 @@ class Compute:
             with self.at_risk():
                 yield
         except DeviceFailed as problem:
-            self._explain(problem)
+            self.explain(problem)
 
     def run(self, batch: Batch) -> None:
         """Run a batch whose submissions are not waited for."""
@@ -250,13 +254,11 @@ class Compute:
                 self.run(batch)
             except GpuFailed as problem:
                 if not self._timed_out(problem):
-                    self._explain(problem)
+                    self.explain(problem)
                 self._lost = False
             else:
                 if status.value:
-                    with self.at_risk():
-                        complaint = self._doctor.complaint()
-                    self._give_up(complaint or f"a page fault ({status.value:#x})", timeout)
+                    self.faulted(status.value, timeout)
                 self._flight.clear()
                 return
             with self.at_risk():
@@ -270,15 +272,36 @@ class Compute:
             clock.sleep(min((now - start) * PAUSE, left - patience))
             batch = Batch(self.card, "compute")
 
+    def idle(self) -> None:
+        """Everything that was submitted has ended, the caller knows that."""
+        self.queue.idle()
+        self._flight.clear()
+
+    def late(self, timeout: float) -> NoReturn:
+        """What was submitted did not end in time: raises KernelFailed, with the card's own report."""
+        with self.at_risk():
+            complaint = self._doctor.complaint()
+        self._give_up(complaint, timeout)
+
+    def faulted(self, status: int, timeout: float) -> NoReturn:
+        """The status of page faults says that something went wrong: raises KernelFailed."""
+        with self.at_risk():
+            complaint = self._doctor.complaint()
+        self._give_up(complaint or f"a page fault ({status:#x})", timeout)
+
     def recover(self) -> None:
         """Make the queue empty and working again, from any state. Raises DeviceFailed."""
         self._doctor.restore()
+        self.forget()
+
+    def forget(self) -> None:
+        """The queue has been set up again: nothing is in flight."""
         self._flight.clear()
         self._lost = False
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _explain(self, problem: DeviceFailed) -> NoReturn:
+    def explain(self, problem: DeviceFailed) -> NoReturn:
         """Raise an error with the card's own report; the same error if it has none."""
         complaint = None
         try:
@@ -303,7 +326,7 @@ class Compute:
             and cause.failure.cause == TIMED_OUT
         )
 
-    def _give_up(self, complaint: str | None, timeout: float) -> None:
+    def _give_up(self, complaint: str | None, timeout: float) -> NoReturn:
         """Find the launch that failed, restore the queue, and raise the error."""
         self._lost = True
         name = self._blame(complaint is not None)
@@ -353,6 +376,24 @@ class Compute:
         if not self._scratch or self._scratch[-1].size < size:
             self._scratch.append(self._memory.allocate(size))
         return pm4.Scratch(self._scratch[-1].address, self._scratch[-1].size)
+
+
+def _arguments(kernargs: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """NOP packets with arguments, of which equal ones are there once, and where each one's are in them."""
+    packets: list[bytearray] = []
+    known: dict[bytes, int] = {}
+    end = 0  # of the packets before the last one
+    for kernarg in kernargs:
+        if kernarg in known:
+            continue
+        if not packets or len(packets[-1]) + len(kernarg) > NOP_LIMIT:
+            end += len(packets[-1]) if packets else 0
+            packets.append(bytearray(KERNARG_ALIGNMENT))  # its header, and nothing
+        known[kernarg] = end + len(packets[-1])
+        packets[-1] += kernarg + bytes(-len(kernarg) % KERNARG_ALIGNMENT)
+    for packet in packets:
+        packet[:4] = _packed(pm4.nop(len(packet) // 4))
+    return b"".join(packets), [known[kernarg] for kernarg in kernargs]
 
 
 def _packed(dwords: Sequence[int]) -> bytes:

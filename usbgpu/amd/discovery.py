@@ -19,13 +19,10 @@ from usbgpu.amd import layout
 from usbgpu.amd.batch import REGISTER_WINDOW, RESULT_ROOM
 from usbgpu.amd.card import DOORBELL_BAR, REGISTER_BAR, VRAM_BAR, Card
 from usbgpu.amd.facts import discovery as facts
-from usbgpu.amd.facts.chips import CHIPS, HARDWARE_IDS, UNTESTED, Chip
+from usbgpu.amd.facts.chips import CHIPS, HARDWARE_IDS, Chip
 from usbgpu.amd.facts.describe import DWORD as ONES
 from usbgpu.bridge.base import CAUSE
 from usbgpu.bridge.seam import Bridge, ListFailed
-
-KNOWN: Mapping[str, Chip] = {**CHIPS, **UNTESTED}
-"""Chips that the driver takes, by name."""
 
 MEMORY_SIZE = 0xDE3
 """RCC_CONFIG_MEMSIZE, as an index of dwords: MiB of VRAM."""
@@ -210,19 +207,19 @@ def _card(bridge: Bridge, bars: Mapping[int, int], window: int, look: FirstLook,
 
 
 def _chip(bridge: Bridge, versions: Mapping[str, tuple[int, int, int]]) -> Chip:
-    """The chip whose blocks have these versions. Raises Unsupported."""
+    """The chip whose blocks have these versions, with these versions. Raises Unsupported."""
 
     def text(name: str) -> str:
         return f"{name} " + (".".join(map(str, versions[name])) if name in versions else "missing")
 
-    chip = next((chip for chip in KNOWN.values() if chip.versions["GC"] == versions.get("GC")), None)
+    chip = next((chip for chip in CHIPS.values() if chip.versions["GC"] == versions.get("GC")), None)
     if chip is None:
         raise Unsupported(
             f"unknown GPU: {', '.join(map(text, HARDWARE_IDS))}",
             where=bridge.name,
-            hint=f"known: {', '.join(KNOWN)}",
+            hint=f"known: {', '.join(CHIPS)}",
         )
-    other = [name for name, version in chip.versions.items() if versions.get(name) != version]
+    other = [name for name in chip.versions if not chip.takes(name, versions.get(name))]
     if other:
         raise Unsupported(
             f"this is a {chip.name} with unknown IP blocks: {', '.join(map(text, other))}",
@@ -230,7 +227,7 @@ def _chip(bridge: Bridge, versions: Mapping[str, tuple[int, int, int]]) -> Chip:
             hint="expected: "
             + ", ".join(f"{name} {'.'.join(map(str, chip.versions[name]))}" for name in other),
         )
-    return chip
+    return chip.with_versions(versions)
 
 
 _SIZED: Mapping[str, Struct] = {"IP_DISCOVERY": facts.IP_HEADER, "GC": facts.GC_HEADER}

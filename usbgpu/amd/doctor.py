@@ -16,23 +16,28 @@ class Doctor:
         card: whose engines run.
         record: of its boot.
         compute, sdma: its queues.
+
+    Attributes:
+        card: as given.
+        record: of its last boot.
     """
 
     def __init__(self, card: Card, record: Record, compute: ComputeQueue, sdma: SdmaQueue) -> None:
-        self._card = card
-        self._record = record
+        self.card = card
+        self.record = record
         self._compute = compute
         self._sdma = sdma
 
     def complaint(self) -> str | None:
         """See `compute.Doctor`. What it reports is cleared."""
-        return recover.examine(self._card).complaint
+        return recover.examine(self.card).complaint
 
     def restore(self) -> None:
         """See `compute.Doctor`."""
-        recover.examine(self._card)
-        recover.restart(self._card, self._record, self._init_queues)
+        recover.examine(self.card)
+        recover.restart(self.card, self.record, self.init_queues)
 
-    def _init_queues(self, card: Card, batch: Batch) -> None:
+    def init_queues(self, card: Card, batch: Batch) -> None:
+        """Set the queues up, empty; a `start.Finish`."""
         self._compute.init(batch)
         self._sdma.init(batch)

@@ -69,7 +69,7 @@ def missing(chip: Chip, directory: Path | None = None) -> list[str]:
 
 def files(chip: Chip) -> tuple[facts.File, ...]:
     """The files that the driver needs of a chip."""
-    return {**facts.FILES, **facts.UNTESTED_FILES}[chip.name]
+    return facts.FILES[chip.name]
 
 
 def load(chip: Chip, directory: Path | None = None) -> Firmware:
@@ -251,16 +251,15 @@ def _check(chip: Chip, name: str, blob: bytes) -> None:
 
 def needed(chip: Chip) -> tuple[str, ...]:
     """Blobs of LOAD_IP_FW, in the order of the published drivers; the SMU's comes first, and alone."""
-    gfx12 = chip.generation >= 12
-    units = ("PFP", "ME", "MEC") if gfx12 else ("MEC",)
+    family = chip.family
     return (
         "SMU",
-        *(("SDMA_UCODE_TH0",) if gfx12 else ("SDMA_UCODE_TH1", "SDMA_UCODE_TH0")),
-        *(name for unit in units for name in (f"RS64_{unit}", f"RS64_{unit}_STACK")),
+        *family.sdma_firmware,
+        *(name for unit in (*family.front, "MEC") for name in (f"RS64_{unit}", f"RS64_{unit}_STACK")),
         "IMU_I",
         "IMU_D",
         "RLC_IRAM",
         "RLC_DRAM_BOOT",
-        *(() if gfx12 else ("RLC_P", "RLC_V")),
+        *family.rlc_helpers,
         "RLC_G",
     )

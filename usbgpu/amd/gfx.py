@@ -62,11 +62,10 @@ def init(batch: Batch) -> None:
 
 
 def reset_front(batch: Batch, starts: Mapping[str, int]) -> None:
-    """Start the PFP and the ME, which a gfx12's MEC needs; `starts` as for `reset`."""
-    if batch.card.gfx12:
-        for unit in ("PFP", "ME"):
-            _start_at(batch, f"CP_{unit}_PRGRM_CNTR_START", starts[unit], me=0)
-            _pulse(batch, "CP_ME_CNTL", f"{unit}_PIPE0_RESET")
+    """Start the other command processors that the MEC needs; `starts` as for `reset`."""
+    for unit in batch.card.chip.family.front:
+        _start_at(batch, f"CP_{unit}_PRGRM_CNTR_START", starts[unit], me=0)
+        _pulse(batch, "CP_ME_CNTL", f"{unit}_PIPE0_RESET")
 
 
 def reset(batch: Batch, starts: Mapping[str, int]) -> None:
@@ -104,13 +103,15 @@ def kill_waves(batch: Batch) -> None:
 
 
 def reset_command_processor(batch: Batch) -> None:
-    """Take all queues off a command processor that may hang; it must be started again. gfx11 only."""
+    """Take all queues off a command processor that may hang; it must be started again. For families with
+    `soft_resets` only.
+    """
     _pulse(batch, "GRBM_SOFT_RESET", "SOFT_RESET_CP", "SOFT_RESET_CPC", settle=SETTLE)
 
 
 def route(batch: Batch, port: int, **fields: int) -> None:
     """Make a port take doorbells; `fields` are those of its register, without their prefix."""
-    name = f"{'GDC_S2A0_' if batch.card.gfx12 else ''}S2A_DOORBELL_ENTRY_{port}_CTRL"
+    name = batch.card.chip.family.doorbell_entry.format(port)
     values = {f"S2A_DOORBELL_PORT{port}_{part}": value for part, value in fields.items()}
     register = batch.card.chip.register("NBIO", name)
     batch.write("NBIO", name, register.pack(**{f"S2A_DOORBELL_PORT{port}_ENABLE": 1}, **values))
@@ -119,7 +120,7 @@ def route(batch: Batch, port: int, **fields: int) -> None:
 def gate_clocks(batch: Batch) -> None:
     """Make idle blocks switch their clocks off; the engines are held in the meantime."""
     batch.set("HDP", "HDP_MEM_POWER_CTRL", ATOMIC_MEM_POWER_CTRL_EN=1, ATOMIC_MEM_POWER_DS_EN=1)
-    if not batch.card.gfx12:
+    if "MM_ATC_L2_MISC_CG" in batch.card.chip.blocks["MMHUB"].registers:
         batch.write("MMHUB", "MM_ATC_L2_MISC_CG", 0xC_0000)
     safe = batch.card.chip.register("GC", "RLC_SAFE_MODE")
     batch.write("GC", safe.name, safe.pack(CMD=1, MESSAGE=1))

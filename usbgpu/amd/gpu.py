@@ -19,11 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sdk.clock import Clock
 from sdk.errors import DeviceFailed, UsageError
 from usbgpu import bridge as bridges
 from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
-from usbgpu.amd import information, kernels, layout, monitor
+from usbgpu.amd import information, kernels, layout, monitor, overlap
 from usbgpu.amd import start as starting
 from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
@@ -33,12 +34,16 @@ from usbgpu.amd.information import Information
 from usbgpu.amd.kernels import Loaded, Module
 from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
+from usbgpu.amd.overlap import Overlap
+from usbgpu.amd.prepared import Prepared
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
+from usbgpu.amd.reopening import Reopening
 from usbgpu.amd.start import Function
 from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
 from usbgpu.bridge.seam import Bridge
-from usbgpu.seam import Launch, Read, Write
+from usbgpu.seam import Launch, Read, Way, Write
+from usbgpu.transport.emulation import Emulation
 
 log = logging.getLogger(__name__)
 
@@ -52,35 +57,6 @@ SMALL_READ, FETCHES = 64, 8
 and pieces of memory that are read together."""
 FENCE = layout.QUEUES + 15 * layout.KIB
 """Offset in VRAM of the dword that holds the progress of a stream."""
-
-
-class Prepared:
-    """Launches whose packets and arguments go to VRAM with the first run: later ones are one submission."""
-
-    def __init__(self, gpu: Gpu, launches: Sequence[Launch]) -> None:
-        self._gpu = gpu
-        self._names = tuple(launch.name for launch in launches)
-        self._buffer, program = gpu.place_program([DispatchStep(launch) for launch in launches])
-        self._unsent = [Write(self._buffer, 0, program)]
-
-    def run(
-        self, inputs: Sequence[Write] = (), outputs: Sequence[Read] = (), timeout: float = TIMEOUT
-    ) -> list[bytes]:
-        """Write the inputs, run all launches in order, read the outputs.
-
-        Raises:
-            KernelFailed: a launch did not end, or went wrong.
-            DeviceFailed: other errors of card and bridge.
-            UsageError: something has been freed.
-        """
-        writes = [*self._unsent, *inputs]
-        results = self._gpu.run_program(self._buffer, self._names, writes, outputs, timeout)
-        self._unsent = []
-        return results
-
-    def free(self) -> None:
-        """Free what it holds on the GPU. Idempotent."""
-        self._buffer.free()
 
 
 def open(
@@ -127,16 +103,17 @@ def on_bridge(
 
     started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report)
     compute, sdma = queues[-1]
+    doctor = Doctor(started.card, started.record, compute, sdma)
 
     def close() -> None:
         try:
-            starting.close(started.card, started.record)
+            starting.close(started.card, doctor.record)
         except DeviceFailed as problem:  # the next start resets it
             log.info("%s is not left clean: %s", started.card.chip.name, problem)
         finally:
             bridge.close()
 
-    return Gpu(started.card, compute, sdma, Doctor(started.card, started.record, compute, sdma), close)
+    return Gpu(started.card, compute, sdma, doctor, close, Reopening(doctor, firmware, report))
 
 
 class Gpu:
@@ -147,10 +124,12 @@ class Gpu:
         compute, sdma: queues that have been set up.
         doctor: diagnoses and recovers it.
         close: called at the end.
+        reopening: opens it again after a failure; None if that is not possible.
 
     Attributes:
         card: as given.
         memory: of its VRAM.
+        compute: runs launches.
         streams: between host and VRAM.
         monitor: checked at intervals before work is submitted.
     """
@@ -162,12 +141,14 @@ class Gpu:
         sdma: SdmaQueue,
         doctor: computing.Doctor,
         close: Callable[[], None] = lambda: None,
+        reopening: Reopening | None = None,
     ) -> None:
         self.card = card
+        self._reopening = reopening
         self.memory = Memory.of(card.vram, card.window)
-        self._compute = Compute(card, compute, self.memory, doctor)
+        self.compute = Compute(card, compute, self.memory, doctor)
         # What fails is recovered before the next batch (`Compute.at_risk`) or stream.
-        self.streams = Streams(card, sdma, self._compute.recover)
+        self.streams = Streams(card, sdma, self.compute.recover)
         self.monitor = Monitor(card)
         self._opened = card.bridge.clock.now()
         self._close: Callable[[], None] | None = close
@@ -193,6 +174,42 @@ class Gpu:
         close, self._close = self._close, None
         if close is not None:
             close()
+
+    @property
+    def clock(self) -> Clock:
+        """The device's time."""
+        return self.card.bridge.clock
+
+    @property
+    def emulation(self) -> Emulation | None:
+        """What is emulated; None for a real device."""
+        return self.card.bridge.emulation
+
+    def recover(self, seconds: float) -> bool:
+        """Make the GPU work again after any failure; whatever is in flight is abandoned.
+
+        Buffers keep their places. If the card has been reset or has lost its power, it is booted.
+
+        Args:
+            seconds: of the device's time to wait at most until bridge, card and link are there, and the card
+                is cool enough; what is begun is ended.
+
+        Returns:
+            Whether VRAM is as it was. If not, all that was put there, modules and prepared launches included,
+            is lost.
+
+        Raises:
+            DeviceFailed, DeviceMissing, EnvironmentMissing: that is not possible now; it may be tried again.
+        """
+        self._open()
+        if self._reopening is None:
+            raise DeviceFailed("this GPU cannot be opened again", where=self.card.bridge.name)
+        end = self.clock.now() + seconds
+        self._reopening.run(self.compute, seconds)
+        self.monitor.cool_down(end)
+        self._opened = self.clock.now()
+        intact, self._reopening.lost = not self._reopening.lost, False
+        return intact
 
     def info(self) -> Information:
         """What card it is, its memory, its PCIe link. Raises DeviceFailed: errors of the bridge."""
@@ -269,29 +286,29 @@ class Gpu:
     def run(self, launches: Sequence[Launch], *, wait: bool = True, timeout: float = TIMEOUT) -> None:
         """Run launches in order, each seeing what those before it wrote. Raises as `launch` does."""
         steps = [DispatchStep(launch) for launch in launches]
-        program = self._compute.program(steps, 0)
+        program = self.compute.program(steps, 0)
         self._look()
-        self._compute.make_room(len(program) // 4 + ROOM_FOR_CALL, timeout)
+        self.compute.make_room(len(program) // 4 + ROOM_FOR_CALL, timeout)
         batch = self._batch()
         buffer = None
         try:
-            with self._compute.at_risk():
-                if not self._compute.submit(batch, steps):
+            with self.compute.at_risk():
+                if not self.compute.submit(batch, steps):
                     buffer = self.put_program(steps)
                     names = [step.launch.name for step in steps]
-                    self._compute.call(batch, buffer.address, buffer.size // 4, names)
+                    self.compute.call(batch, buffer.address, buffer.size // 4, names)
                 if wait or buffer is not None:
-                    self._compute.finish(batch, timeout)
+                    self.compute.finish(batch, timeout)
                 else:
-                    self._compute.run(batch)
+                    self.compute.run(batch)
         finally:
             if buffer is not None:
                 buffer.free()
 
     def wait(self, timeout: float = TIMEOUT) -> None:
         """Wait for the end of everything that was launched. Raises KernelFailed, DeviceFailed."""
-        if self._compute.busy:
-            self._compute.finish(self._batch(), timeout)
+        if self.compute.busy:
+            self.compute.finish(self._batch(), timeout)
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
         """Put launches into VRAM, to be run repeatedly. Raises Unsupported, DeviceFailed."""
@@ -329,20 +346,20 @@ class Gpu:
             DispatchStep(launch, (fence, 2 + needs.index(need)) if need else None)
             for launch, need in launches
         ]
-        buffer = self.allocate(len(self._compute.program(steps, 0)))
+        buffer = self.allocate(len(self.compute.program(steps, 0)))
         try:
-            program = self._compute.program(steps, buffer.address)
-            batch = self._batch_for_call(timeout)
+            program = self.compute.program(steps, buffer.address)
+            batch = self.batch_for_call(timeout)
             batch.store(FENCE, bytes(4))
             names = [launch.name for launch, _ in launches]
             pieces.insert(0, Piece(buffer.address, program, 1))
-            with self._compute.at_risk():
-                self._compute.call(batch, buffer.address, buffer.size // 4, names, (fence, 1))
-                fetch = self._fetch(reads, self._compute.queue.value, timeout)
+            with self.compute.at_risk():
+                self.compute.call(batch, buffer.address, buffer.size // 4, names, (fence, 1))
+                fetch = self._fetch(reads, self.compute.queue.value, timeout)
                 if self._in_one_list(pieces):
                     self.streams.add_upload(batch, pieces, fence, fetch)
                 else:
-                    self._compute.run(batch)
+                    self.compute.run(batch)
                     self._send(pieces, fence)
                     batch = self._batch()
                     if fetch is not None:
@@ -351,12 +368,32 @@ class Gpu:
         finally:
             buffer.free()
 
+    def most_frames(self, way: Way) -> int:
+        """How many frames one list may have; 1 over a bridge without lists."""
+        if not self.card.bridge.has_lists:
+            return 1
+        program = self.compute.program([DispatchStep(launch) for launch in way.launches], 0)
+        return overlap.most_frames(way, len(program))
+
+    def overlap(self, ways: tuple[Way, Way], frames: int) -> Overlap:
+        """Put the launches of several frames into VRAM, to be run repeatedly: transfers beside compute.
+
+        Args:
+            ways: of frames 0, 2, ... and of frames 1, 3, ...
+            frames: how many, 2 to `most_frames`.
+
+        Raises:
+            Unsupported: there is not enough VRAM.
+        """
+        return Overlap(self, ways, frames)
+
     def profile(self, launches: Sequence[Launch], timeout: float = TIMEOUT) -> list[dict[str, int | float]]:
         """Run launches in order, one at a time.
 
         Returns:
             Of each: `virtual_us`, microseconds by the GPU's clock from the dispatch until its results are in
-            memory; `waves`, of 32 work-items; `wave_instructions` if the device is emulated.
+            memory; `waves`, of 32 work-items; `wave_instructions`, the `wmma_instructions` among them and
+            `virtual_ns`, the dispatch alone, if the device is emulated.
         """
         times = self.allocate(16 * max(len(launches), 1))
         try:
@@ -379,9 +416,13 @@ class Gpu:
             }
             for number, launch in enumerate(launches)
         ]
-        counted = emulation.wave_instructions(self.card.bridge, len(launches))
-        for each, count in zip(profiled, counted or (), strict=False):
-            each["wave_instructions"] = count
+        for name, count in (
+            ("wave_instructions", emulation.wave_instructions),
+            ("wmma_instructions", emulation.wmma_instructions),
+            ("virtual_ns", emulation.dispatch_nanoseconds),
+        ):
+            for each, counted in zip(profiled, count(self.card.bridge, len(launches)) or (), strict=False):
+                each[name] = counted
         return profiled
 
     # -- programs in memory -----------------------------------------------------------------------------
@@ -398,9 +439,9 @@ class Gpu:
 
     def place_program(self, steps: Sequence[DispatchStep]) -> tuple[Buffer, bytes]:
         """Room for arguments and packets of launches, and its content."""
-        buffer = self.allocate(len(self._compute.program(steps, 0)))
+        buffer = self.allocate(len(self.compute.program(steps, 0)))
         try:
-            return buffer, self._compute.program(steps, buffer.address)
+            return buffer, self.compute.program(steps, buffer.address)
         except BaseException:
             buffer.free()
             raise
@@ -421,9 +462,9 @@ class Gpu:
         ]
         reads = [_place(each.buffer, each.offset, each.size) for each in outputs]
         address, dwords = program.address, program.size // 4
-        batch = self._batch_for_call(timeout)
-        fetch = self._fetch(reads, self._compute.queue.value + 1, timeout)
-        with self._compute.at_risk():
+        batch = self.batch_for_call(timeout)
+        fetch = self._fetch(reads, self.compute.queue.value + 1, timeout)
+        with self.compute.at_risk():
             if self._in_one_list(pieces):
                 self.streams.add_upload(batch, pieces, fetch=fetch)
             else:
@@ -431,15 +472,18 @@ class Gpu:
                     self._send(pieces)
                 if fetch is not None:
                     self.streams.add_fetch(batch, fetch)
-            self._compute.call(batch, address, dwords, names)
+            self.compute.call(batch, address, dwords, names)
             return self._finish(batch, reads, fetch, timeout)
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _batch(self) -> Batch:
+    def _open(self) -> None:
         if self._close is None:
             raise UsageError("the GPU has been closed")
-        return self._compute.batch()
+
+    def _batch(self) -> Batch:
+        self._open()
+        return self.compute.batch()
 
     def _look(self) -> None:
         """Before work is submitted: is the GPU open, and not too hot? A check costs two transfers."""
@@ -456,7 +500,7 @@ class Gpu:
             raise
         return buffer
 
-    def _batch_for_call(self, timeout: float) -> Batch:
+    def batch_for_call(self, timeout: float) -> Batch:
         """A batch for the call of a program and its inputs, once everything that was launched has ended."""
         self._look()
         self.wait(timeout)
@@ -469,7 +513,7 @@ class Gpu:
 
     def _send(self, pieces: Sequence[Piece], fence: int = 0) -> None:
         self._batch()
-        with self._compute.streaming():
+        with self.compute.streaming():
             self.streams.upload(pieces, fence)
 
     def _fetch(self, reads: Sequence[tuple[int, int]], submission: int, timeout: float) -> Fetch | None:
@@ -481,7 +525,7 @@ class Gpu:
         fits = SMALL_READ < size <= room and len(reads) <= FETCHES and timeout <= TIMEOUT
         if not (fits and self.card.bridge.has_lists):
             return None
-        after = self._compute.queue.signal, submission
+        after = self.compute.queue.signal, submission
         return self.streams.fetch([(layout.address(place), size) for place, size in reads], after)
 
     def _finish(
@@ -489,17 +533,17 @@ class Gpu:
     ) -> list[bytes]:
         """Run a batch, wait for everything that was launched, read."""
         if fetch is not None:
-            self._compute.finish(batch, timeout, lambda batch: self.streams.take(batch, fetch))
+            self.compute.finish(batch, timeout, lambda batch: self.streams.take(batch, fetch))
             return fetch.values
         if sum(size for _, size in reads) > RESULT_ROOM - 8 * len(reads):
-            self._compute.finish(batch, timeout)
+            self.compute.finish(batch, timeout)
             return self._receive(reads)
         parts: list[_Asked] = []
 
         def ask(batch: Batch) -> None:
             parts[:] = [_load(batch, *read) for read in reads]
 
-        self._compute.finish(batch, timeout, ask)
+        self.compute.finish(batch, timeout, ask)
         return [part.value for part in parts]
 
     def _receive(self, reads: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -508,7 +552,7 @@ class Gpu:
         asked = {read: _load(batch, *read) for read in reads if self._little(read[1])}
         if asked:  # reads of a card that was reset do not fail by themselves
             batch.wait("GC", BOOTED, MAGIC, seconds=0, what="the card has not been reset")
-        with self._compute.streaming():
+        with self.compute.streaming():
             batch.run()
             return [
                 asked[read].value

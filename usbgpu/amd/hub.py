@@ -110,7 +110,7 @@ def invalidate(batch: Batch, block: str) -> None:
 
 def fault_status(card: Card, block: str) -> str:
     """Name of the register that reports a fault."""
-    return f"{PREFIXES[block][0]}L2_PROTECTION_FAULT_STATUS" + "_LO32" * card.gfx12
+    return PREFIXES[block][0] + card.chip.family.fault_status
 
 
 def clear_fault(batch: Batch, block: str) -> None:

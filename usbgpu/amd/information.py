@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sdk.facts.registers import Evidence
 from usbgpu import pcie
 from usbgpu.amd.card import Card
-from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.pcie import Function
 
 
@@ -16,7 +16,7 @@ class Information:
 
     Attributes:
         chip: as LLVM calls it, such as gfx1100.
-        untested: its facts are inferred from its siblings.
+        untested: no published boot of it was compared with ours: facts are inferred from its siblings.
         compute_units: by its discovery table; 0 if that has none.
         vram: bytes of VRAM.
         vram_reached: bytes of it that PCIe BAR 0 reaches.
@@ -43,7 +43,7 @@ def describe(card: Card, function: Function) -> Information:
     """
     return Information(
         chip=card.chip.name,
-        untested=card.chip.name not in CHIPS,
+        untested=card.chip.evidence is not Evidence.TRACE,
         compute_units=card.compute_units,
         vram=card.vram,
         vram_reached=card.window,

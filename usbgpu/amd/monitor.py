@@ -68,26 +68,26 @@ def measure(card: Card) -> Metrics:
         GpuFailed: the power management does not answer.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
-    major = card.chip.versions["SMU"][0]
-    table = facts.METRICS[major]
+    interface = facts.interface(card.chip)
+    table = interface.metrics
     batch = Batch(card, "metrics")
     smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
     found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
     batch.run()
     data = found.value
-    sensors = facts.TEMPERATURES[major]
     return Metrics(
         power=table.get(data, "AverageTotalBoardPower") or table.get(data, "AverageSocketPower"),
-        temperatures={name: table.get(data, "AvgTemperature", place) for place, name in enumerate(sensors)},
-        clocks={name: table.get(data, "CurrClock", place) for place, name in enumerate(facts.CLOCKS[major])},
+        temperatures={
+            name: table.get(data, "AvgTemperature", place)
+            for place, name in enumerate(interface.temperatures)
+        },
+        clocks={name: table.get(data, "CurrClock", place) for place, name in enumerate(interface.clocks)},
         activity=table.get(data, "AverageGfxActivity"),
         fan=table.get(data, "AvgFanRpm"),
-        throttled=any(table.get(data, "ThrottlingPercentage", place) for place in range(THROTTLERS[major])),
+        throttled=any(
+            table.get(data, "ThrottlingPercentage", place) for place in range(interface.throttlers)
+        ),
     )
-
-
-THROTTLERS: Mapping[int, int] = {13: 22, 14: 21}
-"""Elements of `ThrottlingPercentage`, by major version of the power management."""
 
 
 class Monitor:
@@ -106,6 +106,17 @@ class Monitor:
         self._card = card
         self._limits = limits
         self._looked = 0.0
+
+    def cool_down(self, end: float) -> None:
+        """Wait until the card is not too hot, up to a time of the device's clock. Raises as `check` does."""
+        clock = self._card.bridge.clock
+        while True:
+            try:
+                return self.check(0)
+            except TooHot:
+                if clock.now() >= end:
+                    raise
+            clock.sleep(INTERVAL)
 
     def check(self, interval: float = INTERVAL) -> None:
         """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work.

@@ -15,6 +15,7 @@ from sdk.errors import InternalError
 from usbgpu.amd import firmware, layout
 from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.card import Card
+from usbgpu.amd.facts import firmware as firmware_facts
 from usbgpu.amd.facts import psp as facts
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.amd.tables import View, view_address
@@ -24,7 +25,7 @@ COMPONENTS = {
     11: ("KDB", "SPL", "SYS_DRV", "SOS"),
     12: ("KDB", "SPL", "SYS_DRV", "SOC_DRV", "INTF_DRV", "DBG_DRV", "RAS_DRV", "SOS"),
 }
-"""What the bootloader takes, in order, by generation."""
+"""What the bootloader takes, in order, by generation; a chip's files may have fewer."""
 BLOB_OF = {(11, "SPL"): "KDB"}
 """Published drivers put the key database into the SPL's slot of gfx11 (trace)."""
 
@@ -93,7 +94,11 @@ def load_order(chip: Chip, blobs: Mapping[str, bytes]) -> LoadOrder:
     views: list[View] = []
     at = 0
     known: dict[str, int] = {}
-    names = [*COMPONENTS[chip.generation], "TOC", *firmware.needed(chip)]
+    # Linux loads what a chip's file has: that of MP 14.0.2 lacks RAS_DRV.
+    components = [
+        name for name in COMPONENTS[chip.generation] if name in blobs or firmware_facts.has(chip, name)
+    ]
+    names = [*components, "TOC", *firmware.needed(chip)]
     for name in names:
         source = BLOB_OF.get((chip.generation, name), name)
         blob = blobs.get(source)
@@ -114,7 +119,7 @@ def load_order(chip: Chip, blobs: Mapping[str, bytes]) -> LoadOrder:
             at = 0
             known.clear()
         address = view_address(0) + at
-        if name in COMPONENTS[chip.generation]:
+        if name in components:
             views.append(View(len(views) + 1, at, room))
             known[source] = len(views)
             address = view_address(len(views))

@@ -298,10 +298,9 @@ class SdmaQueue(Queue):
         def pair(register: str, value: int, low: str = "_LO", high: str = "_HI") -> None:
             batch.pair("GC", prefix + register + low, prefix + register + high, value)
 
-        poll = "MCU_WPTR_POLL_ENABLE" if self.card.gfx12 else "F32_WPTR_POLL_ENABLE"
         control = pack(
             "RB_CNTL", RB_ENABLE=1, RB_SIZE=DWORDS.bit_length() - 1, RPTR_WRITEBACK_ENABLE=1,
-            RPTR_WRITEBACK_TIMER=4, RB_PRIV=1, **{poll: int(self._polled)},
+            RPTR_WRITEBACK_TIMER=4, RB_PRIV=1, **{self.card.chip.family.sdma_poll: int(self._polled)},
         )  # fmt: skip
         batch.write("GC", prefix + "MINOR_PTR_UPDATE", 1)
         pair("RB_RPTR", 0, "", "_HI")

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdk.errors import InternalError
+from sdk.facts.registers import FactError
 from usbgpu.amd import layout, smu
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
-from usbgpu.amd.discovery import KNOWN, RECORD_SIZE, FirstLook
+from usbgpu.amd.discovery import RECORD_SIZE, FirstLook
+from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.bridge.seam import Bridge
 
 BOOTED, DIRTY, CHECKSUM = "SCRATCH_REG7", "SCRATCH_REG6", "SCRATCH_REG5"
@@ -54,6 +56,16 @@ def store(batch: Batch, record: Record) -> None:
     batch.write("GC", BOOTED, MAGIC)
 
 
+def expect(batch: Batch, record: Record) -> None:
+    """End a batch unless the card is as this program has left it: booted with this record, and not closed."""
+    for name, value, what in (
+        (BOOTED, MAGIC, "booted by this driver"),
+        (CHECKSUM, _pack(batch.card, record)[1], "not reset since"),
+        (DIRTY, 1, "in use"),
+    ):
+        batch.wait("GC", name, value, seconds=0, what=what)
+
+
 def forget(batch: Batch) -> None:
     """Remove the record: what is booted from here on must not be taken for what was booted before."""
     batch.store(layout.RECORD, bytes(_HEAD.size))
@@ -69,11 +81,15 @@ def read(
         return None
     try:
         known = json.loads(text)
-        chip, mc, starts = KNOWN[known["chip"]], known["mc"], known["starts"]
+        chip, mc, starts = CHIPS[known["chip"]], known["mc"], known["starts"]
+        versions = {
+            name: (major, minor, revision) for name, (major, minor, revision) in known["versions"].items()
+        }
+        chip = chip.with_versions(versions)
         bases = {block: tuple(known["bases"][block]) for block in chip.blocks}
         clocks = {name: (low, high) for name, (low, high) in known["clocks"].items()}
         vram, compute_units = known["vram"], known["compute_units"]
-    except (ValueError, KeyError, TypeError, AttributeError):  # another program's
+    except (ValueError, KeyError, TypeError, AttributeError, FactError):  # another program's
         return None
     if vram != look.vram:
         return None
@@ -94,6 +110,7 @@ def _pack(card: Card, record: Record) -> tuple[bytes, int]:
     """A record's bytes, and its checksum."""
     known = {
         "chip": card.chip.name,
+        "versions": {name: list(version) for name, version in card.chip.versions.items()},
         "vram": card.vram,
         "bases": {block: list(bases) for block, bases in card.bases.items()},
         "compute_units": card.compute_units,

@@ -6,6 +6,7 @@ the interrupt ring once a wait has taken too long.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,10 +20,14 @@ from usbgpu.amd.facts import pages
 from usbgpu.amd.facts import smu as smu_facts
 from usbgpu.amd.record import BOOTED, MAGIC, Record
 
+log = logging.getLogger(__name__)
+
 COMMAND = 0x04
 """Register of configuration space: command."""
 MEMORY_ENABLE, BUS_MASTER = 0x2, 0x4
 COMMAND_BYTES = 0b0011
+DEQUEUE_TIME = 0.02
+"""Seconds that a queue may take to go off its pipe."""
 RESET_TIME = 0.5
 """Seconds to wait for a mode-1 reset (`smu_v13_0.c`)."""
 ANSWER_TIME = 0.1
@@ -114,7 +119,7 @@ def examine(card: Card) -> Examination:
 def restart(
     card: Card, record: Record, finish: Callable[[Card, Batch], None] = lambda card, batch: None
 ) -> None:
-    """Take all queues off, in any state, and start the engines again. One list.
+    """Take all queues off, in any state, and start the engines again. One list, or two if they hang.
 
     Args:
         card: whose firmware runs.
@@ -125,11 +130,24 @@ def restart(
         GpuFailed: that failed: the card has to be opened again, which resets it.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
+    try:
+        _restart(card, record, finish, hangs=False)
+    except GpuFailed as problem:
+        if not card.chip.family.soft_resets:
+            raise
+        log.info("the command processor is reset: %s", problem)
+        _restart(card, record, finish, hangs=True)
+
+
+def _restart(card: Card, record: Record, finish: Callable[[Card, Batch], None], *, hangs: bool) -> None:
+    """See `restart`. A queue that works takes itself off when it is asked to (Linux, `gfx_v11_0.c`,
+    `gfx_v11_0_reset_kcq`); a reset of the whole command processor takes 100 ms more.
+    """
     batch = Batch(card, "restart")
     gfx.kill_waves(batch)
-    if not card.gfx12:
+    if hangs:
         gfx.reset_command_processor(batch)
-    batch.wait("GC", "CP_HQD_ACTIVE", 0, 1, what="compute queue off")
+    batch.wait("GC", "CP_HQD_ACTIVE", 0, 1, DEQUEUE_TIME, what="compute queue off")
     gfx.select(batch)
     sdma_engine.reset(batch)
     gfx.reset(batch, record.starts)
@@ -148,10 +166,10 @@ def mode1_reset(card: Card, function: _Configurable) -> None:
         GpuFailed: the power management does not answer.
         DeviceFailed, DeviceMissing: the bridge's errors.
     """
-    version = smu_facts.MESSAGES[card.chip.versions["SMU"][0]]["GetSmuVersion"]
+    interface = smu_facts.interface(card.chip)
     batch = Batch(card, "mode-1 reset")
     batch.write("SMU", "MP1_SMN_C2PMSG_90", 0)
-    batch.write("SMU", "MP1_SMN_C2PMSG_66", version)
+    batch.write("SMU", "MP1_SMN_C2PMSG_66", interface.messages["GetSmuVersion"])
     batch.wait("SMU", "MP1_SMN_C2PMSG_90", smu_facts.RESULTS["OK"], seconds=ANSWER_TIME, what="SMU answer")
     batch.run()
 
@@ -160,8 +178,13 @@ def mode1_reset(card: Card, function: _Configurable) -> None:
 
     commands = CommandList()
     commands.config_write(function.config(COMMAND), MEMORY_ENABLE, COMMAND_BYTES)
-    commands.write(register("MP1_SMN_C2PMSG_53"), 0)
-    commands.write(register("MP1_SMN_C2PMSG_75"), smu_facts.DEBUG_MODE1_RESET)
+    if interface.debug_reset:
+        commands.write(register("MP1_SMN_C2PMSG_53"), 0)
+        commands.write(register("MP1_SMN_C2PMSG_75"), smu_facts.DEBUG_MODE1_RESET)
+    else:
+        commands.write(register("MP1_SMN_C2PMSG_90"), 0)
+        commands.write(register("MP1_SMN_C2PMSG_82"), 0)
+        commands.write(register("MP1_SMN_C2PMSG_66"), interface.messages["Mode1Reset"])
     commands.delay(round(RESET_TIME * 1e6))
     commands.config_write(function.config(COMMAND), MEMORY_ENABLE | BUS_MASTER, COMMAND_BYTES)
     card.bridge.run(commands)

@@ -21,11 +21,9 @@ def start(batch: Batch) -> None:
     """Start the engine."""
     batch.set("GC", "SDMA0_WATCHDOG_CNTL", QUEUE_HANG_COUNT=WATCHDOG)
     batch.set("GC", "SDMA0_UTCL1_CNTL", RESP_MODE=3, REDO_DELAY=9)
-    policy = {"RD_L2_POLICY": 2, "WR_L2_POLICY": 3}
-    if not batch.card.gfx12:
-        policy["LLC_NOALLOC"] = 1
-    batch.set("GC", "SDMA0_UTCL1_PAGE", **policy)
-    batch.set("GC", "SDMA0_MCU_CNTL" if batch.card.gfx12 else "SDMA0_F32_CNTL", HALT=0)
+    family = batch.card.chip.family
+    batch.set("GC", "SDMA0_UTCL1_PAGE", RD_L2_POLICY=2, WR_L2_POLICY=3, **family.sdma_page)
+    batch.set("GC", family.sdma_control, HALT=0)
     batch.set("GC", "SDMA0_CNTL", TRAP_ENABLE=1)
 
 

@@ -37,7 +37,7 @@ def send(batch: Batch, message: str, argument: int = 0) -> None:
     """
     if message not in MAY_SEND:
         raise InternalError(f"the driver does not send {message}")
-    number = facts.MESSAGES[batch.card.chip.versions["SMU"][0]][message]
+    number = facts.interface(batch.card.chip).messages[message]
     batch.write("SMU", "MP1_SMN_C2PMSG_90", 0)
     batch.write("SMU", "MP1_SMN_C2PMSG_82", argument)
     batch.write("SMU", "MP1_SMN_C2PMSG_66", number)
@@ -95,4 +95,4 @@ def lower_clocks(batch: Batch, known: Ranges) -> None:
 
 def _clock(batch: Batch, name: str) -> int:
     """The number of a clock, as arguments have it."""
-    return facts.CLOCKS[batch.card.chip.versions["SMU"][0]].index(name) << 16
+    return facts.interface(batch.card.chip).clocks.index(name) << 16

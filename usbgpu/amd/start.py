@@ -26,14 +26,12 @@ from usbgpu.amd import firmware as firmwares
 from usbgpu.amd import record as records
 from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.card import DOORBELL_BAR, REGISTER_BAR, VRAM_BAR, Card
-from usbgpu.amd.facts.chips import VENDOR
+from usbgpu.amd.facts.chips import CHIPS, VENDOR
 from usbgpu.amd.record import DIRTY, Record
+from usbgpu.bridge.base import POWER_OFF
 from usbgpu.bridge.seam import Bridge
 
 log = logging.getLogger(__name__)
-
-POWER_OFF = 0.1
-"""Seconds without power (PCI Express: at least 100 ms from power to the end of PERST)."""
 
 Finish = Callable[[Card, Batch], None]
 """Adds to the last batch of a start what its caller needs set up, such as queues. May be called again, with
@@ -143,7 +141,7 @@ def require_gpu(name: str, function: Function) -> None:
             f"the function in the slot is not an AMD GPU: PCI {function.vendor:04x}:{function.device:04x}, "
             f"class {function.class_code:06x}",
             where=name,
-            hint=f"known: {', '.join(discovery.KNOWN)}",
+            hint=f"known: {', '.join(CHIPS)}",
         )
     absent = [str(bar) for bar in (VRAM_BAR, DOORBELL_BAR, REGISTER_BAR) if bar not in function.bars]
     if absent:

@@ -10,8 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
+from firmware.protocol.commands import PACKETS
 from firmware.protocol.operations import DWORD, Data
 
+PACKET = max(PACKETS)
+"""Bytes of the largest packet: transfers to the SRAM are of full ones."""
 FIRST = 0x4000_0000
 """Number of the first part; the one before says that SDMA is ready. Fences are compared modulo 2^32: with
 their highest bytes cleared, whatever they held is behind."""
@@ -66,6 +69,7 @@ class Part:
         buffers: what it consists of, in order.
         steps: for SDMA.
         size: bytes so far.
+        unused: bytes at the end of its last slot that it does not have.
     """
 
     slot: int
@@ -76,11 +80,12 @@ class Part:
     steps: list[Copy | Value | Check] = field(default_factory=list)
     size: int = 0
     block: int | None = None
+    unused: int = 0
 
     @property
     def end(self) -> int:
         """Offset in the SRAM behind its last byte."""
-        return (self.slot + self.slots) * SLOT_SIZE
+        return (self.slot + self.slots) * SLOT_SIZE - self.unused
 
     @property
     def tail(self) -> int:
@@ -118,10 +123,15 @@ class Part:
         self.slots -= spare
         return spare
 
+    def trim(self) -> None:
+        """Use as few bytes as possible: whole packets."""
+        self.shorten()
+        self.unused = self.slots * SLOT_SIZE - -(-(self.size + DWORD) // PACKET) * PACKET
+
     def close(self) -> None:
         """End the part."""
         self._close_block()
-        self._put(bytes(self.slots * SLOT_SIZE - DWORD - self.size))
+        self._put(bytes(self.slots * SLOT_SIZE - self.unused - DWORD - self.size))
         self._put(self.number.to_bytes(DWORD, "little"))
 
     def _close_block(self) -> None:
@@ -136,14 +146,27 @@ class Part:
 
 
 def fill(
-    pieces: Sequence[Piece], windows: Sequence[tuple[int, int]], blocks: Sequence[int] = ()
+    pieces: Sequence[Piece],
+    windows: Sequence[tuple[int, int]],
+    blocks: Sequence[int] = (),
+    first: int = FIRST,
+    *,
+    trim: bool = False,
 ) -> list[Part]:
-    """Parts with pieces one behind the other, in windows of slots in turn."""
+    """Parts with pieces one behind the other, in windows of slots in turn.
+
+    Args:
+        pieces: at least one byte.
+        windows: first slot and slots of each.
+        blocks: as `Part.blocks`.
+        first: number of the first part.
+        trim: the last part ends as early as possible; else its last dword is that of its window.
+    """
     parts: list[Part] = []
 
     def new() -> Part:
         slot, slots = windows[len(parts) % len(windows)]
-        parts.append(Part(slot, slots, FIRST + len(parts), blocks))
+        parts.append(Part(slot, slots, first + len(parts), blocks))
         return parts[-1]
 
     part = new()
@@ -157,7 +180,9 @@ def fill(
             view, address = view[taken:], address + taken
         if piece.value is not None:
             part.steps.append(Value(piece.value))
-    if not blocks:
+    if trim:
+        part.trim()
+    elif not blocks:
         part.slot += part.shorten()  # its last dword stays where it is
     elif len(parts) == 1:
         part.shorten()  # of several, each has to overwrite the one before from its first byte on

@@ -113,6 +113,9 @@ class Streams:
         recover: makes the queue work again when it hangs in a program; None if that is not possible.
         sram: GPU address of the bridge's SRAM; so is `completion` that of the page with its completion queue.
         program: GPU address of `layout.STREAMS_SIZE` bytes of VRAM for programs.
+
+    Attributes:
+        queue: as given.
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class Streams:
         program: int = layout.address(layout.STREAMS),
     ) -> None:
         self._card = card
-        self._queue = queue
+        self.queue = queue
         self._recover = recover
         self._sram = sram
         self._completion = completion
@@ -201,7 +204,7 @@ class Streams:
             batch.write("GC", GO, 0)
             boot.dwords += fetch.program.dwords
         self._reset_fences(batch)
-        self._queue.submit(batch, boot.dwords)
+        self.queue.submit(batch, boot.dwords)
         commands = CommandList()
         pairs = (len(parts) - 1) // 2  # the last part may be short
         if pairs > 1:
@@ -257,7 +260,7 @@ class Streams:
         boot.copy(source, self._program, DWORD * len(program))
         boot.fence(self._flag, 1)
         boot.poll(self._flag, 1)
-        place = self._queue.reserve(batch, len(boot) + 16) // DWORD
+        place = self.queue.reserve(batch, len(boot) + 16) // DWORD
         boot.indirect(self._program, len(program), place)
 
     def _reset_fences(self, batch: Batch) -> None:
@@ -284,7 +287,7 @@ class Streams:
             parts = fill([Piece(first.address + rest, view[rest:], first.value), *pieces[1:]], WHOLE, BLOCKS)
         start.fence(self._sram + parts[0].tail, 0)
         start.dwords += self._copies(parts, fence).dwords
-        self._queue.submit(batch, start.dwords)
+        self.queue.submit(batch, start.dwords)
         commands = CommandList()
         for part in parts:
             commands.slot_out(part.slot, part.slots, Parts([part.buffers]))
@@ -365,7 +368,7 @@ class Streams:
         if len(program) > DIRECT and has_lists:
             self._send_program(batch, program)
         else:
-            self._queue.submit(batch, program.dwords)
+            self.queue.submit(batch, program.dwords)
         commands = CommandList()
         register = self._card.bars[5] + DWORD * go
         rounds = (len(parts) - (size % parts[0][1] != 0)) // GO_VALUES
@@ -399,7 +402,7 @@ class Streams:
     def add_fetch(self, batch: Batch, fetch: Fetch) -> None:
         """Make SDMA begin with a plan; see `add_upload` for one that begins behind an upload."""
         batch.write("GC", GO, 0)
-        self._queue.submit(batch, fetch.program.dwords)
+        self.queue.submit(batch, fetch.program.dwords)
 
     def take(self, batch: Batch, fetch: Fetch) -> None:
         """Add the reading itself, once the dword has its value; the plan has its bytes when that has run."""
@@ -421,7 +424,7 @@ class Streams:
         boot.fence(self._sram + LANDED, FIRST - 1)
         self._boot(batch, boot, part, program)
         self._reset_fences(batch)
-        self._queue.submit(batch, boot.dwords)
+        self.queue.submit(batch, boot.dwords)
         commands = CommandList()
         commands.fence(LANDED, FIRST - 1, microseconds=_us(PATIENCE))
         commands.slot_out(part.slot, part.slots, Parts([part.buffers]))
@@ -464,7 +467,7 @@ class Streams:
             raise
         batch.run()
         self._hangs = False
-        self._queue.idle()
+        self.queue.idle()
         return added
 
 

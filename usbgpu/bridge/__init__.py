@@ -11,7 +11,7 @@
 its own requests.
 """
 
-from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, attach, describe, open
+from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, attach, describe, open, renew
 from usbgpu.bridge.seam import FENCES, SRAM_ADDRESS, SRAM_SIZE, Bridge, ListFailed, Reply
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "attach",
     "describe",
     "open",
+    "renew",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
@@ -12,8 +13,9 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.commands import RESULT_TRAILER
 from firmware.protocol.operations import DWORD, SECTOR, Data, Failure
 from sdk.errors import DeviceFailed
+from sdk.weights import release
 from usbgpu.bridge.seam import ListFailed
-from usbgpu.transport import Emulation, Pending, Transport
+from usbgpu.transport import Disconnected, Emulation, Pending, Transport
 
 CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
 """Why a list ended: codes by their text."""
@@ -21,6 +23,8 @@ LINK_UP = 0x78
 """PCIE_LTSSM in L0."""
 POWER_PATIENCE = 10.0
 """Seconds that a power request may take; the firmware watches the link for 2."""
+POWER_OFF = 0.1
+"""Seconds without power (PCI Express: at least 100 ms from power to the end of PERST)."""
 
 PIECE = 1 << 20
 """Largest bulk transfer, in bytes. A multiple of every packet size, so that only the last one of several
@@ -79,6 +83,10 @@ class BaseBridge:
         """See `seam.Bridge`."""
         self.transport.close()
 
+    def resume(self) -> None:
+        """The device has just been reset: nothing is known to be going on."""
+        self._armed = False
+
     def power(self, on: bool) -> None:
         """See `seam.Bridge`."""
         power = requests.PCIE_POWER
@@ -89,6 +97,32 @@ class BaseBridge:
                 where=self.name,
                 hint="is a card in the slot, and is its own power connected?",
             )
+
+    @property
+    def link_up(self) -> bool:
+        """Whether the PCIe link is in L0."""
+        return self.xdata(PCIE_LTSSM.address, 1)[0] == LINK_UP
+
+    def bring_up(self, seconds: float) -> None:
+        """Wait for the PCIe link; the slot's power is switched on, or off and on, if that takes it.
+
+        Args:
+            seconds: to wait at most, to within one power request.
+
+        Raises:
+            DeviceFailed: the link does not come up; the transport's errors.
+        """
+        end = self.clock.now() + seconds
+        while not self.link_up:
+            try:
+                self.power(True)
+            except Disconnected:
+                raise
+            except DeviceFailed:
+                if self.clock.now() >= end:
+                    raise
+                self.power(False)
+                self.clock.sleep(POWER_OFF)
 
     def xdata(self, address: int, length: int, *, phy: bool = False) -> bytes:
         """Read the bridge's XDATA, or its PHY plane; at most 64 bytes at High Speed, 512 above."""
@@ -104,15 +138,21 @@ class BaseBridge:
             pieces: of data, one behind the other; they must not change meanwhile.
             timeout: of each transfer, in seconds.
         """
-        sent: list[Pending] = []
+        sent: deque[Pending] = deque()
         try:
-            for part in _transfers(pieces):
-                sent.append(self.transport.submit(self.transport.out_call(part, timeout=timeout)))
+            self.begin(pieces, timeout, sent)
             for transfer in sent:
                 transfer.result()
         finally:
             for transfer in reversed(sent):
                 transfer.cancel()
+
+    def begin(self, pieces: Iterable[Data], timeout: float, sent: deque[Pending]) -> None:
+        """Begin to send as `send` does; those transfers that are not over yet are added to `sent`."""
+        for part in _transfers(pieces):
+            while sent and sent[0].done:  # what has been sent is not kept
+                sent.popleft().result()
+            sent.append(self.transport.submit(self.transport.out_call(part, timeout=timeout)))
 
     def restart(self) -> None:
         """Bring both bulk endpoints into a known state from any other.
@@ -135,7 +175,10 @@ class BaseBridge:
 
 
 def _transfers(pieces: Iterable[Data]) -> Iterator[Data]:
-    """Pieces cut and put together into transfers of PIECE bytes; what is long enough is not copied."""
+    """Pieces cut and put together into transfers of PIECE bytes; what is long enough is not copied.
+
+    Of a mapped file, only what is on its way is resident.
+    """
     gathered = bytearray()
     for piece in pieces:
         rest = memoryview(piece)
@@ -149,6 +192,7 @@ def _transfers(pieces: Iterable[Data]) -> Iterator[Data]:
                 yield rest[:room]
             rest = rest[room:]
         gathered += rest
+        release(memoryview(piece))
     if gathered:
         yield gathered
 

@@ -12,17 +12,16 @@ to a link that is down goes unnoticed until something is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 
-from firmware.asm2464pd.registers.link import PCIE_LTSSM
 from firmware.asm2464pd.registers.memory import SRAM_WINDOW
 from firmware.asm2464pd.registers.tlp import FMT_TYPES
 from firmware.protocol import requests
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import ALL_BYTES, DWORD, SECTOR, Data, Failure, ListError, Operation, Parts
 from sdk.errors import DeviceFailed
-from usbgpu.bridge.base import CAUSE, LINK_UP, MARGIN, PIECE, SLOW_RATE, BaseBridge
+from usbgpu.bridge.base import CAUSE, MARGIN, PIECE, SLOW_RATE, BaseBridge
 from usbgpu.bridge.seam import Reply
 from usbgpu.transport import Transport
 
@@ -100,6 +99,17 @@ class CompatibleBridge(BaseBridge):
             "SYNC": self._sync,
         }
 
+    def resume(self) -> None:
+        """See `BaseBridge`."""
+        super().resume()
+        self._in_step = True
+
+    def stream(self, commands: CommandList) -> Generator[bytes, None, Reply]:
+        """See `seam.Bridge`; here it yields all of the list's sectors at the end."""
+        reply = self.run(commands)
+        yield reply.data
+        return reply
+
     def run(self, commands: CommandList) -> Reply:
         """See `seam.Bridge`."""
         _check(commands)
@@ -150,8 +160,7 @@ class CompatibleBridge(BaseBridge):
             )
         )
         if result["status"] == _ERROR:
-            up = self.xdata(PCIE_LTSSM.address, 1)[0] == LINK_UP
-            raise _Failed("completion timeout" if up else "link down")
+            raise _Failed("completion timeout" if self.link_up else "link down")
         if result["status"] != _COMPLETED:
             raise _Failed("no completion")
         if status := result["completion"] >> 13:

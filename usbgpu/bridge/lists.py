@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
 
 from firmware.protocol import commands as facts
 from firmware.protocol import requests
@@ -47,6 +48,11 @@ class ListBridge(BaseBridge):
         self._sequence = 0
         self._open()
 
+    def resume(self) -> None:
+        """See `BaseBridge`."""
+        super().resume()
+        self._open()
+
     def power(self, on: bool) -> None:
         """See `seam.Bridge`."""
         self._in_step = False  # the request closes list mode
@@ -54,13 +60,27 @@ class ListBridge(BaseBridge):
 
     def run(self, commands: CommandList) -> Reply:
         """See `seam.Bridge`."""
+        transfers = self.stream(commands)
+        while True:
+            try:
+                next(transfers)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+
+    def stream(self, commands: CommandList) -> Generator[bytes, None, Reply]:
+        """Run a list as `run` does, and yield what each SLOT_IN transfers when it is here.
+
+        What the list's later operations need has been sent by then, so that they go on while the caller works
+        with it. A caller that does not take everything abandons the list.
+        """
         try:
-            return self._attempt(commands)
+            return (yield from self._attempt(commands))
         except ListFailed as problem:
             if problem.failure.opcode or problem.failure.cause < REFUSED:
                 raise
             log.warning("%s; none of it has run, so it is sent again", problem)
-        return self._attempt(commands)
+        return (yield from self._attempt(commands))
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -70,7 +90,7 @@ class ListBridge(BaseBridge):
         self.transport.control_out(request.request_type, request.code, value=1, index=self._sequence)
         self._in_step = True  # the firmware expects list number `_sequence`, and nothing else is going on
 
-    def _attempt(self, commands: CommandList) -> Reply:
+    def _attempt(self, commands: CommandList) -> Generator[bytes, None, Reply]:
         names = {operation.opcode.name for operation in commands.operations}
         _check(commands)
         if not self._in_step:
@@ -83,7 +103,7 @@ class ListBridge(BaseBridge):
         self._in_step = False  # until it is over, also if an unexpected exception ends it
         self._armed = not names.isdisjoint(("SLOT_IN", "SLOT_OUT"))
         try:
-            answer, sectors = self._exchange(commands, head, end)
+            answer, sectors = yield from self._exchange(commands, head, end)
             result = commands.parse(answer, sequence)
         except Disconnected:
             raise
@@ -96,7 +116,9 @@ class ListBridge(BaseBridge):
             raise self.failed(failure, result.values)
         return Reply(result.values, sectors)
 
-    def _exchange(self, commands: CommandList, head: bytes, end: float) -> tuple[bytes, bytes]:
+    def _exchange(
+        self, commands: CommandList, head: bytes, end: float
+    ) -> Generator[bytes, None, tuple[bytes, bytes]]:
         """Send a list with its payload; its result, and the sectors that came before."""
         packet = self.transport.packet_size
         sizes = [
@@ -108,20 +130,27 @@ class ListBridge(BaseBridge):
         answer = bytearray(commands.result_size // packet * packet + packet)  # with room for a short packet
         parts = [*_cut(sectors, sizes), *_cut(answer, [PIECE] * -(-len(answer) // PIECE))]
         reads: list[Pending] = []
+        sent: deque[Pending] = deque()
+        first, *segments = commands.segments(packet)
         try:
             reads += (self._read(part, end) for part in parts[:AHEAD])
-            self.send(itertools.chain([head], commands.payload(packet)), self._left(end))
+            self.send(itertools.chain([head], first), self._left(end))
             for number, part in enumerate(parts):
                 read = reads[number]
                 read.result()
                 if read.received < len(part):  # the end of a result; or the list has failed before a SYNC
                     break
                 if number < len(sizes):
-                    self.send([SYNC_PACKET], self._left(end))
+                    for pieces in ([SYNC_PACKET], segments[number]):
+                        self.begin(pieces, self._left(end), sent)
                 reads += (self._read(later, end) for later in parts[len(reads) : number + 1 + AHEAD])
+                if number < len(sizes):
+                    yield bytes(part)
+            while sent and number >= len(sizes):
+                sent.popleft().result()
         finally:
-            for read in reversed(reads):
-                read.cancel()
+            for transfer in [*reversed(reads), *reversed(sent)]:
+                transfer.cancel()
         if number < len(sizes):
             return bytes(part[: reads[number].received]), b""
         size = sum(read.received for read in reads[len(sizes) :])

@@ -7,20 +7,24 @@ restarts the endpoints' packet sequences on both sides. PCIe does not notice it.
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
 
-from firmware.asm2464pd.registers.link import PCIE_LTSSM
 from firmware.protocol.commands import API_LEVEL
 from sdk.errors import DeviceFailed
 from usbgpu import transport as transports
-from usbgpu.bridge.base import LINK_UP
+from usbgpu.bridge.base import BaseBridge
 from usbgpu.bridge.compatible import CompatibleBridge
 from usbgpu.bridge.lists import ListBridge
 from usbgpu.bridge.seam import Bridge
 from usbgpu.transport import Disconnected, Identity, Running, Transport
 from usbgpu.transport.identity import MASS_STORAGE, OPEN_FIRMWARE, OUR_MANUFACTURER, OUR_PRODUCT, classify
 
+log = logging.getLogger(__name__)
+
+RETRY_INTERVAL = 0.1
+"""Seconds after which a bridge that does not answer is tried again."""
 FLASH = "`towline firmware build -o bridge.bin`, then `towline firmware flash bridge.bin --device usb`"
 """What puts our firmware onto a bridge."""
 DRIVEN = (Running.OURS, Running.COMPATIBLE)
@@ -87,6 +91,52 @@ def attach(transport: Transport, *, lists: bool = True) -> Bridge:
         FirmwareUnsuitable: no card can be driven through what runs there.
         DeviceFailed: it does not answer as a USB device must.
     """
+    return ListBridge(transport) if _ready(transport, lists) else CompatibleBridge(transport)
+
+
+def renew(bridge: Bridge, seconds: float) -> bool:
+    """Go on with a bridge after any failure, also if it is away and comes back, until its PCIe link is up.
+
+    What runs behind it is left alone where the link is up.
+
+    Args:
+        bridge: one of `attach`.
+        seconds: to wait at most for a device that is away, and then for the link: `BaseBridge.bring_up`.
+
+    Returns:
+        Whether no other program can have used the device meanwhile.
+
+    Raises:
+        FirmwareUnsuitable: another firmware runs there now.
+        DeviceFailed, DeviceMissing: it does not come back, does not answer, or the link stays down.
+    """
+    if not isinstance(bridge, BaseBridge):
+        raise DeviceFailed("this bridge cannot be opened again", where=bridge.name)
+    transport, end = bridge.transport, bridge.clock.now() + seconds
+    place = transport.place
+    while True:
+        try:
+            if _ready(transport, bridge.has_lists) is not bridge.has_lists:
+                raise FirmwareUnsuitable("another firmware runs there now", where=bridge.name, hint=FLASH)
+            bridge.resume()
+            break
+        except FirmwareUnsuitable:
+            raise
+        except DeviceFailed as problem:
+            left = end - bridge.clock.now()
+            if left <= 0:
+                raise
+            if isinstance(problem, Disconnected):
+                transport.reopen(left)
+            else:
+                log.info("once more: %s", problem)
+                bridge.clock.sleep(RETRY_INTERVAL)
+    bridge.bring_up(max(0.0, end - bridge.clock.now()))
+    return transport.place == place
+
+
+def _ready(transport: Transport, lists: bool) -> bool:
+    """Recognise what runs there, and reset it. Returns whether it has lists; raises as `attach`."""
     running, level = _recognised(transport)
     uses_lists = lists and running is Running.OURS
     if problem := _problem(running, level if uses_lists else None):
@@ -95,7 +145,7 @@ def attach(transport: Transport, *, lists: bool = True) -> Bridge:
         transport.reset()
     except Disconnected:  # it came back at another speed, and is another device to the system
         transport.reopen()
-    return ListBridge(transport) if uses_lists else CompatibleBridge(transport)
+    return uses_lists
 
 
 def describe(transport: Transport) -> BridgeReport:
@@ -108,7 +158,7 @@ def describe(transport: Transport) -> BridgeReport:
     problem = _problem(found.running, found.release if found.running is Running.OURS else None)
     link_up = None
     if found.running in DRIVEN:
-        link_up = CompatibleBridge(transport).xdata(PCIE_LTSSM.address, 1)[0] == LINK_UP
+        link_up = CompatibleBridge(transport).link_up
     advice = ""
     if problem or found.running is Running.COMPATIBLE:
         advice = FLASH

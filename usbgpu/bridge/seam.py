@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -9,8 +10,8 @@ from typing import Protocol, Self
 from firmware.asm2464pd.registers.memory import SRAM, SRAM_WINDOW
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import Failure
+from sdk.clock import Clock
 from sdk.errors import DeviceFailed
-from usbgpu.transport.clock import Clock
 from usbgpu.transport.emulation import Emulation
 
 SRAM_ADDRESS = SRAM.pcie or 0
@@ -93,6 +94,13 @@ class Bridge(Protocol):
         Raises:
             ListFailed: an operation failed: the card refused it, or a condition did not come true.
             DeviceFailed, DeviceMissing: the transport's errors, of a bridge that stalls or is gone.
+        """
+
+    def stream(self, commands: CommandList) -> Generator[bytes, None, Reply]:
+        """Run a list as `run` does, and yield what each SLOT_IN transfers when it is here; if `has_lists`.
+
+        What the list's later operations need has been sent by then, so that they go on while the caller works
+        with it. A caller that does not take everything abandons the list.
         """
 
     def close(self) -> None:

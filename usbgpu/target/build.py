@@ -10,28 +10,36 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from sdk import cache, toolchain
+from sdk import cache, opencl, toolchain
 from sdk.arena import align
 from sdk.errors import BuildFailed, InternalError
 from sdk.extras import require
 from sdk.files import scratch_directory, write
-from usbgpu.target.calls import KernelSource
+from sdk.opencl.calls import KernelSource
+from sdk.opencl.text import numbered
+from usbgpu.target.calls import WRITTEN
 from usbgpu.target.plan import ALIGNMENT, LDS_SHIFT, LDS_UNIT, PREFETCH, KernelPlan, Slice
 
 KERNELS = Path(__file__).parent / "kernels"
+SHARED = Path(opencl.__file__).parent / "kernels"
+INCLUDES = (f"-I{KERNELS}", f"-I{SHARED}")
 FLAGS = (
     "--target=amdgcn-amd-amdhsa",
     *("-x", "cl", "-cl-std=CL2.0", "-nogpulib"),
     *("-O3", "-ffp-contract=off", "-fwrapv", "-mcode-object-version=5"),  # sums wrap, and come back
     *("-Wall", "-Wextra", "-Werror"),
-    *("-Wno-unused-parameter", "-Wno-unused-variable"),  # not every variant needs every argument
+    *(
+        "-Wno-unused-parameter",
+        "-Wno-unused-variable",
+        "-Wno-unused-but-set-variable",
+    ),  # not every variant needs every argument
 )
 CACHE = "amd"
 """The cache's directory of code objects."""
@@ -80,48 +88,123 @@ def build(kernels: Sequence[KernelSource], chip: str) -> Image:
         BuildFailed: the compiler refused a kernel.
         OutputFailed: the cache cannot be written.
     """
-    sources = list(dict.fromkeys((kernel.source, kernel.defines) for kernel in kernels))
+    units = units_of(kernels)
+    texts = headers()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        objects = dict(
-            zip(sources, pool.map(lambda unit: code_object(unit[0], unit[1], chip), sources), strict=True)
-        )
+        objects = list(pool.map(lambda unit: code_object(unit, chip, texts), units))
     files: dict[str, bytes] = {}
     slices: list[Slice] = []
-    parsed: dict[tuple[str, tuple[str, ...]], tuple[int, _Object]] = {}
+    plans: dict[KernelSource, KernelPlan] = {}
     nbytes = 0
-    for number, unit in enumerate(sources):
-        found = _parse(objects[unit], unit[0])
-        name = f"{number:02}-{unit[0]}.co"
-        files[name] = objects[unit]
+    for number, (unit, data) in enumerate(zip(units, objects, strict=True)):
+        found = _parse(data, unit.source)
+        name = f"{number:02}-{_file_name(unit.source)}.co"
+        files[name] = data
         slices.append(Slice(name, found.start, found.nbytes, nbytes))
-        parsed[unit] = nbytes, found
+        for kernel, symbol in unit.symbols.items():
+            entry, fields = found.kernels[symbol]
+            plans[kernel] = _plan(symbol, kernel.threads, nbytes + entry, fields)
         nbytes += align(found.nbytes, ALIGNMENT)
-    plans = []
+    return Image(files, slices, [plans[kernel] for kernel in kernels], nbytes + PREFETCH)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one run of the compiler is given.
+
+    Attributes:
+        source: what it is called.
+        flags: of the compiler, beside FLAGS.
+        text: OpenCL C.
+        symbols: what each of its kernels is called in its code object.
+    """
+
+    source: str
+    flags: tuple[str, ...]
+    text: str
+    symbols: Mapping[KernelSource, str]
+
+
+def units_of(kernels: Sequence[KernelSource]) -> list[Unit]:
+    """Kernels of one file and the same macros together, and so those that were written, a few at a time.
+
+    The compiler takes longer to read what they include than to compile one.
+    """
+    units: list[Unit] = []
+    texts = {kernel: _text(kernel) for kernel in kernels}
+    written = [
+        kernel for kernel in kernels if texts[kernel].count("#include") == 1 and WRITTEN in texts[kernel]
+    ]
+    for first in range(0, len(written), TOGETHER):
+        part = dict(enumerate(written[first : first + TOGETHER], first))
+        text = WRITTEN + "".join(
+            numbered(texts[kernel].replace(WRITTEN, ""), number) for number, kernel in part.items()
+        )
+        symbols = {kernel: f"{kernel.symbol}_{number}" for number, kernel in part.items()}
+        units.append(Unit("plain/written", UNREAD, text, symbols))
+    variants: dict[tuple[str, tuple[str, ...], str], list[KernelSource]] = {}
     for kernel in kernels:
-        at, found = parsed[kernel.source, kernel.defines]
-        entry, fields = found.kernels[kernel.symbol]
-        plans.append(_plan(kernel, at + entry, fields))
-    return Image(files, slices, plans, nbytes + PREFETCH)
+        if kernel not in written:
+            variants.setdefault((kernel.source, kernel.defines, texts[kernel]), []).append(kernel)
+    for (source, defines, text), found in variants.items():
+        flags = (*(UNREAD if text else ()), *(f"-D{define}" for define in defines))
+        text = text or f'#include "{source}.cl"\n'
+        units.append(Unit(source, flags, text, {kernel: kernel.symbol for kernel in found}))
+    return units
 
 
-def code_object(source: str, defines: tuple[str, ...], chip: str) -> bytes:
-    """The code object of one kernel variant, from the cache or compiled."""
-    path = KERNELS / f"{source}.cl"
-    facts = [toolchain.version("clang"), toolchain.version("lld"), chip, *FLAGS, *defines, path.read_text()]
-    facts += [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
-    cached = cache.directory(CACHE) / f"{source}-{chip}-{cache.digest(facts)}.co"
+def _text(kernel: KernelSource) -> str:
+    """The whole text of a written kernel."""
+    if not kernel.struct:
+        return kernel.text
+    arguments = ", ".join((*kernel.parameters, f"struct {kernel.struct} m"))
+    head = f"THREADS({kernel.threads}) kernel void {kernel.symbol}({arguments}) {{"
+    return f"{WRITTEN}{kernel.head}\n{head}\n{kernel.text}\n}}\n"
+
+
+TOGETHER = 16
+"""Written kernels in a unit."""
+UNREAD = ("-w",)
+"""No warnings about what was written for a network: it may compare a number with itself."""
+
+
+def code_object(unit: Unit, chip: str, headers: Mapping[str, str]) -> bytes:
+    """The code object of a unit, from the cache or compiled.
+
+    Args:
+        unit: what to compile.
+        chip: the target, such as `gfx1100`.
+        headers: all files of kernels, by path.
+    """
+    included = [text for path, text in headers.items() if path.endswith(".h") or f'"{path}"' in unit.text]
+    facts = [toolchain.version("clang"), toolchain.version("lld"), chip, *FLAGS]
+    facts += [*unit.flags, unit.text, *included]
+    cached = cache.directory(CACHE) / f"{_file_name(unit.source)}-{chip}-{cache.digest(facts)}.co"
     if not cached.exists():
-        cache.keep(cached, _compile(path, defines, chip))
+        cache.keep(cached, _compile(unit, chip))
     return cached.read_bytes()
 
 
-def _compile(path: Path, defines: Sequence[str], chip: str) -> bytes:
-    macros = [f"-D{define}" for define in defines]
-    args = [*FLAGS, f"-mcpu={chip}", f"-I{KERNELS}", *macros, "-c", "-o", "-", str(path)]
-    compiled = toolchain.run("clang", args, timeout=300).stdout
+def headers() -> dict[str, str]:
+    """All that a kernel may include, by path."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for folder in (KERNELS, SHARED)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".h", ".cl")
+    }
+
+
+def _file_name(source: str) -> str:
+    return source.replace("/", "-")
+
+
+def _compile(unit: Unit, chip: str) -> bytes:
     with scratch_directory() as directory:
-        made = directory / "kernel.o"
-        write(made, compiled)
+        source, made = directory / "kernel.cl", directory / "kernel.o"
+        write(source, unit.text.encode())
+        args = [*FLAGS, f"-mcpu={chip}", *INCLUDES, *unit.flags, "-c", "-o", "-", str(source)]
+        write(made, toolchain.run("clang", args, timeout=300).stdout)
         return toolchain.run("lld", ["-shared", "--build-id=none", "-o", "-", made], timeout=120).stdout
 
 
@@ -139,8 +222,10 @@ def _parse(data: bytes, where: str) -> _Object:
             place = symbols[f"{name}.kd"]["st_value"]
             fields = DESCRIPTOR.unpack_from(constants.data(), place - constants["sh_addr"])
             kernels[name] = place + fields[4] - address, fields
-            # What follows the last instruction in the file is filling.
-            nbytes = max(nbytes, symbols[name]["st_value"] + symbols[name]["st_size"] - address)
+        # What follows the last instruction in the file is filling.
+        for symbol in elf.get_section_by_name(".symtab").iter_symbols():
+            if symbol["st_info"]["type"] == "STT_FUNC":
+                nbytes = max(nbytes, symbol["st_value"] + symbol["st_size"] - address)
     except Exception as problem:  # pyelftools raises any exception on a damaged file
         raise BuildFailed(
             f"not a code object: {problem or type(problem).__name__}", where=where, hint="empty the cache"
@@ -150,9 +235,9 @@ def _parse(data: bytes, where: str) -> _Object:
     return _Object(text["sh_offset"], nbytes, kernels)
 
 
-def _plan(kernel: KernelSource, entry: int, fields: tuple[Any, ...]) -> KernelPlan:
+def _plan(symbol: str, threads: int, entry: int, fields: tuple[Any, ...]) -> KernelPlan:
     lds, scratch, kernarg, _, _, rsrc3, rsrc1, rsrc2, properties, preload = fields
     if properties & 0xFFFF != PROPERTIES or preload or entry % ALIGNMENT:
-        raise InternalError(f"properties {properties:#x}, entry {entry:#x}", where=kernel.symbol)
+        raise InternalError(f"properties {properties:#x}, entry {entry:#x}", where=symbol)
     rsrc2 |= -(-lds // LDS_UNIT) << LDS_SHIFT
-    return KernelPlan(kernel.symbol, entry, rsrc1, rsrc2, rsrc3, lds, scratch, kernarg, kernel.threads)
+    return KernelPlan(symbol, entry, rsrc1, rsrc2, rsrc3, lds, scratch, kernarg, threads)

@@ -7,66 +7,71 @@ symbolic until the arena is planned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from sdk import arena
-from sdk.arena import Blob, Buffer
 from sdk.errors import InternalError, Unsupported
-from sdk.graph import Add, Array, Clamp, Graph, Lookup, Node, Tensor
+from sdk.graph import Add, Clamp, Graph, Lookup, Node, Tensor
+from sdk.opencl.calls import At, Call, KernelSource, Weights, Words
+from sdk.opencl.context import TENSOR_LIMIT, PlainContext
+from sdk.opencl.views import View, channels_last_steps, dense_steps
 from sdk.scales import input_scale
 from usbgpu.amd.facts.chips import Chip
-from usbgpu.target.calls import At, Call, KernelSource, Picture, Pointer, Weights
+from usbgpu.target.calls import Picture
 from usbgpu.target.packing import round_up
+from usbgpu.target.tiling import Tiling
+
+if TYPE_CHECKING:
+    from sdk.opencl.product import Product
 
 NARROW = 4
 """Inputs of at most this many channels have a pitch of 4: a dword a pixel, for kernels/direct.cl."""
 
-TENSOR_LIMIT = 1 << 30
-"""Bytes of a tensor as it lies in memory: offsets in kernels have 32 bits."""
-
 WINDOW_LIMIT = 1 << 15
 """Of padding, strides and dilations: positions in kernels have 32 bits."""
 
-Words = list[int | float]
+Cut = Callable[[str, "Product"], Tiling | None]
 Places = dict[str, tuple[str, int]]
 """Tensors that lie within another, by name: its name, and how many bytes of each pixel come before."""
 
 
+def by_the_model(name: str, product: Product) -> Tiling | None:
+    """No product is cut otherwise than the cost model says."""
+    return None
+
+
 def extent(tensor: Tensor) -> tuple[int, int, int]:
-    """(height, width, channels) of a tensor as a picture; one that is not a picture is one pixel."""
+    """(height, width, channels) of a tensor as a picture: a matrix has its rows in a row, and what is neither
+    is one pixel.
+    """
     if len(tensor.shape) == 4:
         return tensor.shape[2], tensor.shape[3], tensor.shape[1]
+    if len(tensor.shape) == 2:
+        return 1, *tensor.shape
     return 1, 1, tensor.size
 
 
-class Context:
-    """A network on its way into launches.
+class Context(PlainContext):
+    """A network on its way into launches on a card.
 
     Attributes:
-        blob: constants so far, in the order in which launches read them.
+        cut: how a product of floats is cut, given its node's name; None for as the cost model says.
         dense, pictures: the forms in which tensors are there, by name.
-        made: how each tensor lies that a launch completes.
-        within: tensors that are made as parts of others.
+        within: quantised tensors that are made as parts of others.
     """
 
-    def __init__(self, graph: Graph, chip: Chip, within: Places) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, chip: Chip, within: Places, cut: Cut = by_the_model) -> None:
+        super().__init__(graph)
         self.chip = chip
+        self.cut = cut
         self.within = within
-        self.blob = Blob()
-        self.calls: list[Call] = []
-        self.buffers: list[Buffer] = []
         self.dense: dict[str, At] = {}
         self.pictures: dict[str, Picture] = {}
-        self.made: dict[str, Picture] = {}
+
+    def _for(self, body: Graph) -> Context:
+        return Context(body, self.chip, {}, self.cut)
 
     # -- where tensors are ------------------------------------------------------------------------------
-
-    def buffer(self, name: str, nbytes: int) -> At:
-        now = len(self.calls)
-        buffer = Buffer(name, arena.align(nbytes), now, now)
-        self.buffers.append(buffer)
-        return At(buffer)
 
     def new_dense(self, tensor: Tensor) -> At:
         self.dense[tensor.name] = at = self.buffer(f"{tensor.name} in C order", tensor.nbytes)
@@ -115,45 +120,33 @@ class Context:
         self, symbol: str, name: str, groups: tuple[int, int], x: At, y: At, picture: Picture
     ) -> None:
         words: Words = [picture.pixels, picture.channels, picture.pitch]
+        words += [1, picture.channels] if len(self.graph.tensor(name).shape) == 2 else [picture.pixels, 1]
         kernel = KernelSource("layout", symbol, 64)
         self.append(Call(f"{name} ({symbol})", "Layout", kernel, groups, [x, y], words))
 
-    # -- launches ---------------------------------------------------------------------------------------
+    # -- plain tensors ----------------------------------------------------------------------------------
 
-    def append(self, call: Call) -> None:
-        for pointer in call.pointers:
-            if isinstance(pointer, At):
-                pointer.buffer.last = max(pointer.buffer.last, len(self.calls))
-        self.calls.append(call)
+    def _quantised_view(self, tensor: Tensor) -> View:
+        if tensor.name in self.pictures:
+            return self._picture_view(tensor.name)
+        return View(self.dense[tensor.name], tensor.shape, dense_steps(tensor.shape), tensor.dtype)
 
-    def emit(
-        self,
-        node: Node,
-        op: str,
-        kernel: KernelSource,
-        groups: tuple[int, int],
-        pointers: Sequence[Pointer],
-        words: Words,
-        work: int = 0,
-        complete: bool = True,
-    ) -> None:
-        """Append a launch of the node whose output it makes."""
-        tensor = node.output if complete else None
-        reads = self.blob.nbytes if any(isinstance(pointer, Weights) for pointer in pointers) else 0
-        self.append(Call(node.name, op, kernel, groups, pointers, words, work, tensor, reads))
-        if complete:
-            self.made[node.output] = self._form(node.output)
+    def _new_quantised_view(self, tensor: Tensor) -> View:
+        if len(tensor.shape) == 4 and tensor.shape[0] == 1:
+            self.new_picture(tensor)
+            return self._picture_view(tensor.name)
+        return View(self.new_dense(tensor), tensor.shape, dense_steps(tensor.shape), tensor.dtype)
 
-    def _form(self, name: str) -> Picture:
-        if name in self.pictures:
-            return self.pictures[name]
-        size = self.graph.tensor(name).size
-        return Picture(self.dense[name], 1, 1, size, size)
+    def _picture_view(self, name: str) -> View:
+        tensor, picture = self.graph.tensor(name), self.pictures[name]
+        steps = dense_steps(tensor.shape)
+        if len(tensor.shape) == 4:
+            steps = channels_last_steps(tensor.shape, picture.pitch)
+        elif len(tensor.shape) == 2:
+            steps = picture.pitch, 1
+        return View(picture.at, tensor.shape, steps, tensor.dtype)
 
     # -- constants and words ----------------------------------------------------------------------------
-
-    def constant(self, array: Array) -> Weights:
-        return Weights(self.blob.add(array))
 
     def table(self, lookup: Lookup) -> Weights:
         """Its 256 values."""
@@ -196,12 +189,6 @@ def require_room(graph: Graph, node: Node) -> None:
     if max(value for name in names for value in getattr(node, name, (0,))) >= WINDOW_LIMIT:
         values = ", ".join(f"{name} {list(getattr(node, name))}" for name in names if hasattr(node, name))
         raise Unsupported(f"padding, strides and dilations must be below {WINDOW_LIMIT}: {values}")
-
-
-def divisor(by: int) -> Words:
-    """`struct divisor` (kernels/kernel.h)."""
-    shift = (by - 1).bit_length()
-    return [-(-(1 << 31 + shift) // by), shift]
 
 
 def no_residual(zero_point: int = 0, pitch: int = 0) -> Words:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sdk.graph import Add, Lookup, Mul, Requantize
+from sdk.opencl.calls import Pointer, Words, divisor
 from sdk.scales import input_scale, node_scales
-from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, variant
+from usbgpu.target.calls import Picture
+from usbgpu.target.context import Context, no_residual, variant
 from usbgpu.target.moves import spread
 
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sdk.graph import Concat, Graph, Mul, Pad, Reshape, Resize, Tensor, Transpose
-from usbgpu.target.calls import At, Call, KernelSource, Picture
-from usbgpu.target.context import Context, Places, Words, divisor, extent, variant
+from sdk.opencl.calls import At, Call, KernelSource, Words, divisor
+from usbgpu.target.calls import Picture
+from usbgpu.target.context import Context, Places, extent, variant
 from usbgpu.target.packing import TILE, round_up
 
 Strides = tuple[int, ...]
@@ -150,6 +151,8 @@ def strides_of(shape: Sequence[int]) -> Strides:
 
 
 def picture_strides(picture: Picture, tensor: Tensor) -> Strides:
+    if len(tensor.shape) == 2:
+        return picture.pitch, 1
     if len(tensor.shape) != 4:
         return strides_of(tensor.shape)
     return picture.pixels * picture.pitch, 1, picture.width * picture.pitch, picture.pitch

@@ -12,7 +12,18 @@ from typing import Annotated, Literal
 
 from sdk.arena import align
 from sdk.codec import multiple, names, pattern, require, within
-from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, activation_nbytes, check_buffers
+from sdk.graph import Graph
+from sdk.plan import (
+    LIMIT,
+    UNTUNED,
+    BufferPlan,
+    Count,
+    Plan,
+    Size,
+    TuningPlan,
+    activation_nbytes,
+    check_buffers,
+)
 from sdk.target import Program
 
 MARGIN = 256
@@ -26,7 +37,12 @@ LDS_UNIT, LDS_SHIFT, LDS_LIMIT = 512, 15, 64 << 10
 SCRATCH_LIMIT = 16 << 10
 """Bytes of a work-item, more than any of our kernels spills."""
 
+STATUS_BYTES = 8
+"""Number of a launch, counted from 1, and an index that it found out of range."""
+
 Space = Literal["arena", "weights"]
+Place = Count
+"""An offset in the arena or the weights: kernels get 64-bit addresses, and count with 32 bits from there."""
 Word = Annotated[int, within(0, 1 << 32)]
 
 
@@ -38,6 +54,14 @@ class Slice:
     offset: Size
     size: Size
     at: Size
+
+
+def image(nbytes: int, slices: Sequence[Slice], files: Mapping[str, bytes]) -> bytes:
+    """The code image of this size that consists of these pieces."""
+    found = bytearray(nbytes)
+    for piece in slices:
+        found[piece.at : piece.at + piece.size] = files[piece.file][piece.offset : piece.offset + piece.size]
+    return bytes(found)
 
 
 @dataclass(frozen=True)
@@ -88,9 +112,9 @@ class LaunchPlan:
     kernel: Size
     groups: tuple[Size, Size, Size]
     kernarg: bytes
-    relocations: Sequence[tuple[Annotated[int, within(0, LIMIT), multiple(8)], Space, Size]]
+    relocations: Sequence[tuple[Annotated[int, within(0, LIMIT), multiple(8)], Space, Place]]
     tensor: str | None
-    weights: Size
+    weights: Place
 
     def __post_init__(self) -> None:
         for number, (offset, _, _) in enumerate(self.relocations):
@@ -100,22 +124,16 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """Where an activation is: `pixels` of `channels` bytes, `pitch` bytes from one to the next, from `offset`
-    of the arena on. What is in C order is one pixel.
+    """Where an activation is: `offset` bytes into the arena its first element, and `steps` elements from one
+    to the next along each axis.
     """
 
-    offset: Size
-    pixels: Size
-    channels: Size
-    pitch: Size
+    offset: Place
+    steps: Sequence[Size]
 
-    def __post_init__(self) -> None:
-        require(self.channels <= self.pitch, f"{self.pitch} bytes for {self.channels} channels", "pitch")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes from the first that counts to the last."""
-        return (self.pixels - 1) * self.pitch + self.channels
+    def nbytes(self, shape: Sequence[int], itemsize: int) -> int:
+        """Bytes from the first element to the last, both included."""
+        return (1 + sum((n - 1) * step for n, step in zip(shape, self.steps, strict=True))) * itemsize
 
 
 @dataclass(frozen=True)
@@ -129,6 +147,11 @@ class CardPlan(Plan):
         memory: bytes by kind.
         inputs, outputs: offset in the arena of each, in C order, by tensor name.
         tensors: how each activation lies when it is complete, by tensor name.
+        status: offset in the arena of two words: the number of a launch, counted from 1, that found an index
+            out of range, and the index; None if none can.
+        states: pairs (output, input) that change places from one step to the next: every address in one of
+            the two becomes that in the other.
+        tuning: which products of floats are cut as was measured.
     """
 
     toolchain: Mapping[str, str]
@@ -136,11 +159,14 @@ class CardPlan(Plan):
     image: Sequence[Slice]
     kernels: Sequence[KernelPlan]
     launches: Sequence[LaunchPlan]
-    memory: Annotated[Mapping[str, Size], names("code", "weights", "arena", "live_peak", "margin")]
+    memory: Annotated[Mapping[str, Count], names("code", "weights", "arena", "live_peak", "margin")]
     buffers: Sequence[BufferPlan]
-    inputs: Mapping[str, Size]
-    outputs: Mapping[str, Size]
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
     tensors: Mapping[str, TensorPlan]
+    status: Place | None = None
+    states: Sequence[tuple[str, str]] = ()
+    tuning: TuningPlan = UNTUNED
 
     def check(self, program: Program) -> None:
         graph, memory, arena = program.graph, self.memory, self.memory["arena"]
@@ -169,11 +195,35 @@ class CardPlan(Plan):
                 require(inside, f"it is outside of the arena of {arena} bytes", what, name)
         for name, tensor in self.tensors.items():
             size, shape = activation_nbytes(graph, name, "tensors"), graph.tensors[name].shape
-            pixels = math.prod(shape[2:]) if len(shape) == 4 else 1
-            same = tensor.pixels in (1, pixels) and tensor.pixels * tensor.channels == size
-            require(same, f"the graph has {size} elements in {pixels} pixels", "tensors", name)
-            inside = tensor.offset + tensor.nbytes <= arena and tensor.pitch <= arena
+            same = len(tensor.steps) == len(shape)
+            require(same, f"the graph has {len(shape)} axes", "tensors", name, "steps")
+            itemsize = size // max(graph.tensors[name].size, 1)
+            inside = tensor.offset + tensor.nbytes(shape, itemsize) <= arena
             require(inside, f"it is outside of the arena of {arena} bytes", "tensors", name)
+        if self.status is not None:
+            inside = self.status + STATUS_BYTES <= arena
+            require(inside, f"it is outside of the arena of {arena} bytes", "status")
+        ranges: list[tuple[int, int]] = []
+        for number, (output, given) in enumerate(self.states):
+            known = output in self.outputs and given in self.inputs
+            require(known, f"{output!r} is no output, or {given!r} no input", "states", number)
+            size = activation_nbytes(graph, given, "states")
+            same = size == activation_nbytes(graph, output, "states")
+            require(same, f"{output!r} and {given!r} differ in size", "states", number)
+            for start in (self.outputs[output], self.inputs[given]):
+                end = start + align(size)
+                apart = all(end <= first or last <= start for first, last in ranges)
+                require(apart, "states overlap", "states", number)
+                ranges.append((start, end))
+
+    def swapped(self, graph: Graph, offset: int) -> int:
+        """A place in the arena when all states have changed places with their next values."""
+        for output, given in self.states:
+            places = self.outputs[output], self.inputs[given]
+            for own, other in (places, places[::-1]):
+                if 0 <= offset - own < align(max(graph.tensor(given).nbytes, 1)):
+                    return offset - own + other
+        return offset
 
     def _check_launch(self, launch: LaunchPlan, number: int) -> None:
         memory, path = self.memory, ("launches", number)

@@ -13,16 +13,11 @@ import numpy as np
 from sdk.errors import InternalError, Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Graph, Lookup, Node, macs
 from sdk.lowering import centred_weights, dense_groups, folded_bias
+from sdk.opencl.calls import At, Pointer, Words
+from sdk.opencl.context import TENSOR_LIMIT
 from sdk.scales import node_scales
-from usbgpu.target.calls import At, Picture, Pointer
-from usbgpu.target.context import (
-    NARROW,
-    TENSOR_LIMIT,
-    Context,
-    Words,
-    no_residual,
-    variant,
-)
+from usbgpu.target.calls import Picture
+from usbgpu.target.context import NARROW, Context, no_residual, variant
 from usbgpu.target.packing import (
     TILE,
     depthwise_weights,

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from sdk.errors import DeviceFailed, InvalidArtifact, TowlineError, Unsupported
+from sdk.arena import align
+from sdk.dtypes import storage
+from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.graph import Array, Tensor
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.report import size as human
 from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
-from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, Write
-from usbgpu.target.plan import ALIGNMENT, MARGIN, CardPlan, LaunchPlan
+from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, Way, Write
+from usbgpu.target.flights import Flights, Frame
+from usbgpu.target.plan import ALIGNMENT, MARGIN, STATUS_BYTES, CardPlan, LaunchPlan, image
 
 CODE_ALIGNMENT = 4096
+LINK_RATE = 700e6
+"""Bytes a second in either direction: what users of the bridge report for a link of 10 Gb/s."""
+TOGETHER = 64 << 10
+"""Bytes of weights that are copied on the host at most to go as one piece."""
 
-log = logging.getLogger(__name__)
 
+class Owner(Protocol):
+    """What a session needs of the device that it is on."""
 
-class CardDevice:
-    """A GPU that is up. It is closed with the session that is loaded on it."""
+    def check(self) -> None:
+        """Raises DeviceFailed: nothing can run on it now."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
+    def fail(self) -> None:
+        """Something went wrong on it, or was interrupted."""
 
-    def load(self, program: Program) -> CardSession:
-        """Make room for a program on the card; what it consists of follows with the first inference.
-
-        Raises:
-            InvalidArtifact: the program is incomplete, its plan damaged, or it is for another GPU.
-            Unsupported: it does not fit the card's memory; with the sizes.
-        """
-        try:
-            return CardSession(program, self._gpu)
-        except BaseException:
-            _close_broken(self._gpu)
-            raise
+    def leave(self, session: CardSession) -> None:
+        """A session needs it no longer."""
 
 
 class CardSession:
     """A program on a card; a context manager."""
 
-    def __init__(self, program: Program, gpu: Gpu) -> None:
+    def __init__(self, program: Program, gpu: Gpu, device: Owner) -> None:
         self._graph = program.graph
         self._plan = plan = CardPlan.of(program)
         if plan.chip != gpu.chip:
@@ -53,15 +53,23 @@ class CardSession:
                 hint=f"compile the model with --target amd-{gpu.chip}",
             )
         self._gpu = gpu
+        self._device = device
         self._closed = False
         self._loaded = False
-        self._prepared: Prepared | None = None
-        self._image = _image(plan, program.code)
-        self._weights_data = program.weights.buffer()
+        self._prepared: dict[bool, Prepared] = {}
+        # States are in VRAM, or else here for the next step to bring along.
+        first = zero_point_inputs(self._graph) if plan.states else {}
+        self._held: dict[str, Array] | None = {given: first[given] for _, given in plan.states}
+        self._spare: Buffer | None = None  # a second arena, if frames overlap
+        self._lost = False  # they are in neither place
+        self._swapped = False  # whether states and next states have changed places
+        self._image = image(plan.memory["code"], plan.image, program.code)
+        self._constants = program.weights
         self._buffers: list[Buffer] = []
+        self._flights = Flights(gpu, self)
         try:
             self._code, self._weights, self._arena = self._room()
-            self._launches = [self._launch(launch) for launch in plan.launches]
+            self._launches = {swapped: self._placed(swapped) for swapped in (False, bool(plan.states))}
         except BaseException:
             self._release()
             raise
@@ -69,44 +77,69 @@ class CardSession:
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        writes = self._encode(inputs)
-        with self._exchange():
-            if not self._loaded:
-                return self._decode(self._first(writes))
-            if self._prepared is None:
-                self._prepared = self._gpu.prepare(self._launches)
-            return self._decode(self._prepared.run(writes, self._reads()))
+        self._flights.land()
+        return self.alone(self._frame(inputs, step=False))
 
-    def _first(self, writes: Sequence[Write]) -> list[bytes]:
+    def _infer(self, arrays: Mapping[str, Array], outputs: Sequence[str]) -> _Arena:
+        """One inference; the part of the arena that the outputs are in."""
+        writes, places = self._encode(arrays), self._places(outputs)
+        reads = [Read(self._arena, MARGIN + start, end - start) for start, end in _spans(places)]
+        if not self._loaded:
+            found = self._first(writes, reads)
+        else:
+            if self._swapped not in self._prepared:
+                self._prepared[self._swapped] = self._gpu.prepare(self._launches[self._swapped])
+            found = self._prepared[self._swapped].run(writes, reads)
+        return _Arena([(read.offset - MARGIN, data) for read, data in zip(reads, found, strict=True)])
+
+    def _first(self, writes: Sequence[Write], reads: Sequence[Read]) -> list[bytes]:
         """The inference that brings code and weights along, in the order in which launches need them."""
         load = [Write(self._code, 0, self._image), *writes]
         before = sum(len(write.data) for write in load)
-        load.append(Write(self._weights, 0, self._weights_data))
+        load += self._weight_writes()
         launches = []
         needed = before
-        for launch, plan in zip(self._launches, self._plan.launches, strict=True):
+        for launch, plan in zip(self.launches, self._plan.launches, strict=True):
             needed = max(needed, before + plan.weights)
             launches.append((launch, needed))
-        results = self._gpu.stream(load, launches, self._reads())
+        results = self._gpu.stream(load, launches, reads)
         self._loaded = True
         return results
 
     def _load(self) -> None:
         """Code and weights, without an inference."""
         if not self._loaded:
-            self._gpu.upload(self._code, self._image)
-            self._gpu.upload(self._weights, self._weights_data)
+            self._gpu.stream([Write(self._code, 0, self._image), *self._weight_writes()], [], [])
             self._loaded = True
 
+    def _weight_writes(self) -> Iterator[Write]:
+        """The weights piece by piece, each where it lies on the host: in memory, or in a mapped file.
+
+        Small ones, which lie next to each other on the card, are copied together: a stream's program has a
+        limit for its pieces.
+        """
+        together = bytearray()
+        end = 0
+        for offset, piece in self._constants.spans():
+            if len(together) + piece.nbytes > TOGETHER and together:
+                yield Write(self._weights, end - len(together), bytes(together))
+                together.clear()
+            if piece.nbytes > TOGETHER:
+                yield Write(self._weights, offset, piece)
+            else:
+                together += piece
+            end = offset + piece.nbytes
+        if together:
+            yield Write(self._weights, end - len(together), bytes(together))
+
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        writes = self._encode(inputs)
-        with self._exchange():
-            self._load()
-            for write in writes:
-                self._gpu.upload(write.buffer, write.data, write.offset)
+        self._flights.land()
+        arrays = check_inputs(self._graph, inputs)
+        with self.exchange():
+            self._begin(arrays)
             values: dict[str, Array] = {}
             waiting: list[Launch] = []
-            for launch, plan in zip(self._launches, self._plan.launches, strict=True):
+            for launch, plan in zip(self.launches, self._plan.launches, strict=True):
                 waiting.append(launch)
                 if plan.tensor is not None:
                     self._run_now(waiting)
@@ -114,34 +147,44 @@ class CardSession:
                     values[plan.tensor] = self._read_tensor(plan.tensor)
             if waiting:
                 self._run_now(waiting)
-            outputs = [self._gpu.download(read.buffer, read.size, read.offset) for read in self._reads()]
-            return values | self._decode(outputs)
+            spans = _spans(self._places(self._graph.outputs))
+            read = _Arena([(start, self._download(start, end - start)) for start, end in spans])
+        return values | self._decode(read, self._graph.outputs)
+
+    def _begin(self, arrays: Mapping[str, Array]) -> None:
+        """Bring all that an inference needs, for launches one by one."""
+        self._fetch_states()
+        self._load()
+        for write in self._encode(arrays):
+            self._gpu.upload(write.buffer, write.data, write.offset)
 
     def profile(self) -> Profile:
-        writes = self._encode(zero_point_inputs(self._graph))
-        with self._exchange():
-            self._load()
-            for write in writes:
-                self._gpu.upload(write.buffer, write.data, write.offset)
-            counted = self._gpu.profile(self._launches)
+        self._flights.land()
+        with self.exchange():
+            self._begin(zero_point_inputs(self._graph))
+            counted = self._gpu.profile(self.launches)
         layers = []
-        total: dict[str, int | float] = {"launches": len(self._launches), "macs": 0}
+        total: dict[str, int | float] = {"launches": len(counted), "macs": 0}
         for launch, counters in zip(self._plan.launches, counted, strict=True):
             known = {"waves": self._waves(launch), **counters}
+            known.pop("virtual_ns", None)  # a measurement's
             layers.append(LayerProfile(launch.name, launch.op, launch.macs, known))
             total["macs"] += launch.macs
             for name, count in known.items():
                 total[name] = total.get(name, 0) + count
+        if total.get("wave_instructions") and "wmma_instructions" in total:
+            total["wmma_share"] = round(total["wmma_instructions"] / total["wave_instructions"], 4)
         return Profile(layers, total, self._plan.memory)
 
     def close(self) -> None:
         if self._closed:
             return
+        self._flights.drop(DeviceFailed("the session was closed"))
         self._closed = True
         try:
             self._release()
         finally:
-            self._gpu.close()
+            self._device.leave(self)
 
     def __enter__(self) -> CardSession:
         return self
@@ -149,23 +192,167 @@ class CardSession:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    # -- sdk.target.KeepsStates -------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> Sequence[tuple[str, str]]:
+        return self._plan.states
+
+    def step(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._flights.land()
+        self._check_states()
+        found = self.alone(self._frame(inputs, step=True))
+        self._flights.caught_up()
+        return found
+
+    def reset(self, states: Mapping[str, Array]) -> None:
+        self._flights.land()
+        names = tuple(given for _, given in self.kept)
+        self._held = check_inputs(dataclasses.replace(self._graph, inputs=names), states)
+        self._swapped = self._lost = False
+        self._flights.caught_up()
+
+    def states(self) -> dict[str, Array]:
+        self._flights.land()
+        self._check_states()
+        if self._held is not None:
+            return {name: array.copy() for name, array in self._held.items()}
+        with self.exchange():
+            return self._read_states()
+
+    def _fetch_states(self) -> None:
+        """Bring the states here, for something else will be in their places."""
+        if self._held is None and not self._lost:
+            self._held, self._swapped = self._read_states(), False
+
+    def _check_states(self) -> None:
+        if self._lost:
+            raise DeviceFailed(
+                "the states were on the card, which has been reset since",
+                where=self._graph.name,
+                hint="reset() puts states in place",
+            )
+
+    def _read_states(self) -> dict[str, Array]:
+        found = {}
+        for _, given in self.kept:
+            tensor = self._tensor(given)
+            found[given] = self._decoded(self._download(self._place(given), tensor.nbytes), tensor).copy()
+        return found
+
+    # -- sdk.target.Submits -----------------------------------------------------------------------------
+
+    def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Callable[[], dict[str, Array]]:
+        return self._flights.submit(self._frame(inputs, step))
+
+    def _frame(self, inputs: Mapping[str, Array], step: bool) -> Frame:
+        held = {name for pair in self.kept for name in pair} if step else set()
+        names = tuple(name for name in self._graph.inputs if name not in held)
+        arrays = check_inputs(dataclasses.replace(self._graph, inputs=names), inputs)
+        return Frame(arrays, tuple(name for name in self._graph.outputs if name not in held), step)
+
+    # -- flights.Ground ---------------------------------------------------------------------------------
+
+    def kind(self, frame: Frame) -> Hashable:
+        if not self._loaded or (frame.step and self._held is not None):
+            return None  # the first one brings weights and states along
+        if self.kept and (not frame.step or self._plan.status is not None):
+            return None  # a step that is refused must not be followed by another one
+        return frame.step, self._swapped
+
+    def alone(self, frame: Frame) -> dict[str, Array]:
+        with self.exchange():
+            if frame.step:
+                self._check_states()
+                read = self._infer({**frame.arrays, **(self._held or {})}, frame.outputs)
+            else:
+                self._fetch_states()
+                read = self._infer(frame.arrays, frame.outputs)
+        return self._finished(frame, read)
+
+    def encode(self, frame: Frame) -> list[Write]:
+        return self._encode(frame.arrays)
+
+    def ways(self, frame: Frame) -> tuple[Way, Way]:
+        if self._spare is None:
+            self._spare = self._gpu.allocate(self._arena.size, ALIGNMENT)
+            self._buffers.append(self._spare)
+        inputs = [(write.offset, len(write.data)) for write in self.encode(frame)]
+        outputs = [(MARGIN + start, end - start) for start, end in _spans(self._places(frame.outputs))]
+        swaps = (self._swapped, self._swapped != bool(self.kept))
+        first, second = (
+            Way(
+                [self._launch(plan, swapped, arena) for plan in self._plan.launches],
+                [Read(arena, start, size) for start, size in inputs],
+                [Read(arena, start, size) for start, size in outputs],
+            )
+            for swapped, arena in zip(swaps, (self._arena, self._spare), strict=True)
+        )
+        return first, second
+
+    def torn(self) -> None:
+        self._lost = self._lost or (bool(self.kept) and self._held is None)
+
+    def flown(self, frame: Frame, found: Sequence[bytes]) -> dict[str, Array]:
+        spans = _spans(self._places(frame.outputs))
+        parts = [(start, data) for (start, _), data in zip(spans, found, strict=True)]
+        return self._finished(frame, _Arena(parts))
+
+    def _finished(self, frame: Frame, read: _Arena) -> dict[str, Array]:
+        results = self._decode(read, frame.outputs)
+        if frame.step:  # only now, so that a step that failed begins again from the same states
+            self._held, self._swapped = None, not self._swapped
+        return results
+
+    # -- sdk.target.Linked ------------------------------------------------------------------------------
+
+    def link_seconds(self, *, step: bool = False) -> float:
+        held = {name for pair in self.kept for name in pair} if step else set()
+        names = {*self._graph.inputs, *self._graph.outputs} - held
+        return sum(self._tensor(name).nbytes for name in names) / LINK_RATE
+
+    # -- for its device ---------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """What was submitted and has no answer yet will have none."""
+        self._flights.drop(DeviceFailed("the device was recovered meanwhile", hint="submit it again"))
+
+    def renew(self, *, intact: bool) -> bool:
+        """The card works again after a failure.
+
+        Args:
+            intact: its memory is as it was. Then what was complete is still there: code and weights after a
+                first inference, launches that have run, and the states, for only a step whose results are
+                here makes them change places.
+
+        Returns:
+            Whether the states are those of the last step whose results were returned.
+        """
+        if not intact:
+            self._forget_launches()
+            self._loaded = False
+            self._lost = self._lost or self._held is None
+        if self._flights.ahead and self._held is None:
+            self._lost = True
+        return not self._lost
+
     # -- for timelines ----------------------------------------------------------------------------------
 
     @property
     def launches(self) -> Sequence[Launch]:
         """What an inference launches, in order."""
-        return self._launches
+        return self._launches[self._swapped]
 
     # -- for the contract tests -------------------------------------------------------------------------
 
     def poison(self, byte: int) -> None:
         """Fill the arena and the margins around it with one byte."""
-        with self._exchange():
+        with self.exchange():
             self._gpu.upload(self._arena, bytes([byte]) * self._arena.size)
 
     def dump(self) -> tuple[bytes, bytes, bytes]:
         """The margin before the arena, the arena, the margin behind it."""
-        with self._exchange():
+        with self.exchange():
             whole = self._gpu.download(self._arena, self._arena.size)
         return whole[:MARGIN], whole[MARGIN:-MARGIN], whole[-MARGIN:]
 
@@ -173,33 +360,50 @@ class CardSession:
 
     def _room(self) -> list[Buffer]:
         """Memory for code, weights and arena. Raises Unsupported if there is not enough, with the sizes."""
-        sizes = len(self._image), len(self._weights_data), self._plan.memory["arena"] + 2 * MARGIN
+        sizes = len(self._image), self._constants.nbytes, self._plan.memory["arena"] + 2 * MARGIN
         try:
-            for nbytes, alignment in zip(sizes, (CODE_ALIGNMENT, ALIGNMENT, ALIGNMENT), strict=True):
-                self._buffers.append(self._gpu.allocate(max(nbytes, 1), alignment))
+            # Kernels may read behind the weights, too.
+            rooms = (sizes[0], CODE_ALIGNMENT), (sizes[1] + MARGIN, ALIGNMENT), (sizes[2], ALIGNMENT)
+            for nbytes, alignment in rooms:
+                self._buffers.append(self._gpu.allocate(nbytes, alignment))
         except Unsupported as problem:
             code, weights, arena = map(human, sizes)
             raise Unsupported(
                 f"the network takes {human(sum(sizes))} of the card's memory ({weights} of weights, "
                 f"{arena} of activations, {code} of code): {problem.message}",
                 where=self._graph.name,
-                hint=problem.hint,
+                hint="use a card with more memory, or a smaller network: float16 takes half of float32's",
             ) from problem
         return self._buffers
 
+    def _forget_launches(self) -> None:
+        self._flights.free()
+        for prepared in self._prepared.values():
+            prepared.free()
+        self._prepared.clear()
+
     def _release(self) -> None:
-        if self._prepared is not None:
-            self._prepared.free()
+        self._forget_launches()
         for buffer in self._buffers:
             buffer.free()
 
-    def _launch(self, plan: LaunchPlan) -> Launch:
-        """A launch with the addresses that it has on this card."""
-        bases = {"arena": self._arena.address + MARGIN, "weights": self._weights.address}
+    def _placed(self, swapped: bool) -> list[Launch]:
+        """All launches, on states in their own places or in those of their next values."""
+        return [self._launch(plan, swapped) for plan in self._plan.launches]
+
+    def _launch(self, plan: LaunchPlan, swapped: bool, arena: Buffer | None = None) -> Launch:
+        """A launch with the addresses that it has on this card; in another arena than the first, which keeps
+        the states.
+        """
+        bases = {"arena": (arena or self._arena).address + MARGIN, "weights": self._weights.address}
         kernel = self._plan.kernels[plan.kernel]
         kernarg = bytearray(plan.kernarg.ljust(kernel.kernarg, b"\0"))
         for offset, space, addend in plan.relocations:
-            kernarg[offset : offset + 8] = (bases[space] + addend).to_bytes(8, "little")
+            base = bases[space]
+            other = self._plan.swapped(self._graph, addend) if space == "arena" else addend
+            if other != addend:  # a state
+                base, addend = self._arena.address + MARGIN, other if swapped else addend
+            kernarg[offset : offset + 8] = (base + addend).to_bytes(8, "little")
         return Launch(
             name=plan.name,
             code=self._code.address + kernel.entry,
@@ -224,16 +428,17 @@ class CardSession:
             prepared.free()
 
     @contextmanager
-    def _exchange(self) -> Iterator[None]:
-        """Work on the card; if it is interrupted, the session is closed: the card's content is unknown."""
+    def exchange(self) -> Iterator[None]:
+        """Work on the card; if it is interrupted, the card's content is unknown, and nothing runs on it until
+        it has been recovered.
+        """
         if self._closed:
             raise DeviceFailed("the session is closed", hint="load the network again")
+        self._device.check()
         try:
             yield
         except BaseException:
-            self._closed = True
-            self._release()
-            _close_broken(self._gpu)
+            self._device.fail()
             raise
 
     # -- tensors ----------------------------------------------------------------------------------------
@@ -241,43 +446,89 @@ class CardSession:
     def _tensor(self, name: str) -> Tensor:
         return self._graph.tensor(name)
 
-    def _encode(self, inputs: Mapping[str, Array]) -> list[Write]:
+    def _place(self, name: str) -> int:
+        """Where an input or output is in the arena."""
+        offset = self._plan.inputs[name] if name in self._plan.inputs else self._plan.outputs[name]
+        return self._plan.swapped(self._graph, offset) if self._swapped else offset
+
+    def _places(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """Offset and size of these outputs, and of the status."""
+        status = [] if self._plan.status is None else [(self._plan.status, STATUS_BYTES)]
+        return [*status, *((self._place(name), self._tensor(name).nbytes) for name in names)]
+
+    def _encode(self, arrays: Mapping[str, Array]) -> list[Write]:
+        """What inputs and status become, in as few pieces as possible."""
+        parts = {}
+        for name, array in arrays.items():
+            tensor = self._tensor(name)
+            data = np.ascontiguousarray(array).tobytes()
+            if tensor.quantization is not None:
+                data = to_unsigned(array, tensor)
+            parts[self._place(name)] = data
+        if self._plan.status is not None:
+            parts[self._plan.status] = bytes(STATUS_BYTES)
         writes = []
-        for name, array in check_inputs(self._graph, inputs).items():
-            data = to_unsigned(array, self._tensor(name))
-            writes.append(Write(self._arena, MARGIN + self._plan.inputs[name], data))
+        for start, end in _spans([(offset, len(data)) for offset, data in parts.items()]):
+            joined = bytearray(end - start)
+            for offset, data in parts.items():
+                if start <= offset < end:
+                    joined[offset - start : offset - start + len(data)] = data
+            writes.append(Write(self._arena, MARGIN + start, bytes(joined)))
         return writes
 
-    def _reads(self) -> list[Read]:
-        return [
-            Read(self._arena, MARGIN + self._plan.outputs[name], self._tensor(name).nbytes)
-            for name in self._graph.outputs
-        ]
-
-    def _decode(self, outputs: Sequence[bytes]) -> dict[str, Array]:
+    def _decode(self, read: _Arena, outputs: Sequence[str]) -> dict[str, Array]:
+        if self._plan.status is not None:
+            number, index = np.frombuffer(read.at(self._plan.status, STATUS_BYTES), "<i4").tolist()
+            if number:
+                launches = self._plan.launches
+                name = launches[number - 1].name if number <= len(launches) else "unknown"
+                raise InvalidInput(f"index {index} is out of range", where=f"node {name}")
+        tensors = [self._tensor(name) for name in outputs]
         return {
-            name: from_unsigned(data, self._tensor(name))
-            for name, data in zip(self._graph.outputs, outputs, strict=True)
+            tensor.name: self._decoded(read.at(self._place(tensor.name), tensor.nbytes), tensor)
+            for tensor in tensors
         }
 
+    def _decoded(self, data: bytes, tensor: Tensor) -> Array:
+        if tensor.quantization is not None:
+            return from_unsigned(data, tensor)
+        return np.frombuffer(data, storage(tensor.dtype)).reshape(tensor.shape)
+
     def _read_tensor(self, name: str) -> Array:
-        place = self._plan.tensors[name]
-        data = self._gpu.download(self._arena, place.nbytes, MARGIN + place.offset)
-        data += bytes(place.pitch - place.channels)  # what is behind the last pixel need not be there
-        pixels = np.frombuffer(data, np.uint8).reshape(place.pixels, place.pitch)[:, : place.channels]
-        return from_unsigned(pixels.T.tobytes(), self._tensor(name))
+        tensor, place = self._tensor(name), self._plan.tensors[name]
+        dtype = storage(tensor.dtype)
+        size = place.nbytes(tensor.shape, dtype.itemsize)
+        data = np.frombuffer(self._download(place.offset, size), dtype)
+        steps = [step * dtype.itemsize for step in place.steps]
+        elements = np.lib.stride_tricks.as_strided(data, tensor.shape, steps)
+        return self._decoded(np.ascontiguousarray(elements).tobytes(), tensor)
+
+    def _download(self, offset: int, size: int) -> bytes:
+        """Bytes of the arena."""
+        return self._gpu.download(self._arena, size, MARGIN + offset)
 
 
-def _close_broken(gpu: Gpu) -> None:
-    """Close a GPU while another error is on its way; that is the one to report."""
-    try:
-        gpu.close()
-    except TowlineError as problem:
-        log.warning("the GPU was not closed properly: %s", problem)
+@dataclass(frozen=True)
+class _Arena:
+    """What was read of the arena: offsets, and the bytes from there on."""
+
+    parts: Sequence[tuple[int, bytes]]
+
+    def at(self, offset: int, size: int) -> bytes:
+        start, data = next(part for part in self.parts if 0 <= offset - part[0] <= len(part[1]) - size)
+        return data[offset - start : offset - start + size]
 
 
-def _image(plan: CardPlan, code: Mapping[str, bytes]) -> bytes:
-    image = bytearray(plan.memory["code"])
-    for piece in plan.image:
-        image[piece.at : piece.at + piece.size] = code[piece.file][piece.offset : piece.offset + piece.size]
-    return bytes(image)
+def _spans(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges [start, end) of the arena that have these places, offset and size: neighbours are one range.
+
+    What is between neighbours fills the first one up to its alignment.
+    """
+    found: list[tuple[int, int]] = []
+    for offset, size in sorted(places):
+        if found and offset <= align(found[-1][1]):
+            start, end = found[-1]
+            found[-1] = start, max(end, offset + size)
+        else:
+            found.append((offset, offset + size))
+    return found

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from sdk import settings, toolchain
-from sdk.errors import Unsupported
+from sdk.errors import InternalError, Unsupported
 from sdk.graph import Graph, Node
 from sdk.lowering import verdict
+from sdk.opencl.calls import At, KernelSource
+from sdk.opencl.views import View
 from sdk.passes import unsigned_activations
-from sdk.plan import LIMIT, BufferPlan
-from sdk.report import size as human
+from sdk.plan import BufferPlan, TuningPlan
 from sdk.target import (
+    EMULATED,
     Arithmetic,
+    Candidate,
     Device,
     KernelCount,
     OpenOptions,
@@ -28,10 +34,12 @@ from sdk.target import (
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
 from usbgpu.target.build import Image, build
-from usbgpu.target.calls import Lowered, Picture
-from usbgpu.target.lowering import lower
+from usbgpu.target.calls import kernarg
+from usbgpu.target.device import device_of
+from usbgpu.target.lowering import Lowered, lower
+from usbgpu.target.plain import tuning
+from usbgpu.target.plain.tuning import Cuts
 from usbgpu.target.plan import MARGIN, CardPlan, KernelPlan, LaunchPlan, TensorPlan
-from usbgpu.target.session import CardDevice
 
 GROUPS_Y = 1 << 16
 """Workgroups in y stay below: gfx12 gives a wave 16 bits of that number (TTMP7)."""
@@ -49,6 +57,7 @@ class AmdTarget:
 
     arithmetic: Arithmetic = "f32"
     counter = "wave_instructions"
+    cost = "nanoseconds"
     device_kinds = ("emulated", "usb", "replay")
     later_parts = ()
 
@@ -58,8 +67,8 @@ class AmdTarget:
         open_gpu: Callable[[str, str | None, OpenOptions], Gpu] | None = None,
     ) -> None:
         self.name = f"amd-{chip}"
-        self.description = f"AMD {chip} GPU plugged in over USB"
         self._chip = CHIPS[chip]
+        self.description = f"AMD {chip} GPU plugged in over USB: {self._chip.product}"
         self._open_gpu = open_gpu or connect
 
     def supports(self, graph: Graph, node: Node) -> Verdict:
@@ -67,20 +76,34 @@ class AmdTarget:
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
-        lowered = lower(unsigned_activations(graph), self._chip, options.guard)
+        cuts = Cuts(self._chip, options.tuning)
+        lowered = lower(unsigned_activations(graph), self._chip, options.guard, options.states, cuts.of)
         lowering = time.perf_counter()
-        _require_room(graph, lowered)
+        _require_countable(lowered)
         kernels = list(dict.fromkeys(call.kernel for call in lowered.calls))
         image = build(kernels, self._chip.name)
         seconds = {"lowering": lowering - started, "kernels": time.perf_counter() - lowering}
         return Program(
             target=self.name,
             graph=graph,
-            plan=_plan(self._chip.name, lowered, image).to_json(),
+            plan=_plan(self._chip.name, lowered, kernels, image, cuts.plan).to_json(),
             weights=lowered.weights,
             code=image.files,
             seconds=seconds,
         )
+
+    def candidates(self, graph: Graph) -> Sequence[Candidate]:
+        cuts = Cuts(self._chip)
+        lower(unsigned_activations(graph), self._chip, cut=cuts.of)
+        return tuning.candidates(self._chip, [product for _, product in cuts.products])
+
+    def kernels(self, candidate: Candidate) -> str:
+        return tuning.kernel_hash(self._chip)
+
+    def measure(self, candidate: Candidate) -> int:
+        one = tuning.ready(self._chip, candidate.work)
+        with _measuring(self._chip.name, self._open_gpu) as gpu:
+            return tuning.measure(gpu, one)
 
     def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
         program = self.compile(body, Options())
@@ -94,7 +117,7 @@ class AmdTarget:
         return plan.toolchain, found
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-        return CardDevice(self._open_gpu(self._chip.name, device, options))
+        return device_of(self._open_gpu(self._chip.name, device, options))
 
     def devices(self) -> Sequence[tuple[str, str]]:
         from usbgpu.transport import sysfs
@@ -128,21 +151,49 @@ def connect(chip: str, device: str | None, options: OpenOptions) -> Gpu:
     return cast(Gpu, opened)  # it takes and gets only its own buffers
 
 
-def _require_room(graph: Graph, lowered: Lowered) -> None:
-    """Refuse launches that the card cannot count, and a program beyond its limits."""
+_opened: dict[str, Gpu] = {}
+_opening = threading.Lock()
+
+
+@contextlib.contextmanager
+def _measuring(chip: str, open_gpu: Callable[[str, str | None, OpenOptions], Gpu]) -> Iterator[Gpu]:
+    """An emulated GPU for one measurement.
+
+    Booting one takes longer than many measurements: the next one gets the same, until the process ends.
+    """
+    with _opening:
+        if chip not in _opened or open_gpu is not connect:
+            _close(chip)
+            _opened[chip] = open_gpu(chip, EMULATED, OpenOptions())
+        try:
+            yield _opened[chip]
+        except BaseException:
+            _close(chip)  # nothing is known of what it is doing
+            raise
+
+
+def _close(chip: str) -> None:
+    if chip in _opened:
+        _opened.pop(chip).close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for chip in list(_opened):
+        _close(chip)
+
+
+def _require_countable(lowered: Lowered) -> None:
+    """Refuse launches that the card cannot count."""
     for call in lowered.calls:
         if call.groups[1] >= GROUPS_Y:
             raise Unsupported(f"a launch of {call.groups[1]} rows of workgroups", where=f"node {call.name}")
-    for what, nbytes in (("weights", lowered.weights.nbytes), ("activations", lowered.arena)):
-        if nbytes >= LIMIT:
-            raise Unsupported(
-                f"its {what} take {human(nbytes)}, and a program has at most {human(LIMIT)} of them",
-                where=graph.name,
-            )
 
 
-def _plan(chip: str, lowered: Lowered, image: Image) -> CardPlan:
-    numbers = {kernel.name: number for number, kernel in enumerate(image.kernels)}
+def _plan(
+    chip: str, lowered: Lowered, sources: Sequence[KernelSource], image: Image, tuned: TuningPlan
+) -> CardPlan:
+    numbers = {source: number for number, source in enumerate(sources)}
     return CardPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         chip=chip,
@@ -159,15 +210,20 @@ def _plan(chip: str, lowered: Lowered, image: Image) -> CardPlan:
         buffers=[BufferPlan.of(buffer) for buffer in lowered.buffers],
         inputs={tensor.name: at.offset for tensor, at in lowered.inputs},
         outputs={tensor.name: at.offset for tensor, at in lowered.outputs},
-        tensors={name: _tensor(picture) for name, picture in lowered.tensors.items()},
+        tensors={name: _tensor(view) for name, view in lowered.tensors.items()},
+        status=None if lowered.status is None else lowered.status.offset,
+        states=lowered.states,
+        tuning=tuned,
     )
 
 
-def _launches(lowered: Lowered, numbers: dict[str, int], kernels: Sequence[KernelPlan]) -> list[LaunchPlan]:
+def _launches(
+    lowered: Lowered, numbers: dict[KernelSource, int], kernels: Sequence[KernelPlan]
+) -> list[LaunchPlan]:
     launches = []
     for call in lowered.calls:
-        kernarg, relocations = call.kernarg()
-        number = numbers[call.kernel.symbol]
+        arguments, relocations = kernarg(call)
+        number = numbers[call.kernel]
         launches.append(
             LaunchPlan(
                 name=call.name,
@@ -175,7 +231,7 @@ def _launches(lowered: Lowered, numbers: dict[str, int], kernels: Sequence[Kerne
                 macs=call.macs,
                 kernel=number,
                 groups=(*call.groups, 1),
-                kernarg=kernarg.ljust(kernels[number].kernarg, b"\0"),
+                kernarg=arguments.ljust(kernels[number].kernarg, b"\0"),
                 relocations=relocations,
                 tensor=call.tensor,
                 weights=call.weights,
@@ -184,15 +240,14 @@ def _launches(lowered: Lowered, numbers: dict[str, int], kernels: Sequence[Kerne
     return launches
 
 
-def _tensor(form: Picture) -> TensorPlan:
-    return TensorPlan(form.at.offset, form.pixels, form.channels, form.pitch)
+def _tensor(view: View) -> TensorPlan:
+    if not isinstance(view.at, At):
+        raise InternalError("a launch made a constant")
+    return TensorPlan(view.at.offset, view.steps)
 
 
-def gfx1100() -> AmdTarget:
-    """RDNA3: Radeon RX 7900 series."""
-    return AmdTarget("gfx1100")
-
-
-def gfx1201() -> AmdTarget:
-    """RDNA4: Radeon RX 9070 series."""
-    return AmdTarget("gfx1201")
+def __getattr__(name: str) -> Callable[[], AmdTarget]:
+    """The entry points of pyproject.toml: a chip's name here is what makes its target."""
+    if name not in CHIPS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(AmdTarget, name)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from sdk.graph import AveragePool, GlobalAveragePool, Graph, MaxPool, Node, macs
+from sdk.opencl.calls import Pointer, Words, divisor
 from sdk.scales import node_scales
-from usbgpu.target.calls import Picture, Pointer
-from usbgpu.target.context import Context, Words, divisor, no_residual, variant
+from usbgpu.target.calls import Picture
+from usbgpu.target.context import Context, no_residual, variant
 from usbgpu.target.packing import round_up
 from usbgpu.target.tiling import strip
 

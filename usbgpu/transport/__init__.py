@@ -21,8 +21,8 @@ Several bulk transfers can be in flight (`pipeline`), and a device's calls with 
 A real device belongs to one process at a time (`lock`). Errors are those of `errors`, in the SDK's tree.
 """
 
+from sdk.clock import Clock
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
-from usbgpu.transport.clock import Clock
 from usbgpu.transport.device import Transport
 from usbgpu.transport.device_string import DeviceString
 from usbgpu.transport.emulation import EmulatedBackend, Emulation

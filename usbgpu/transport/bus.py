@@ -41,11 +41,16 @@ def pyusb() -> Any:
         raise EnvironmentMissing(message, hint="pip install pyusb") from problem
 
 
-def devices(backend: Any) -> list[Any]:
-    """The devices of a backend; of the machine's own bus, those that may be a bridge."""
+def devices(backend: Any, search: Any = None) -> list[Any]:
+    """The devices of a backend; of the machine's own bus (None), those that may be a bridge.
+
+    Args:
+        backend: of pyusb.
+        search: a backend that looks for devices in its place.
+    """
     try:
         with translating("the USB bus"):
-            found = list(pyusb().core.find(find_all=True, backend=backend))
+            found = list(pyusb().core.find(find_all=True, backend=backend or search))
     except pyusb().core.NoBackendError as problem:
         raise EnvironmentMissing(
             "libusb cannot be loaded", hint="apt-get install libusb-1.0-0 (on macOS: brew install libusb)"
@@ -76,7 +81,7 @@ def the_one(named: DeviceString) -> Any:
     return matching[0]
 
 
-def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str) -> Any:
+def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str, search: Any = None) -> Any:
     """The device that has come back, None if it has not yet.
 
     Args:
@@ -84,8 +89,9 @@ def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str
         old: bus and address of the one that left and of all others.
         port: its `place`.
         number: its serial number, "" if it has none.
+        search: as in `devices`.
     """
-    found = [device for device in devices(backend) if (device.bus, device.address) not in old]
+    found = [device for device in devices(backend, search) if (device.bus, device.address) not in old]
     for device in found:
         if place(device) == port:
             return device

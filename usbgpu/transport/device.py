@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sdk import clock as clocks
+from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError, UsageError
 from usbgpu.transport import bus, identity
-from usbgpu.transport import clock as clocks
 from usbgpu.transport.call import Call, CallKind, Observer, Outcome
-from usbgpu.transport.clock import Clock
 from usbgpu.transport.emulation import Emulation
 from usbgpu.transport.errors import Disconnected, WireFailed
 from usbgpu.transport.pipeline import Pending, Pipeline

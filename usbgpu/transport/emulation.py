@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from usbgpu.transport.clock import Clock
+from sdk.clock import Clock
 
 
 class Emulation(Protocol):
@@ -26,10 +26,36 @@ class Emulation(Protocol):
         None without a card, and if fewer have run.
         """
 
+    def wmma_instructions(self, last: int) -> Sequence[int] | None:
+        """Of these, the matrix instructions."""
+
+    @property
+    def torments(self) -> Sequence[str]:
+        """A fault of each kind that passes, of about the usual severity, as `inject` takes it."""
+
+    def inject(self, fault: str) -> None:
+        """Plan a fault, or several joined by commas; times and numbers count from now on.
+
+        Raises:
+            UsageError: there is no such fault, or it is not written so.
+        """
+
+    def faults(self) -> Sequence[tuple[str, float | None]]:
+        """The faults that were planned, each with the seconds at which it fired; None if it has not."""
+
+    def dispatch_nanoseconds(self, last: int) -> Sequence[int] | None:
+        """How long each of the last dispatches took by the model of the card; else as `wave_instructions`."""
+
 
 @runtime_checkable
 class EmulatedBackend(Protocol):
-    """A pyusb backend whose devices live in virtual time."""
+    """A pyusb backend whose devices live in virtual time.
+
+    Attributes:
+        patience: seconds of that time for which a search waits for a device that is not attached.
+    """
+
+    patience: float
 
     @property
     def clock(self) -> Clock:

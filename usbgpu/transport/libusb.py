@@ -180,6 +180,16 @@ def asynchronous(backend: Any) -> Any:
     return _asynchronous[backend]
 
 
+def fresh(backend: Any) -> Any:
+    """Another one of pyusb's backend for libusb 1.0, which looks for devices now; of other backends None.
+
+    libusb learns of later devices from udev. Where no udev runs, as in a container or on a small system,
+    only a new context finds them.
+    """
+    module = importlib.import_module("usb.backend.libusb1")
+    return module._LibUSB(backend.lib) if type(backend) is module._LibUSB else None
+
+
 def wrapped(number: str) -> Any:
     """A pyusb backend with the one device whose file is open already, as Android hands it out.
 

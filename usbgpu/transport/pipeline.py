@@ -29,10 +29,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
+from sdk.clock import Clock
 from sdk.errors import DeviceFailed, InternalError, TowlineError
 from usbgpu.transport import bus
 from usbgpu.transport.call import Call, CallKind, Data, Outcome
-from usbgpu.transport.clock import Clock
 from usbgpu.transport.errors import Abandoned, TimedOut, translated
 
 WINDOW = 4 << 20

@@ -14,18 +14,21 @@ A thin layer, on purpose: it settles the few things that pyusb leaves open:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from sdk.clock import WallClock
 from sdk.errors import DeviceFailed, DeviceMissing, UsageError
 from usbgpu.transport import bus, libusb, sysfs
 from usbgpu.transport.call import Call, CallKind
-from usbgpu.transport.clock import WallClock
 from usbgpu.transport.device import IN_BIT, RETURN_PATIENCE, Transport
 from usbgpu.transport.emulation import EmulatedBackend, Emulation
 from usbgpu.transport.errors import DeviceBusy, Disconnected, NotSent
 from usbgpu.transport.lock import DeviceLock
 from usbgpu.transport.speed import Speed
+
+log = logging.getLogger(__name__)
 
 SEARCH_INTERVAL = 0.1
 TRANSFER_TYPE, BULK = 0x03, 0x02
@@ -62,7 +65,7 @@ class PluggedTransport(Transport):
             CallKind.RESET: self._reset,
         }
         try:  # what `reopen` must know
-            self._seen |= {(each.bus, each.address) for each in bus.devices(backend)}
+            self._seen = self._present()
             if not self.is_emulated:  # an emulated one never leaves its port
                 self._serial = bus.serial(found)
                 self._awake = sysfs.KeptAwake(self._kernel_name)
@@ -115,12 +118,15 @@ class PluggedTransport(Transport):
         self._release("the device is opened again")
         end = self.clock.now() + timeout
         while True:
-            last = self.clock.now() >= end
+            left = end - self.clock.now()
+            last = left <= 0
             try:
-                found = bus.again(self._backend, self._seen, place, self._serial)
-                if found is not None:
-                    self._go_on_with(found)
-                    return
+                with self._searching(max(left, 0.0)):
+                    search = libusb.fresh(self._device._ctx.backend)
+                    found = bus.again(self._backend, self._seen, place, self._serial, search)
+                    if found is not None:
+                        self._go_on_with(found)
+                        return
             except (DeviceFailed, DeviceMissing):  # udev or a driver may still be busy with it
                 if last:
                     raise
@@ -130,10 +136,14 @@ class PluggedTransport(Transport):
                     where=self.name,
                     hint="unplug it, plug it in again, and look at `dmesg`",
                 )
-            self.clock.sleep(SEARCH_INTERVAL)
+            self.clock.sleep(min(SEARCH_INTERVAL, left))
 
     def close(self) -> None:
         """See `Transport`."""
+        if not self._closed and self.emulation is not None:
+            for fault, fired in self.emulation.faults():
+                if fired is None:
+                    log.warning("the fault %s never fired", fault)
         self._closed = True
         self._release("the device was closed")
         if self._driver_sent_away:
@@ -164,7 +174,24 @@ class PluggedTransport(Transport):
         except BaseException:
             self._release("the device could not be claimed")
             raise
-        self._seen.add((found.bus, found.address))
+        self._seen = self._present()  # addresses are given again one day
+
+    def _present(self) -> set[tuple[int, int]]:
+        """Bus and address of every device that may be a bridge."""
+        return {(each.bus, each.address) for each in bus.devices(self._backend)}
+
+    @contextlib.contextmanager
+    def _searching(self, seconds: float) -> Iterator[None]:
+        """An emulated search takes so long at most; a real one takes no time."""
+        if self._emulated is None:
+            yield
+            return
+        before = self._emulated.patience
+        self._emulated.patience = min(before, seconds)
+        try:
+            yield
+        finally:
+            self._emulated.patience = before
 
     def _claim(self) -> None:
         """Configure the device if it is not, take its first interface, and look at its endpoints."""

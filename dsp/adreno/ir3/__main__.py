@@ -17,13 +17,13 @@ def measured(made: Compiled) -> Figures:
     Raises:
         InternalError: our count of the disassembly differs from ir3's own: one of them is misread.
     """
-    info, depths = made.info, listing.by_depth(listing.read(made.listing))
-    ours = sum(one.slots for one in depths), sum(one.nops for one in depths)
+    info, loops = made.info, listing.by_loop(listing.read(made.listing))
+    ours = sum(one.slots for one in loops), sum(one.nops for one in loops)
     if ours != (info.instructions, info.nops):
         reported = info.instructions, info.nops
         raise InternalError(f"the disassembly has {ours} slots and nops, and ir3 reports {reported}")
     return Figures(
-        depths,
+        loops,
         registers=info.max_reg + 1,
         waves=info.max_waves,
         spills=info.stp + info.ldp,
@@ -37,11 +37,15 @@ def measured(made: Compiled) -> Figures:
 def main() -> int:
     """Exit status 1, with the reason on stderr, if a kernel is refused."""
     try:
-        mesa = Mesa()
-        check_layout(mesa)
+        compilers: dict[int, Mesa] = {}
         for line in sys.stdin:
             one = json.loads(line)
-            made = kernels.compiled(mesa, one["function"], one["constants"], tuple(one["local"]))
+            if one["part"] not in compilers:
+                compilers[one["part"]] = Mesa(one["part"])
+                check_layout(compilers[one["part"]])
+            made = kernels.compiled(
+                compilers[one["part"]], one["function"], one["constants"], tuple(one["local"])
+            )
             print(json.dumps(asdict(measured(made))), flush=True)
     except TowlineError as error:
         print(error, file=sys.stderr)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp.adreno.ir3.listing import Count
+from dsp.adreno.ir3.mesa import PART
 from sdk import cache, toolchain
 from sdk.errors import BuildFailed, InternalError, OutputFailed
 
@@ -35,11 +36,13 @@ class KernelInstance:
         function: of kernels/*.cl.
         constants: arguments that are the same at each launch, by their names in OpenCL C: "from.width".
         local: work-items of a work-group.
+        part: of `mesa.CHIP_IDS`.
     """
 
     function: str
     constants: Mapping[str, int]
     local: tuple[int, int, int]
+    part: int = PART
 
     @property
     def text(self) -> str:
@@ -49,27 +52,28 @@ class KernelInstance:
 
 @dataclass(frozen=True)
 class Figures:
-    """Machine code for Adreno 630, counted.
+    """Machine code, counted.
 
     Attributes:
-        depths: the code outside of loops, in the loop, in the loop inside that; each instruction once.
+        loops: the code outside of loops, then each loop in the order in which they begin, without those
+            inside it; each instruction once.
         registers: full registers of four components.
         waves: how many fit a processor at once, of 16.
         spills: stores to and loads from private memory.
         ss, sy: instructions that wait for others to complete.
         stalls: cycles that ir3 expects these waits to cost.
-        operations: of an iteration of the innermost loop as built: "texture 0" and "texture 1" are reads of
-            activations and of weights, "products" the multiplications.
+        operations: of an iteration of each loop as built: "texture 0" and "texture 1" are reads of
+            activations and of weights, "products" the multiplications; others have NIR's names.
     """
 
-    depths: Sequence[Count]
+    loops: Sequence[Count]
     registers: int
     waves: int
     spills: int
     ss: int
     sy: int
     stalls: int
-    operations: Mapping[str, int]
+    operations: Sequence[Mapping[str, int]]
 
     @staticmethod
     def of(document: Any) -> Figures:
@@ -78,21 +82,21 @@ class Figures:
         Raises:
             TypeError, KeyError: it does not hold figures.
         """
-        return Figures(**{**document, "depths": [Count(**one) for one in document["depths"]]})
+        return Figures(**{**document, "loops": [Count(**one) for one in document["loops"]]})
 
     def total(self, name: str, trips: Sequence[int]) -> int:
         """Sum of "slots", "instructions" or "nops" of one work-item.
 
         Args:
             name: of a field of `Count`.
-            trips: how often each depth is executed, from the outermost.
+            trips: how often each of `loops` is executed.
 
         Raises:
             InternalError: the kernel has a different number of loops.
         """
-        if len(trips) != len(self.depths):
-            raise InternalError(f"{len(trips) - 1} loops have become {len(self.depths) - 1} in machine code")
-        return sum(times * int(getattr(one, name)) for times, one in zip(trips, self.depths, strict=True))
+        if len(trips) != len(self.loops):
+            raise InternalError(f"{len(trips) - 1} loops have become {len(self.loops) - 1} in machine code")
+        return sum(times * int(getattr(one, name)) for times, one in zip(trips, self.loops, strict=True))
 
 
 def figures(kernels: Sequence[KernelInstance]) -> list[Figures]:

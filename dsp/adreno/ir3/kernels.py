@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dsp.adreno.ir3 import floats, generated
+from dsp.adreno.ir3.listing import Count
 from dsp.adreno.ir3.mesa import Mesa
 from dsp.adreno.ir3.shader import Compiled, Operand, Shader, Value
 from sdk.errors import BuildFailed
@@ -66,6 +68,20 @@ def multiply(s: Shader, sums: Sequence[Value], a: Sequence[Operand], b: Sequence
         s.write(register, mad24(s, one, other, s.read(register)))
 
 
+def numbers_of(s: Shader, texel: list[Value]) -> list[Value]:
+    """The four of a texel of activations, which are in one word where there are dot products."""
+    if not s.has_dots:
+        return texel
+    return [s.alu("ubfe", texel[0], 8 * number, 8) for number in range(4)]
+
+
+def multiply_words(s: Shader, sums: Sequence[Value], weights: Sequence[Value], word: Value) -> None:
+    """The dot product of a word of weights and one of activations, on top of each sum."""
+    s.tally("products", 4 * len(sums))
+    for register, weight in zip(sums, weights, strict=True):
+        s.write(register, s.alu("sudot_4x8_iadd_sat", weight, word, s.read(register)))
+
+
 # -- kernels/pointwise.cl ---------------------------------------------------------------------------------
 
 
@@ -74,15 +90,20 @@ def pointwise(s: Shader, k: Constants) -> None:
     source, weights, to = (Picture.of(k, name) for name in ("from", "weights", "to"))
     with work_item(s, to, k["pixels"]) as (w, h, block):
         sums, scale = begin(s, block, k["pixels"])
+        dots = s.has_dots and bool(k["dots"])
         at, line = weights.column(s, block, 0), weights.row(s, block, 0)
         lines = [s.alu("iadd", line, n) for n in range(4)]
 
         def products(side: Operand, start: Operand) -> None:
             row = s.register(h)
             with counted(s, source.blocks, start=side, step=source.fold) as b:
-                tile = [s.texel(WEIGHTS, s.alu("iadd", at, b), one, signed=True) for one in lines]
+                tile = [s.texel(WEIGHTS, s.alu("iadd", at, b), one, signed=not dots) for one in lines]
                 for p, total in enumerate(sums):
                     texel = s.texel(X, s.alu("iadd", start, p), s.read(row))
+                    if dots:
+                        multiply_words(s, total, [one[0] for one in tile], texel[0])
+                        continue
+                    texel = numbers_of(s, texel)
                     for channel, weight in zip(texel, zip(*tile, strict=True), strict=True):
                         multiply(s, total, [channel] * 4, weight)
                 s.write(row, s.alu("iadd", s.read(row), source.height))
@@ -121,7 +142,7 @@ def depthwise(s: Shader, k: Constants) -> None:
                 if j >= beyond:
                     in_w = s.alu("imin", in_w, source.width - 1)
                 moved = [s.alu("ine", a, b) for a, b in ((in_h, in_y), (in_w, in_x)) if a is not b]
-                texel = s.texel(X, source.column(s, block, in_w), source.row(s, block, in_h))
+                texel = numbers_of(s, s.texel(X, source.column(s, block, in_w), source.row(s, block, in_h)))
                 texel = _unless(s, moved, texel, k["zero_point"])
                 for p, total in enumerate(sums):
                     if 0 <= j - p * stride < columns:
@@ -208,7 +229,8 @@ def _finish(
     if k["fused"] == WITH_ADD:
         ratio, other_ratio, other_zero = next(numbers), next(numbers), next(numbers)
         low, high, zero_point = next(numbers), next(numbers), next(numbers)
-        operand = [s.alu("fsub", s.alu("i2f32", q), other_zero) for q in s.texel(OTHER, x, y)]
+        stored = numbers_of(s, s.texel(OTHER, x, y))
+        operand = [s.alu("fsub", s.alu("i2f32", q), other_zero) for q in stored]
         own = [
             clamped(s.alu("fadd", s.alu("fmul", a, ratio), s.alu("fmul", b, other_ratio)), low, high)
             for a, b in zip(own, operand, strict=True)
@@ -218,10 +240,20 @@ def _finish(
         table = s.alu("ishl", next(numbers), 4)
         pointer = s.argument(TABLES, pointer=True)
         result = [s.load_uchar(pointer, s.alu("iadd", table, q)) for q in result]
+    if s.has_dots:
+        word = s.alu("iand", result[0], 0xFF)
+        for number, q in enumerate(result[1:], 1):
+            word = s.alu("ior", word, s.alu("ishl", s.alu("iand", q, 0xFF), 8 * number))
+        result = [word] * 4
     s.store_texel(Y, x, y, s.vector(*result))
 
 
-KERNELS: Mapping[str, KernelBuilder] = {"pointwise": pointwise, "depthwise": depthwise}
+KERNELS: Mapping[str, KernelBuilder] = {
+    "pointwise": pointwise,
+    "depthwise": depthwise,
+    **floats.FLOATS,
+    **generated.GENERATED,
+}
 """By the name of the OpenCL C function."""
 
 
@@ -231,7 +263,11 @@ them. `dsp.adreno.products` uses fewer; but plans come from files."""
 
 
 def iterations(function: str, k: Constants) -> list[int]:
-    """How often a work-item executes the code outside of loops, in the loop, in the loop inside that."""
+    """How often a work-item executes the code outside of loops, and each loop."""
+    if function in floats.FLOATS:
+        return floats.iterations(function, k)
+    if function in generated.GENERATED:
+        return generated.iterations(function, k)
     if function == "depthwise":
         return [1, k["window.rows"]]
     fold, blocks = k["from.fold"], k["from.blocks"]
@@ -239,8 +275,27 @@ def iterations(function: str, k: Constants) -> list[int]:
 
 
 def macs_of_iteration(function: str, k: Constants) -> int:
-    """Multiply-accumulates of an iteration of the innermost loop."""
+    """Multiply-accumulates of an iteration of the innermost loop; 0 without any."""
+    if function in floats.FLOATS:
+        return floats.macs_of_iteration(function, k)
+    if function in generated.GENERATED:
+        return 0
     return k["pixels"] * (16 if function == "pointwise" else 4 * k["window.columns"])
+
+
+def inner(function: str, k: Constants, loops: Sequence[Count]) -> float | None:
+    """Issue slots in the innermost loops, for each multiply-accumulate or, without any, element that is read.
+
+    Args:
+        function: of `KERNELS`.
+        k: its constants.
+        loops: its `Figures.loops`.
+    """
+    if function in generated.GENERATED:
+        numbers = generated.inner_loops(function, k)
+        return sum(loops[number].slots for number in numbers) / len(numbers)
+    macs = macs_of_iteration(function, k)
+    return loops[-1].slots / macs if macs else None
 
 
 def compiled(mesa: Mesa, function: str, constants: Constants, local: tuple[int, int, int]) -> Compiled:
@@ -256,9 +311,12 @@ def compiled(mesa: Mesa, function: str, constants: Constants, local: tuple[int, 
         KeyError: a constant is missing.
         BuildFailed: a loop would be unrolled more than `MOST` times.
     """
-    pixels, columns = constants["pixels"], constants.get("window.columns", 1)
-    texels = (pixels - 1) * constants.get("window.stride_x", 1) + columns
-    if not all(1 <= count <= MOST for count in (pixels, columns, texels)):
+    pixels, columns = constants.get("pixels", 1), constants.get("window.columns", 1)
+    stride = constants.get("window.stride_x", constants.get("stride", 1))
+    texels = (pixels - 1) * stride + columns
+    counts = [pixels, columns, texels, pixels * constants.get("blocks", 1)]
+    counts += [constants.get(name, 1) for name in ("outer", "inner", "width")]
+    if not all(1 <= count <= MOST for count in counts):
         raise BuildFailed(
             f"{pixels} pixels, {columns} columns and {texels} texels are not unrolled: the limit is {MOST}"
         )

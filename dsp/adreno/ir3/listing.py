@@ -6,11 +6,11 @@ An instruction takes the slots of its repeats, `(rpt2)`, and of the cycles it wa
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sdk.errors import InternalError
 
@@ -85,30 +85,33 @@ def _instruction(match: re.Match[str], labels: dict[str, int]) -> Instruction:
     return Instruction(match["name"], 1 + repeats + waits, nops, labels[label[1]] if label else None)
 
 
-def by_depth(code: Sequence[Instruction]) -> list[Count]:
-    """Counts of the code outside of loops, in the loop, in the loop inside that, and so on.
+def by_loop(code: Sequence[Instruction]) -> list[Count]:
+    """Counts of the code outside of loops, and of each loop in their order, without the loops inside it.
 
     Raises:
-        InternalError: there are two loops one after the other, so that a depth is not one loop.
+        InternalError: two loops overlap, neither inside the other.
     """
     loops = _loops(code)
-    for outer, inner in pairwise(loops):
-        if not (outer.start <= inner.start and inner.stop <= outer.stop):
-            raise InternalError("a kernel has two loops, neither inside the other")
-    depths = [sum(number in loop for loop in loops) for number in range(len(code))]
+    for one, other in itertools.combinations(loops, 2):
+        if other.start < one.stop < other.stop:
+            raise InternalError("a kernel has two loops that overlap, neither inside the other")
+    innermost = [
+        max((place for place, loop in enumerate(loops, 1) if number in loop), default=0)
+        for number in range(len(code))
+    ]
     return [
-        count([one for one, depth in zip(code, depths, strict=True) if depth == wanted])
+        count([one for one, place in zip(code, innermost, strict=True) if place == wanted])
         for wanted in range(len(loops) + 1)
     ]
 
 
 def _loops(code: Sequence[Instruction]) -> list[range]:
-    """The outermost first. Jumps back to the same place, `continue` for example, are one loop."""
+    """By where they begin. Jumps back to the same place, `continue` for example, are one loop."""
     ends: dict[int, int] = {}
     for number, one in enumerate(code):
         if one.target is not None and one.target <= number:
             ends[one.target] = number + 1
-    return sorted((range(*loop) for loop in ends.items()), key=len, reverse=True)
+    return [range(*loop) for loop in sorted(ends.items())]
 
 
 def count(code: Sequence[Instruction]) -> Count:

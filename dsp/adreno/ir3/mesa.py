@@ -22,8 +22,12 @@ from typing import Any
 from sdk.errors import EnvironmentMissing
 from sdk.toolchain import TINYMESA, tinymesa
 
-GPU_ID, CHIP_ID = 630, 0x06030001
-"""Adreno 630, as Mesa names it."""
+CHIP_IDS = {630: 0x06030001, 650: 0x06050002, 660: 0x06060001}
+"""Of the parts that we count for, as Mesa names them."""
+DOTS = (650, 660)
+"""Parts with dot products of four bytes: Adreno 650 by two instructions and an addition, 660 by one."""
+PART = 630
+"""Adreno 630, which the figures of a network are for."""
 
 COMPUTE = 5
 """MESA_SHADER_COMPUTE."""
@@ -36,16 +40,18 @@ HINT = f"pip install 'tinymesa=={TINYMESA}.*'"
 TABLE = 1000
 """More entries than any table of opcodes has."""
 
-INT32, UINT32 = 34, 36
-"""nir_type_int32, nir_type_uint32."""
+INT32, UINT32, FLOAT16, FLOAT32 = 34, 36, 144, 160
+"""nir_type_int32, nir_type_uint32, nir_type_float16, nir_type_float32."""
 TXF = 4
 """nir_texop_txf: a texel by integer coordinates."""
 COORD = 0
 """nir_tex_src_coord."""
-DIM_2D = 1
-"""GLSL_SAMPLER_DIM_2D."""
+DIM_2D, DIM_BUFFER = 1, 5
+"""GLSL_SAMPLER_DIM_2D, GLSL_SAMPLER_DIM_BUF."""
 BREAK = 2
 """nir_jump_break."""
+WORKGROUP, ACQ_REL, SHARED = 4, 3, 1 << 19
+"""SCOPE_WORKGROUP, NIR_MEMORY_ACQ_REL, nir_var_mem_shared."""
 DONT_UNROLL = 2
 """nir_loop_control_dont_unroll."""
 NON_READABLE, CAN_REORDER = 8, 64
@@ -53,7 +59,8 @@ NON_READABLE, CAN_REORDER = 8, 64
 
 # Offsets into Mesa's structs, in bytes.
 SHADER_NUM_TEXTURES, SHADER_NUM_UBOS, SHADER_NUM_IMAGES, SHADER_WORKGROUP = 101, 102, 105, 328
-DEF_COMPONENTS = 28
+SHADER_SHARED_SIZE = 316
+DEF_COMPONENTS, DEF_BITS = 28, 29
 SRC_SSA = 24
 ALU_DEF, ALU_SRC, ALU_SWIZZLE = 40, 72, 72 + 32
 CONST_DEF, CONST_VALUE = 32, 64
@@ -165,13 +172,17 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Mesa:
-    """The library, and its ir3 compiler for Adreno 630.
+    """The library, and its ir3 compiler for one Adreno.
+
+    Args:
+        part: of CHIP_IDS.
 
     Raises:
         EnvironmentMissing: tinymesa is not installed, of an unsupported release, or has another layout.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, part: int = PART) -> None:
+        self.part = part
         self.version, path = tinymesa()
         self.lib: Any = ctypes.CDLL(path)
         self.libc: Any = ctypes.CDLL(None)
@@ -185,7 +196,7 @@ class Mesa:
         self._intrinsics: dict[str, int] = {}
         self._indices: dict[str, int] = {}
         self.lib.glsl_type_singleton_init_or_ref()
-        device = _DeviceId(GPU_ID, CHIP_ID)
+        device = _DeviceId(part, CHIP_IDS[part])
         options = _CompilerOptions(disable_cache=True, trap=TRAP)
         info = self.lib.fd_dev_info_raw(byref(device))
         self._kept = device  # the compiler points to it
@@ -224,7 +235,9 @@ class Mesa:
         """The listing of `size` bytes of machine code."""
         text, length = _P(), c_size_t()
         stream = self.libc.open_memstream(byref(text), byref(length))
-        self.lib.ir3_isa_disasm(code, size, stream, byref(_DecodeOptions(gpu_id=GPU_ID, branch_labels=True)))
+        self.lib.ir3_isa_disasm(
+            code, size, stream, byref(_DecodeOptions(gpu_id=self.part, branch_labels=True))
+        )
         self.libc.fclose(stream)
         listing = ctypes.string_at(text.value or 0, length.value).decode()
         self.libc.free(text)

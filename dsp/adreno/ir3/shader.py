@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_uint8
 from ctypes import c_uint16 as u16
@@ -32,6 +32,11 @@ class Value:
     def components(self) -> int:
         return c_uint8.from_address(self.at + m.DEF_COMPONENTS).value
 
+    @property
+    def bits(self) -> int:
+        """Of a component."""
+        return c_uint8.from_address(self.at + m.DEF_BITS).value
+
 
 Operand = Value | int | float
 """A Python int is a 32-bit constant, a float a binary32."""
@@ -44,12 +49,12 @@ class Compiled:
     Attributes:
         info: ir3's counts.
         listing: its disassembly.
-        operations: the tally of the innermost loop's NIR.
+        operations: the tallies of the loops' NIR, in the order in which they begin.
     """
 
     info: Info
     listing: str
-    operations: Mapping[str, int]
+    operations: Sequence[Mapping[str, int]]
 
 
 class Shader:
@@ -59,21 +64,27 @@ class Shader:
         mesa: the library.
         name: for Mesa's messages.
         local: work-items of a work-group in x, y, z.
+
+    Attributes:
+        has_dots: the part has dot products of four bytes; activations are then words.
     """
 
     def __init__(self, mesa: Mesa, name: str, local: tuple[int, int, int]) -> None:
         self._mesa, self._lib = mesa, mesa.lib
         self._builder = mesa.lib.nir_builder_init_simple_shader(m.COMPUTE, mesa.nir_options, name.encode())
         self.local = local
-        self.operations: Mapping[str, int] | None = None
-        self._tally: Counter[str] = Counter()
+        self.has_dots = mesa.part in m.DOTS
+        self._tallies: list[Counter[str]] = []
+        self._open: list[Counter[str]] = []
+        self._register_bits: dict[int, int] = {}
         for axis, size in enumerate(local):
             u16.from_address(self._builder.shader + m.SHADER_WORKGROUP + 2 * axis).value = size
         self._count(m.SHADER_NUM_UBOS, 1)
 
     def tally(self, name: str, count: int = 1) -> None:
-        """Count operations; `operations` are those of the loop that was closed first, the innermost."""
-        self._tally[name] += count
+        """Count operations of the innermost open loop."""
+        for inner in self._open[-1:]:
+            inner[name] += count
 
     @property
     def text(self) -> str:
@@ -82,8 +93,12 @@ class Shader:
 
     # -- values -----------------------------------------------------------------------------------------
 
-    def constant(self, value: float) -> Value:
-        """A scalar of 32 bits."""
+    def constant(self, value: float, width: int = 32) -> Value:
+        """A scalar of 32 bits, or a float of 16."""
+        if width == 16:
+            made = self._lib.nir_load_const_instr_create(self._builder.shader, 1, 16)
+            u64.from_address(made + m.CONST_VALUE).value = int.from_bytes(struct.pack("<e", value), "little")
+            return self._insert(made, m.CONST_DEF)
         bits = int.from_bytes(struct.pack("<f", value), "little") if isinstance(value, float) else value
         made = self._lib.nir_load_const_instr_create(self._builder.shader, 1, 32)
         u64.from_address(made + m.CONST_VALUE).value = bits & 0xFFFFFFFF
@@ -99,14 +114,14 @@ class Shader:
         return self.alu(f"vec{len(operands)}", *operands)
 
     def components(self, value: Value) -> list[Value]:
-        """The numbers of a vector of 32-bit ones, each by itself."""
+        """The numbers of a vector, each by itself."""
         return [self._component(value, number) for number in range(value.components)]
 
     def _component(self, value: Value, number: int) -> Value:
         made = self._lib.nir_alu_instr_create(self._builder.shader, self._mesa.op("mov"))
         u64.from_address(made + m.ALU_SRC + m.SRC_SSA).value = value.at
         c_uint8.from_address(made + m.ALU_SWIZZLE).value = number
-        self._lib.nir_def_init(made, made + m.ALU_DEF, 1, 32)
+        self._lib.nir_def_init(made, made + m.ALU_DEF, 1, value.bits)
         return self._insert(made, m.ALU_DEF)
 
     def intrinsic(
@@ -152,13 +167,17 @@ class Shader:
     # -- variables and control flow ---------------------------------------------------------------------
 
     def register(self, value: Operand) -> Value:
-        """A variable of 32 bits that begins as `value`; it becomes SSA when the shader is compiled."""
-        register = self.intrinsic("decl_reg", first=True, indices={"num_components": 1, "bit_size": 32})
-        self.write(register, value)
+        """A variable that begins as `value`; it becomes SSA when the shader is compiled."""
+        first = self._value(value)
+        register = self.intrinsic(
+            "decl_reg", first=True, indices={"num_components": 1, "bit_size": first.bits}
+        )
+        self._register_bits[register.at] = first.bits
+        self.write(register, first)
         return register
 
     def read(self, register: Value) -> Value:
-        return self.intrinsic("load_reg", register, components=1)
+        return self.intrinsic("load_reg", register, components=1, bits=self._register_bits[register.at])
 
     def write(self, register: Value, value: Operand) -> None:
         self.intrinsic("store_reg", value, register, components=1, indices={"write_mask": 1})
@@ -168,10 +187,10 @@ class Shader:
         """A loop that is never unrolled, however few its iterations; `leave_if` ends it."""
         loop = self._lib.nir_push_loop(byref(self._builder))
         u32.from_address(loop + m.LOOP_CONTROL).value = m.DONT_UNROLL
-        self._tally.clear()
+        self._tallies.append(Counter())
+        self._open.append(self._tallies[-1])
         yield
-        if self.operations is None:
-            self.operations = dict(self._tally)
+        self._open.pop()
         self._lib.nir_pop_loop(byref(self._builder), loop)
 
     @contextmanager
@@ -190,17 +209,24 @@ class Shader:
 
     def texel(self, texture: int, x: Operand, y: Operand, *, signed: bool = False) -> list[Value]:
         """read_imageui or read_imagei without a sampler, of a read-only 2-D image: four numbers."""
-        coordinates = self.vector(x, y)
+        return self._texel(texture, self.vector(x, y), m.DIM_2D, m.INT32 if signed else m.UINT32, 32)
+
+    def buffer_texel(self, texture: int, x: Operand, bits: int) -> list[Value]:
+        """read_imagef (32 bits) or read_imageh (16) of a read-only image1d_buffer_t: four floats."""
+        kind = m.FLOAT16 if bits == 16 else m.FLOAT32
+        return self._texel(texture, self._value(x), m.DIM_BUFFER, kind, bits)
+
+    def _texel(self, texture: int, coordinates: Value, dim: int, kind: int, bits: int) -> list[Value]:
         made = self._lib.nir_tex_instr_create(self._builder.shader, 1)
-        u32.from_address(made + m.TEX_DIM).value = m.DIM_2D
-        c_uint8.from_address(made + m.TEX_TYPE).value = m.INT32 if signed else m.UINT32
+        u32.from_address(made + m.TEX_DIM).value = dim
+        c_uint8.from_address(made + m.TEX_TYPE).value = kind
         u32.from_address(made + m.TEX_OP).value = m.TXF
-        u32.from_address(made + m.TEX_COORDS).value = 2
+        u32.from_address(made + m.TEX_COORDS).value = coordinates.components
         u32.from_address(made + m.TEX_TEXTURE).value = texture
         source = u64.from_address(made + m.TEX_SRC).value
         u64.from_address(source + m.SRC_SSA).value = coordinates.at
         u32.from_address(source + m.TEX_SRC_TYPE).value = m.COORD
-        self._lib.nir_def_init(made, made + m.TEX_DEF, 4, 32)
+        self._lib.nir_def_init(made, made + m.TEX_DEF, 4, bits)
         self._count(m.SHADER_NUM_TEXTURES, texture + 1)
         self.tally(f"texture {texture}")
         return self.components(self._insert(made, m.TEX_DEF))
@@ -223,9 +249,56 @@ class Shader:
         """pointer[index] of a `__global const int4 *`, `index` an int."""
         return self.components(self._load(pointer, self.alu("ishl", self.alu("i2i64", index), 4), 4, 32))
 
+    def load_float4(self, pointer: Value, index: Operand) -> list[Value]:
+        """pointer[index] of a `__global const float4 *`, `index` an int."""
+        return self.load_int4(pointer, index)
+
+    def store_numbers(self, pointer: Value, index: Operand, values: Sequence[Value], bits: int) -> None:
+        """vstore4 or vstore_half4_rte of four floats to pointer + index."""
+        stored = [self.alu("f2f16_rtne", value) for value in values] if bits == 16 else values
+        offset = self.alu("ishl", self.alu("i2i64", index), bits // 16)
+        where = self.alu("iadd", pointer, offset)
+        access = {"align_mul": bits // 8, "write_mask": 15}
+        self.intrinsic("store_global", self.vector(*stored), where, components=4, indices=access)
+
     def load_uchar(self, pointer: Value, index: Operand) -> Value:
         """pointer[index] of a `__global const uchar *`, `index` an int."""
         return self.alu("u2u32", self._load(pointer, self.alu("i2i64", index), 1, 8))
+
+    def load_number(self, pointer: Value, index: Operand, bits: int) -> Value:
+        """The element of float16 or float32 at pointer + index * bits / 8, as 32 bits."""
+        self.tally("load")
+        offset = self.alu("i2i64", self.alu("ishl", index, bits // 16))
+        value = self._load(pointer, offset, 1, bits)
+        return self.alu("f2f32", value) if bits == 16 else value
+
+    def store_number(self, pointer: Value, index: Operand, value: Value, bits: int) -> None:
+        """A float rounded to an element at pointer + index * bits / 8."""
+        self.tally("store")
+        where = self.alu("iadd", pointer, self.alu("i2i64", self.alu("ishl", index, bits // 16)))
+        stored = self.alu("f2f16_rtne", value) if bits == 16 else value
+        access = {"align_mul": bits // 8, "write_mask": 1}
+        self.intrinsic("store_global", stored, where, components=1, indices=access)
+
+    def local_memory(self, words: int) -> None:
+        """Declare this many 32-bit words that a work-group shares."""
+        u32.from_address(self._builder.shader + m.SHADER_SHARED_SIZE).value = 4 * words
+
+    def load_local(self, word: Operand) -> Value:
+        self.tally("load local")
+        where = self.alu("ishl", word, 2)
+        return self.intrinsic("load_shared", where, components=1, indices={"align_mul": 4})
+
+    def store_local(self, word: Operand, value: Value) -> None:
+        self.tally("store local")
+        access = {"align_mul": 4, "write_mask": 1}
+        self.intrinsic("store_shared", value, self.alu("ishl", word, 2), components=1, indices=access)
+
+    def barrier(self) -> None:
+        """The work-items of a work-group wait for each other, with their local memory."""
+        self.tally("barrier")
+        scopes = {"execution_scope": m.WORKGROUP, "memory_scope": m.WORKGROUP}
+        self.intrinsic("barrier", indices=scopes | {"memory_semantics": m.ACQ_REL, "memory_modes": m.SHARED})
 
     def _load(self, pointer: Value, offset: Value, components: int, bits: int) -> Value:
         access = {"align_mul": components * bits // 8, "access": m.CAN_REORDER}
@@ -235,7 +308,7 @@ class Shader:
     # -- the end ----------------------------------------------------------------------------------------
 
     def compile(self) -> Compiled:
-        """Machine code for Adreno 630. The shader cannot be used afterwards."""
+        """Machine code for the library's part. The shader cannot be used afterwards."""
         at = self._builder.shader
         self._lib.nir_validate_shader(at, b"as built")
         self._lib.nir_lower_reg_intrinsics_to_ssa(at)
@@ -246,7 +319,7 @@ class Shader:
         info = Info.from_address(variant + m.VARIANT_INFO)
         code = u64.from_address(variant + m.VARIANT_BIN).value
         listing = self._mesa.disassemble(code, 4 * info.dwords)
-        return Compiled(info, listing, self.operations or {})
+        return Compiled(info, listing, [dict(one) for one in self._tallies])
 
     def _value(self, operand: Operand) -> Value:
         return operand if isinstance(operand, Value) else self.constant(operand)
@@ -266,11 +339,14 @@ LAYOUT = (
     r"num_textures: 6\n",
     r"num_ubos: 1\n",
     r"num_images: 10\n",
+    r"shared_size: 4660\n",
     r"load_const \(0x8badf00d\b",
     r"32 +%\d+ = mov %\d+\.z\n",
     r"32x4 +%\d+ = \(int32\)txf %\d+ \(coord\), 5 \(texture\)\n",
     r"@image_store \(%\d+ \(0x9\), .*image_dim=2D, .*access=writeonly, .*src_type=uint32\)",
     r"32x4 +%\d+ = @load_global_constant \(%\d+\) \(access=reorderable, align_mul=16, ",
+    r"@barrier \(execution_scope=WORKGROUP, memory_scope=WORKGROUP, mem_semantics=ACQ\|REL, "
+    r"mem_modes=shared\)",
     r"loop \{",
     r"\bbreak\n",
 )
@@ -288,6 +364,8 @@ def check_layout(mesa: Mesa) -> None:
     texel = shader.texel(5, 11, 13, signed=True)
     shader.store_texel(9, 17, 19, shader.vector(*texel))
     shader.load_int4(shader.argument(3, pointer=True), texel[0])
+    shader.local_memory(1165)
+    shader.barrier()
     with shader.loop():
         shader.leave_if(shader.alu("ieq", texel[2], 0))
     for pattern in LAYOUT:

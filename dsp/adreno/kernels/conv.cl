@@ -40,10 +40,11 @@ INLINE void conv(SOURCE x, WEIGHTS weights, TABLES tables, SOURCE other, TARGET 
         inside[p] = !s.padded || (in_h == in_y && c[p] == in_x + p * k.stride_x);
       }
       for (int b = 0; b < s.inputs; b++) {
-        const struct tile t = load_tile(weights, s.weights, block, tap + b);
+        const struct tile t = load_tile(weights, s.weights, block, tap + b, s.dots);
 #pragma unroll
         for (int p = 0; p < s.pixels; p++) {
-          const int4 q = inside[p] ? texel(x, s.from, first + b, in_h, c[p]) : (int4)(s.zero_point);
+          const int at_x = column(s.from, first + b, c[p]), at_y = row(s.from, first + b, in_h);
+          const int4 q = inside[p] ? load_four(x, s.from, at_x, at_y, s.dots) : four(s.zero_point, s.dots);
           sum[p] = multiplied(q, t, sum[p], s.dots);
         }
       }

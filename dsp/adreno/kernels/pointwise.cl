@@ -25,10 +25,10 @@ INLINE void pointwise(SOURCE x, WEIGHTS weights, TABLES tables, SOURCE other, TA
     const int c = mad24(side, s.from.width, w);
     int line = h;
     for (int b = side; b < s.from.blocks; b += s.from.fold, line += s.from.height) {
-      const struct tile t = load_tile(weights, s.weights, block, b);
+      const struct tile t = load_tile(weights, s.weights, block, b, s.dots);
 #pragma unroll
       for (int p = 0; p < s.pixels; p++)
-        sum[p] = multiplied(load(x, c + p, line, s.from.pitch), t, sum[p], s.dots);
+        sum[p] = multiplied(load_four(x, s.from, c + p, line, s.dots), t, sum[p], s.dots);
     }
   }
 #pragma unroll

@@ -7,31 +7,42 @@ enum { MOST_PIXELS = 8 };
 
 /* -- products -------------------------------------------------------------------------------------------- */
 
-/* Four weights signed, four activations unsigned, by a device's own instruction; as these are said to do it:
- * - dot_acc_sat_4x8packed_su_int (grade: cl_khr_integer_dot_product in the OpenCL C specification);
- * - qcom_dot8_acc (grade: published, Qualcomm's sample qcom_dot_product8.cpp and OpenCL guide, 9.5.1).
- * Both saturate, where mad24 wraps: `dots` says of which layers no sum can leave 32 bits. */
-#if defined(DOT_PRODUCT_KHR)
-#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
-#define DOT_PRODUCT dot_acc_sat_4x8packed_su_int
-#elif defined(DOT_PRODUCT_QCOM)
-#pragma OPENCL EXTENSION cl_qcom_dot_product8 : enable
-#define DOT_PRODUCT qcom_dot8_acc
+/* For dot products, `dots`, the four numbers of a texel stay in one word, which is x; otherwise they are x, y,
+ * z and w. */
+#ifdef DOT_PRODUCT
+#define FOUR(dots, words, numbers) ((dots) ? (int4)(as_int(words)) : (numbers))
+#else
+#define FOUR(dots, words, numbers) (numbers)
 #endif
+
+/* Of 4 input channels of a pixel. */
+INLINE int4 load_four(SOURCE x, const struct picture p, int at_x, int at_y, int dots) {
+  return FOUR(dots, load_word(x, at_x, at_y, p.pitch), load(x, at_x, at_y, p.pitch));
+}
+
+/* Of 4 input channels that are all `q`, 0 to 255. */
+INLINE int4 four(int q, int dots) {
+  return FOUR(dots, (uint)q * 0x01010101u, (int4)(q));
+}
 
 /* Weights of 4 input channels, for each of 4 output channels. */
 struct tile {
   int4 a, b, c, d;
 };
 
+INLINE int4 load_row(WEIGHTS weights, const struct picture p, int at_x, int at_y, int dots) {
+  return FOUR(dots, load_word_of_weights(weights, at_x, at_y, p.pitch),
+              load_weights(weights, at_x, at_y, p.pitch));
+}
+
 /* Those of output block `block`, a picture of 4 rows, from column `x` of it. */
-INLINE struct tile load_tile(WEIGHTS weights, const struct picture p, int block, int x) {
+INLINE struct tile load_tile(WEIGHTS weights, const struct picture p, int block, int x, int dots) {
   const int at_x = column(p, block, x), at_y = row(p, block, 0);
   struct tile t;
-  t.a = load_weights(weights, at_x, at_y, p.pitch);
-  t.b = load_weights(weights, at_x, at_y + 1, p.pitch);
-  t.c = load_weights(weights, at_x, at_y + 2, p.pitch);
-  t.d = load_weights(weights, at_x, at_y + 3, p.pitch);
+  t.a = load_row(weights, p, at_x, at_y, dots);
+  t.b = load_row(weights, p, at_x, at_y + 1, dots);
+  t.c = load_row(weights, p, at_x, at_y + 2, dots);
+  t.d = load_row(weights, p, at_x, at_y + 3, dots);
   return t;
 }
 
@@ -39,11 +50,9 @@ INLINE struct tile load_tile(WEIGHTS weights, const struct picture p, int block,
 INLINE int4 multiplied(int4 q, struct tile t, int4 sum, int dots) {
 #ifdef DOT_PRODUCT
   if (dots) {
-    const uint packed = as_uint(convert_uchar4(q));
-    return (int4)(DOT_PRODUCT(as_uint(convert_char4(t.a)), packed, sum.x),
-                  DOT_PRODUCT(as_uint(convert_char4(t.b)), packed, sum.y),
-                  DOT_PRODUCT(as_uint(convert_char4(t.c)), packed, sum.z),
-                  DOT_PRODUCT(as_uint(convert_char4(t.d)), packed, sum.w));
+    const uint word = as_uint(q.x);
+    return (int4)(DOT_PRODUCT(as_uint(t.a.x), word, sum.x), DOT_PRODUCT(as_uint(t.b.x), word, sum.y),
+                  DOT_PRODUCT(as_uint(t.c.x), word, sum.z), DOT_PRODUCT(as_uint(t.d.x), word, sum.w));
   }
 #endif
   sum = mad24((int4)(q.x), (int4)(t.a.x, t.b.x, t.c.x, t.d.x), sum);

@@ -9,6 +9,7 @@
 #define TOWLINE_KERNELS_H
 
 #include "hvx.h"
+#include "matrices.h"
 #include "moving.h"
 
 struct context {
@@ -102,6 +103,74 @@ struct mul {
 struct lookup {
   u32 x, x_plane, y, y_plane, vectors, planes;
   u32 table; /* 256 bytes */
+};
+
+struct row_tap {
+  u32 start, weight; /* the byte offset of a row of a plane; in both halfwords */
+};
+struct interpolate {
+  u32 x, x_plane, y, y_plane, y_row, planes, rows, bytes; /* of an output's row of pixels */
+  u32 zero;        /* of the input, in all four bytes */
+  u32 row_taps;    /* [row][tap] */
+  u32 starts;      /* [vector][tap]: the byte offset in a row of the vector that holds 32 sources */
+  u32 column_taps; /* [vector][tap][controls of a vdelta, a weight in each word's low half] */
+  u32 rounding, shift, zero_point, low, high;
+};
+
+/* A Map, whose kernel is generated (dsp/hexagon/maps.py), over operands: tensors in the arena, from their first byte,
+ * or words in the weights, [vector][byte of its words][32], or one a channel. */
+enum { MAP_OPERANDS = 16 };
+struct map {
+  u32 y, y_plane, vectors, planes, zero_point;
+  u32 numbers; /* words of the expression that are the same for all elements */
+  u32 x[MAP_OPERANDS], x_plane[MAP_OPERANDS];
+  u32 table[MAP_OPERANDS]; /* what an operand's bytes are passed through: see map.h; of one byte a channel 256 words */
+};
+
+/* How a sum or an extreme becomes a byte; `bias` takes the input's zero-points off it. */
+struct rescale {
+  u32 bias, multiplier, shift, zero_point;
+};
+
+/* Of rows of `elements` bytes, one behind the other, a byte each. */
+struct reduce_rows {
+  u32 x, rows, elements, y;
+  struct rescale scale;
+};
+
+/* Of `count` rows of `bytes` bytes, x_step apart, one such row; and that `blocks` times. */
+struct reduce_columns {
+  u32 x, x_block, x_step, count, y, y_block, blocks, bytes;
+  struct rescale scale;
+};
+
+/* Of planes one: a byte a pixel in the first of its four. */
+struct reduce_channels {
+  u32 x, x_plane, planes, vectors, y;
+  u32 used; /* all ones in the bytes of the last plane that are channels */
+  struct rescale scale;
+};
+
+struct softmax {
+  u32 x, y, elements;
+  u32 rows;  /* or blocks of columns */
+  u32 bytes; /* of columns: from an element to the next */
+  u32 table; /* the exponential of a distance from the maximum, as three tables of bytes: see map.h */
+  u32 words; /* of rows: the same as words, in the order in which four vectors of them become a table's bytes */
+  u32 shift; /* of the sum of exponentials, which then divides the dividend: */
+  u32 start, bits, dividend; /* its upper bits, below any sum; how many are left; those */
+  u32 zero_point; /* in both halfwords */
+};
+
+/* Rows normalised: q becomes (q * elements - base) / root, with a row's own base and root. */
+struct normalize {
+  u32 x, y, rows, elements;
+  u32 centred;     /* whether the base is the row's sum; else it is `base` */
+  u32 base, slope; /* without a mean: slope times the row's sum is taken off that of squares */
+  u32 spread_low, spread_high; /* what is added to that */
+  u32 factors, offsets; /* words by element, [vector][byte of its words][32], or by row */
+  u32 shift, bits; /* before the multiplication by a factor; what is behind the point after it */
+  u32 zero_point;  /* in both halfwords */
 };
 
 /* Padding of a tensor: the columns between rows (width == pitch: none, or the producer's bounds have made them),

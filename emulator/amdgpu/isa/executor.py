@@ -101,6 +101,10 @@ class Executor:
         diagnosis: collects mistakes of the driver.
         budget: back-edges of a wave before the watchdog ends the dispatch.
 
+    Attributes:
+        backwards: whether the last workgroup, and the last wave of each, comes first. Silicon promises no
+            order: a result that depends on it is a race.
+
     Raises:
         EnvironmentMissing: the native library, libLLVM or llvmlite is missing.
     """
@@ -112,6 +116,7 @@ class Executor:
         self._diagnosis = diagnosis
         self._kernels = Kernels(chip.name, chip.generation)
         self._native = _Native(self._ffi, vram, budget)
+        self.backwards = False
 
     def run(self, dispatch: Dispatch, memory: AddressSpace) -> Outcome:
         """See `seams.Shaders`. One dispatch at a time."""
@@ -136,6 +141,7 @@ class Executor:
             text = f"instruction fetch: {fault}"
             return _nothing(WaveFault("page fault", fault.address, text, fault.address, fault.write))
         self._check(kernel, dispatch)
+        self._native.run_struct.backwards = self.backwards
         return self._native.run(self._chip.generation, kernel, functions, dispatch, memory, self._diagnosis)
 
     def _kernel(self, dispatch: Dispatch, memory: AddressSpace, mode: Mode) -> CompiledKernel:
@@ -245,6 +251,10 @@ class _Native:
         for number, classes in zip(counts, kernel.classes, strict=True):
             for kind, count in classes.items():
                 executed[kind] += number * count
+        products: dict[int, int] = {}
+        for number, made in zip(counts, kernel.products, strict=True):
+            for bits, count in made.items():
+                products[bits] = products.get(bits, 0) + number * count
         fault = None
         if outcome != control.DONE:
             fault = self._wave_fault(outcome, kernel, dispatch)
@@ -254,7 +264,7 @@ class _Native:
             diagnosis.wrong(
                 f"a DS instruction reaches beyond the {run.lds_size} bytes of LDS of its workgroup"
             )
-        return Outcome(run.waves_started, executed, run.read, run.written, writes, fault)
+        return Outcome(run.waves_started, executed, run.read, run.written, writes, fault, products)
 
     def _set(self, generation: int, kernel: CompiledKernel, dispatch: Dispatch) -> None:
         """Fill in the fields of a dispatch."""

@@ -10,7 +10,7 @@ from emulator.amdgpu.isa.decode import decoder
 from emulator.amdgpu.isa.emit import Mode
 from emulator.amdgpu.isa.flow import Fetch, Program
 from emulator.amdgpu.isa.operands import Instruction
-from emulator.amdgpu.isa.translate import Layout, classes, kind, translate
+from emulator.amdgpu.isa.translate import Layout, classes, kind, products, translate
 from sdk.errors import EnvironmentMissing, InternalError
 
 CALLED = (
@@ -44,6 +44,7 @@ class CompiledKernel:
     Attributes:
         program: the code.
         classes: instructions by class, for each block in order.
+        products: of the matrix instructions, by bits of an element, likewise.
 
     Raises:
         Refused: an instruction is not implemented.
@@ -58,6 +59,7 @@ class CompiledKernel:
         self.mode = mode
         self.keep = keep
         self.classes = classes(program, generation)
+        self.products = products(program, generation)
         self._loaded: dict[bool, jit.Loaded] = {}
 
     @cached_property

@@ -16,6 +16,7 @@ computes with its own copy (guess). Source: RDNA3 ISA manual 7.9, RDNA4 ISA manu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from emulator.amdgpu.isa import ir
@@ -28,12 +29,23 @@ from emulator.amdgpu.isa.vector.float8 import FORMATS, byte
 from emulator.amdgpu.isa.vector.float8 import widened as eighth
 from emulator.amdgpu.isa.vector.frame import like, real
 from emulator.amdgpu.isa.vector.packed import widened
+from sdk.errors import InternalError
 
 SIGNS = "neg_lo clamp"
 HALVES = "op_sel op_sel_hi neg_lo neg_hi"
 """Modifiers of products of integers, and of floats; op_sel_hi means nothing."""
 ROWS = 8
 """Rows of D that a lane holds."""
+BITS = {"f16": 16, "bf16": 16, "iu8": 8, "fp8": 8, "bf8": 8, "iu4": 4}
+"""Of an element, by the end of a mnemonic."""
+
+
+def products(mnemonic: str) -> tuple[int, int]:
+    """Bits of an element, and products of 16 x 16 x 16 that an instruction takes the time of."""
+    shape = re.fullmatch(r"v_(s?)wmm\w+_16x16x(\d+)_(?:\w+_)?(\w+?)", mnemonic)
+    if shape is None:
+        raise InternalError(f"{mnemonic} is no matrix instruction")
+    return BITS[shape[3]], int(shape[2]) // (32 if shape[1] else 16)  # sparse: of half the k
 
 
 def check(e: Emitter, i: Instruction) -> None:

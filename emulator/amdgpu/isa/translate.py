@@ -78,6 +78,19 @@ def classes(program: Program, generation: int) -> list[dict[str, int]]:
     return counts
 
 
+def products(program: Program, generation: int) -> list[dict[int, int]]:
+    """Products of 16 x 16 x 16 by bits of an element, for each block in order."""
+    counts = []
+    for block in program.blocks.values():
+        counted: dict[int, int] = {}
+        for instruction in block.instructions:
+            if kind(instruction, generation) == "wmma":
+                bits, count = matrix.products(instruction.mnemonic)
+                counted[bits] = counted.get(bits, 0) + count
+        counts.append(counted)
+    return counts
+
+
 def kind(instruction: Instruction, generation: int) -> str:
     """The class that an instruction counts in. Raises Refused if it is not implemented."""
     kinds = set()

@@ -191,9 +191,12 @@ static int run_group(struct waves_run *run, const uint32_t group[3], uint32_t co
         uint32_t alive = run->alive;
         uint64_t phase = run->phase;
 
-        for (uint32_t number = 0; number < count; number++)
-            if (run->waves[number].alive && !advance(run, &run->waves[number]))
+        for (uint32_t turn = 0; turn < count; turn++) {
+            struct waves_wave *wave = &run->waves[run->backwards ? count - 1 - turn : turn];
+
+            if (wave->alive && !advance(run, wave))
                 return 0;
+        }
         if (run->alive == alive && run->phase == phase) {
             run->outcome = WAVES_STUCK;
             return 0;
@@ -204,13 +207,19 @@ static int run_group(struct waves_run *run, const uint32_t group[3], uint32_t co
 
 static void run_groups(struct waves_run *run, uint32_t count)
 {
-    uint32_t group[3];
+    uint64_t groups = (uint64_t)run->groups[0] * run->groups[1] * run->groups[2];
 
-    for (group[2] = 0; group[2] < run->groups[2]; group[2]++)
-        for (group[1] = 0; group[1] < run->groups[1]; group[1]++)
-            for (group[0] = 0; group[0] < run->groups[0]; group[0]++)
-                if (*(volatile uint64_t *)&run->least != 1 || !run_group(run, group, count))
-                    return;
+    for (uint64_t turn = 0; turn < groups; turn++) {
+        uint64_t place = run->backwards ? groups - 1 - turn : turn;
+        uint32_t group[3];
+
+        for (int axis = 0; axis < 3; axis++) {
+            group[axis] = (uint32_t)(place % run->groups[axis]);
+            place /= run->groups[axis];
+        }
+        if (*(volatile uint64_t *)&run->least != 1 || !run_group(run, group, count))
+            return;
+    }
 }
 
 /* Ctrl-C must end a dispatch, but Python sees a signal only when we return. The C library's structure begins

@@ -152,6 +152,8 @@ struct waves_run {
     uint64_t fault_address;
     uint32_t fault_write;
     int64_t fault_pc;            /* from the kernel's entry */
+
+    uint32_t backwards;          /* last workgroup and last wave first: what depends on the order is a race */
 };
 
 /* Run a dispatch whose fields are set; returns `outcome`. An interrupted one leaves memory as it was. */

@@ -274,6 +274,9 @@ class Conversion:
         )
         if not any(short):
             return self.same(x, part)
+        if x.data is not None:
+            each = [list(chosen) or range(n) for chosen, n in zip(indices, x.shape, strict=True)]
+            return self.same(self.file(x.data[np.ix_(*each)], part or "taken", x.dtype), part)
         return self.make(Take, [x], part, indices=short)
 
     def file(self, array: Array, part: str, dtype: str | None = None) -> Tensor:

@@ -16,6 +16,8 @@ from sdk.graph import Tensor
 from sdk.importers.functions import SELU_ALPHA, SELU_GAMMA
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.plain.conversion import Conversion, to_kind
+from sdk.importers.quantization import check_scales
+from sdk.importers.values import model_array
 
 Function = Callable[..., Symbol]
 
@@ -93,6 +95,16 @@ def remainder(node: OnnxNode, a: Symbol, b: Symbol) -> Symbol:
     return select(apply("xor", rest < 0, b < 0), select(apply("eq", rest, 0), rest, rest + b), rest)
 
 
+def bit_shift(node: OnnxNode, x: Symbol, by: Symbol) -> Symbol:
+    """Shifts by less than 0, or by the type's width and more, leave the sign alone, or nothing."""
+    if node.text("direction", "") == "RIGHT":
+        return apply("shift_right", x, select(by < 0, 63, apply("min", by, 63)))
+    if node.text("direction", "") != "LEFT":
+        raise node.invalid("its direction is neither LEFT nor RIGHT")
+    wrong = apply("or", by < 0, by > 63)
+    return select(wrong, 0, apply("shift_left", x, select(wrong, 0, by)))
+
+
 def leaky(x: Symbol, slope: Operand) -> Symbol:
     return select(x < 0, x * slope, x)
 
@@ -155,11 +167,34 @@ OPERATORS: Mapping[str, Elementwise] = {
     "PRelu": Elementwise(lambda _, x, slope: leaky(x, slope)),
     "Sub": Elementwise(op("sub")),
     "Xor": Elementwise(op("xor"), "bool"),
+    "BitwiseAnd": Elementwise(op("bit_and")),
+    "BitwiseOr": Elementwise(lambda _, a, b: a + (b - apply("bit_and", a, b))),
+    "BitwiseXor": Elementwise(lambda _, a, b: (a - apply("bit_and", a, b)) + (b - apply("bit_and", a, b))),
     # of any number
     "Max": Elementwise(op("max"), folds=True),
     "Min": Elementwise(op("min"), folds=True),
     "Sum": Elementwise(op("add"), folds=True),
 }
+
+
+def bits(c: Conversion) -> None:
+    """One Map."""
+    inputs = c.all()
+    found = dtypes.dtype(inputs[0].dtype)
+    if found.format is not None or found.kind == "bool":
+        raise c.node.invalid(f"{c.node.op_type} of {found.name}")
+    low, high = found.range
+    if c.node.op_type == "BitwiseNot":
+        c.map(lambda x: low + high - x, inputs)
+        return
+
+    def function(x: Symbol, by: Symbol) -> Symbol:
+        shifted = bit_shift(c.node, x, by)
+        if found.nbytes == 8:
+            return shifted
+        return apply("bit_and", shifted - low, high - low) + low  # what exceeds the type's bits is lost
+
+    c.map(function, inputs)
 
 
 def mean(c: Conversion) -> None:
@@ -236,13 +271,9 @@ def cast(c: Conversion) -> None:
 
 
 def quantize(c: Conversion) -> None:
-    """Quantize; a Map by axis, by scales computed at run time, or to other types than 8 bits."""
-    if c.node.integer("block_size", 0):
-        raise c.node.unsupported("blocked quantisation", "quantise per tensor or per channel")
-    x, scale = c.x(0), _along(c, 1)
-    zero_point = _along(c, 2) if c.has(2) else None
+    """Quantize; a Map by axis, by blocks, by scales computed at run time, or to other types than 8 bits."""
     chosen = c.node.integer("output_dtype", 0)
-    dtype = zero_point.dtype if zero_point else c.dtype_of(chosen) if chosen else "uint8"
+    dtype = c.x(2).dtype if c.has(2) else c.dtype_of(chosen) if chosen else "uint8"
     found = dtypes.dtype(dtype)
 
     def function(s: Symbol, by: Symbol, zero: Symbol | None = None) -> Symbol:
@@ -254,23 +285,46 @@ def quantize(c: Conversion) -> None:
             quotient = quotient + to_kind(zero, "real")
         return apply("trunc", clip(quotient, *map(float, found.range)))
 
-    given = [x, scale, *([zero_point] if zero_point and found.format is None else [])]
-    c.map(function, given, dtype=dtype)
+    _by_scales(c, function, dtype, zero_point=found.format is None)
 
 
 def dequantize(c: Conversion) -> None:
     """Dequantize; a Map of numbers that are no quantised tensor."""
-    if c.node.integer("block_size", 0):
-        raise c.node.unsupported("blocked quantisation", "quantise per tensor or per channel")
-    x, scale = c.x(0), _along(c, 1)
-    zero_point = _along(c, 2) if c.has(2) else None
+    chosen = c.node.integer("output_dtype", 0)
 
     def function(s: Symbol, by: Symbol, zero: Symbol | None = None) -> Symbol:
         centred = to_kind(s, "real") if zero is None else to_kind(s - zero, "real")
         return centred * by
 
-    given = [x, scale, *([zero_point] if zero_point else [])]
-    c.map(function, given, dtype=scale.dtype)
+    _by_scales(c, function, c.dtype_of(chosen) if chosen else c.x(1).dtype, zero_point=True)
+
+
+def _by_scales(c: Conversion, function: Function, dtype: str, *, zero_point: bool) -> None:
+    """A Map of the first input by scales and zero-points: one for all, along an axis, or by blocks."""
+    x, scale = c.x(0), c.x(1)
+    if scale.data is not None:
+        check_scales(model_array(scale), f"tensor {scale.name} ({c.node.where})")
+    block = c.node.integer("block_size", 0) if scale.size > 1 else 0
+    if not block:
+        given = [_along(c, index) for index in (1, 2) if c.has(index) and (index == 1 or zero_point)]
+        c.map(function, [x, *given], dtype=dtype)
+        return
+    axis = c.axis(c.node.integer("axis", 1), len(x.shape))
+    if block < 0 or x.shape[axis] % block:
+        raise c.node.unsupported(
+            f"blocks of {block} along axis {axis} of {list(x.shape)}: they do not divide it",
+            "quantise in blocks that divide the axis, per tensor or per channel",
+        )
+    blocks = (*x.shape[:axis], x.shape[axis] // block, *x.shape[axis + 1 :])
+    given = []
+    for index in (1, 2):
+        if c.has(index) and (index == 1 or zero_point):
+            values = c.x(index)
+            if values.shape != blocks:
+                raise c.node.invalid(f"{values} for {list(x.shape)} in blocks of {block} along axis {axis}")
+            given.append(c.reshape(values, (*blocks[: axis + 1], 1, *blocks[axis + 1 :]), f"blocks{index}"))
+    inside = c.reshape(x, (*blocks[: axis + 1], block, *blocks[axis + 1 :]), "blocks0")
+    c.reshape(c.map(function, [inside, *given], "blocks", dtype=dtype), x.shape)
 
 
 def _along(c: Conversion, index: int) -> Tensor:

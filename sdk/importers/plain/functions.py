@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sdk.extras import require
-from sdk.importers.onnx_file import OnnxNode, decode_node, element_number, opset_versions, to_array
+from sdk.importers.onnx_file import OnnxNode, decode_node, element_number, opset_versions
 from sdk.importers.plain.conversion import Conversion
-from sdk.importers.values import Constant
+from sdk.importers.refusals import unknown_operator
 
 if TYPE_CHECKING:
     import onnx
@@ -36,10 +36,7 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
     node = c.node
     body = _body(c) if has_body(node) else None
     if body is None:
-        shown = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        raise node.unsupported(
-            f"operator {shown} is not supported", "export the model without it, or with another operator"
-        )
+        raise unknown_operator(node)
     names = dict(zip(body.output, node.outputs, strict=False))
     names |= dict(zip(body.input, node.inputs, strict=False))
     names |= dict.fromkeys(body.input[len(node.inputs) :], "")
@@ -52,35 +49,10 @@ def expanded(c: Conversion) -> Iterator[OnnxNode]:
     for index, inner in enumerate(body.node):
         for name in inner.output:
             names.setdefault(name, f"{c.first}/{name}" if name else "")
-        proto = _renamed(inner, names, attributes)
+        proto = renamed(inner, names, attributes)
         last = index == len(body.node) - 1
         proto.name = node.name if last else f"{node.name}/{index}_{inner.op_type}"
         yield decode_node(proto, opsets)
-
-
-def branch(c: Conversion) -> None:
-    """The branch that a constant condition chooses."""
-    node, walk = c.node, c.walk
-    graph = node.attributes["then_branch" if bool(c.constant(0).reshape(())) else "else_branch"]
-    made = {name for inner in graph.node for name in inner.output} | {t.name for t in graph.initializer}
-    names = {name: f"{c.first}/{name}" for name in made if name}
-    names |= {
-        value.name: given
-        for value, given in zip(graph.output, node.outputs, strict=False)
-        if value.name in made
-    }
-    for tensor in graph.initializer:
-        array = to_array(tensor, f"{node.where}, initializer {tensor.name}", walk.folder)
-        walk.values[names[tensor.name]] = Constant(names[tensor.name], array)
-    for index, inner in enumerate(graph.node):
-        proto = _renamed(inner, names, {})
-        proto.name = f"{node.name}/{inner.name or f'{index}_{inner.op_type}'}"
-        walk.convert(decode_node(proto, walk.opsets))
-    for value, given in zip(graph.output, node.outputs, strict=False):
-        if value.name not in made:  # a value of the graph around it
-            walk.values[given] = walk.values[value.name]
-            if value.name in walk.plains:
-                walk.plains[given] = walk.plains[value.name]
 
 
 def _body(c: Conversion) -> onnx.FunctionProto | None:
@@ -102,7 +74,7 @@ def _body(c: Conversion) -> onnx.FunctionProto | None:
     return onnx.FunctionProto.FromString(content) if content else None
 
 
-def _renamed(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[str, Any]) -> onnx.NodeProto:
+def renamed(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[str, Any]) -> onnx.NodeProto:
     """A copy with other value names, in its graphs too, and attributes in place of references to them."""
     copy = require("onnx").NodeProto()
     copy.CopyFrom(node)
@@ -121,8 +93,9 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping
         if attribute.HasField("g"):
             graph = attribute.g
             own = {tensor.name for tensor in graph.initializer}.union(*(n.output for n in graph.node))
+            own |= {value.name for value in graph.input}
             outer = {name: given for name, given in names.items() if name not in own}
-            inside = [_renamed(inner, outer, attributes) for inner in graph.node]
+            inside = [renamed(inner, outer, attributes) for inner in graph.node]
             del graph.node[:]
             graph.node.extend(inside)
             for value in graph.output:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from sdk.expression.trace import Symbol, apply, select
-from sdk.graph import Array, Concat, Gather, GatherND, GridSample, Scatter, Tensor
+from sdk.graph import Array, Concat, Gather, GatherND, GridSample, Scatter, Tensor, TopK
 from sdk.importers.plain.conversion import Conversion, to_kind
 
 
 def gather(c: Conversion) -> None:
     """Take by constant indices (and Reshape), else Gather."""
-    x, known = c.x(0), c.known(1)
-    axis = c.axis(c.node.integer("axis", 0), len(x.shape))
+    x = c.x(0)
+    gather_from(c, x, c.axis(c.node.integer("axis", 0), len(x.shape)))
+
+
+def gather_from(c: Conversion, x: Tensor, axis: int) -> None:
+    """The output: slices of `x` along an axis, which the node's input 1 names."""
+    known = c.known(1)
     if known is None:
         c.make(Gather, [x, c.x(1)], axis=axis)
         return
@@ -43,20 +48,63 @@ def gather_nd(c: Conversion) -> None:
 def gather_elements(c: Conversion) -> None:
     """GatherND by coordinates that are made of the indices."""
     x = c.x(0)
-    c.make(GatherND, [x, _coordinates(c, x)], batch_dims=0)
+    axis = c.axis(c.node.integer("axis", 0), len(x.shape))
+    c.make(GatherND, [x, _coordinates(c, x, axis, c.x(1))], batch_dims=0)
 
 
-def _coordinates(c: Conversion, x: Tensor) -> Tensor:
-    """Of GatherElements and ScatterElements: [*indices.shape, rank], the indices along the node's axis."""
-    axis, known = c.axis(c.node.integer("axis", 0), len(x.shape)), c.known(1)
-    shape, rank = c.x(1).shape, len(x.shape)
+def compress(c: Conversion) -> None:
+    """Take of what a constant condition chooses."""
+    x, condition, axis = c.x(0), c.constant(1).reshape(-1), c.node.attributes.get("axis")
+    if axis is None:
+        x, axis = c.reshape(x, (x.size,), "flat"), 0
+    axis = c.axis(int(axis), len(x.shape))
+    chosen = np.flatnonzero(condition)
+    if len(condition) > x.shape[axis]:
+        raise c.node.invalid(f"a condition of {len(condition)} for an axis of {x.shape[axis]}")
+    if not chosen.size:
+        raise c.node.unsupported("its result is empty: the condition is false throughout")
+    c.take(x, [chosen.tolist() if i == axis else range(n) for i, n in enumerate(x.shape)])
+
+
+def reverse_sequence(c: Conversion) -> None:
+    """GatherND by constant coordinates; the lengths have to be constants."""
+    x, node = c.x(0), c.node
+    rank, lengths = len(x.shape), c.constant(1).reshape(-1)
+    batch, time = (c.axis(node.integer(f"{name}_axis", i), rank) for name, i in (("batch", 1), ("time", 0)))
+    if batch == time or lengths.shape != (x.shape[batch],):
+        raise node.invalid(f"{len(lengths)} lengths of {list(x.shape)} along the axes {batch} and {time}")
+    if lengths.min() < 0 or lengths.max() > x.shape[time]:
+        raise node.invalid(f"lengths {lengths.tolist()} of an axis of {x.shape[time]}")
+    places = list(np.indices(x.shape, np.int64))
+    length = lengths.astype(np.int64)[places[batch]]
+    places[time] = np.where(places[time] < length, length - 1 - places[time], places[time])
+    c.make(GatherND, [x, c.file(np.stack(places, axis=-1), "coordinates")], batch_dims=0)
+
+
+def top_k(c: Conversion) -> None:
+    """TopK for the indices, GatherND for the values."""
+    x, node = c.x(0), c.node
+    axis = c.axis(node.integer("axis", -1), len(x.shape))
+    k = node.integer("k", 0) if node.opset < 10 else int(c.scalar(1, 0))
+    if not 1 <= k <= x.shape[axis]:
+        raise node.invalid(f"TopK of {k} along an axis of {x.shape[axis]}")
+    wanted = [*map(bool, node.outputs), False][:2]
+    part, largest = "" if wanted[1] else "indices", bool(node.integer("largest", 1))
+    indices = c.make(TopK, [x], part, dtype="int64", output=1, axis=axis, k=k, largest=largest)
+    if wanted[0]:
+        c.make(GatherND, [x, _coordinates(c, x, axis, indices)], batch_dims=0)
+
+
+def _coordinates(c: Conversion, x: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Of elements of x, [*indices.shape, rank]: the indices along the axis, and their own places."""
+    known, shape, rank = indices.data, indices.shape, len(x.shape)
     if len(shape) != rank:
         raise c.node.invalid(f"indices {list(shape)} into {list(x.shape)}")
     own = [np.broadcast_to(place, shape) for place in np.indices(shape, np.int64, sparse=True)]
     if known is not None:
         own[axis] = _counted(c, known, x.shape[axis])
         return c.file(np.stack(own, axis=-1), "coordinates")
-    column = c.reshape(c.cast(c.x(1), "int64", "int64"), (*shape, 1), "column")
+    column = c.reshape(c.cast(indices, "int64", "int64"), (*shape, 1), "column")
     parts = [column]
     if axis:
         parts.insert(0, c.file(np.stack(own[:axis], axis=-1), "before"))
@@ -66,24 +114,16 @@ def _coordinates(c: Conversion, x: Tensor) -> Tensor:
 
 
 def scatter_nd(c: Conversion) -> None:
-    """Scatter; without a reduction."""
-    _no_reduction(c)
-    c.make(Scatter, [c.x(0), c.x(1), c.x(2)])
+    """Scatter."""
+    c.make(Scatter, [c.x(0), c.x(1), c.x(2)], reduction=c.node.text("reduction", "none"))
 
 
 def scatter_elements(c: Conversion) -> None:
-    """Scatter by coordinates that are made of the indices; without a reduction."""
-    _no_reduction(c)
+    """Scatter by coordinates that are made of the indices."""
     x = c.x(0)
-    c.make(Scatter, [x, _coordinates(c, x), c.x(2)])
-
-
-def _no_reduction(c: Conversion) -> None:
-    reduction = c.node.text("reduction", "none")
-    if reduction != "none":
-        raise c.node.unsupported(
-            f"{c.node.op_type} with the reduction {reduction!r}", "scatter without a reduction"
-        )
+    axis = c.axis(c.node.integer("axis", 0), len(x.shape))
+    where = _coordinates(c, x, axis, c.x(1))
+    c.make(Scatter, [x, where, c.x(2)], reduction=c.node.text("reduction", "none"))
 
 
 def one_hot(c: Conversion) -> None:

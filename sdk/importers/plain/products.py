@@ -9,13 +9,18 @@ from sdk.expression.trace import Symbol
 from sdk.graph import NO_CLAMP, Conv, ConvTranspose, MatMul, Reduce, Tensor
 from sdk.importers.onnx_file import OnnxNode
 from sdk.importers.plain.conversion import Conversion
+from sdk.importers.plain.volumes import by_depth, with_depth
 from sdk.importers.windows import convolution_windows, in_two_dimensions
 
 
 def conv(c: Conversion) -> None:
-    """Conv, in one or two dimensions."""
+    """Conv, in one to three dimensions."""
     x, weight, rank = _pictures(c)
-    node = in_two_dimensions(c.node, rank)
+    images = x.shape[0]
+    if rank == 3:
+        x, weight, node = by_depth(c, x, weight)
+    else:
+        node = in_two_dimensions(c.node, rank)
     windows = convolution_windows(node, x.shape, weight.shape)
     bias, rest = _bias(c, 2, weight.shape[0])
     result = c.make(
@@ -28,7 +33,7 @@ def conv(c: Conversion) -> None:
         group=node.integer("group", 1),
         clamp=NO_CLAMP,
     )
-    _finish(c, result, rank, rest)
+    _finish(c, result, rank, rest, images)
 
 
 def conv_transpose(c: Conversion) -> None:
@@ -88,13 +93,15 @@ def _bias(c: Conversion, index: int, channels: int) -> tuple[list[Tensor], Tenso
     return ([bias], None) if bias.data is not None else ([], bias)
 
 
-def _finish(c: Conversion, result: Tensor, rank: int, bias: Tensor | None) -> None:
-    """Add a bias that is computed, and give a result of one dimension its shape back."""
+def _finish(c: Conversion, result: Tensor, rank: int, bias: Tensor | None, images: int = 1) -> None:
+    """Add a bias that is computed, and give a result of one dimension or three its shape back."""
     if bias is not None:
         bias = c.reshape(bias, (bias.shape[0], 1, 1), "bias")
         result = c.map(Symbol.__add__, [result, bias], "" if rank == 2 else "sum")
     if rank == 1:
         c.reshape(result, (*result.shape[:2], result.shape[3]))
+    if rank == 3:
+        with_depth(c, result, images)
 
 
 def matmul(c: Conversion) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdk import dtypes
-from sdk.expression.trace import Symbol, apply, select, sigmoid, softplus
+from sdk.expression.trace import Symbol, apply, clip, select, sigmoid, softplus
 from sdk.graph import Concat, Graph, MatMul, Recurrent, Tensor
 from sdk.importers.plain.conversion import Conversion
 from sdk.importers.plain.elementwise import elu, hard_sigmoid, leaky
@@ -108,6 +108,8 @@ def _directions(c: Conversion) -> list[Direction]:
     return [Direction(i, part, tuple(functions[i * each : (i + 1) * each])) for i, part in enumerate(parts)]
 
 
+CELL_CLIP = "cell_clip"
+"""A bound of an LSTM's cell, 0 for none: TFLite has it, ONNX has no such attribute."""
 WITH_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
 WITH_BETA = ("affine", "hardsigmoid", "scaledtanh")
 
@@ -261,6 +263,7 @@ class Step:
         self.inside = c.inside(f"{c.node.name}/{direction.part}")
         self.late = bool(c.node.integer("linear_before_reset", 0))
         self.coupled = bool(c.node.integer("input_forget", 0))
+        self.cell_clip = c.node.number(CELL_CLIP, 0.0)
         given = {
             "gates": gates,
             **{f"state{i}": state for i, state in enumerate(states)},
@@ -311,7 +314,8 @@ class Step:
         def next_cell(i: Symbol, o: Symbol, k: Symbol, c: Symbol, *p: Symbol) -> Symbol:
             let_in = f(i + p[0] * c if p else i)
             keep = 1 - let_in if self.coupled else f(o + p[1] * c if p else o)
-            return keep * c + let_in * g(k)
+            cell = keep * c + let_in * g(k)
+            return clip(cell, -self.cell_clip, self.cell_clip) if self.cell_clip else cell
 
         def next_state(o: Symbol, c: Symbol, *p: Symbol) -> Symbol:
             return f(o + p[0] * c if p else o) * h(c)

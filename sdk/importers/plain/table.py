@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING
 
 from sdk.expression.trace import apply
 from sdk.importers.onnx_file import OnnxNode
-from sdk.importers.plain import elementwise, indices, moves, products, recurrences, reductions, windows
+from sdk.importers.plain import (
+    contrib,
+    elementwise,
+    indices,
+    loops,
+    moves,
+    packed,
+    products,
+    recurrences,
+    reductions,
+    scans,
+    spectra,
+    windows,
+)
 from sdk.importers.plain.conversion import Conversion
-from sdk.importers.plain.functions import branch, expanded, has_body
+from sdk.importers.plain.functions import expanded, has_body
 from sdk.importers.plain.types import check_types
 
 if TYPE_CHECKING:
@@ -19,19 +32,24 @@ Handler = Callable[[Conversion], None]
 
 
 HANDLERS: Mapping[tuple[str, str], Handler] = {
+    **contrib.HANDLERS,
     **{("", name): handler for name, handler in elementwise.OPERATORS.items()},
     ("", "ArgMax"): reductions.arg("argmax"),
     ("", "ArgMin"): reductions.arg("argmin"),
     ("", "AveragePool"): windows.average_pool,
     ("", "BatchNormalization"): reductions.batch_normalization,
     ("", "Cast"): elementwise.cast,
+    ("", "BitShift"): elementwise.bits,
+    ("", "BitwiseNot"): elementwise.bits,
     ("", "CastLike"): elementwise.cast,
     ("", "Clip"): elementwise.clip_to,
+    ("", "Compress"): indices.compress,
     ("", "Concat"): moves.concat,
     ("", "ConcatFromSequence"): moves.concat_from_sequence,
     ("", "Conv"): products.conv,
     ("", "ConvTranspose"): products.conv_transpose,
     ("", "CumSum"): moves.cumsum,
+    ("", "DFT"): spectra.dft,
     ("", "DepthToSpace"): moves.depth_to_space,
     ("", "DequantizeLinear"): elementwise.dequantize,
     ("", "Dropout"): moves.dropout,
@@ -48,13 +66,14 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "GridSample"): indices.grid_sample,
     ("", "GroupNormalization"): reductions.group_normalization,
     ("", "Hardmax"): reductions.over_axis(reductions.hardmax),
-    ("", "If"): branch,
+    ("", "If"): loops.branch,
     ("", "Identity"): moves.identity,
     ("", "InstanceNormalization"): reductions.instance_normalization,
     ("", "LRN"): reductions.local_response_normalization,
     ("", "LSTM"): recurrences.recurrence,
     ("", "LayerNormalization"): reductions.layer_normalization,
     ("", "LogSoftmax"): reductions.over_axis(reductions.log_softmax),
+    ("", "Loop"): loops.loop,
     ("", "LpNormalization"): reductions.lp_normalization,
     ("", "LpPool"): windows.lp_pool,
     ("", "MatMul"): products.matmul,
@@ -78,6 +97,9 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "ReduceSumSquare"): reductions.reduction("sum", before=lambda s: s * s),
     ("", "Reshape"): moves.reshape,
     ("", "Resize"): windows.resize,
+    ("", "ReverseSequence"): indices.reverse_sequence,
+    ("", "STFT"): spectra.stft,
+    ("", "Scan"): scans.scan,
     ("", "Scatter"): indices.scatter_elements,
     ("", "ScatterElements"): indices.scatter_elements,
     ("", "ScatterND"): indices.scatter_nd,
@@ -90,20 +112,24 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("", "SplitToSequence"): moves.split_to_sequence,
     ("", "Squeeze"): moves.squeeze,
     ("", "Tile"): moves.tile,
+    ("", "TopK"): indices.top_k,
     ("", "Transpose"): moves.transpose,
     ("", "Trilu"): moves.trilu,
     ("", "Unsqueeze"): moves.unsqueeze,
     ("", "Upsample"): windows.resize,
     ("", "Where"): elementwise.where,
+    ("com.microsoft", "GatherBlockQuantized"): packed.gather_block_quantized,
+    ("com.microsoft", "MatMulNBits"): packed.matmul_nbits,
 }
 
 
 def plain_table() -> list[tuple[str, str]]:
     """Operators that become the same, joined, and what that is; for the documentation."""
     rows: dict[str, list[str]] = {}
-    for (_, name), handler in HANDLERS.items():
+    for (domain, name), handler in HANDLERS.items():
         meaning = "One Map." if isinstance(handler, elementwise.Elementwise) else handler.__doc__ or ""
-        rows.setdefault(meaning.strip().splitlines()[0], []).append(name)
+        shown = f"{domain}.{name}" if domain else name
+        rows.setdefault(meaning.strip().splitlines()[0], []).append(shown)
     return sorted((", ".join(sorted(names)), meaning) for meaning, names in rows.items())
 
 

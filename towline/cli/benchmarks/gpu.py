@@ -19,7 +19,6 @@ from emulator.amdgpu.kernels.cases import CASES, case
 from emulator.amdgpu.kernels.launch import place
 from emulator.amdgpu.scoreboard import Record, Scoreboard
 from emulator.amdgpu.seams import Outcome
-from emulator.amdgpu.smu import BOARDS
 from emulator.amdgpu.vram import Vram
 from emulator.core.clock import clocks
 from sdk import cache
@@ -58,7 +57,7 @@ class Runner:
         self.scoreboard = Scoreboard()
         self.cost = Cost(
             CHIPS[chip],
-            lambda clock: BOARDS[chip].levels[clock][-1],
+            lambda clock: CHIPS[chip].clocks[clock][-1],
             lambda size: clocks(size / LINK_BYTES_PER_SECOND),
         )
         self._vram = Vram(MEMORY)

@@ -27,7 +27,8 @@ from usbgpu.amd import firmware
 from usbgpu.amd import gpu as gpus
 from usbgpu.amd.gpu import Gpu
 from usbgpu.target.build import FLAGS
-from usbgpu.target.session import CardDevice
+from usbgpu.target.device import CardDevice
+from usbgpu.target.session import CardSession
 from usbgpu.transport import Call, CallKind, DeviceString, EmulatedBackend, Outcome, device_string
 
 LINK = 700e6
@@ -37,6 +38,8 @@ STREAM = 64 << 20
 LAUNCHES = 8
 FOLLOWING = 4
 """Inferences behind the first one; reported are the most transfers, and the least CPU time of the host."""
+FRAMES = 32
+"""Inferences in flight together; two where none overlap."""
 FINGERPRINT = 256
 """Bytes by which a firmware blob is recognised."""
 
@@ -241,6 +244,15 @@ def _inferences(desk: _Desk, network: Network) -> dict[str, Any]:
                 host.append(desk.host_seconds() - before)
                 following.append(transfers)
                 results.append(result)
+            before = desk.now()
+            results.append(session.run(inputs))
+            following_seconds = desk.now() - before
+            frames = FRAMES if gpu.card.bridge.has_lists else 2
+            results += _flight(session, inputs, frames)  # which brings its programs
+            before = desk.now()
+            results += _flight(session, inputs, frames)
+            in_flight = (desk.now() - before) / frames
+            floor = session.link_seconds()
             wrong = sum(_mismatches(result, network.expected) for result in (*results, session.trace(inputs)))
             alone = session.profile().total["virtual_us"] / 1e6
     size = program.plan["memory"]["code"] + program.weights.nbytes + sum(x.nbytes for x in inputs.values())
@@ -249,8 +261,18 @@ def _inferences(desk: _Desk, network: Network) -> dict[str, Any]:
         "first_over_bound": round(first / max(size / LINK, alone), 4),
         "next_transfers": max(following),
         "host_cpu_us": round(1e6 * min(host)),
+        "next_virtual_ms": round(1e3 * following_seconds, 4),
+        "in_flight_virtual_ms": round(1e3 * in_flight, 4),
+        "in_flight_over_next": round(following_seconds / in_flight, 4),
+        "in_flight_share_of_link": round(floor / in_flight, 4),
         "mismatches": wrong,
     }
+
+
+def _flight(session: CardSession, inputs: Mapping[str, Array], frames: int) -> list[dict[str, Array]]:
+    """Inferences in flight together."""
+    results = [session.submit(inputs) for _ in range(frames)]
+    return [result() for result in results]
 
 
 def _mismatches(found: Mapping[str, Array], expected: Mapping[str, Array]) -> int:

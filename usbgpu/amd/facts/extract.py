@@ -106,6 +106,7 @@ WANTED = (
         + "CP_ME_PRGRM_CNTR_START_HI CP_ME_CNTL",
     ),
     Wanted("MMHUB", "mmhub", "mmhub_3_0_0", _HUB + "MM_ATC_L2_MISC_CG"),
+    Wanted("MMHUB", "mmhub", "mmhub_3_0_2", _HUB),
     Wanted("MMHUB", "mmhub", "mmhub_4_1_0", _HUB),
     Wanted("NBIO", "nbio", "nbio_4_3_0", _NBIO + "S2A_DOORBELL_ENTRY_*_CTRL"),
     Wanted("NBIO", "nbif", "nbif_6_3_1", _NBIO + "GDC_S2A0_S2A_DOORBELL_ENTRY_*_CTRL"),

@@ -1,4 +1,4 @@
-"""The firmware files of the two chips, and what is in them.
+"""The firmware files of the chips, and what is in them.
 
 A file (`/lib/firmware/amdgpu`, from linux-firmware) starts with a header of the kernel's `amdgpu_ucode.h`
 (Linux 6.12, MIT text), which says where its parts are. Each part that the security processor takes is a
@@ -15,6 +15,7 @@ from functools import partial
 
 from sdk.facts.registers import Evidence
 from sdk.facts.structures import Struct, c_struct
+from usbgpu.amd.facts.chips import GFX1100, GFX1102, GFX1200, GFX1201, Chip
 
 _struct = partial(c_struct, evidence=Evidence.HARDWARE, source="Linux 6.12, amdgpu_ucode.h")
 
@@ -176,7 +177,7 @@ PARTS: Mapping[tuple[str, int, int], tuple[BlobPart, ...]] = {
         BlobPart("IMU_D", "imu_dram_ucode_size_bytes", "imu_dram_ucode_offset_bytes", relative=True),
     ),
 }
-"""The blobs of the headers that the two chips' files have; psp ones list theirs themselves."""
+"""The blobs of the headers that the chips' files have; psp ones list theirs themselves."""
 SIGNED_HEADER = c_struct(
     "blob_header",
     "u8 nonce[16], u8 magic[4], u32 signed_bytes, u32 encrypted, u32 reserved_1c[5], u32 signed, "
@@ -214,6 +215,7 @@ class File:
         name: without `.bin`.
         header: family and version of its header.
         unit: PFP, ME or MEC for a gfx one.
+        toc_end: of a psp one: where the last entry of its TOC ends, in bytes.
         sizes: of its blobs, in bytes, in the order of the file; Debian's 20250410-2.
     """
 
@@ -221,93 +223,121 @@ class File:
     header: tuple[str, int, int]
     sizes: Mapping[str, int]
     unit: str = ""
+    toc_end: int = 0
+
+
+def _rdna3(chip: Chip, psp: Mapping[str, int], toc_end: int, restore_list: int) -> tuple[File, ...]:
+    """Files of a chip of RDNA3: their names have the versions of its blocks.
+
+    Args:
+        chip: whose.
+        psp: bytes of the blobs of its sOS.
+        toc_end: as in File.
+        restore_list: bytes of RLC_RESTORE_LIST_SRM_MEM.
+    """
+    gc = _version(chip, "GC")
+    return (
+        File(f"psp_{_version(chip, 'MP')}_sos", ("psp", 2, 0), psp, toc_end=toc_end),
+        File(f"smu_{_version(chip, 'SMU')}", ("smu", 2, 1), {"SMU": 0x3FE00}),
+        File(
+            f"sdma_{_version(chip, 'SDMA0')}",
+            ("sdma", 2, 0),
+            {"SDMA_UCODE_TH0": 0x4400, "SDMA_UCODE_TH1": 0x4200},
+        ),
+        File(f"gc_{gc}_mec", ("gfx", 2, 0), {"RS64_MEC": 0x41300, "RS64_MEC_STACK": 0x22000}, "MEC"),
+        File(f"gc_{gc}_imu", ("imu", 1, 0), {"IMU_I": 0x10200, "IMU_D": 0x10200}),
+        File(
+            f"gc_{gc}_rlc",
+            ("rlc", 2, 3),
+            {**_rlc(restore_list), "RLC_P": 0x2200, "RLC_V": 0x3200},
+        ),
+    )
+
+
+def _rdna4(chip: Chip, drivers: Mapping[str, int], sdma: int, restore_list: int) -> tuple[File, ...]:
+    """The same of RDNA4.
+
+    Args:
+        chip: whose.
+        drivers: bytes of the blobs of its sOS beyond those that all have.
+        sdma: bytes of SDMA_UCODE_TH0.
+        restore_list: bytes of RLC_RESTORE_LIST_SRM_MEM.
+    """
+    gc = _version(chip, "GC")
+    psp = {
+        "KDB": 0x1AA0,
+        "SYS_DRV": 0x131C0,
+        "SOS": 0x1EA20,
+        "SOC_DRV": 0x19570,
+        "INTF_DRV": 0x91A0,
+        "DBG_DRV": 0xD060,
+        "TOC": 0x900,
+        "IPKEYMGR_DRV": 0x3230,
+        "SPL": 0x340,
+    }
+    codes = {"PFP": 0x15CD0, "ME": 0x27200, "MEC": 0x2D2E0}
+    return (
+        File(f"psp_{_version(chip, 'MP')}_sos", ("psp", 2, 0), {**psp, **drivers}, toc_end=0x170_0000),
+        File(f"smu_{_version(chip, 'SMU')}", ("smu", 2, 0), {"SMU": 0x4FE00}),
+        File(f"sdma_{_version(chip, 'SDMA0')}", ("sdma", 3, 0), {"SDMA_UCODE_TH0": sdma}),
+        *(
+            File(
+                f"gc_{gc}_{unit.lower()}",
+                ("gfx", 2, 0),
+                {f"RS64_{unit}": size, f"RS64_{unit}_STACK": 0x40000},
+                unit,
+            )
+            for unit, size in codes.items()
+        ),
+        File(f"gc_{gc}_imu", ("imu", 1, 0), {"IMU_I": 0x10200, "IMU_D": 0x10200}),
+        File(f"gc_{gc}_rlc", ("rlc", 2, 2), _rlc(restore_list)),
+    )
+
+
+def _rlc(restore_list: int) -> dict[str, int]:
+    return {
+        "RLC_G": 0x6200,
+        "RLC_RESTORE_LIST_GPM_MEM": 0xA00,
+        "RLC_RESTORE_LIST_SRM_MEM": restore_list,
+        "RLC_IRAM": 0x10200,
+        "RLC_DRAM_BOOT": 0x8200,
+    }
+
+
+def _version(chip: Chip, block: str) -> str:
+    return "_".join(map(str, chip.versions[block]))
 
 
 FILES: Mapping[str, tuple[File, ...]] = {
-    "gfx1100": (
-        File(
-            "psp_13_0_0_sos",
-            ("psp", 2, 0),
-            {"SYS_DRV": 0x26790, "SOS": 0x18380, "TOC": 0x900, "KDB": 0x1700, "SPL": 0x2A0, "RL": 0x960},
-        ),
-        File("smu_13_0_0", ("smu", 2, 1), {"SMU": 0x3FE00}),
-        File("sdma_6_0_0", ("sdma", 2, 0), {"SDMA_UCODE_TH0": 0x4400, "SDMA_UCODE_TH1": 0x4200}),
-        File("gc_11_0_0_mec", ("gfx", 2, 0), {"RS64_MEC": 0x41300, "RS64_MEC_STACK": 0x22000}, "MEC"),
-        File("gc_11_0_0_imu", ("imu", 1, 0), {"IMU_I": 0x10200, "IMU_D": 0x10200}),
-        File(
-            "gc_11_0_0_rlc",
-            ("rlc", 2, 3),
-            {
-                "RLC_G": 0x6200,
-                "RLC_RESTORE_LIST_GPM_MEM": 0xA00,
-                "RLC_RESTORE_LIST_SRM_MEM": 0x8F20,
-                "RLC_IRAM": 0x10200,
-                "RLC_DRAM_BOOT": 0x8200,
-                "RLC_P": 0x2200,
-                "RLC_V": 0x3200,
-            },
-        ),
+    "gfx1100": _rdna3(
+        GFX1100,
+        {"SYS_DRV": 0x26790, "SOS": 0x18380, "TOC": 0x900, "KDB": 0x1700, "SPL": 0x2A0, "RL": 0x960},
+        toc_end=0x9B_0000,
+        restore_list=0x8F20,
     ),
-    "gfx1201": (
-        File(
-            "psp_14_0_3_sos",
-            ("psp", 2, 0),
-            {
-                "KDB": 0x1AA0,
-                "SYS_DRV": 0x131C0,
-                "SOS": 0x1EA20,
-                "SOC_DRV": 0x19570,
-                "INTF_DRV": 0x91A0,
-                "DBG_DRV": 0xD060,
-                "TOC": 0x900,
-                "IPKEYMGR_DRV": 0x3230,
-                "SPL": 0x340,
-                "RAS_DRV": 0x31A0,
-                "RL": 0x6B0,
-            },
-        ),
-        File("smu_14_0_3", ("smu", 2, 0), {"SMU": 0x4FE00}),
-        File("sdma_7_0_1", ("sdma", 3, 0), {"SDMA_UCODE_TH0": 0xB400}),
-        File("gc_12_0_1_pfp", ("gfx", 2, 0), {"RS64_PFP": 0x15CD0, "RS64_PFP_STACK": 0x40000}, "PFP"),
-        File("gc_12_0_1_me", ("gfx", 2, 0), {"RS64_ME": 0x27200, "RS64_ME_STACK": 0x40000}, "ME"),
-        File("gc_12_0_1_mec", ("gfx", 2, 0), {"RS64_MEC": 0x2D2E0, "RS64_MEC_STACK": 0x40000}, "MEC"),
-        File("gc_12_0_1_imu", ("imu", 1, 0), {"IMU_I": 0x10200, "IMU_D": 0x10200}),
-        File(
-            "gc_12_0_1_rlc",
-            ("rlc", 2, 2),
-            {
-                "RLC_G": 0x6200,
-                "RLC_RESTORE_LIST_GPM_MEM": 0xA00,
-                "RLC_RESTORE_LIST_SRM_MEM": 0x5C40,
-                "RLC_IRAM": 0x10200,
-                "RLC_DRAM_BOOT": 0x8200,
-            },
-        ),
+    "gfx1102": _rdna3(
+        GFX1102,
+        {"SYS_DRV": 0x22790, "SOS": 0x18370, "TOC": 0x900, "KDB": 0x1310, "SPL": 0x2A0},
+        toc_end=0x9A_0000,
+        restore_list=0x75A0,
     ),
+    "gfx1200": _rdna4(GFX1200, {}, sdma=0xB200, restore_list=0x5BB0),
+    "gfx1201": _rdna4(GFX1201, {"RAS_DRV": 0x31A0, "RL": 0x6B0}, sdma=0xB400, restore_list=0x5C40),
 }
-"""By chip: what a compute-only driver needs; no display, video, TA or MES firmware."""
-UNTESTED_FILES: Mapping[str, tuple[File, ...]] = {
-    "gfx1102": (
-        File("psp_13_0_7_sos", ("psp", 2, 0), {}),
-        File("smu_13_0_7", ("smu", 2, 1), {}),
-        File("sdma_6_0_2", ("sdma", 2, 0), {}),
-        File("gc_11_0_2_mec", ("gfx", 2, 0), {}, "MEC"),
-        File("gc_11_0_2_imu", ("imu", 1, 0), {}),
-        File("gc_11_0_2_rlc", ("rlc", 2, 3), {}),
-    ),
-    "gfx1200": (
-        File("psp_14_0_2_sos", ("psp", 2, 0), {}),
-        File("smu_14_0_2", ("smu", 2, 0), {}),
-        File("sdma_7_0_0", ("sdma", 3, 0), {}),
-        File("gc_12_0_0_pfp", ("gfx", 2, 0), {}, "PFP"),
-        File("gc_12_0_0_me", ("gfx", 2, 0), {}, "ME"),
-        File("gc_12_0_0_mec", ("gfx", 2, 0), {}, "MEC"),
-        File("gc_12_0_0_imu", ("imu", 1, 0), {}),
-        File("gc_12_0_0_rlc", ("rlc", 2, 2), {}),
-    ),
-}
-"""The same of chips that are untested: names as Debian has them; sizes unknown, header versions inferred from
-their siblings."""
+"""By chip: what a compute-only driver needs; no display, video, TA or MES firmware. Names, header versions
+and sizes are those of Debian's 20250410-2 (grade: hardware)."""
+
+
+def toc_end(chip: Chip) -> int:
+    """Where the published table of contents of a chip ends."""
+    return max(file.toc_end for file in FILES[chip.name])
+
+
+def has(chip: Chip, blob: str) -> bool:
+    """Whether the published files of a chip have a blob."""
+    return any(blob in file.sizes for file in FILES[chip.name])
+
+
 RS64_START = 0x0007_0000_0000_3000
 """`ucode_start_addr` of the PFP, ME and MEC files: where the processor starts. PRGRM_CNTR_START takes a
 quarter."""

@@ -28,11 +28,11 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *other, global 
 #elif defined MULTIPLY
         // Both are integers, and so is what they make.
         float factor = byte_at(added, i) - e.residual.other_zero;
-        bytes[i] = byte_of(requantise(own * factor * e.scale, e.range), e.range);
+        bytes[i] = byte_of(rounded(own * factor * e.scale, e.range), e.range);
 #elif defined TABLE
         bytes[i] = other[value >> 8 * i & 255];
 #else
-        bytes[i] = byte_of(requantise(own * e.scale, e.range), e.range);
+        bytes[i] = byte_of(rounded(own * e.scale, e.range), e.range);
 #endif
     }
     *(global u32 *)(y + (pixel * e.y_pitch + channel)) = pack(bytes[0], bytes[1], bytes[2], bytes[3]);

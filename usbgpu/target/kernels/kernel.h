@@ -8,6 +8,10 @@
 //
 // Every operation rounds: build.py has clang contract none into a fused multiply-add. Sums wrap, too.
 
+#pragma once
+
+#pragma once
+
 typedef unsigned char u8;
 typedef signed char s8;
 typedef unsigned int u32;
@@ -58,14 +62,15 @@ struct range {
 // 1.5 * 2^23: a number of less than 2^22 added to it is rounded to an integer, half to even.
 #define INTEGER 12582912.0f
 
-// accumulator * scale, rounded to an integer and clamped; bounds are integers, so clamping first is the same.
-static inline float requantise(float product, struct range range) {
-    return __builtin_amdgcn_fmed3f(product, range.low, range.high) + INTEGER - INTEGER;
+// accumulator * scale, clamped, rounded to an integer, plus INTEGER; bounds are integers, so clamping first is
+// the same.
+static inline float rounded(float product, struct range range) {
+    return __builtin_amdgcn_fmed3f(product, range.low, range.high) + INTEGER;
 }
 
-// An integer in a float and the zero point, in the low byte; the other bits are rubbish.
-static inline u32 byte_of(float value, struct range range) {
-    return __builtin_bit_cast(u32, value + INTEGER) + (u32)range.zero;
+// That integer and the zero point, in the low byte; the other bits are rubbish.
+static inline u32 byte_of(float rounded, struct range range) {
+    return __builtin_bit_cast(u32, rounded) + (u32)range.zero;
 }
 
 // The low bytes of four words.
@@ -76,7 +81,8 @@ static inline u32 pack(u32 a, u32 b, u32 c, u32 d) {
 
 static inline float byte_at(u32 word, u32 i) { return (float)(word >> 8 * i & 255); }
 
-// rint((a - za) * ratio_a + (b - zb) * ratio_b), each operation rounded: a is what the layer itself computed.
+// rint((a - za) * ratio_a + (b - zb) * ratio_b), each operation rounded, plus INTEGER: a is what the layer
+// itself computed.
 struct residual {
     float own_ratio, other_ratio, other_zero;
     u32 other_pitch;
@@ -84,7 +90,7 @@ struct residual {
 };
 
 static inline float add(float own, float other, struct residual add) {
-    return requantise(own * add.own_ratio + (other - add.other_zero) * add.other_ratio, add.range);
+    return rounded(own * add.own_ratio + (other - add.other_zero) * add.other_ratio, add.range);
 }
 
 // Four accumulators to four bytes; with RESIDUAL, `other` has those of the other operand; with TABLE, they
@@ -93,9 +99,9 @@ static inline u32 finish(const s32 *sum, const float *scale, struct range range,
                          u32 other, global const u8 *table) {
     u32 bytes[4];
     for (u32 i = 0; i < 4; i++) {
-        float value = requantise((float)sum[i] * scale[i], range);
+        float value = rounded((float)sum[i] * scale[i], range);
 #ifdef RESIDUAL
-        bytes[i] = byte_of(add(value, byte_at(other, i), residual), residual.range);
+        bytes[i] = byte_of(add(value - INTEGER, byte_at(other, i), residual), residual.range);
 #elif defined TABLE
         bytes[i] = table[byte_of(value, range) & 255];
 #else

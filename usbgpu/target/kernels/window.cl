@@ -1,13 +1,17 @@
 // Layers that keep channels apart: depthwise convolutions, AveragePool (AVERAGE) and MaxPool (MAXIMUM).
 //
-// A work-item makes four channels of STRIP pixels of a row. The four bytes of a dword belong to different
-// sums, so each is a dot4 with a weight whose other bytes are 0: no unpacking, and no more instructions than
-// multiply-adds. With ROWS and COLUMNS the window, its stride and its dilation are constants and its loop is
-// unrolled; else they come from the arguments.
+// A work-item makes four channels of STRIP pixels of a row. Four rows of the window are taken together: the
+// dwords of a column, which have four channels each, are transposed, so that each dot4 has four taps of one
+// channel; the pixels of the strip share what they have in common. With ROWS and COLUMNS the window, its
+// stride and its dilation are constants and its loops are unrolled; else they come from the arguments.
 //
 // weights: [tap][pitch]; constants: [bias, scale, OFFSET: offset][pitch], AVERAGE: [pixel][scale]; other: of
 // RESIDUAL or TABLE.
 #include "kernel.h"
+
+#if !defined AVERAGE && !defined MAXIMUM
+#define DEPTHWISE
+#endif
 
 struct pool {
     u32 quads, items, pixels_x;   // dwords of channels; quads x strips of a row; pixels of a row
@@ -28,8 +32,29 @@ struct pool {
 #define STEP_Y p.window.step_y
 #define STEP_X p.window.step_x
 #define UNROLL _Pragma("nounroll")
+#define TAPS(left) 4
 #else
 #define UNROLL _Pragma("unroll")
+#define TAPS(left) min(left, 4)
+#endif
+
+#ifndef MAXIMUM
+#define PERMUTED __builtin_amdgcn_perm
+
+// Four channels of `count` pixels to `count` pixels of each channel, and zeros behind these.
+static inline u32x4 transposed(u32x4 pixel, s32 count) {
+    if (count == 1)
+        return (u32x4){pixel.x & 255, pixel.x >> 8 & 255, pixel.x >> 16 & 255, pixel.x >> 24};
+    u32 low = PERMUTED(pixel.y, pixel.x, 0x05010400), high = PERMUTED(pixel.y, pixel.x, 0x07030602);
+    if (count == 2)
+        return (u32x4){low & 0xffff, low >> 16, high & 0xffff, high >> 16};
+    if (count == 3)
+        return (u32x4){PERMUTED(pixel.z, low, 0x0c040100), PERMUTED(pixel.z, low, 0x0c050302),
+                       PERMUTED(pixel.z, high, 0x0c060100), PERMUTED(pixel.z, high, 0x0c070302)};
+    u32 low_2 = PERMUTED(pixel.w, pixel.z, 0x05010400), high_2 = PERMUTED(pixel.w, pixel.z, 0x07030602);
+    return (u32x4){PERMUTED(low_2, low, 0x05040100), PERMUTED(low_2, low, 0x07060302),
+                   PERMUTED(high_2, high, 0x05040100), PERMUTED(high_2, high, 0x07060302)};
+}
 #endif
 
 THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, global const u8 *constants,
@@ -40,45 +65,63 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, globa
     u32 strip = divide(item, p.by_quads), channel = (item - strip * p.quads) * 4;
     s32 row = (s32)y_row * p.window.stride_y - p.window.top;
     s32 column = (s32)(strip * STRIP) * STRIDE_X - p.window.left;
+#if defined DEPTHWISE
+    s32x4 bias = *(global const s32x4 *)(constants + channel * 4);
+#elif defined AVERAGE
+    s32x4 bias = p.bias;
+#else
+    s32x4 bias = 0;
+#endif
     s32 sum[STRIP][4], count[STRIP][4];
     for (u32 s = 0; s < STRIP; s++)
-        for (u32 i = 0; i < 4; i++)
-            sum[s][i] = count[s][i] = 0;
-    UNROLL for (s32 dy = 0; dy < ROWS; dy++) {
-        s32 at_y = row + dy * STEP_Y;
-        bool row_inside = (u32)at_y < (u32)p.window.height;
-        u32 line = row_inside ? (u32)(at_y * p.window.width) : 0;
+        for (u32 i = 0; i < 4; i++) {
+            sum[s][i] = bias[i];
+            count[s][i] = 0;
+        }
+    UNROLL for (s32 dy = 0; dy < ROWS; dy += 4) {
+        s32 left = ROWS - dy, taps = TAPS(left);
+        u32 ones = 0x01010101u >> 8 * (4 - min(left, 4));
+        global const u8 *line[4];
+        bool row_inside[4];
+        for (s32 j = 0; j < 4; j++) {
+            s32 at_y = row + (dy + j) * STEP_Y;
+            row_inside[j] = (j < left) & ((u32)at_y < (u32)p.window.height);
+            line[j] = x + (row_inside[j] ? (u32)(at_y * p.window.width) : 0) * p.x_pitch;
+        }
         UNROLL for (s32 dx = 0; dx < COLUMNS; dx++) {
-            u32 weight[4];
-#if defined AVERAGE
-            for (u32 i = 0; i < 4; i++)
-                weight[i] = 1u << 8 * i;
-#elif !defined MAXIMUM
-            u32 quad = *(global const u32 *)(weights + ((dy * COLUMNS + dx) * p.weight_pitch + channel));
-            for (u32 i = 0; i < 4; i++)
-                weight[i] = quad & 255u << 8 * i;
+            u32x4 weight = ones;
+#ifdef DEPTHWISE
+            u32 quad = (dy * COLUMNS + dx) * p.weight_pitch + channel, below = COLUMNS * p.weight_pitch;
+            for (s32 j = 0; j < 4; j++)
+                weight[j] = j < left ? *(global const u32 *)(weights + (quad + j * below)) : 0;
+            weight = transposed(weight, taps);
 #endif
-            UNROLL for (u32 s = 0; s < STRIP; s++) {
+            for (u32 s = 0; s < STRIP; s++) {
                 s32 at_x = column + (s32)s * STRIDE_X + dx * STEP_X;
-                bool inside = row_inside && (u32)at_x < (u32)p.window.width;
-                u32 offset = (line + (inside ? (u32)at_x : 0)) * p.x_pitch + channel;
-                u32 value = *(global const u32 *)(x + offset);
-                value = inside ? value : p.padding;
-                for (u32 i = 0; i < 4; i++)
+                bool inside = (u32)at_x < (u32)p.window.width;
+                u32 offset = (inside ? (u32)at_x : 0) * p.x_pitch + channel;
+                u32x4 value = p.padding;
+                for (s32 j = 0; j < 4; j++) {
+                    u32 read = *(global const u32 *)(line[j] + offset);
+                    value[j] = (inside & row_inside[j]) ? read : p.padding;
+                }
 #ifdef MAXIMUM
-                    sum[s][i] = max(sum[s][i], (s32)(value >> 8 * i & 255));
+                for (u32 i = 0; i < 4; i++)
+                    for (s32 j = 0; j < taps; j++)
+                        sum[s][i] = max(sum[s][i], (s32)(value[j] >> 8 * i & 255));
 #else
-                    sum[s][i] = dot4(weight[i], value, sum[s][i]);
+                value = transposed(value, taps);
+                for (u32 i = 0; i < 4; i++)
+                    sum[s][i] = dot4(weight[i], value[i], sum[s][i]);
 #endif
 #ifdef OFFSET
                 for (u32 i = 0; i < 4; i++)
-                    count[s][i] = dot4(1u << 8 * i, value, count[s][i]);
+                    count[s][i] = dot4(ones, value[i], count[s][i]);
 #endif
             }
         }
     }
-#if !defined MAXIMUM && !defined AVERAGE
-    s32x4 bias = *(global const s32x4 *)(constants + channel * 4);
+#ifdef DEPTHWISE
     f32x4 factor = *(global const f32x4 *)(constants + (p.weight_pitch + channel) * 4);
 #ifdef OFFSET
     s32x4 offset = *(global const s32x4 *)(constants + (2 * p.weight_pitch + channel) * 4);
@@ -98,10 +141,8 @@ THREADS(64) kernel void NAME(global const u8 *x, global const u8 *weights, globa
         float scale[4];
         for (u32 i = 0; i < 4; i++) {
 #ifdef AVERAGE
-            sum[s][i] += p.bias;
             scale[i] = ((global const float *)constants)[pixel];
 #else
-            sum[s][i] += bias[i];
 #ifdef OFFSET
             sum[s][i] += offset[i] * count[s][i];
 #endif

@@ -1,0 +1,22 @@
+"""`towline bench gemm`: the figures that are claimed, against the checked-in counts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from towline.cli import main
+
+BASELINE = Path(__file__).parents[2] / "bench" / "gemm.json"
+pytestmark = pytest.mark.slow
+
+
+def test_products_are_right_and_as_fast_as_claimed(capsys):
+    code = main(["bench", "gemm", "--baseline", str(BASELINE), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0, document["error"]
+    found = {(one["target"], one["name"]): one for one in document["result"]["sizes"]}
+    assert all(one["outside"] == 0 for one in found.values())
+    assert found["amd-gfx1100", "1024x1024x1024"]["virtual_us"] < 25
+    assert found["amd-gfx1100", "1024x1024x1024"]["share_of_peak"] > 0.7
+    assert found["amd-gfx1201", "1024x1024x1024"]["virtual_us"] < 19
