@@ -96,4 +96,10 @@ def test_wrong_device_strings_are_refused(spec: str) -> None:
 def test_without_a_gpu_its_facts_are_not_loaded() -> None:
     script = "import sys, emulator.board; print(*[m for m in sys.modules if 'amd' in m])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(found.stdout.split()) == {"usbgpu.amd", "usbgpu.amd.facts", "usbgpu.amd.facts.disputes"}
+    assert set(found.stdout.split()) == {
+        "emulator.amdgpu",
+        "emulator.amdgpu.disturbance",
+        "usbgpu.amd",
+        "usbgpu.amd.facts",
+        "usbgpu.amd.facts.disputes",
+    }

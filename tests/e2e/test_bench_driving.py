@@ -47,9 +47,8 @@ def test_a_narrow_network_on_the_emulated_card(narrow):
     assert outputs <= step["bytes_out"] <= outputs + 2_000
     assert 0 < step["virtual_ms_median"] <= step["virtual_ms_worst"] < 10
     assert found["load"]["virtual_s"] > step["virtual_ms_worst"] / 1e3
-    assert found["pipelined"]["frames_per_virtual_s"] == pytest.approx(
-        1e3 / step["virtual_ms_median"], rel=0.2
-    )
+    # Steps in flight overlap, but for compute, of which a step's launches are most.
+    assert 1.1 < found["pipelined"]["frames_per_virtual_s"] * step["virtual_ms_median"] / 1e3 < 2
     assert 0 < found["wmma_share"] < 1
     again = measured(narrow)
     exact = ("weights_bytes", "load", "step", "pipelined", "wmma_share", "wave_instructions", "launches")

@@ -137,7 +137,7 @@ class ListBridge(BaseBridge):
             self.send(itertools.chain([head], first), self._left(end))
             for number, part in enumerate(parts):
                 read = reads[number]
-                read.result()
+                read.result(sent)
                 if read.received < len(part):  # the end of a result; or the list has failed before a SYNC
                     break
                 if number < len(sizes):

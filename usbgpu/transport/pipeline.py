@@ -22,10 +22,11 @@ What a queue promises, by endpoint:
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
@@ -43,6 +44,8 @@ CANCEL_PATIENCE = 2.0
 """Seconds that the system may take to return a cancelled transfer."""
 NOTHING = 1e-6
 """Seconds of a wait that only polls."""
+GLANCE = 0.02
+"""Seconds after which a wait looks at the other endpoint."""
 
 
 class BulkTransfer(Protocol):
@@ -114,8 +117,12 @@ class Pending:
         self._pipeline.settle()
         return self.outcome is not None
 
-    def result(self) -> bytes:
+    def result(self, needs: Collection[Pending] = ()) -> bytes:
         """Wait until it is over.
+
+        Args:
+            needs: transfers of another endpoint without which this one need not end. When one of them fails,
+                its error is raised soon, and this one goes on.
 
         Returns:
             the bytes that came; b"" if there are none, or if they went into the call's `into`.
@@ -124,7 +131,7 @@ class Pending:
             DeviceFailed: as `Transport.perform`, on every call.
             Abandoned: one before it failed, which the error names.
         """
-        found = self._pipeline.finish(self, self._queue)
+        found = self._pipeline.finish(self, self._queue, needs)
         return found if isinstance(found, bytes) else b""
 
     def cancel(self) -> None:
@@ -209,12 +216,15 @@ class Pipeline:
                     return
                 self._settle_head(min(over, key=lambda queue: _end(queue.pending[0])))
 
-    def finish(self, pending: Pending, queue: Queue) -> Data:
-        """The result of a transfer, once it is over."""
+    def finish(self, pending: Pending, queue: Queue, needs: Collection[Pending] = ()) -> Data:
+        """The result of a transfer, once it is over, or the failure of one that it needs."""
         while pending.outcome is None:
             if pending not in queue.pending:
                 raise InternalError("a transfer was lost", where=str(pending.call))
-            self._advance(queue)
+            self._advance(queue, GLANCE if needs else math.inf)
+            for needed in needs:
+                if isinstance(needed.outcome, TowlineError):
+                    needed.result()
         found = pending.outcome
         if isinstance(found, TowlineError):
             with self.lock:
@@ -266,8 +276,8 @@ class Pipeline:
         except bus.pyusb().core.USBError as problem:
             pending.transfer = Ended(problem, now)
 
-    def _advance(self, queue: Queue) -> None:
-        """Let time pass until the transfer at the head has ended, at most as long as it may take."""
+    def _advance(self, queue: Queue, most: float = math.inf) -> None:
+        """Let time pass, at most so many seconds, until the transfer at the head has ended or timed out."""
         with self.lock:
             self.settle()
             if not queue.pending:
@@ -280,7 +290,7 @@ class Pipeline:
                 return
             transfer = head.transfer
         assert transfer is not None
-        self._system.bulk_wait(transfer, left)
+        self._system.bulk_wait(transfer, min(left, most))
         self.settle()
 
     def _take_back(self, transfers: list[Pending]) -> None:
