@@ -52,6 +52,7 @@ def noise(size: int, seed: int = 1) -> bytes:
 # -- operations -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dwords_bytes_and_configuration(rig: Rig) -> None:
     scratch = rig.register("SCRATCH")
     rig.memory[:8] = noise(8)
@@ -80,6 +81,7 @@ def test_dwords_bytes_and_configuration(rig: Rig) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dwords", [0, 1, 2, 3, 127, 128, 129, 255, 256, 257, 1300])
 def test_blocks_of_all_lengths(rig: Rig, dwords: int) -> None:
     place, data = 0xFF_0000 - 4 * 128, noise(4 * dwords, dwords)
@@ -156,6 +158,7 @@ def _random_lists(rig: Rig, seeds: range) -> None:
         assert bytes(rig.memory[: 4 * AREA]) == model.bytes(0, AREA), f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_random_lists_do_what_a_model_does(rig: Rig) -> None:
     _random_lists(rig, range(8))
 
@@ -217,6 +220,7 @@ def test_slots_in_a_loop(rig: Rig, each: bool) -> None:
     assert rig.bridge.run(commands).data == noise(1024, 9) * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_stream_paced_by_fences(lists: bool) -> None:
     """Both halves of the SRAM in turn, in a loop; the device writes fences."""
@@ -360,6 +364,7 @@ def test_a_device_that_stops_answering(lists: bool) -> None:
     rig.works()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [True, False])
 def test_a_cable_that_is_pulled(lists: bool) -> None:
     rig = rig_of(powered(), lists=lists)
@@ -379,6 +384,7 @@ def test_a_cable_that_is_pulled(lists: bool) -> None:
     again.works()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(6))
 def test_an_interruption_at_any_point(rig: Rig, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C between any two transfers; the next list runs normally."""
@@ -413,6 +419,7 @@ def test_an_interruption_at_any_point(rig: Rig, after: int, monkeypatch: pytest.
     assert len(rig.bridge.run(commands).data) == 4 * SECTOR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["slots in", "slots out", "stream in", "stream out", "list", "payload"])
 @pytest.mark.parametrize("lists", [True, False])
 def test_whatever_a_killed_program_left(rig: Rig, left: str, lists: bool) -> None:

@@ -209,6 +209,7 @@ def test_raw_memory_is_what_requests_see(plugged):
         assert plugged.function.read(bar.index, 0, 4096) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", Reset)
 def test_a_reset_ends_decoding_and_mastering(plugged, kind):
     bases = plugged.place_bars()

@@ -11,6 +11,7 @@ from tests.contract.targets import GEOMETRY, LONG, assert_identical, fits, quick
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint8", pytest.param("int8", marks=pytest.mark.slow)])
 def test_every_operator_once(target, dtype):
     every_operator(target, dtype)
@@ -55,6 +56,7 @@ def hard_swish(x):
     return x * np.clip(x + 3, 0, 6) / 6
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_tables_and_products(each, dtype):
     """Of pictures and of single pixels, of one dtype and of two, with a layer that reads the padding."""
@@ -92,6 +94,7 @@ def test_any_broadcast_of_a_product(each):
     assert_identical(each, b.graph(*outputs))
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_squeeze_and_excite(each, dtype):
     """MobileNetV3's block: hard-swish, squeeze, two convolutions of one pixel, excite, project, add."""
@@ -105,6 +108,7 @@ def test_squeeze_and_excite(each, dtype):
     assert_identical(each, b.graph(), guard=128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "channels"),
     [
@@ -143,6 +147,7 @@ def test_concatenations_of_concatenations(each):
     assert_identical(each, b.graph(used, last), guard=128)
 
 
+@pytest.mark.slow
 def test_concatenation_along_any_axis(each):
     b = GraphBuilder((1, 5, 6, 7), seed=26)
     x = b.alike(b.conv("x", 5), "x")
@@ -158,6 +163,7 @@ def test_concatenation_along_any_axis(each):
     assert_identical(each, b.graph(rows, columns, pixels, line, flat, last, vectors, use), guard=128)
 
 
+@pytest.mark.slow
 def test_resized_to_the_nearest(each):
     """Twice the size, as detectors do; uneven factors; down to less; a single pixel up."""
     b = GraphBuilder((1, 6, 5, 20), seed=27)
@@ -185,6 +191,7 @@ def test_transposed(each, dtype):
     assert_identical(each, b.graph(few, many, back, mirrored, rows, used, again), guard=128)
 
 
+@pytest.mark.slow
 def test_padded(each):
     b = GraphBuilder((1, 6, 5, 33), seed=29, zero_point=77)
     x = b.conv("x", 7, relu=True)
@@ -198,6 +205,7 @@ def test_padded(each):
     assert_identical(each, b.graph(padded, pooled, square, one, none, again, beside), guard=128)
 
 
+@pytest.mark.slow
 @both_dtypes
 @pytest.mark.parametrize("strides", [1, 2])
 def test_depthwise_five_by_five(each, dtype, strides):
@@ -318,6 +326,7 @@ def test_any_movement(name, shape, data, seed):
     assert_identical(quick(name), b.graph(y, last, *outputs), guard=data.draw(st.sampled_from([0, 128])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "groups"), [(8, 2), (16, 4), (24, 3), (6, 3)])
 def test_grouped_convolutions_keep_their_groups_apart(each, channels, groups):
     b = GraphBuilder((1, channels, 6, 7), seed=channels)
@@ -326,6 +335,7 @@ def test_grouped_convolutions_keep_their_groups_apart(each, channels, groups):
     assert_identical(each, b.graph())
 
 
+@pytest.mark.slow
 def test_windows_too_large_to_unroll(each):
     b = GraphBuilder((1, 5, 20, 19), seed=9)
     x = b.depthwise("x", (11, 9), pads=(5, 4, 5, 4), strides=2)
@@ -343,6 +353,7 @@ def test_an_average_pool_whose_output_has_its_input_s_scale(each):
     assert_identical(each, graph)
 
 
+@pytest.mark.slow
 def test_a_residual_network(each):
     """ResNet's shape: strided 3x3 and 1x1 side by side, Add of two convolutions, then Relu."""
     b = GraphBuilder((1, 3, 29, 31), seed=5)

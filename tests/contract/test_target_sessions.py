@@ -83,6 +83,7 @@ def test_sessions_leave_nothing_behind(with_process):
     leaves_nothing(cycle)
 
 
+@pytest.mark.slow
 def test_a_session_refuses_what_does_not_fit(target):
     b = GraphBuilder((1, 4, 5, 5))
     b.conv("x", 4)
@@ -117,6 +118,7 @@ def test_an_unknown_device_is_a_usage_error(name):
         get_target(name).open("nonsense")
 
 
+@pytest.mark.slow
 def test_a_batch_is_run_or_refused_by_name(target):
     b = GraphBuilder((2, 4, 5, 5))
     b.conv("x", 4)
@@ -212,6 +214,7 @@ def test_an_interrupted_exchange_closes_the_session(with_process, monkeypatch):
             session.run(inputs)
 
 
+@pytest.mark.slow
 def test_a_session_outlives_the_thread_that_opened_it(target):
     b = GraphBuilder((1, 4, 5, 5))
     b.conv("x", 4)
@@ -253,6 +256,7 @@ def test_scales_without_constants_are_refused_by_name(target, op):
         assert caught.value.where == f"node {y}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("op", ["conv", "add", "lookup", "window"])
 def test_a_node_that_another_takes_in_is_refused_by_its_own_name(name, op):

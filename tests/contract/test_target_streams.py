@@ -70,6 +70,7 @@ def frames(session, number):
         yield inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [*PROCESSES, *OTHERS])
 def test_a_device_that_dies_is_opened_again(target):
     artifact, session = opened(quantised(), target)

@@ -52,6 +52,7 @@ def test_a_device_string_puts_the_card_behind_the_firmware() -> None:
     assert board.endpoint.vram.read(0x10000, len(data)) == data  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_emulate_shows_the_cards_registers_by_name(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     program = tmp_path / "host.py"
     program.write_text(HOST)

@@ -87,6 +87,7 @@ PROVOKED = ("page fault in GC", "SDMA0 queue 0 stops", "SDMA queue hangs", "an i
 """What the probes do on purpose."""
 
 
+@pytest.mark.slow
 def test_complete_boot(complete):
     assert complete.symptoms == []
     assert complete.steps == set()
@@ -125,6 +126,7 @@ def omit(chip: str, step: str) -> tuple[str, str] | None:
     return done.symptoms[0] if done.symptoms else f"({SILENT[step]})", findings[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "chip"), [*zip(QUICK, itertools.cycle(GENERATIONS), strict=False)])
 def test_skipped_step_is_noticed(step, chip):
     assert omit(chip, step) is not None
@@ -152,6 +154,7 @@ def test_silent_steps_are_rows():
 # -- resets -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keeps", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("chip", EVERY)
 def test_boot_reset_boot(chip, keeps):
@@ -186,6 +189,7 @@ class TablesFirst(Driver):
         """They are there."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("chip", GENERATIONS)
 def test_page_tables_from_before_a_reset(chip, keeps):

@@ -86,6 +86,7 @@ def test_one_kernel_after_the_other_without_waiting(shared):
     assert card.diagnosis.findings == []
 
 
+@pytest.mark.slow
 def test_a_drivers_dispatches_are_captured(fresh):
     card, session = fresh
     captures = []
@@ -104,6 +105,7 @@ def test_a_drivers_dispatches_are_captured(fresh):
     assert again.differences == ()
 
 
+@pytest.mark.slow
 def test_two_queues_and_sdma_at_once(fresh):
     """Three engines' work overlaps in time, and its results are right."""
     card, session = fresh
@@ -193,6 +195,7 @@ def fault_status(driver: Driver) -> int:
     return driver.read("GC", "GCVM_L2_PROTECTION_FAULT_STATUS" + "_LO32" * (driver.chip.generation == 12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [

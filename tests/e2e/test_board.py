@@ -89,6 +89,7 @@ def test_the_boot_loader_writes_firmware_that_then_runs() -> None:
     assert (running.idVendor, running.idProduct) == (0xADD1, 0x0001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sectors", [1, 32, 1024])
 def test_slot_dma_moves_what_it_is_armed_for_at_the_links_rate(sectors: int) -> None:
     board = Board.of("vendor", Options(strict=True))
@@ -136,6 +137,7 @@ def test_one_submitting_thread_is_reproducible_to_the_clock() -> None:
     assert run() == run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("port", "injected"),
     [
@@ -264,6 +266,7 @@ def leftovers(count: int) -> tuple[int, int, int]:
     return memory, descriptors, threads
 
 
+@pytest.mark.slow
 def test_a_board_without_references_is_garbage() -> None:
     board = Board.of("vendor")
     connect(board)

@@ -114,6 +114,7 @@ def test_a_stale_completion_arrives_after_it_was_given_up() -> None:
     assert bytes(device.ctrl_transfer(*latched)) == (0x57A1E).to_bytes(4, "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", [0, 7])
 def test_flash_flip_inverts_one_bit(bit: int) -> None:
     address = flash_layout.IMAGE.address + 0x200

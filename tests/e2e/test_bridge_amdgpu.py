@@ -14,6 +14,7 @@ RCC_CONFIG_MEMSIZE = 0xDE3
 """Dword index in BAR 5: MiB of VRAM."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [True, False])
 @pytest.mark.parametrize(("chip", "device"), [("gfx1100", 0x744C), ("gfx1201", 0x7550)])
 def test_a_card(chip: str, device: int, lists: bool) -> None:

@@ -98,6 +98,7 @@ def test_quantize_reports(journey, capsys, tmp_path):
     assert (tmp_path / "q.onnx").stat().st_size == result["quantized_bytes"]
 
 
+@pytest.mark.slow
 def test_run_and_check(journey, capsys):
     code, document, err = call(capsys, "run", journey.network, "--input", *journey.pictures[:4], "--check")
     result = document["result"]
@@ -174,6 +175,7 @@ def test_compile_twice_gives_identical_bytes(journey, tmp_path, capsys):
     assert again.read_bytes() == journey.network.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_mismatch_exits_1_and_still_reports_the_result(journey, capsys, tmp_path):
     network = artifact.load(journey.network)
     weights = bytearray(bytes(network.program.weights))
@@ -398,6 +400,7 @@ def cases(journey, directory):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bad_input_is_explained(journey, capsys, tmp_path):
     for name, (argv, code, text) in cases(journey, tmp_path).items():
         got, document, err = call(capsys, *argv)
@@ -408,6 +411,7 @@ def test_bad_input_is_explained(journey, capsys, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_missing_tool_is_exit_3(journey, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_QEMU_HEXAGON", str(tmp_path / "none"))
     code, document, _ = call(capsys, "run", journey.network, "--input", journey.pictures[0])
@@ -560,6 +564,7 @@ def test_the_script_is_installed():
 # -- regressions ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cheap_mistakes_show_before_the_work(journey, tmp_path, capsys, monkeypatch):
     def work(*_, **__):
         raise AssertionError("the work has begun")

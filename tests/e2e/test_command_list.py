@@ -420,6 +420,7 @@ def test_ep0_answers_while_a_list_runs(host):
     host.works()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["open", "reset", "clear halt"])
 @pytest.mark.parametrize("phase", ["list", "payload", "poll", "delay", "results"])
 def test_list_mode_can_be_opened_again_at_any_time(host, how, phase):

@@ -80,6 +80,7 @@ STORAGE_FAILURES_SUPER = STORAGE_FAILURES | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", ["super", "high"])
 def test_an_image_in_the_makers_style_passes_the_storage_checks(speed):
     report = conform.run(f"maker?speed={speed}", sections=("bulk-only transport",))

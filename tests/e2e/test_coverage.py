@@ -36,6 +36,7 @@ def never(document: dict) -> set[str]:
     return {entry["name"] for entry in document["functions"] if not entry["times"]}
 
 
+@pytest.mark.slow
 def test_runs_add_up_in_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path, page = tmp_path / "a.cov", tmp_path / "a.html"
     emulate = ("emulate", "firmware", "--coverage", path, "--profile", "--for")

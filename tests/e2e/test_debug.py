@@ -113,6 +113,7 @@ def test_a_sound_network(network, capsys, tmp_path, target):
     assert result["quantization"]["samples"] == 4
 
 
+@pytest.mark.slow
 def test_a_damaged_weight_is_found(network, capsys, tmp_path):
     path, page = damaged(network.compiled(TARGET)), tmp_path / "report.html"
     code, document, _ = call(capsys, path, "--input", network.pictures[0], "--html", page)
@@ -151,6 +152,7 @@ def test_the_text_names_layers_and_what_is_missing(network, capsys):
     assert "in block3/add" in row
 
 
+@pytest.mark.slow
 def test_without_onnxruntime_the_target_is_still_compared(network, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     path = network.compiled(TARGET)
@@ -190,12 +192,14 @@ def test_wrong_files_are_refused(network, capsys, arguments, message):
     assert message in document["error"]["message"]
 
 
+@pytest.mark.slow
 def test_layers_are_not_tried_in_floats_if_that_is_not_wanted(network, capsys):
     models = ["--model", network.quantized, "--float", network.float_model, "--sensitivity", "0"]
     code, document, _ = call(capsys, network.compiled(TARGET), "--input", network.pictures[0], *models)
     assert (code, document["result"]["sensitivity"], document["result"]["not_compared"]) == (0, None, [])
 
 
+@pytest.mark.slow
 def test_a_layer_imported_wrong_is_named(network, capsys, tmp_path):
     """A model with another weight than the network looks as an importer that misread it would."""
     model = onnx.load(network.quantized)

@@ -159,6 +159,7 @@ def test_the_words_of_commands_are_found():
     assert list(command_lines(script)) == [["run", "a", "b c"], ["bench", "d"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_blocks_of_the_page_are_well_formed(page, capsys):
     text = page.read_text(encoding="utf-8")

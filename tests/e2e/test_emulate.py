@@ -41,6 +41,7 @@ def test_uart_goes_to_stdout_and_requests_are_answered(capfd: pytest.CaptureFixt
     assert "USB super-speed-plus" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("speed", "link"), [("super", "super-speed"), ("high", "high-speed"), ("super-plus", "super-speed-plus")]
 )
@@ -101,6 +102,7 @@ def test_a_replay_is_identical_and_a_change_is_found(
     assert f"recorded was W xdata {event[4]:#06x}" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -193,6 +195,7 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert dropped["speed"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [

@@ -25,6 +25,7 @@ def test_every_example_is_run():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_examples(name, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name])

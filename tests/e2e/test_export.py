@@ -62,6 +62,7 @@ def body(dtype="int8"):
     return b.graph(x, b.gemm(b.reshape(b.average_pool(y, 3, pads=1), (2, 210)), 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler_name", ["gcc", pytest.param("clang-19", marks=pytest.mark.slow)])
 def test_a_network_with_head_and_tail(tmp_path, compiler_name):
     network, folder = exported(tmp_path, small_network())

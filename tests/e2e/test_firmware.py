@@ -71,6 +71,7 @@ def refused(host: Host, kind: int, request: int, value: int = 0, index: int = 0,
 # -- descriptors, field by field ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_device_descriptor(host):
     found = descriptor(host, 1)
     names = (
@@ -244,6 +245,7 @@ def test_link_power_features_are_superspeed_ones(host):
     assert usb.control(Setup(0x80, 0, 0, 0, 2)) == b"\x01\0", "a configuration begins with neither"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "request_", "value", "index", "length"),
     [
@@ -418,6 +420,7 @@ def info(host: Host) -> dict:
     return commands.INFO.unpack(host.control_in(0xF9, 0, 0, 32))
 
 
+@pytest.mark.slow
 def test_info(host):
     first = info(host)
     assert (first["api_level"], first["list_bytes"], first["result_bytes"]) == (0x0100, 0x4000, 0x1000)
@@ -464,6 +467,7 @@ def test_opening_and_closing_list_mode(host):
 # -- the stack ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_stack_stays_within_its_bound(host):
     """Internal RAM is cleared at start: bytes at its upper end that are not zero have been used."""
     used = host.board.machine.cpu.state()[:256].rstrip(b"\0")

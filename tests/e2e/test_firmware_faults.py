@@ -50,6 +50,7 @@ def works(host: Host) -> bool:
 # -- completions ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_request_that_never_ends(host):
     begin = host.now
     host.tlp(MRD64, DEAD)
@@ -112,6 +113,7 @@ def test_a_stale_completion_in_a_stream(host):
     assert host.now - begin > 0.11
 
 
+@pytest.mark.slow
 def test_a_stream_that_meets_a_dead_address_ends_short(host):
     memory = host.board.endpoint.memory
     memory[DEAD - RAM - 16 : DEAD - RAM] = b"before the abyss"

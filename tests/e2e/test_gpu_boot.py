@@ -206,6 +206,7 @@ def test_without_its_flushes_the_driver_fails_there(monkeypatch):
 # -- earlier programs, again --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EITHER
 def test_a_card_that_lost_its_power_is_booted(chip):
     bench = Bench(chip)
@@ -232,6 +233,7 @@ def test_a_card_that_is_gone_is_reported():
     assert not user.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("register", [record.BOOTED, record.CHECKSUM])
 def test_another_boot_is_not_taken_for_ours(register):
     bench = Bench("gfx1100")

@@ -110,6 +110,7 @@ def opened(desk: Desk, number: int, what: str, *, after: bool = False) -> Callab
 # -- the cable ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @during("download")
 def test_the_cable_is_pulled(desk, costs, name, every):
     """Before a transfer, and while it is on the wire; the card keeps its power, or loses it."""

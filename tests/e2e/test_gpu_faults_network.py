@@ -154,6 +154,7 @@ def test_a_layer_that_never_ends(network, inference):
 # -- memory ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [(), ("code",), ("code", "weights")], ids=["none", "one", "two"])
 def test_a_network_that_has_no_room(network, parts):
     """It is refused with the sizes before anything is uploaded, and what it had taken is freed."""

@@ -40,6 +40,7 @@ def board(monkeypatch):
     return put
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "chip", "pci"), [
     (None, "gfx1100", "1002:744c"),
     pytest.param("emulated?gpu=gfx1102&vram=512M", "gfx1102", "1002:7480", marks=pytest.mark.slow),

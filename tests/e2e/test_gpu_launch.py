@@ -66,6 +66,7 @@ def dwords(gpu, buffer, count) -> list[int]:
     return np.frombuffer(gpu.download(buffer, 4 * count), np.uint32).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_kernels_compute(name, shared):
     gpu, bridge = shared
@@ -82,6 +83,7 @@ def test_kernels_compute(name, shared):
     assert gpu.memory.used - used in (0, *(one.size for one in gpu.compute._scratch))
 
 
+@pytest.mark.slow
 def test_launches_see_what_those_before_wrote(shared):
     gpu, _ = shared
     module = load(gpu, "integer")
@@ -171,6 +173,7 @@ def test_prepared_launches_are_one_list_however_often_they_run(one):
         prepared.run()
 
 
+@pytest.mark.slow
 def test_launches_of_a_stream_start_when_their_bytes_are_there(shared):
     gpu, bridge = shared
     code = code_object("integer", gpu.chip)
@@ -328,6 +331,7 @@ def test_a_kernel_that_never_ends_is_named_and_the_next_one_runs(fresh):
     assert works(gpu)
 
 
+@pytest.mark.slow
 def test_the_timeline_wraps(fresh):
     """It is a dword in memory; the host's count goes beyond."""
     gpu, _ = fresh
@@ -347,6 +351,7 @@ def test_the_timeline_wraps(fresh):
     assert works(gpu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, pytest.param(3, marks=pytest.mark.slow), 7])
 def test_a_page_fault_is_reported_with_address_access_and_kernel(fresh, place):
     gpu, _ = fresh

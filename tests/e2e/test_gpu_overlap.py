@@ -130,6 +130,7 @@ def assert_same(found, expected):
 LARGE = (pytest.param(graph, marks=SLOW) for graph in (picture, planes, wide))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [small, deep, *LARGE])
 def test_frames_in_flight(device, graph):
     with opened(device, graph()) as session:
@@ -141,6 +142,7 @@ def test_frames_in_flight(device, graph):
         assert_same([session.run(given[3])], expected[3:4])
 
 
+@pytest.mark.slow
 def test_the_first_frames_bring_the_network_along(device):
     with opened(device, small()) as session:
         given = frames(session, 5)
@@ -161,6 +163,7 @@ def test_frames_are_collected_in_any_order(device):
         assert_same([session.run(given[1]), session.collect(ticket)], [expected[1], expected[0]])
 
 
+@pytest.mark.slow
 def test_steps_in_flight(device):
     with opened(device, memory()) as session:
         given = frames(session, 11, without=("h", "history"))
@@ -198,6 +201,7 @@ def test_a_step_that_is_refused_is_not_followed_by_others_from_its_states(device
         assert_same([session.collect(ticket) for ticket in tickets], expected)
 
 
+@pytest.mark.slow
 def test_frames_in_flight_are_faster(device, clock):
     with opened(device, small()) as session:
         given = frames(session, 16)

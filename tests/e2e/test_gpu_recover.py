@@ -50,6 +50,7 @@ def test_page_fault_is_reported_and_survived(chip):
     assert not User(bench).started.cold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "access", "mapped"),
     [
@@ -75,6 +76,7 @@ def test_faults_as_text(chip, fields, access, mapped):
 ADDRESS = tuple(f"GCVM_L2_PROTECTION_FAULT_ADDR_{half}32" for half in ("LO", "HI"))
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("hangs", [False, True])
 def test_an_older_command_processor_that_keeps_its_queue_is_reset(chip, hangs, monkeypatch):
@@ -99,6 +101,7 @@ def test_an_older_command_processor_that_keeps_its_queue_is_reset(chip, hangs, m
     user.work()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "last", "seen"),
     [(0, 0, 0), (0, 3, 3), (8190, 2, 4), (5, 8191, ih.NEWEST // 32), (7000, 6999, ih.NEWEST // 32)],

@@ -201,6 +201,7 @@ def assert_recovered(run: Run, fault: str) -> None:
 # -- what a device offers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bulk_error_and_a_sag_of_the_supply(run):
     """One of each kind of recovery; the rest is slow."""
     assert isinstance(run.device, Recovers)
@@ -219,6 +220,7 @@ def test_a_bulk_error_and_a_sag_of_the_supply(run):
     assert run.device._gpu.memory.used == used
 
 
+@pytest.mark.slow
 def test_a_recovery_without_a_failure_changes_nothing(run):
     run.session.reset()
     run.session.step(frame(0))
@@ -226,6 +228,7 @@ def test_a_recovery_without_a_failure_changes_nothing(run):
     same(run.session.step(frame(1)), run.expected[1])
 
 
+@pytest.mark.slow
 def test_states_of_steps_whose_answers_have_not_been_asked_for(run):
     """The caller does not know of them."""
     session = run.session.on_device

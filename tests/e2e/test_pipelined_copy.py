@@ -50,6 +50,7 @@ def expect(host: ListHost, chunks: int) -> None:
 # -- the rate ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @MODELS
 def test_through_our_firmware(model: str) -> None:
     host, data = host_of(model=model), contents()
@@ -187,6 +188,7 @@ def test_a_request_that_is_given_up_does_not_arm(host: ListHost) -> None:
     sends(host, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tries", [2, 5])
 def test_a_request_that_is_repeated_arms_once(host: ListHost, tries: int) -> None:
     usb = host.board.usb
@@ -208,6 +210,7 @@ def test_other_work_is_done_meanwhile(host: ListHost) -> None:
     sends(host, 0, 16)
 
 
+@pytest.mark.slow
 def test_whenever_the_next_request_comes() -> None:
     """Also in the few clocks around the end of the wait."""
     host = host_of()

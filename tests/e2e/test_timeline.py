@@ -50,6 +50,7 @@ def waves(path):
     return found
 
 
+@pytest.mark.slow
 def test_a_run_as_waves_and_as_a_timeline(capfd, tmp_path):
     vcd, trace = tmp_path / "run.vcd", tmp_path / "run.json"
     arguments = ["emulate", "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:1", "--json"]

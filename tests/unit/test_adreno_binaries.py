@@ -55,6 +55,7 @@ def test_a_program_is_compiled_once(made, folder):
     assert [file.name for file in folder.iterdir()] == [binaries.file(KEPT, SOURCE, OPTIONS).name]
 
 
+@pytest.mark.slow
 def test_pocl_keeps_its_own(made, folder):
     build(POCL)
     build(POCL)

@@ -31,6 +31,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "arguments"), FAMILIES, ids=lambda part: getattr(part, "__name__", str(part))
 )

@@ -54,6 +54,7 @@ def images(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_both_forms_give_the_reference_s_bits_and_leave_borders(images):
     plan = AdrenoPlan.of(PROGRAM)
     with OpenClSession(PROGRAM, FOUND, images) as session:

@@ -31,6 +31,7 @@ def expected(compiled):
         return [(session.step(inputs(number)), session.states()) for number in range(STEPS)]
 
 
+@pytest.mark.slow
 def test_steps_equal_those_whose_states_the_host_feeds_back(compiled, expected):
     assert {given for _, given in compiled.program.plan["states"]} == STATES.keys()
     with Session(compiled) as session:

@@ -70,16 +70,19 @@ def assert_within(graph, inputs, chip, **options):
     return found
 
 
+@pytest.mark.slow
 def test_odd_lengths_and_a_mask_of_all_heads(both):
     heads = Heads()
     assert_within(heads.graph(heads.masked((5, 37))), heads.b.inputs, both)
 
 
+@pytest.mark.slow
 def test_bfloat16_with_a_mask_of_one_query(both):
     heads = Heads(dtype="bfloat16", queries=19, keys=16, depth=16, channels=16)
     assert_within(heads.graph(heads.masked((2, 1, 16))), heads.b.inputs, both)
 
 
+@pytest.mark.slow
 def test_maps_of_all_kinds(both):
     """As exporters write it: half of the scale on q, half on k, and rows without a number become 0."""
     heads = Heads(queries=17)
@@ -98,6 +101,7 @@ def test_maps_of_all_kinds(both):
     assert found.elements == 2 * 17 * 20
 
 
+@pytest.mark.slow
 def test_softmax_in_float32_between_casts(both):
     heads = Heads()
     b = heads.b
@@ -108,6 +112,7 @@ def test_softmax_in_float32_between_casts(both):
     assert_within(graph, b.inputs, both)
 
 
+@pytest.mark.slow
 def test_large_scores(both):
     """exp of them without the maximum is infinite."""
     heads = Heads()
@@ -115,6 +120,7 @@ def test_large_scores(both):
     assert_within(heads.graph(), heads.b.inputs, both)
 
 
+@pytest.mark.slow
 def test_scores_that_others_read_are_stored(both):
     heads = Heads()
     graph = heads.graph()
@@ -123,6 +129,7 @@ def test_scores_that_others_read_are_stored(both):
     assert_within(graph, heads.b.inputs, both, ops=("MatMul", "Softmax", "MatMul"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"keys": attention.KEYS + 1, "queries": 1, "heads": 1}, {"dtype": "float32"}], ids=str
 )
@@ -131,6 +138,7 @@ def test_what_the_kernel_does_not_take(changes):
     assert_within(heads.graph(), heads.b.inputs, "gfx1100", ops=("MatMul", "Softmax", "MatMul"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "chip"),
     [
@@ -200,6 +208,7 @@ def test_scores_are_rounded_as_the_graph_stores_them(rounded, monkeypatch):
     assert (difference < 4e-3) == rounded, difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if n < 3 else pytest.mark.slow) for n, one in enumerate(MISTAKES)]
 )

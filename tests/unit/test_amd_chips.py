@@ -47,6 +47,7 @@ def test_every_chip_has_all_its_facts(chip):
         assert any("_".join(map(str, facts.versions[block])) in name for name in names), block
 
 
+@pytest.mark.slow
 @EACH
 def test_a_network_has_the_reference_s_bits(chip):
     assert_identical(target(chip), network())

@@ -33,6 +33,7 @@ def a_bfloat16_network():
     return b.graph(), b.inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", [GENERATIONS[0], pytest.param(GENERATIONS[1], marks=pytest.mark.slow)])
 def test_a_bfloat16_network(chip):
     graph, inputs = a_bfloat16_network()

@@ -33,6 +33,7 @@ def everything(name):
     return np.concatenate([ends, random]) if name == "bool" else np.concatenate([ends, random]).view(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_stored_float_is_loaded(bench, name):
     stored = everything(name)
@@ -41,6 +42,7 @@ def test_every_stored_float_is_loaded(bench, name):
     np.testing.assert_array_equal(bench(f"load_of_{name}", "f4", stored), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOATS)
 def test_stored_floats_are_rounded_once(bench, name):
     """Floats of all magnitudes, every stored one, what lies half between two, and their neighbours."""
@@ -65,6 +67,7 @@ def test_stored_floats_are_rounded_once(bench, name):
     np.testing.assert_array_equal(found[~nan].view(unsigned), wanted[~nan].view(unsigned))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_keep_their_low_bits(bench, name):
     stored = everything(name)

@@ -30,6 +30,7 @@ CUTS = [cut for tiles in (1, 2, 4) for cut in candidates(tiles, 9) if cut.tiles 
 QUICK = ((Tiling(1, 2, 4), "gfx1100"), (Tiling(4, 1, 2), "gfx1201"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cut", "chip"),
     [
@@ -48,6 +49,7 @@ def test_every_cut_of_a_product(cut, chip, monkeypatch):
     assert_identical(target(chip), b.graph())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pixels", "chip"), [pytest.param(2, "gfx1100", marks=pytest.mark.slow), (4, "gfx1201")]
 )
@@ -61,6 +63,7 @@ def test_strips_that_end_beside_the_row(pixels, chip, monkeypatch):
     assert_identical(target(chip), b.graph(x, y, b.max_pool(x, 3, strides=2)), guard=128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", MOSTLY)
 @pytest.mark.parametrize("zero_point", [0, 1, 100, 101, 255])
 def test_ties_are_rounded_to_even(chip, zero_point):
@@ -136,6 +139,7 @@ def product(k, x, weight, bias, output, clamp=(0, 255)):
     return Graph("product", ("x",), ("y",), tensors, (Gemm("gemm", ("x", "w", "b"), "y", clamp),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", MOSTLY)
 def test_sums_and_scales_at_their_ends(chip):
     """Biases at the ends of int32, folded ones beyond; scales of 0 and of nearly 512; clamps of one value."""
@@ -152,6 +156,7 @@ def test_sums_and_scales_at_their_ends(chip):
         assert_identical(target(chip), graph)
 
 
+@pytest.mark.slow
 @given(by=st.integers(1, 1 << 24), value=st.integers(0, (1 << 31) - 1))
 def test_division(by, value):
     multiplier, shift = divisor(by)

@@ -214,24 +214,28 @@ def check(name, found, *inputs):
     return worst[most]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_number(bench, name):
     x = arguments(name, 2000)
     check(name, bench(f"float_{name}", "f4", x), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BINARY)
 def test_functions_of_two_numbers(bench, name):
     x, y = pairs(name, 2000)
     check(name, bench(f"float_{name}", "f4", x, y), x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INEXACT)
 def test_instructions_may_be_off_by_a_unit(inaccurate, name):
     inputs = pairs(name, 2000) if name in BINARY else (arguments(name, 2000),)
     check(name, inaccurate(f"float_{name}", "f4", *inputs), *inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", operations("int", 1) + operations("int", 2))
 def test_functions_of_integers(bench, name):
     random = np.random.default_rng(5)

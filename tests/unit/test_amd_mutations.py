@@ -15,6 +15,7 @@ def found():
     return outside(shader_gpu.target("gfx1100"), Context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_a_mistake_is_outside(found, mistake):
     assert found[False][mistake] == 0

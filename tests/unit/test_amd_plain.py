@@ -48,6 +48,7 @@ def test_an_index_out_of_range_ends_the_run(amd):
             call(b.inputs)
 
 
+@pytest.mark.slow
 def test_small_parts_of_a_concat_are_copied_in_one_launch(amd):
     """Parts with steps of their own, more than one launch takes, and a large one beside them."""
     b = PlainBuilder(12)

@@ -79,16 +79,19 @@ def assert_within(product, shaders, cut=None, seed=0):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_a_convolution_in_tensors_with_gaps(dtype, both):
     found = assert_within(convolution(dtype), both)
     assert found.worst_share > 0.3  # the bound is no wider than rounding needs
 
 
+@pytest.mark.slow
 def test_a_matrix_product_of_activations_in_batches(both):
     assert_within(matrices(19, 21, 25, batches=(2, 3)), both, Tiling(2, 2, 1))
 
 
+@pytest.mark.slow
 def test_what_wmma_does_not_take(chip):
     assert_within(convolution("float32"), chip)
     mixed = replace(matrices(9, 21, 25, batches=(2,)), w=Matrix("float32", 1, 21, (25 * 21,)))
@@ -151,6 +154,7 @@ def random_product(random):
     return Product(pixels, channels, k, x, w, y, batches, window, bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [pytest.param(n, marks=() if n < 1 else pytest.mark.slow) for n in range(amount(6, 16))]
 )
@@ -164,6 +168,7 @@ def test_random_products(seed, chip):
     assert_within(product, chip, cut, seed)
 
 
+@pytest.mark.slow
 def test_x_may_lie_across(chip):
     """Pixels in a row: a transposed matrix, and a picture with its channels outermost."""
     product = matrices(37, 20, 33)
@@ -172,6 +177,7 @@ def test_x_may_lie_across(chip):
     assert_within(picture, chip, Tiling(2, 1, 2))
 
 
+@pytest.mark.slow
 def test_groups_are_batches(chip):
     """Three groups of 12 channels in tensors of 36."""
     y = strides_of((3, 1, 5, 6, 12), (1, 2, 3, 0, 4), (0,) * 5)
@@ -194,6 +200,7 @@ static inline float clamped_sum(float sum, const float *operand) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [24, pytest.param(21, marks=pytest.mark.slow)])
 def test_an_epilogue_with_operands_of_three_shapes(channels, chip):
     """A residual with strides of its own, a factor per channel, and a limit for all."""
@@ -224,6 +231,7 @@ def test_an_epilogue_with_operands_of_three_shapes(channels, chip):
     assert (decoded == 1.5).any()
 
 
+@pytest.mark.slow
 def test_infinities_and_nan_stay_with_their_pixels_and_channels(chip):
     made = trial(convolution(window=None, pixels=(1, 1, 40), x=dense((1, 1, 40, 19), "float16"),
                              y=dense((1, 1, 40, 24), "float16")))  # fmt: skip
@@ -239,6 +247,7 @@ def test_infinities_and_nan_stay_with_their_pixels_and_channels(chip):
     assert compare(made.expected().stored("float16"), result, "float16").outside == 0
 
 
+@pytest.mark.slow
 def test_a_result_is_rounded_once_to_nearest_even(chip):
     """Sums of two terms whose float32 is exact: half of the last place, and just beside it."""
     for dtype, digits in (("float16", 11), ("bfloat16", 8)):
@@ -263,6 +272,7 @@ def test_a_result_is_rounded_once_to_nearest_even(chip):
 SLIDES = [((3, 3), 1, 1, 24), ((5, 2), 2, 1, 21), ((3, 3), 2, 2, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "size", "stride", "dilation", "channels"),
     [
@@ -334,6 +344,7 @@ MISTAKES = {
 FEW = ("nothing", "dropped tap", "truncation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mistake", [pytest.param(one, marks=() if one in FEW else pytest.mark.slow) for one in MISTAKES]
 )

@@ -73,6 +73,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chip", "op", "dtype", "attributes"),
     [
@@ -189,6 +190,7 @@ MISTAKES = {
 QUICK = ("a step too few",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else SLOW) for n in MISTAKES])
 def test_a_planted_mistake_shows(name, monkeypatch):
     mutate, cut = MISTAKES[name]

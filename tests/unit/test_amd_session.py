@@ -210,6 +210,7 @@ def test_weights_of_gigabytes_are_sent_from_where_they_lie():
     assert address > 4 << 30
 
 
+@pytest.mark.slow
 def test_two_cameras_share_weights_and_code():
     """The same layers on two inputs: constants that are equal are there once, whoever has them."""
 

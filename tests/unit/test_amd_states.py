@@ -98,6 +98,7 @@ def link(monkeypatch):
     return moved
 
 
+@pytest.mark.slow
 def test_steps_equal_those_whose_states_the_host_feeds_back(compiled, tmp_path):
     assert {given for _, given in compiled.program.plan["states"]} == STATES.keys()
     artifact.save(compiled, tmp_path / "net.tow")
@@ -126,6 +127,7 @@ def test_no_state_crosses_the_link(compiled, link):
         assert link == [0, sum(array.nbytes for array in states.values())]
 
 
+@pytest.mark.slow
 def test_given_states_replace_those_on_the_card(compiled):
     with Session(compiled) as session, Session(by_host(compiled)) as other:
         for each in (session, other):
@@ -142,6 +144,7 @@ def test_given_states_replace_those_on_the_card(compiled):
         assert_same(session.step(inputs(7)), other.step(inputs(7)))
 
 
+@pytest.mark.slow
 def test_an_inference_with_all_inputs_leaves_no_trace_in_the_states(compiled):
     """Nor does a trace, or a profile; between any two steps."""
     with Session(compiled) as session, Session(by_host(compiled)) as other:
@@ -157,6 +160,7 @@ def test_an_inference_with_all_inputs_leaves_no_trace_in_the_states(compiled):
         assert_same(session.states(), other.states())
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_has_not_happened(compiled):
     """The kernels have run, next states are on the card; and the step that is tried again is the first."""
     with Session(compiled) as session, Session(by_host(compiled)) as other:

@@ -38,6 +38,7 @@ def small():
 # -- the same bits as the reference -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(
     chip=CHIP,
@@ -116,6 +117,7 @@ def odd_shapes():
 ODD_SHAPES = dict(odd_shapes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ODD_SHAPES)
 def test_odd_shapes(what):
     graph = ODD_SHAPES[what]
@@ -136,6 +138,7 @@ def test_groups_apart_and_together(amd):
         assert names == (["conv0"] * 2 + ["add2"] * 2 if groups == 2 else ["conv0", "add2"])
 
 
+@pytest.mark.slow
 def test_adds_go_into_what_feeds_them(amd):
     b = GraphBuilder((1, 3, 6, 5), seed=6)
     x = b.conv("x", 18, 3, pads=1)  # a dot4 kernel
@@ -159,6 +162,7 @@ def launched(amd, graph):
     return [op for op in ops if op != "Layout"]
 
 
+@pytest.mark.slow
 def test_lookups_go_into_what_feeds_them(amd):
     """In every kernel of products, a launch for each group too; not where others read the product."""
     b = GraphBuilder((1, 3, 6, 5), seed=11)
@@ -174,6 +178,7 @@ def test_lookups_go_into_what_feeds_them(amd):
     ]
 
 
+@pytest.mark.slow
 def test_operands_of_a_concat_are_made_in_their_places(amd):
     """Whole tiles, the last one less, Concats of Concats; each in one place, its pitch that of the whole."""
     b = GraphBuilder((1, 5, 6, 7), seed=12)
@@ -193,6 +198,7 @@ def test_operands_of_a_concat_are_made_in_their_places(amd):
     assert program.plan["memory"]["live_peak"] == expected
 
 
+@pytest.mark.slow
 def test_operands_of_a_concat_that_are_copied(amd):
     """An input, a Reshape, what lies elsewhere or is not a whole tile; one is in place by its second use."""
     b = GraphBuilder((1, 16, 3, 4), seed=13)
@@ -217,6 +223,7 @@ def test_a_transpose_is_made_in_its_place_of_a_concat(amd):
     assert places(graph)[turned] == (whole, 16)
 
 
+@pytest.mark.slow
 def test_transposes_that_move_nothing(amd):
     """To and from NHWC whose pixels have no gaps; with gaps, and in other orders, they are copies."""
     for channels, launches in ((32, []), (20, ["Transpose", "Transpose"])):
@@ -232,6 +239,7 @@ def test_transposes_that_move_nothing(amd):
     assert launched(amd, b.graph()) == ["Conv", "Transpose", "Conv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [3, 20, 32])
 def test_weights_with_offsets_of_their_own(amd, channels):
     """By channel, some leaving the weights as they are; groups apart, groups together, and dot4."""

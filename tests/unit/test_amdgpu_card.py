@@ -529,6 +529,7 @@ def test_a_mode1_reset_loses_what_waits_in_the_hdp(drains):
     assert one.card.diagnosis.findings == []
 
 
+@pytest.mark.slow
 def test_the_doorbell_interrupt_control_is_storage(host):
     assert host.at("NBIO", "BIF_BX0_BIF_DOORBELL_INT_CNTL") == 0xE1E
     assert host.get(0xE1E) == 0

@@ -65,6 +65,7 @@ def modifier_text(name, value):
     return f"{name}:{value:#x}" if name.endswith("_mask") else f"{name}:{value}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_part_of_the_text_is_kept(chip):
     seen = set()
@@ -160,6 +161,7 @@ def test_only_reachable_code_is_fetched():
     assert fetched == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_halves_are_those_of_llvm_where_it_has_them(chip):
     """Random words of VOP1 and VOP2, against the instructions that LLVM 19 decodes with real-true16."""

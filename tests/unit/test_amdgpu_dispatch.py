@@ -125,6 +125,7 @@ BETWEEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BETWEEN)
 @pytest.mark.parametrize("place", [BUFFER, BUFFER + 0x400])
 def test_a_dispatch_sees_what_has_ended_and_was_acquired(queue, what, place):

@@ -132,6 +132,7 @@ def test_the_table_of_contents_names_the_firmware(chip: Chip) -> None:
     assert all(offset + size <= after for (offset, size), (after, _) in pairwise(spans))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_file_crashes_the_parser(data: st.DataObject) -> None:

@@ -71,6 +71,7 @@ def test_the_high_half_of_a_register_by_its_number(kind: str) -> None:
         assert same(vgprs[40 + n].view(np.float32), eighths(kind)[code])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("overflow", [False, True])
 def test_rounding_and_saturation(kind: str, overflow: bool) -> None:
@@ -97,6 +98,7 @@ def test_rounding_and_saturation(kind: str, overflow: bool) -> None:
         assert np.array_equal(got & 0xFFFF, old & 0xFFFF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_stochastic_rounding(kind: str) -> None:
     """With seed 0 towards zero, with the largest one away from it; the byte that op_sel names is written."""

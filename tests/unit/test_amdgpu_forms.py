@@ -60,6 +60,7 @@ def test_raw_buffers_read_0_and_write_nothing_out_of_range(chip: str) -> None:
     assert np.array_equal(got, wanted)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("select", [0, 1])
 def test_structured_buffers(chip: str, select: int) -> None:
@@ -80,6 +81,7 @@ def test_structured_buffers(chip: str, select: int) -> None:
     assert np.array_equal(bench.get(to, target), np.where(good, source[3 * LANES + offset], 0))
 
 
+@pytest.mark.slow
 @both
 def test_halves_of_registers_in_memory(chip: str) -> None:
     """d16 and d16_hi loads and stores of buffers, global memory and LDS."""
@@ -313,6 +315,7 @@ def test_an_operand_that_llvm_remarks_on_is_named(chip: str) -> None:
         decoder(chip).decode(bytes.fromhex("37040e7e").ljust(20, b"\0"), 0)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize(
     ("value", "what"),
@@ -342,6 +345,7 @@ kernel void halves(global half *a, global half *b, global half *c) {
 }"""
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("feature", ["", "+real-true16"])
 def test_a_compiled_kernel_of_halves(chip: str, feature: str) -> None:
@@ -371,6 +375,7 @@ def test_a_compiled_kernel_of_halves(chip: str, feature: str) -> None:
 # Dot products of two halves
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_dot_products_with_a_half_of_a_register(chip: str, kind: str) -> None:
@@ -413,6 +418,7 @@ def test_the_upper_end_of_the_reduction_of_angles(chip: str) -> None:
     assert np.all((scaled <= 0) & (scaled > -53))
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("name", ["v_qsad_pk_u16_u8", "v_mqsad_pk_u16_u8", "v_mqsad_u32_u8"])
 def test_sums_of_differences_in_a_window(chip: str, name: str) -> None:

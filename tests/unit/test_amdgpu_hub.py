@@ -281,6 +281,7 @@ KINDS = (  # level, log2 of the pages of the fragment
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
@@ -313,6 +314,7 @@ def test_random_mappings_against_a_model(chip, data):
     assert not bench.steps
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(entries=st.lists(st.integers(0, (1 << 64) - 1), min_size=4, max_size=4), chip=st.sampled_from(CHIPS))
 def test_no_table_crashes_the_walker(entries, chip):

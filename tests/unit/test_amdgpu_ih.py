@@ -60,6 +60,7 @@ def _ih(request):
     return Ih(request.param)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     client=st.integers(0, 31),

@@ -161,6 +161,7 @@ def test_object_files_and_others_are_refused(tmp_path):
         compile_file(bad, "gfx1100")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_code_objects_are_parsed_or_refused(data):
@@ -210,6 +211,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(trees)
 def test_message_pack(value):

@@ -74,6 +74,7 @@ def signed(values: np.ndarray, bits: int, yes: int) -> np.ndarray:
     return np.where(values >> (bits - 1) & 1, values - (1 << bits), values) if yes else values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("host", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -135,6 +136,7 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chip", "kind"),
     [

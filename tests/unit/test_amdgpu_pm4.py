@@ -119,6 +119,7 @@ def test_fences_with_time_and_interrupts(queue):
     assert queue.posts == [(*eop, (0x77, 0, 0, 0)), (*eop, (0x78, 0, 0, 0))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", ["WAIT_REG_MEM", "WAIT_REG_MEM64"])
 @pytest.mark.parametrize(
     ("function", "value", "passes"),

@@ -285,6 +285,7 @@ def test_a_component_left_out_is_noticed(chip: str, name: str) -> None:
     assert "boot step psp-" in card.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chip", "name"), [(chip, name) for chip in CHIPS for name in REQUIRED[CHIPS[chip].generation]]
 )

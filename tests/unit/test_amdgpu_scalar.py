@@ -351,6 +351,7 @@ def executed(chip, instructions, values):
     return bench.get(result, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_alu(chip):
     cases = []

@@ -188,6 +188,7 @@ PROVOKED_BY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("step", [step.key for step in block.STEPS])
 def test_a_step_that_is_left_out_is_noticed(step, chip):
@@ -400,6 +401,7 @@ def test_write_and_nop_carry_dwords_that_are_not_packets(bench):
 FUNCTIONS = {1: (4, 5), 2: (5, 6), 3: (5, 4), 4: (6, 5), 5: (5, 4), 6: (6, 5)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("func", FUNCTIONS)
 def test_polls_compare_and_wait(bench, func):
     true, false = FUNCTIONS[func]

@@ -274,6 +274,7 @@ def test_code_that_is_not_there(chip):
     assert outcome.waves == 0
 
 
+@pytest.mark.slow
 @both
 def test_changed_code_is_noticed(chip):
     bench = Bench(chip)
@@ -455,6 +456,7 @@ def test_scalar_loads_to_null(chip):
     assert len(outcome.writes) == 1
 
 
+@pytest.mark.slow
 @both
 def test_scalar_buffers_end(chip):
     """Beyond the records is 0; a negative offset is beyond them, too."""

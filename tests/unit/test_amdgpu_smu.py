@@ -258,6 +258,7 @@ def test_two_ways_to_a_mode1_reset() -> None:
     assert sibling.resets == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     chip=st.sampled_from(list(CHIPS)),

@@ -117,6 +117,7 @@ def product(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray | Non
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "key"),
     [

@@ -60,6 +60,7 @@ def describe(each: Case, before, got, wanted) -> str:
     return f"{each.text} ({each.mode}): scalars {scalars}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_instruction(chip: str) -> None:
     """What both chips have, on them in turns; of the many comparisons every second one."""
@@ -109,6 +110,7 @@ DIVISION = {
 """The sequences that LLVM makes of a division."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_division_is_correctly_rounded(chip: str, kind: str) -> None:

@@ -441,6 +441,7 @@ def chosen(chip: str) -> list[str]:
     return [text for text in CASES if ONLY.get(text, chip) == chip]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_across_lanes_and_halves(chip: str) -> None:
     """Half of what both chips have, a third of the packed ones, and all that the chip alone has."""

@@ -141,6 +141,7 @@ TABLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_results_that_are_stated(chip: str) -> None:
     cases = [row for row in TABLE if chip in row.chips]

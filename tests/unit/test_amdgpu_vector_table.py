@@ -12,6 +12,7 @@ from tests.unit.amdgpu_lanes import GENERATION
 CHIPS = ("gfx1100", "gfx1201")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_all_that_clang_emits_is_implemented(chip: str) -> None:
     rows = table.table(chip, GENERATION[chip])

@@ -69,6 +69,7 @@ def test_registers_that_encodings_do_not_allow_are_refused(chip):
         decode.decoder(chip).decode(bytes.fromhex("37040e7e").ljust(20, b"\0"), 0)
 
 
+@pytest.mark.slow
 @both
 def test_every_page_of_code_must_be_executable(chip):
     bench = Bench(chip)

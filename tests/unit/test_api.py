@@ -45,6 +45,7 @@ def test_importing_costs_nothing():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_card_behind_an_emulated_board():
     board = towline.emulated_board(gpu="gfx1201", vram="256M")
     with towline.open_gpu(board) as gpu:
@@ -62,6 +63,7 @@ def upload_until_it_fails(gpu, buffer):
         gpu.upload(buffer, bytes(buffer.size))
 
 
+@pytest.mark.slow
 def test_a_board_with_a_fault():
     board = towline.emulated_board(gpu="gfx1100", vram="256M", faults=["link-drop@300ms"])
     with towline.open_gpu(board) as gpu:

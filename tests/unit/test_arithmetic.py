@@ -25,6 +25,7 @@ def test_scale_ratio_rounds_each_step_to_float32():
     assert abs(exact - scale_ratio(sx, sw, over=so)) < 1e-9
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(SCALES)
 def test_q31_is_the_nearest_multiplier(scale):
@@ -44,6 +45,7 @@ def test_q31_shifts_from_one_on():
         q31(256.0)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(SCALES, SCALES)
 def test_q31_add_fits_int32_up_to_saturation(a, b):
@@ -80,6 +82,7 @@ def test_one_scale_out_of_range_refuses_all(wrong):
         q31_arrays(np.array([0.5, wrong, 0.25], np.float32))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(SCALES, st.lists(SCALES, min_size=1, max_size=8), SCALES)
 def test_the_ratio_of_each_channel_is_its_own(scale, channels, over):

@@ -184,6 +184,7 @@ def test_member_that_is_not_a_file(kind):
     refused(pack(contents), "not a plain file")
 
 
+@pytest.mark.slow
 def test_bomb():
     bomb = members() | {"programs/0/plan.json": b'{"zeros": "' + b"0" * 50_000_000 + b'"}'}
     data = pack(bomb, seal=True, compression=zipfile.ZIP_DEFLATED)
@@ -259,6 +260,7 @@ def test_invalid_manifests(changes):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_flipped_bits_are_refused_or_harmless(data):
@@ -273,6 +275,7 @@ def test_flipped_bits_are_refused_or_harmless(data):
     assert to_bytes(read) == DATA
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(DATA) - 1), st.integers(0, 2000), st.binary(max_size=50))
 def test_spliced_bytes_are_refused_or_harmless(at, length, insert):
@@ -283,6 +286,7 @@ def test_spliced_bytes_are_refused_or_harmless(at, length, insert):
     assert to_bytes(read) == DATA
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(data):

@@ -277,6 +277,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "named"), [(0, [0, 1]), (5_000_000, [1, 2]), (8_999_000, [2])])
 def test_a_damaged_chunk_names_its_tensors(file, at, named):
     start = load(file).program.weights.file[1]
@@ -290,6 +291,7 @@ def test_a_damaged_chunk_names_its_tensors(file, at, named):
     assert [n for n in range(3) if f"'weight{n}'" in caught.value.message] == named
 
 
+@pytest.mark.slow
 def test_constants_and_weights_are_views_of_the_file(file):
     read = load(file)
     save(make(), file)  # another file takes its name

@@ -36,6 +36,7 @@ def test_a_wrong_result_fails(capsys, monkeypatch):
     assert document["result"]["sizes"][0]["outside"] > 0
 
 
+@pytest.mark.slow
 def test_a_baseline_of_all_targets_is_compared_by_target(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(gemm, "SIZES", ((16, 16, 16),))
     monkeypatch.setattr(gemm, "of_network", lambda name: [])

@@ -36,6 +36,7 @@ def test_enumeration_takes_fewer_transfers_than_the_peers() -> None:
     assert isinstance(rig.board.endpoint, TestEndpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "transfers"),
     [

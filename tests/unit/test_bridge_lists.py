@@ -69,6 +69,7 @@ def test_a_list_is_two_transfers(rig: Rig) -> None:
     assert rig.kinds() == {"bulk-out": 1, "bulk-in": 1}
 
 
+@pytest.mark.slow
 def test_payload_travels_in_pieces(rig: Rig) -> None:
     """The last one alone is short, whatever the sizes; the firmware sees one transfer."""
     data = noise(5 * PIECE // 2 // 4 * 4)
@@ -167,6 +168,7 @@ def test_a_bridge_with_another_sequence_number(rig: Rig) -> None:
     rig.works()
 
 
+@pytest.mark.slow
 def test_a_bridge_that_has_left_list_mode(rig: Rig) -> None:
     rig.transport.control_out(0x40, 0xF8, value=0)
     with pytest.raises(TimedOut):

@@ -62,6 +62,7 @@ def resident(view):
     return 1024 * int(next(line for line in lines if line.startswith("Rss:")).split()[1])
 
 
+@pytest.mark.slow
 def test_what_has_been_sent_is_not_kept(tmp_path):
     """Neither the transfers nor the pages of a mapped file that they came from."""
     path = tmp_path / "weights"

@@ -30,6 +30,7 @@ def conv(b, x, shape, *, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), gr
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_convolutions(dtype):
     b = PlainBuilder(1)
@@ -58,6 +59,7 @@ def conv_transpose(
     return b.node(ops.ConvTranspose, inputs, dilations=dilations, group=group, **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOAT32_BY_DEFAULT)
 def test_transposed_convolutions(dtype):
     b = PlainBuilder(2)
@@ -69,6 +71,7 @@ def test_transposed_convolutions(dtype):
     assert_defined(TARGET, b.graph(), b.inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOAT16_BY_DEFAULT)
 def test_matrices(dtype):
     b = PlainBuilder(3)
@@ -116,6 +119,7 @@ def reduce(b, x, kind, axes, *, keep=True, dtype=None):
     b.node(ops.Reduce, (x,), shape=out, dtype=dtype, kind=kind, axes=tuple(axes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOAT32_BY_DEFAULT)
 def test_reductions(dtype):
     b = PlainBuilder(5)

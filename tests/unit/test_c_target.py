@@ -226,6 +226,7 @@ def test_running_one_needs_only_numpy(tmp_path, monkeypatch):
     assert len(list((tmp_path / "towline" / "c").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_cache_holds_programs_and_nothing_else(monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     identical(small())

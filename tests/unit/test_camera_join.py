@@ -33,6 +33,7 @@ def feeds(name="img", seed=0):
     return {f"{name}_frame": nv12.frame(FORM, seed), f"{name}_matrix": nv12.PERSPECTIVE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["nearest", "bilinear"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_six_planes_on_a_target(target, sampling):
@@ -41,6 +42,7 @@ def test_six_planes_on_a_target(target, sampling):
     assert_defined(quick(target), joined.graph, feeds())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_pixels_on_a_target(target):
     graph = nv12.network({"x": (1, 3, *SIZE)})
@@ -55,6 +57,7 @@ def test_what_a_session_gives():
     assert np.array_equal(got[sure], expected[sure])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["c", "amd-gfx1100"])
 def test_in_front_of_a_quantised_network_all_runs_on_the_device(target):
     """The Quantize that is the host's at a network's head is the device's behind a camera."""
@@ -82,6 +85,7 @@ def test_earlier_frames_are_a_state():
     assert not np.array_equal(seen[0], seen[1])
 
 
+@pytest.mark.slow
 def test_without_a_warp_the_middle_is_cut_out():
     """As a picture's is by the same recipe; an eighth of a frame that changes slowly."""
     rows, columns = np.mgrid[0:96, 0:128]
@@ -112,6 +116,7 @@ def test_float16_networks_keep_places_in_float32():
     assert np.allclose(got, [[[[0, 1, 0, 1, 0, 1]] * 4]], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_two_cameras_of_the_driving_network():
     """In the small: its inputs, uint8 [1, 12, 128, 256] both, its own state and two histories."""
     cameras = [Camera(Nv12.parse("nv12:1928x1208"), name, warp=True) for name in ("img", "big_img")]
@@ -189,6 +194,7 @@ def call(capsys, *args):
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_compile(model, tmp_path, capsys):
     out = tmp_path / "net.tow"
     options = ("--camera", FORM, "--warp", "--sampling", "bilinear", "--yuv", "bt709", "--no-host")
@@ -201,6 +207,7 @@ def test_compile(model, tmp_path, capsys):
     assert (code, document["result"]["cameras"]) == (0, [camera])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

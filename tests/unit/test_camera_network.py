@@ -39,6 +39,7 @@ def agrees(got, expected, sure, within):
     return bool((np.abs(got - expected)[sure] <= within).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("sampling", ["nearest", "bilinear"])
 @pytest.mark.parametrize("text", FORMATS)
@@ -144,6 +145,7 @@ def test_colours(text, sampling):
     assert agrees(255 * (got[0] * std + mean), expected, sure, 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("yuv", "colour", "expected"),
     [

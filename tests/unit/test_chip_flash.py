@@ -76,6 +76,7 @@ def test_write_enable_latch() -> None:
     assert pins.status() == 0, "the latch falls after each write"
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.binary(min_size=PAGE, max_size=PAGE), st.integers(0, PAGE - 1), st.binary(min_size=1, max_size=300))
 def test_page_program_clears_bits_and_wraps_in_its_page(before: bytes, offset: int, data: bytes) -> None:

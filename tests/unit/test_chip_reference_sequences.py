@@ -217,6 +217,7 @@ def test_without_power_requests_fail_at_once() -> None:
     assert completion(host)[2] == 0
 
 
+@pytest.mark.slow
 @BOTH
 def test_streams_and_their_carries(best: Speed) -> None:
     """Across a 64 KiB border, with a last packet that is short, and CLEAR_FEATURE after it."""
@@ -382,6 +383,7 @@ class FlashScript:
             self._host.clock.sleep(0.1)
 
 
+@pytest.mark.slow
 @BOTH
 def test_flash_by_the_script(best: Speed) -> None:
     firmware = running(best)

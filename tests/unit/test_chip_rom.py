@@ -410,6 +410,7 @@ def update(host: Host, wrapped: bytes) -> None:
     assert host.command(bytes((0xE8, 0x51)).ljust(15, b"\0")) == (0, b"", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("best", [Speed.SUPER, Speed.HIGH])
 @pytest.mark.parametrize("size", [98006, 8000])
 def test_a_firmware_update(best: Speed, size: int) -> None:

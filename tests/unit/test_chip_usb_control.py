@@ -318,6 +318,7 @@ STEPS = ["in setup", "in data", "in status", "out setup", "out data", "out statu
 STEPS += ["no-data data", "no-data status"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ending", ["setup", "reset", "late firmware"])
 def test_setup_and_reset_end_what_was_going_on(bench, step, ending):

@@ -489,6 +489,7 @@ def test_the_page_opens_with_what_was_not_reached(program: Program):
     assert "5 never jumps" in first
 
 
+@pytest.mark.slow
 def test_every_instruction_of_assembly_in_the_firmware_has_its_line():
     program = Program.of("firmware")
     places = [images.product.SOURCES / "block.c", images.product.SOURCES / "bytes.c"]

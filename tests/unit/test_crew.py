@@ -47,6 +47,7 @@ def test_as_many_at_a_time_as_there_may_be_sessions():
         crew.submit({"x": 1})
 
 
+@pytest.mark.slow
 def test_a_network_on_the_emulated_dsp_twice_at_a_time():
     b = GraphBuilder((1, 4, 6, 6))
     b.conv("x", 8)

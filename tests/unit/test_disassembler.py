@@ -464,6 +464,7 @@ def test_the_command_finds_a_function_by_any_address_in_it(tmp_path, capsys):
     assert cli.main(["firmware", "disasm", str(path), "--function", "0x0005"]) == 1
 
 
+@pytest.mark.slow
 @needs_sdcc
 def test_the_command_knows_the_test_images_by_name(capsys):
     assert cli.main(["firmware", "disasm", "vendor", "--function", "main"]) == 0

@@ -84,6 +84,7 @@ def test_what_is_named_is_there(quoted, wrong):
     assert found is None if wrong is None else wrong in found
 
 
+@pytest.mark.slow
 def test_every_row_has_evidence_that_is_there(compatibility):
     judged = 0
     for heads, rows in compatibility:

@@ -86,6 +86,7 @@ FLOAT_ALONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("name", [*FUNCTIONS, *FLOAT_ALONE])
 def test_f32_is_at_most_half_a_unit_from_real_arithmetic_and_c_equals_it(name, dtype):

@@ -62,6 +62,7 @@ def test_ten_thousand_steps_are_refused_and_do_not_recurse():
 REALS = [name for name, op in OPERATIONS.items() if op.arity == 1 and op.takes and "real" in op.takes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REALS)
 @settings(max_examples=20)
 @given(value=st.floats(-50, 50), width=st.floats(0, 2))
@@ -78,6 +79,7 @@ def test_images_hold_what_any_point_gives(name, value, width):
             assert found.low[0] <= result <= found.high[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "min", "max", "fmod", "lt", "le", "eq"])
 @settings(max_examples=20)
 @given(a=st.floats(-9, 9), b=st.floats(-9, 9), width=st.floats(0, 3))

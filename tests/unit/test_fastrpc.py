@@ -66,6 +66,7 @@ def load(kernel, device="fastrpc"):
 # -- end to end -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_heap", [True, False])
 def test_a_network_on_the_dsp_has_the_reference_s_bits(kernel, has_heap):
     kernel.has_heap = has_heap
@@ -109,6 +110,7 @@ def test_requests_that_come_in_two_parts(kernel, monkeypatch):
         session.run(random_input())
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path, monkeypatch, capsys):
     graph, program = network()
     artifact.save(artifact.Artifact((program,), graph, "q31"), tmp_path / "net.tow")
@@ -570,6 +572,7 @@ def test_signals_are_not_the_listener_s(kernel):
     assert blocked & 1 << signal.SIGALRM - 1
 
 
+@pytest.mark.slow
 def test_the_runtime_needs_only_numpy():
     script = "import sys, dsp.hexagon.target, dsp.hexagon.fastrpc.session; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -106,6 +106,7 @@ def test_data_that_is_not_an_image(data):
     assert [field.good for field in report.fields] == [False]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capfd, built):
     output = tmp_path / "bridge.bin"
     assert main(["firmware", "build", "-o", str(output), "--json"]) == 0
@@ -134,6 +135,7 @@ def test_the_command(tmp_path, capfd, built):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_symbols_go_with_an_image(tmp_path, capsys, built):
     output, wrapped = tmp_path / "bridge.bin", tmp_path / "again.bin"
     assert main(["firmware", "build", "-o", str(output)]) == 0

@@ -137,6 +137,7 @@ def test_the_stack_pointer_may_be_read():
     assert stack(graph, []).main.bytes == 0
 
 
+@pytest.mark.slow
 def test_the_product():
     found = bound(product.build())
     assert found.spare >= SPARE

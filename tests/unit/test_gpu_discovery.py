@@ -145,6 +145,7 @@ def test_tables_with_right_checksums_and_wrong_content_are_refused():
             found(with_table(sealed(binary)))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_table_is_followed_blindly(data):

@@ -119,6 +119,7 @@ def vram(bridge):
     return bridge.host.card.vram
 
 
+@pytest.mark.slow
 def test_random_pieces_arrive_and_come_back_and_nothing_else_changes(shared):
     gpu, bridge = shared
     chance = random.Random(7)
@@ -142,6 +143,7 @@ def test_random_pieces_arrive_and_come_back_and_nothing_else_changes(shared):
     buffer.free()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "offset",
     [
@@ -190,6 +192,7 @@ def test_a_fetch_at_once_leaves_the_fences_of_the_upload_alone(shared, monkeypat
     buffer.free()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behind", [False, True])
 def test_what_is_fetched_waits_for_its_dword_and_for_the_host(shared, behind):
     gpu, _ = shared
@@ -262,6 +265,7 @@ def test_what_is_not_vram_is_refused_before_anything_is_sent(shared):
     assert bridge.runs == runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 700_000])
 def test_a_stream_that_stands_still_is_an_error_and_the_next_one_works(size):
     gpu, _ = opened("gfx1100")

@@ -227,6 +227,7 @@ def test_nothing_half_written_in_the_cache_when_the_compiler_fails(graph, tmp_pa
     assert left == []
 
 
+@pytest.mark.slow
 def test_the_live_peak_counts_what_a_fused_add_reads():
     b = GraphBuilder((1, 4, 32, 32))
     x = b.conv("x", 32)
@@ -286,6 +287,7 @@ def reads(lowered, call):
             yield first, first + max(count - 1, 0) * step + width + planes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "width", "channels"),
     [
@@ -317,6 +319,7 @@ def test_loops_by_hand_hold_for_any_number_of_vectors(height, width, channels):
     assert_exact(b.graph())
 
 
+@pytest.mark.slow
 def test_rows_of_several_vectors_and_what_is_left_over():
     """Phases of wide pictures, padded or pushed; a single vector; a padded sum; blocks of a matrix."""
     b = GraphBuilder((1, 4, 5, 70))
@@ -419,6 +422,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_plan_is_refused(damage):
     program = dataclasses.replace(compiled(), plan=copy.deepcopy(compiled().plan))
@@ -429,6 +433,7 @@ def test_a_damaged_plan_is_refused(damage):
     assert caught.value.where == where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [lambda w: w[:-128], lambda w: w + b"R\0\0\0"], ids=["short", "long"])
 def test_weights_of_another_length_are_refused(graph, change):
     target = get_target("hexagon-v65")

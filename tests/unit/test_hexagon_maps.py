@@ -17,6 +17,7 @@ def graph_of(*args, **options):
     return test_exact_maps.graph_of(*args, **options)[0]
 
 
+@pytest.mark.slow
 def test_maps_of_planes():
     assert_identical(
         HEXAGON, together({name: graph_of(*FUNCTIONS[name], seed=len(name)) for name in FUNCTIONS})
@@ -110,6 +111,7 @@ def test_what_q31_does_not_define_is_refused_with_its_reason():
     assert not HEXAGON.supports(graph, graph.nodes[0]).supported
 
 
+@pytest.mark.slow
 def test_maps_between_layers_that_read_their_padding():
     """A BatchNormalization of its own, a PRelu, a gate; their results padded, concatenated and read again."""
     b = GraphBuilder((1, 6, 9, 13), seed=5)
@@ -123,6 +125,7 @@ def test_maps_between_layers_that_read_their_padding():
     assert_identical(HEXAGON, b.graph(y, z), guard=128)
 
 
+@pytest.mark.slow
 def test_maps_of_several_samples():
     """Operands for each sample and for all: by channel, by pixel, and whole."""
     batch, gates = (3, 5, 4, 7), (3, 5, 1, 1)

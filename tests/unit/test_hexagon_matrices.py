@@ -53,6 +53,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "transposed"), SHAPES)
 def test_two_activations(a, b, transposed):
     assert_identical(TARGET, product(a, b, transposed=transposed, points=(0, 255), seed=1)[1].graph())
@@ -61,6 +62,7 @@ def test_two_activations(a, b, transposed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "transposed"), SHAPES)
 def test_a_constant_right_side(a, b, transposed):
     graph = product(a, b, transposed=transposed, points=(255, None), bias=True, constant=True, seed=2)[

@@ -24,6 +24,7 @@ def layers(graph):
 # -- Slice, Take ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "samples", [1, pytest.param(2, marks=pytest.mark.slow)], ids=["one sample", "two samples"]
 )
@@ -42,6 +43,7 @@ def test_channels_of_planes(samples):
     assert_identical(HEXAGON, b.graph(*reads))
 
 
+@pytest.mark.slow
 def test_rows_and_columns():
     b = GraphBuilder((2, 3, 9, 37), seed=2)
     x = b.conv("x", 9)
@@ -58,6 +60,7 @@ def test_rows_and_columns():
     assert_identical(HEXAGON, b.graph(*outputs), guard=128)
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_dense_tensors_of_any_rank(dtype):
     b = GraphBuilder((2, 3, 2, 3, 2, 3, 2, 3, 2, 2), seed=3, dtype=dtype)
@@ -85,6 +88,7 @@ def test_dense_tensors_of_any_rank(dtype):
     assert_identical(HEXAGON, b.graph(*outputs), guard=128)
 
 
+@pytest.mark.slow
 def test_pixels_to_channels_and_back():
     """DepthToSpace, SpaceToDepth and a shuffle of channels, as importers give them."""
     b = GraphBuilder((1, 8, 6, 37), seed=4)
@@ -112,6 +116,7 @@ def test_halves_of_channels_are_joined_without_a_copy():
     assert_identical(HEXAGON, graph, guard=128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["turned", "in part", "twice"])
 def test_halves_of_channels_in_another_order_are_copied(order):
     b = GraphBuilder((1, 3, 6, 9), seed=5)
@@ -155,6 +160,7 @@ def test_any_selection(data, shape, seed):
 # -- borders ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_borders(dtype):
     """Of the input's scale and of others; along rows and columns, and along any axes."""
@@ -197,6 +203,7 @@ def cubic(extent, size):
     return indices, np.where(distances <= 1, near, far).astype(np.float32)
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_linear_and_cubic(dtype):
     """Enlarged by whole factors and by others, made smaller, from one pixel; zero-points at both ends."""
@@ -259,6 +266,7 @@ def swish(x):
     return x * np.clip(x + 3, 0, 6) / 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("samples", "channels"),
     [(2, 13), pytest.param(3, 12, marks=pytest.mark.slow), pytest.param(2, 12, marks=pytest.mark.slow)],
@@ -293,6 +301,7 @@ def test_every_kernel_on_several_samples(samples, channels):
 # -- one dimension ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_dtypes
 def test_one_dimensional_tensors_stay_in_planes(dtype):
     """Convolutions of one row between Reshapes, as importers give them, and what is between them."""

@@ -91,6 +91,7 @@ def test_a_reduction_is_near_the_real_one(kind):
             assert steps_from_real(graph, wanted) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
 def test_reductions_on_the_device(keep):
     graphs = {
@@ -155,6 +156,7 @@ def test_softmax_is_near_the_real_one(scale):
             assert steps_from_real(graph, wanted) < 2.0**-9
 
 
+@pytest.mark.slow
 def test_softmaxes_on_the_device():
     graphs = {name: softmax(name) for name in SOFTMAXES}
     graphs["sums of 32 bits"] = softmax("classes", scales=(1e-4, 1 / 20000))
@@ -230,6 +232,7 @@ def test_a_normalization_is_near_the_real_one(centre):
             assert steps_from_real(graph, wanted) < 2.0**-7
 
 
+@pytest.mark.slow
 def test_normalizations_on_the_device():
     graphs = {
         f"{name} {centre}": normalization(name, centre)
@@ -268,6 +271,7 @@ def test_rows_of_equal_elements_on_the_device():
             np.testing.assert_array_equal(session.run(values)["y"], reference.run(graph, values, "q31")["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 13, 6, 11), (3, 13, 6, 11)])
 def test_means_of_pictures_without_their_axes(shape):
     """The result of one sample may lack the axis of samples too."""

@@ -64,6 +64,7 @@ def network(layers, channels=3, length=70, zero_point=131, transposed=None):
     return split(integer_islands(optimize(graph_of(model)))).body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outputs", "batch", "stride"), [(32, 1, 16), (12, 3, 5), (6, 1, 2), (8, 1, 1)])
 def test_windows_over_one_channel(outputs, batch, stride):
     """Rows of a matrix, but for six outputs, which do not fill planes."""
@@ -85,6 +86,7 @@ def test_windows_over_one_channel_by_weights_of_nine_bits():
     assert_identical(TARGET, graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layers",
     [

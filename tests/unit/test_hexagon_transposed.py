@@ -23,6 +23,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "outputs", "kernel", "options"), CASES)
 def test_a_transposed_convolution(shape, outputs, kernel, options):
     b = GraphBuilder(shape, dtype="int8" if outputs % 2 else "uint8", zero_point=0 if outputs % 2 else 255)

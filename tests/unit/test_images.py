@@ -61,6 +61,7 @@ def test_an_image_is_built_once(name):
     assert "\nL:" in built.cdb.read_text()
 
 
+@pytest.mark.slow
 def test_builds_at_the_same_time_give_the_same_files(tmp_path, monkeypatch):
     built = images.build("storage")
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
@@ -92,6 +93,7 @@ def test_an_unknown_image_names_the_known_ones():
 # -- both -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vendor", "storage"])
 @pytest.mark.parametrize("speed", [Speed.SUPER_PLUS, Speed.HIGH])
 def test_descriptors_are_those_of_the_speed(name, speed, request):
@@ -201,6 +203,7 @@ def test_vendor_tlps(vendor):
         vendor.usb.control(Setup(VENDOR_OUT, 0xF0, 0x0F04, 0, 4), bytes(4))
 
 
+@pytest.mark.slow
 def test_vendor_waits_for_a_completion_with_a_bound(vendor):
     address = 0x8_FFFF_0000
     vendor.chip.tlp.dead(range(address, address + 4))

@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("networks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_network_is_onnxruntimes(name, folder):
     path = filled(name, folder)

@@ -69,6 +69,7 @@ NOISY = {"Celu": 1, "Erf": 1, "Mish": 1, "Selu": 1, "Sigmoid": 1, "Softplus": 1,
 """Entries of 256 that onnxruntime's approximation may put on the other side of a tie."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ACTIVATIONS)
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_functions_are_tables(op, dtype):
@@ -532,6 +533,7 @@ def test_a_float_model_of_all_of_them_passes_the_check():
 CHAINED = ["Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip", "HardSigmoid", "Abs"]
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(st.data())
 def test_any_chain_of_functions(data):

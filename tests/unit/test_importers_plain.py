@@ -99,6 +99,7 @@ UNARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", UNARY)
 def test_functions_of_one_tensor_are_one_map(op):
     model, inputs = one(op, [normal(2, 3, 5)], opset=24 if op == "Swish" else 20, **UNARY[op])
@@ -131,6 +132,7 @@ def test_values_that_are_no_numbers_are_carried():
     agree(*one("Mul", [x, weights], constants=[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu", "Mean", "Sum"])
 @pytest.mark.parametrize("shape", [(2, 3, 5), (3, 1), (5,), (), (1, 1, 1)])
 def test_two_tensors_broadcast(op, shape):
@@ -256,6 +258,7 @@ def test_matrices(a, b):
     agree(*one("MatMul", [normal(*a), normal(*b)], constants=[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [None, (5,), (1, 5), (3, 1), (3, 5), (), (1,)])
 @pytest.mark.parametrize("factors", [{}, {"alpha": 0.5, "beta": 2.0}])
 @pytest.mark.parametrize("turned", [{}, {"transA": 1, "transB": 1}])
@@ -305,6 +308,7 @@ def test_einsums_that_are_refused():
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("opset", [11, 20])
 def test_reductions(kind, opset):
@@ -398,6 +402,7 @@ def test_global_pools():
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_resizes(mode, coordinates):

@@ -209,6 +209,7 @@ def recurrent(op, *, steps=4, batch=2, inputs=3, hidden=5, bias=True, states=Tru
     return one(op, given, constants=(1, 2, 3, 4, 7), outputs=outputs, hidden_size=hidden, **attributes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("whole", [True, False])

@@ -172,6 +172,7 @@ def cycles(graph):
     return sorted(module for module in graph if module in reached(module))
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other():
     """Not in functions either, nor for types alone."""
     found = grimp.build_graph(*(name for floor in FLOORS for name in floor), cache_dir=None)
@@ -184,6 +185,7 @@ def test_cycles_are_found():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_core_imports_with_numpy_alone():
     done = run_with_numpy_alone("\n".join(f"import {name}" for name in CORE))
     assert done.returncode == 0, done.stderr
@@ -202,6 +204,7 @@ def test_the_guard_guards():
     assert "No module named 'onnx' in the core" in done.stderr
 
 
+@pytest.mark.slow
 def test_session_runs_with_numpy_alone(tmp_path):
     install(tmp_path)
     graph = small_network()
@@ -259,6 +262,7 @@ def test_a_module_in_the_place_of_ours_is_named_at_import(shadow, tmp_path):
     assert str(shadow) in last
 
 
+@pytest.mark.slow
 def test_the_command_says_so_without_a_traceback(shadow, tmp_path):
     done = start(tmp_path, "-m", "towline", "targets")
     assert done.returncode == 3
@@ -277,6 +281,7 @@ def test_the_command_says_so_without_a_traceback(shadow, tmp_path):
     assert str(shadow) in error["message"]
 
 
+@pytest.mark.slow
 def test_neighbours_of_other_names_are_ignored(tmp_path):
     (tmp_path / "sdk_tools.py").write_text("")
     (tmp_path / "emulator").mkdir()  # no package: Python prefers ours

@@ -193,6 +193,7 @@ def test_json_has_the_targets(tmp_path, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_text_is_short_without_v(tmp_path, capsys):
     b = small_float_model()
     x = "y"

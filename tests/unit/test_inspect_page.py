@@ -64,6 +64,7 @@ def chain(length):
     return b.model([x])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 30])
 def test_every_node_is_drawn_once(tmp_path, capsys, length):
     page = page_of(saved(chain(length), tmp_path), tmp_path, "--target", "c")

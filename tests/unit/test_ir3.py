@@ -99,6 +99,7 @@ def test_another_release_of_tinymesa_is_refused(monkeypatch):
     assert "pip install 'tinymesa==25.2.*'" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_figures_of_a_pointwise_kernel(tinymesa):
     made, with_add, with_lookup = figures([kernel(), kernel(fused=1), kernel(fused=2)])
     assert made.operations[-1] == {"texture 0": 4, "texture 1": 4, "products": 64}

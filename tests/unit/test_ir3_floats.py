@@ -89,6 +89,7 @@ READ = re.compile(r"call spir_func <4 x (?:half|float)> @_Z11read_image[fh]\w+\(
 PRODUCT = re.compile(r"@llvm\.fmuladd\.v4f(?:16|32)\(| fmul <4 x (?:half|float)> ")
 
 
+@pytest.mark.slow
 @EVERY
 def test_inner_loop_is_that_of_the_opencl_c(case):
     """With half arithmetic, which PoCL has not."""

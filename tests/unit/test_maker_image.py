@@ -159,6 +159,7 @@ def test_the_queues_are_filled_again_at_every_bus_reset() -> None:
     assert peek(device, 0xA123) == b"\0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("address", "value"), [(0xC6B3, 0x10), (0xC6B3, 0x20), (0x92FB, 0x01)])
 def test_it_waits_for_phy_and_link_without_a_time_out(
     address: int, value: int, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +227,7 @@ def test_events_are_served_in_the_makers_order() -> None:
     assert list(dict.fromkeys(first)) == list(order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "bits", "resets"),
     [
@@ -274,6 +276,7 @@ NEEDED = {"msc-arming": "control", "flash-gate": "open"}
 rest."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choice", [f"{each.name}={claim.value}" for each in DISPUTES for claim in each.claims]
 )
@@ -484,6 +487,7 @@ def test_writes_of_less_than_a_block_fail(maker: Board) -> None:
     assert maker.flash.contents[0x10000:0x10065] == bytes(100) + b"\xff"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", [Speed.SUPER, Speed.HIGH])
 def test_e3_writes_the_flash_in_its_two_parts(speed: Speed) -> None:
     device = ready(speed)
@@ -505,6 +509,7 @@ def test_e3_erases_nothing_before_there_is_data() -> None:
     assert device.flash.contents == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [0x00, 0x01, 0x51])
 def test_e8_restarts_with_the_identity_of_the_configuration(kind: int) -> None:
     device = ready()

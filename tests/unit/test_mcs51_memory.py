@@ -269,6 +269,7 @@ def test_strict_names_an_unknown_special_function_register():
         Machine(bus, cpu, lambda reason: None).run(100)
 
 
+@pytest.mark.slow
 def test_iram_outlives_its_core():
     iram = Bench().cpu.iram
     gc.collect()

@@ -23,6 +23,7 @@ def fuzz(seed, repeats, directory):
     return len(cases), s51.differences(code, iram, cases, directory)
 
 
+@pytest.mark.slow
 def test_every_opcode_agrees_with_s51(tmp_path):
     states, differences = fuzz(51, 1, tmp_path)
     assert states == 255

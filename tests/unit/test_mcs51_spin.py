@@ -133,6 +133,7 @@ def test_the_profile_counts_skipped_clocks():
     assert sum(profiles[0]) == one.cpu.clock
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_code_runs_alike(seed):
     """Random code ends in all kinds of loops; lines and registers change under it."""

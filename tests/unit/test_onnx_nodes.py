@@ -172,12 +172,14 @@ def outcome(case):
     return test if isinstance(test, Outcome) else define(test)
 
 
+@pytest.mark.slow
 def test_a_node_of_each_family():
     found = {name: outcome(case) for name, case in quick_cases().items()}
     assert found.keys() == {f"test_{name}" for name in MODULES.values()}
     assert {name: str(one) for name, one in found.items() if one.verdict != "passed"} == {}
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_noticed(monkeypatch):
     case = quick_cases()["test_qlinearconv"]
     given = reference.run

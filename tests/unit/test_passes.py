@@ -85,6 +85,7 @@ def picture(graph, seed=0):
     return np.random.default_rng(seed).integers(low, high, tensor.shape, tensor.dtype, endpoint=True)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(networks())
 def test_every_pass_keeps_every_bit(graph):
@@ -100,6 +101,7 @@ def test_every_pass_keeps_every_bit(graph):
                 assert np.array_equal(array, before[name])
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(networks())
 def test_unsigned_activations_add_128(graph):

@@ -273,6 +273,7 @@ def test_after_a_reset_of_the_function_alone() -> None:
     assert pcie.enumerate(bridge) == function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bus", "register"),
     [(bus, register) for bus in range(4) for register in (0x04, 0x18, 0x20, 0x24, 0x28, 0x2C)]

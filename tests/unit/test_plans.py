@@ -61,6 +61,7 @@ def test_a_plan_is_json_and_reads_back(name):
     assert json.loads(text(program.plan)) == program.plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_no_value_of_a_plan_is_trusted(name):
     """Each is replaced by values that no plan has in its place."""
@@ -93,6 +94,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())

@@ -142,6 +142,7 @@ def test_what_a_function_may_do(tmp_path):
     assert seen(made, 1e-3) == 0x5B, "a millisecond later"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "line"),
     [

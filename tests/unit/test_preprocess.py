@@ -161,6 +161,7 @@ def test_what_is_not_a_picture_is_refused_with_its_path(damage, tmp_path):
     assert "Traceback" not in caught.value.message
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(position=st.integers(0, 10**6), value=st.integers(0, 255), keep=st.floats(0.01, 1))
 def test_a_damaged_file_never_raises_anything_else(position, value, keep, tmp_path_factory):
@@ -287,12 +288,14 @@ def photographs():
     return [IMAGENET.apply(natural(seed)) for seed in range(24)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 24])
 def test_no_warning_on_calibration_inputs(photographs, count):
     statistics = InputStatistics.of(photographs[:count], "NCHW")
     assert [statistics.unlike_calibration(array) for array in photographs[:count]] == [None] * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 8])
 def test_no_warning_on_other_natural_pictures(photographs, count):
     statistics = InputStatistics.of(photographs[:count], "NCHW")

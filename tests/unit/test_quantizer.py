@@ -331,6 +331,7 @@ def test_array_files(model, data, tmp_path):
     assert len(results) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("array", "message"),
     [
@@ -350,6 +351,7 @@ def test_bad_arrays(model, tmp_path, array, message):
         quantize(model.model, array, tmp_path / "q.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY\x01\x00", b"hello"])
 def test_damaged_array_files(model, tmp_path, content):
     for name in ("bad.npz", "bad.npy"):
@@ -439,6 +441,7 @@ def test_infinite_activations_are_named(tmp_path):
         quantize(path, np.abs(samples()), tmp_path / "q.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["minmax", "auto", "mse", "percentile"])
 def test_constant_activations_get_a_usable_scale(tmp_path, method):
     nodes = [
@@ -494,6 +497,7 @@ def test_batch_normalisation_is_folded(tmp_path):
     assert report.outputs[0].sqnr_db > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.7), (0.5, None), (-6, -0.5), (None, -0.5)])
 def test_a_clip_away_from_zero_keeps_its_bounds(tmp_path, low, high):
     names = [name if limit is not None else "" for name, limit in (("low", low), ("high", high))]
@@ -514,6 +518,7 @@ def test_a_clip_away_from_zero_keeps_its_bounds(tmp_path, low, high):
     np.testing.assert_allclose(ours["y"], result, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Relu", "Clip"])
 def test_an_output_is_not_cut_to_the_range_of_what_reads_it(tmp_path, op):
     nodes = [
@@ -554,6 +559,7 @@ def test_a_tensor_may_have_the_name_that_the_quantiser_gives(tmp_path):
     assert operators == ["Quantize", "Conv", "Lookup", "GlobalAveragePool", "Dequantize"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("opset", [9, 13])
 def test_initializers_among_the_inputs(tmp_path, version, opset):
@@ -575,6 +581,7 @@ def agrees(path, inputs):
     return np.array_equal(reference.run(load_model(path), inputs)[name], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [("w", "w", "b0", "b1"), ("w0", "w1", "b", "b"), ("w", "w", "b", "b")])
 def test_weights_and_biases_with_two_readers(tmp_path, shared):
     nodes = [
@@ -591,6 +598,7 @@ def test_weights_and_biases_with_two_readers(tmp_path, shared):
     assert agrees(tmp_path / "q.onnx", {"x": samples(1)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [(), (5,), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((1,), (1, 1), (1, 5)))],
@@ -628,6 +636,7 @@ def test_a_product_with_two_biases(tmp_path):
     assert agrees(tmp_path / "q.onnx", {"x": samples(1, (16,))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_equal_convolutions_with_different_normalisations(tmp_path, same):
     nodes = [
@@ -720,6 +729,7 @@ def test_softmax_stays_float_and_two_outputs_are_compared(tmp_path):
     np.testing.assert_allclose(probabilities.sum(), 1, rtol=1e-6)  # which 8-bit probabilities would miss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["uint8", "int8"])
 def test_a_residual_network_stays_integer_from_end_to_end(tmp_path, activation):
     node = helper.make_node
@@ -836,6 +846,7 @@ RELU6_SWISH = [
 SCALARS = {"three": np.float32(3), "zero": np.float32(0), "six": np.float32([6]), "sixth": np.float32(1 / 6)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "nodes", [HARD_SWISH, RELU6_SWISH, [node("Sigmoid", ["c"], "gate"), node("Mul", ["gate", "c"], "y")]]
 )
@@ -894,6 +905,7 @@ def test_a_relu_before_a_function_stays_the_range_of_its_convolution(tmp_path):
     assert graph.nodes[1].output.startswith("r")
 
 
+@pytest.mark.slow
 def test_squeeze_and_excitation_concat_resize_pad_transpose(tmp_path):
     nodes = [
         node("Conv", ["x", "w"], "c", pads=[1, 1, 1, 1]),
@@ -922,6 +934,7 @@ def test_squeeze_and_excitation_concat_resize_pad_transpose(tmp_path):
     assert np.array_equal(reference.run(graph, data)["y"], expected["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_uint8_weights(tmp_path, per_channel):
     report = quantize(

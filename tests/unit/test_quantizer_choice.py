@@ -190,6 +190,7 @@ def test_any_order_of_samples_gives_the_same_file(network, tmp_path):
     assert len({(tmp_path / name).read_bytes() for name in "abc"}) == 1
 
 
+@pytest.mark.slow
 def test_the_default_is_better_on_other_inputs_and_says_how_much(network, tmp_path):
     others = samples(20, seed=7)
     plain = quantize(network, samples(12), tmp_path / "minmax.onnx", method="minmax")
@@ -206,6 +207,7 @@ def test_the_default_is_better_on_other_inputs_and_says_how_much(network, tmp_pa
     assert read_quantization(network) is None
 
 
+@pytest.mark.slow
 def test_logits_are_not_cut(network, tmp_path):
     data = samples(12)
     quantize(network, data, tmp_path / "q.onnx")
@@ -216,6 +218,7 @@ def test_logits_are_not_cut(network, tmp_path):
     assert (255 - zero) * scale >= logits.max() - scale
 
 
+@pytest.mark.slow
 def test_scores_of_trials_are_those_of_the_written_file(network, tmp_path):
     data = samples(12)
     report = quantize(network, data, tmp_path / "q.onnx")
@@ -224,6 +227,7 @@ def test_scores_of_trials_are_those_of_the_written_file(network, tmp_path):
     assert report.candidates[report.ranges].mean == pytest.approx(np.mean(each), abs=3)
 
 
+@pytest.mark.slow
 def test_few_samples_are_warned_about_and_one_keeps_minmax(network, tmp_path, capsys):
     for count, folds in ((1, 0), (3, 3), (8, 5)):
         np.save(tmp_path / "in.npy", samples(count))
@@ -249,6 +253,7 @@ def test_entropy_is_refused_with_a_word(network, tmp_path, capsys):
 # --- the search ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_search_gains_on_inputs_that_it_has_not_seen(network, tmp_path):
     others = samples(20, seed=7)
     report = quantize(network, samples(24), tmp_path / "q.onnx")

@@ -104,6 +104,7 @@ def test_equalisation_changes_nothing_in_floats(tmp_path, relu):
         )
 
 
+@pytest.mark.slow
 def test_options_for_weights_are_kept_only_where_they_pay(network, tmp_path):
     options = {"equalize": True, "round_weights": True, "bias_correction": True}
     report = quantize(network, samples(10), tmp_path / "q.onnx", **options)
@@ -138,6 +139,7 @@ def integers(path):
     }
 
 
+@pytest.mark.slow
 def test_named_nodes_stay_float(network, tmp_path):
     plain = quantize(network, samples(8), tmp_path / "q.onnx")
     assert {"w1", "w2", "w3"} <= integers(tmp_path / "q.onnx")
@@ -186,6 +188,7 @@ def test_as_few_nodes_as_a_figure_needs(network, tmp_path, capsys):
     assert results(-3)[0] == 2
 
 
+@pytest.mark.slow
 def test_the_sensitivity_of_written_files_names_the_culprit(network, tmp_path):
     quantize(network, samples(8), tmp_path / "q.onnx", method="minmax")
     feeds = [{"x": x[None]} for x in samples(4, seed=9)]
@@ -201,6 +204,7 @@ def test_the_sensitivity_of_written_files_names_the_culprit(network, tmp_path):
 # --- states -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_state_have_one_scale_found_over_sequences(tmp_path):
     path = recurrent(tmp_path / "m.onnx")
     inputs = samples(5, (12, 1, 4))

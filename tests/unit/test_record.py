@@ -53,6 +53,7 @@ def replay(tmp_path: Path, path: Path, text: str, *, trace: bool = False, option
     return board.replay(file).clock
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [SERIAL, GUESS, CRASH, POP, UART])
 @pytest.mark.parametrize("options", [Options(), Options(strict=True, guards=frozenset({"stack", "erased"}))])
 def test_a_replay_is_identical_however_the_run_ends(tmp_path: Path, code: str, options: Options) -> None:
@@ -62,6 +63,7 @@ def test_a_replay_is_identical_however_the_run_ends(tmp_path: Path, code: str, o
     assert replay(tmp_path, path, text) == end[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recorded", "replayed"), [(True, False), (False, True), (True, True)])
 def test_a_trace_makes_no_difference(tmp_path: Path, recorded: bool, replayed: bool) -> None:
     path = image(tmp_path, UART)

@@ -178,6 +178,7 @@ def promise(differences, exact_products):
     return int(ties.sum())
 
 
+@pytest.mark.slow
 def test_q31_is_close_to_f32_in_convolutions():
     random = np.random.default_rng(2)
     differences, products = [], []
@@ -207,6 +208,7 @@ def test_q31_is_close_to_f32_in_add():
     promise(differences, products)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["global", "window", "requantize"])
 def test_q31_is_close_to_f32_in_means_and_requantisation(kind):
     random = np.random.default_rng(4)

@@ -89,6 +89,7 @@ def convolutions(draw):
     return [draw(st.integers(1, 2)), group * per_group, *size], outputs, attributes
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(convolutions(), ACTIVATIONS, st.booleans(), st.booleans(), st.booleans(), st.booleans(), SEEDS)
 def test_convolution(shapes, dtype, unsigned, per_channel, biased, qdq, seed):
@@ -203,6 +204,7 @@ class Tally(Counter):
         assert self["different"] < limit * self["elements"], dict(self)
 
 
+@pytest.mark.slow
 def test_average_pools():
     tally = Tally()
 

@@ -87,6 +87,7 @@ def test_a_loop_that_nothing_ends_is_reported_once(tmp_path, caplog, parts):
     assert "spinning for 1000 ms" in made.spinning or "spinning for 99" in made.spinning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [

@@ -609,6 +609,7 @@ def test_planted_bugs_are_seen(stateful, bug):
     assert replay.wrong
 
 
+@pytest.mark.slow
 def test_random_faults(stateful):
     """Whatever fails, and whenever: nothing is lost, wrong or out of order."""
     for seed in range(12):

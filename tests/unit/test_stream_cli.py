@@ -146,6 +146,7 @@ def test_a_frame_of_another_size_in_mid_stream(capsys, tmp_path):
     assert document["result"]["frames"]["ok"] == len(frames) == 2
 
 
+@pytest.mark.slow
 def test_torture(capsys, monkeypatch):
     monkeypatch.setattr("sdk.stream.torture.EVERY", 25)
     code, frames, _, document, _ = call(

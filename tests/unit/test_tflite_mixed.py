@@ -325,6 +325,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_random_damage(name):
     content = FILES[name]()

@@ -377,6 +377,7 @@ def assert_close(result, expected):
     np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     content, inputs, expected = CASES[name].write()
@@ -385,6 +386,7 @@ def test_operator(name):
         assert_close(results[f"y{i}"], y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, found in CASES.items() if found.interpreted])
 def test_operator_against_the_interpreter(name):
     found = pytest.importorskip("ai_edge_litert.interpreter")

@@ -227,6 +227,7 @@ def flips(content, count, seed):
         yield bytes(damaged)
 
 
+@pytest.mark.slow
 def test_random_damage():
     outcomes = [survive(damaged) for damaged in flips(network(), 250, seed=0)]
     assert {True, False} == set(outcomes)
@@ -239,6 +240,7 @@ def test_much_random_damage(seed):
     assert {True, False} == set(outcomes)
 
 
+@pytest.mark.slow
 def test_every_word_of_the_file():
     """Each aligned word as an offset, length or number that is out of range."""
     content = network()

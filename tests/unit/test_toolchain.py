@@ -154,6 +154,7 @@ def test_timeout_kills_the_tool(tool, monkeypatch, tmp_path):
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_tools_die_with_us(tool, monkeypatch, tmp_path, how):
     pid_file = tmp_path / "pid"

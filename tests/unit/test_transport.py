@@ -246,6 +246,7 @@ def test_the_only_device(plugged, rig):
         transport.open("usb")
 
 
+@pytest.mark.slow
 def test_addresses_are_given_again(rig):
     """A bus has 126 of them."""
     with rig.attach() as device:

@@ -77,6 +77,7 @@ def put(library, name: str, value: int) -> None:
 # -- file descriptors -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_device_given_as_a_file_descriptor(fake, descriptor):
     with transport.open(f"usb:fd={descriptor}") as device:
         assert not count(fake, "discovery"), "this libusb does not start a discovery"
@@ -100,12 +101,14 @@ def test_a_device_given_as_a_file_descriptor(fake, descriptor):
     assert count(fake, "closed") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "0x7", "7 ", "99999999999", "٣"])
 def test_invalid_file_descriptor_numbers(fake, text):
     with pytest.raises(UsageError, match="file descriptor number"):
         transport.open(f"usb:fd={text}")
 
 
+@pytest.mark.slow
 def test_file_descriptors_that_are_not_a_device(fake, tmp_path):
     number = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
     with pytest.raises(DeviceMissing, match="not a USB device: it is not of a device"):
@@ -149,6 +152,7 @@ def test_the_structure_is_pyusbs():
 # -- several in flight ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_order_with_many_in_flight(fake, device):
     parts = [np.full(256 << 10, number, np.uint8) for number in range(40)]
     back = [device.submit(device.in_call(bytearray(256 << 10))) for _ in range(8)]

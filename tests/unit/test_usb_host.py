@@ -479,6 +479,7 @@ def test_ctrl_c_ends_the_wait_and_loses_nothing(rig):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 def test_the_watchdog_ends_what_nothing_would_end():
     world = QuietWorld()
     waits = Pump(world, patience=0.02)

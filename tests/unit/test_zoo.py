@@ -38,6 +38,7 @@ def run(model, inputs):
     return session.run(None, {"input": inputs})
 
 
+@pytest.mark.slow
 def test_the_paper_s_network():
     model = mobilenet_v2()
     assert operators(model) == {
@@ -105,6 +106,7 @@ def test_invalid_strides_are_refused():
         architecture(stem_stride=3)
 
 
+@pytest.mark.slow
 def test_digits_accuracy_is_the_documented_one():
     model = digits()
     images, labels = model.test()

@@ -69,6 +69,7 @@ def documented():
     return [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_list(capsys, monkeypatch, few):
     listed = FEW if few else names()
@@ -109,6 +110,7 @@ def test_one_is_written(capsys, tmp_path):
     assert not is_quantized(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "depth" else pytest.param(name, marks=pytest.mark.slow) for name in QUANTIZED]
 )

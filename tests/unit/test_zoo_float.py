@@ -68,6 +68,7 @@ def assert_right(one, target):
     assert found.float_elements > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -110,6 +111,7 @@ def test_activations_stay_in_range_and_depend_on_every_input(sample, name):
         assert rms(after - before) > 0.05 * before.std(), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SMALL, DRIVING])
 def test_a_plan_knows_what_the_file_holds(sample, name):
     one = sample(name)
@@ -123,6 +125,7 @@ def test_a_plan_knows_what_the_file_holds(sample, name):
     assert find(name).build(seed=1).model() != one.model
 
 
+@pytest.mark.slow
 def test_weights_in_a_file_of_their_own_are_the_same(tmp_path, monkeypatch):
     name = find("vision_transformer_0.25_32")
     name.build().save(tmp_path / "whole.onnx")

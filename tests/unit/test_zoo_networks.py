@@ -66,6 +66,7 @@ def test_what_a_detector_gives():
     assert 0 < outputs["scores"].min() < 0.2 < 0.8 < outputs["scores"].max() < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "resnet50")) for name in NETWORKS]
 )
