@@ -3,6 +3,7 @@
 import pytest
 
 from sdk.graph import OPERATORS
+from tests.amount import amount
 from tests.contract.random_plain_networks import check, network
 from tests.contract.targets import quick
 from tests.opencl_substitute import require_opencl
@@ -30,7 +31,7 @@ def test_a_network_on_opencl(seed):
 def test_dozens_of_networks(name):
     """`python -m tests.contract.random_plain_networks` tries thousands."""
     target = quick(name)
-    for seed in range(FIRST, FIRST + 40):
+    for seed in range(FIRST, FIRST + amount(16, 40)):
         check(target, seed)
 
 

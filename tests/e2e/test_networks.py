@@ -191,7 +191,7 @@ def test_every_target_takes_uint8_weights(quantized, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", amount(("detector", "mobilenet_v2", "mobilenet_v3_small"), NETWORKS))
 def test_at_full_size(quantized, network):
     width, size = amount(REDUCED.get(network, FULL), FULL)
     path, report = quantized(network, width, size)
