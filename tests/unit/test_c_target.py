@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -133,6 +134,42 @@ def test_every_operator_in_a_batch(batch, dtype):
 def test_no_flag_of_the_compiler_changes_a_bit(flags, monkeypatch):
     monkeypatch.setattr(sessions, "FLAGS", flags)
     identical(every_operator(1, "uint8"))
+
+
+def products() -> Graph:
+    """Convolutions with odd numbers of terms, outputs and positions; weights with zero-points; long rows."""
+    b = GraphBuilder((1, 5, 11, 37), seed=3)
+    x = b.conv("x", 7, 3, strides=(2, 1), pads=(1, 2, 0, 1), dilations=(1, 2))
+    x = b.conv(x, 9, group=1, weight_zero_point=90)
+    x = b.conv(x, 6, (3, 5), pads=(1, 2, 1, 2), group=3)
+    x = b.depthwise(b.depthwise(x, strides=2, pads=1), (2, 5), strides=(1, 3), pads=(1, 4, 0, 4))
+    b.conv(b.depthwise(x, pads=1, weight_zero_point=3), 33)
+    return b.graph()
+
+
+FORMS = {
+    "portable": ("-U__SSE2__", ()),
+    "sse2": ("-mno-avx", ()),
+    "avx2": ("-mavx2 -mno-avx512f", ("avx2",)),
+    "avx512": ("-mavx512f -mavx512bw", ("avx512bw",)),
+    "vnni": ("-mavx512f -mavx512bw -mavx512vnni", ("avx512bw", "avx512_vnni")),
+    "avx-vnni": ("-mavx2 -mavxvnni", ("avx_vnni",)),
+}
+"""Of the products: flags that choose one, and what the processor must have."""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="forms for x86-64")
+@pytest.mark.parametrize(
+    "form", ["portable", *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS)]
+)
+@pytest.mark.parametrize("compiler", ["clang-19", pytest.param("gcc", marks=pytest.mark.slow)])
+def test_every_form_of_the_products(compiler, form, monkeypatch):
+    flags, needed = FORMS[form]
+    if not set(needed) <= set(Path("/proc/cpuinfo").read_text().split()):
+        pytest.skip(f"this processor lacks {' or '.join(needed)}")
+    monkeypatch.setenv("TOWLINE_CC", available(compiler))
+    monkeypatch.setattr(sessions, "FLAGS", ("-std=c11", "-O2", *flags.split()))
+    identical(products())
 
 
 @pytest.mark.slow
