@@ -102,6 +102,10 @@ class Context:
         """The same as a pointer to floats."""
         return f"(float *)(void *)({self.scratch(nbytes)})"
 
+    def shorts(self, nbytes: int) -> str:
+        """The same as a pointer to int16_t."""
+        return f"(int16_t *)(void *)({self.scratch(nbytes)})"
+
     # -- constants --------------------------------------------------------------------------------------
 
     def constant(self, array: Array) -> str:

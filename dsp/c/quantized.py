@@ -13,9 +13,10 @@ from dsp.c.context import Context
 from dsp.c.elements import element, float_literal, integer
 from dsp.c.walks import broadcast_steps, limited, merged, steps
 from sdk import graph as ops
+from sdk.arena import align
 from sdk.arithmetic import require_scales
 from sdk.errors import Unsupported
-from sdk.graph import Clamp, Node, Tensor
+from sdk.graph import Array, Clamp, Node, Tensor
 from sdk.scales import counts_differ, node_scales, scale_table, weight_quantization
 
 
@@ -30,7 +31,8 @@ def lower(context: Context, node: Node) -> None:
             _conv(context, node, x, y)
         case ops.Gemm():
             fields = {"rows": x.shape[0], "inputs": x.shape[1], "outputs": y.shape[1]}
-            context.call("gemm", fields | _numbers(x, y, node.clamp), out, at, *_weighted(context, node))
+            constants = map(context.constant, _weighted(context, node))
+            context.call("gemm", fields | _numbers(x, y, node.clamp), out, at, *constants)
         case ops.Add() | ops.Mul():
             _binary(context, node, x, y)
         case ops.Requantize():  # a mean of one element each
@@ -64,29 +66,71 @@ def max_pool(context: Context, node: ops.MaxPool) -> None:
     context.call("max_pool", fields, context.at(y.name), context.at(x.name))
 
 
+OUTPUTS, PIXELS = 4, 32
+"""Of kernels/dots.h."""
+
+TILE = 16
+"""Of kernels/tile.h."""
+
+DEPTHWISE_OUTPUTS, DEPTHWISE_TAPS = 4, 128
+"""Outputs of a channel, and elements of a kernel, up to which each plane is summed by itself."""
+
+
 def _conv(context: Context, node: ops.Conv, x: Tensor, y: Tensor) -> None:
     weight = context.graph.tensor(node.inputs[1])
-    extents = (*x.shape[2:], *y.shape[2:])
-    if weight.shape[2:] == (1, 1) and node.strides == (1, 1) and not any(node.pads):
-        pixels = math.prod(x.shape[2:])  # all rows as one
-        extents = (1, pixels, 1, pixels)
-    fields: dict[str, Any] = {
-        "images": x.shape[0],
-        "groups": node.group,
-        "channels": weight.shape[1],
-        "outputs": weight.shape[0] // node.group,
+    outputs, taps = weight.shape[0] // node.group, math.prod(weight.shape[2:])
+    window: dict[str, Any] = {
         "kernel": list(weight.shape[2:]),
         "strides": list(node.strides),
         "pads": list(node.pads[:2]),
         "dilations": list(node.dilations),
     }
+    numbers = _numbers(x, y, node.clamp)
+    at, out = context.at(x.name), context.at(y.name)
+    weights, channels = _weighted(context, node)
+    if weight.shape[1] == 1 and outputs <= DEPTHWISE_OUTPUTS and taps <= DEPTHWISE_TAPS:
+        fields = geometry(x, y) | {"channels": x.shape[1], "outputs": outputs} | window
+        fields["lines"], fields["line"] = _padded(node, x, y, weight.shape[2:])
+        lines = context.shorts(2 * fields["lines"] * fields["line"])
+        places = [out, at, context.constant(weights), context.constant(channels), lines]
+        context.call("depthwise", fields | numbers, *places)
+        return
+    extents = (*x.shape[2:], *y.shape[2:])
+    if taps == 1 and node.strides == (1, 1) and not any(node.pads):
+        pixels = math.prod(x.shape[2:])  # all rows as one
+        extents = (1, pixels, 1, pixels)
+    fields = {"images": x.shape[0], "groups": node.group, "channels": weight.shape[1], "outputs": outputs}
     fields |= dict(zip(("height", "width", "rows", "columns"), extents, strict=True))
-    fields |= _numbers(x, y, node.clamp)
-    context.call("conv", fields, context.at(y.name), context.at(x.name), *_weighted(context, node))
+    packed = _packed(weights.reshape(node.group, outputs, -1))
+    panel = context.shorts(2 * 2 * packed.shape[2] * PIXELS)
+    places = [out, at, context.constant(packed), context.constant(channels), panel]
+    context.call("conv", fields | window | numbers | {"offset": int(channels["zero_point"].any())}, *places)
 
 
-def _weighted(context: Context, node: ops.Conv | ops.Gemm) -> tuple[str, str]:
-    """Weights as int8, and for each channel bias, zero-point and scale."""
+def _padded(node: ops.Conv, x: Tensor, y: Tensor, kernel: Sequence[int]) -> tuple[int, int]:
+    """Lines, and elements of a line, of a plane with all that whole tiles of its windows read."""
+    extents = (y.shape[2], align(y.shape[3], TILE))
+    lines, line = (
+        max(
+            (extents[i] - 1) * node.strides[i] + (kernel[i] - 1) * node.dilations[i] + 1,
+            node.pads[i] + x.shape[2 + i],
+        )
+        for i in (0, 1)
+    )
+    return lines, line
+
+
+def _packed(weights: Array) -> Array:
+    """[groups, outputs, terms] as [groups, blocks, pairs, OUTPUTS, 2], with zeros where there is nothing."""
+    groups, outputs, terms = weights.shape
+    padded = np.zeros((groups, align(outputs, OUTPUTS), align(terms, 2)), np.uint8)
+    padded[:, :outputs, :terms] = weights
+    blocks = padded.reshape(groups, -1, OUTPUTS, padded.shape[2] // 2, 2)
+    return np.ascontiguousarray(blocks.transpose(0, 1, 3, 2, 4))
+
+
+def _weighted(context: Context, node: ops.Conv | ops.Gemm) -> tuple[Array, Array]:
+    """Weights as the bytes of int8, and for each channel bias, zero-point and scale."""
     weight = context.graph.tensor(node.inputs[1])
     data = context.data(node, 1).view(np.uint8)
     shift = 0 if weight.dtype == "int8" else 128
@@ -95,7 +139,7 @@ def _weighted(context: Context, node: ops.Conv | ops.Gemm) -> tuple[str, str]:
     channels["scale"] = require_scales(node_scales(context.graph, node))
     if len(node.inputs) > 2:
         channels["bias"] = context.data(node, 2)
-    return context.constant(data ^ np.uint8(shift)), context.constant(channels)
+    return data ^ np.uint8(shift), channels
 
 
 def _binary(context: Context, node: ops.Add | ops.Mul, x: Tensor, y: Tensor) -> None:

@@ -146,7 +146,10 @@ def test_an_integer_network_with_two_outputs(tmp_path, dtype):
     assert "#define NET_OUTPUT1_SIZE 8 " in header
     text = (folder / "net.c").read_text()
     assert not re.search(r"\b(malloc|calloc|realloc|free|alloca)\b", text)
-    assert set(re.findall(r"^#include <(.*)>", text, re.M)) == {"float.h", "stddef.h", "stdint.h", "string.h"}
+    assert set(re.findall(r"^#include <(.*)>", text, re.M)) == {
+        *("float.h", "stddef.h", "stdint.h", "string.h"),
+        "immintrin.h",  # of compilers for x86
+    }
 
 
 def sources(graph):

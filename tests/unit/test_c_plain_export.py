@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from dsp.c.export import PLAIN_STACK_BYTES, export
+from dsp.c.export import STACK_BYTES, export
 from dsp.c.target import CTarget
 from sdk import graph as ops
 from sdk import toolchain
@@ -126,6 +126,6 @@ def test_the_stack_is_as_the_header_says(tmp_path, compiler, level):
         called = set(re.findall(r"\b(\w+)\(", bodies.get(name, ""))) & (bodies.keys() | frames.keys())
         return frames.get(name, 0) + max(map(deepest, called), default=0)
 
-    assert 500 < deepest("net_run") <= PLAIN_STACK_BYTES
+    assert 500 < deepest("net_run") <= STACK_BYTES
     (stated,) = re.findall(r"STACK_BYTES (\d+)", (tmp_path / "net.h").read_text())
-    assert int(stated) == PLAIN_STACK_BYTES
+    assert int(stated) == STACK_BYTES

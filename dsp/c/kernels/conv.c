@@ -1,4 +1,5 @@
-#include "requantize.h"
+#include "dots.h"
+#include "tile.h"
 
 /* [images][groups][channels][height][width] -> [images][groups][outputs][rows][columns]; channels and outputs
  * are those of one group. Padding has the value of the zero-point, so a tap that lies in it adds nothing. */
@@ -7,49 +8,66 @@ struct conv {
   int32_t outputs, rows, columns;
   int32_t kernel[2], strides[2], pads[2], dilations[2]; /* vertical, horizontal; pads: top, left */
   int32_t zero_point;
+  int32_t offset; /* whether weights have zero-points other than 0 */
   struct output out;
 };
 
-enum { TILE = 64, CHANNEL = 12 };
+/* What a tap reads of a plane for `count` positions of the output from `start` on. */
+static void gather(int16_t *term, const struct conv *p, const uint8_t *plane, int32_t tap, int32_t start, int32_t count) {
+  int32_t stride = p->strides[1], row = start / p->columns, column = start % p->columns;
+  int32_t down = tap / p->kernel[1] * p->dilations[0] - p->pads[0];
+  int32_t right = tap % p->kernel[1] * p->dilations[1] - p->pads[1];
+  for (int32_t run; count > 0; count -= run, term += run, row++, column = 0) {
+    int32_t line = row * p->strides[0] + down, first = column * stride + right;
+    run = p->columns - column < count ? p->columns - column : count;
+    int32_t from = first < 0 ? (stride - 1 - first) / stride : 0;
+    int32_t to = first < p->width ? (p->width - 1 - first) / stride + 1 : 0;
+    if (to > run) to = run;
+    if (line < 0 || line >= p->height || from > to) from = to = run;
+    const uint8_t *pixels = plane + line * p->width + first;
+    for (int32_t k = 0; k < from; k++) term[k] = 0;
+    if (stride == 1 && to - from == PIXELS)
+      for (int32_t k = 0; k < PIXELS; k++) term[k] = (int16_t)(pixels[k] - p->zero_point);
+    else
+      for (int32_t k = from; k < to; k++) term[k] = (int16_t)(pixels[k * stride] - p->zero_point);
+    for (int32_t k = to; k < run; k++) term[k] = 0;
+  }
+}
 
-/* `weights` are bytes [outputs][channels][kernel] of int8; `constants` has for each output channel its bias,
- * its weights' zero-point (int32) and its scale (float). A tile of a row is summed tap by tap, which any
- * compiler turns into vector code where the machine has any. */
+/* As a product of matrices: for PIXELS positions of the output at a time all that their windows read goes into a
+ * panel. `weights` are int8 [groups][outputs / OUTPUTS][pairs][OUTPUTS][2], pairs of terms [channels][kernel];
+ * `constants` has for each output channel its bias, its weights' zero-point (int32) and its scale (float). */
 static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
-                 const uint8_t *constants) {
-  int32_t taps = p->kernel[0] * p->kernel[1], plane = p->height * p->width, stride = p->strides[1];
-  for (int32_t image = 0; image < p->images * p->groups; image++) {
-    const uint8_t *source = x + image * p->channels * plane;
-    int32_t first_output = image % p->groups * p->outputs;
-    for (int32_t row = 0; row < p->rows; row++)
-      for (int32_t start = 0; start < p->columns; start += TILE) {
-        int32_t count = p->columns - start < TILE ? p->columns - start : TILE;
-        for (int32_t output = 0; output < p->outputs; output++) {
-          const uint8_t *constant = constants + (first_output + output) * CHANNEL;
-          const uint8_t *weight = weights + (first_output + output) * p->channels * taps;
-          int32_t sums[TILE], weight_zero = int_at(constant + 4);
-          for (int32_t k = 0; k < count; k++) sums[k] = int_at(constant);
-          for (int32_t tap = 0; tap < taps; tap++) {
-            int32_t line = row * p->strides[0] - p->pads[0] + tap / p->kernel[1] * p->dilations[0];
-            int32_t first = start * stride - p->pads[1] + tap % p->kernel[1] * p->dilations[1];
-            if (line < 0 || line >= p->height || first >= p->width) continue;
-            int32_t from = first < 0 ? (stride - 1 - first) / stride : 0;
-            int32_t to = (p->width - 1 - first) / stride + 1;
-            if (to > count) to = count;
-            for (int32_t channel = 0; channel < p->channels; channel++) {
-              const uint8_t *pixels = source + (channel * p->height + line) * p->width;
-              int32_t w = (int8_t)weight[channel * taps + tap] - weight_zero;
-              if (stride == 1)
-                for (int32_t k = from; k < to; k++) sums[k] += (pixels[first + k] - p->zero_point) * w;
-              else
-                for (int32_t k = from; k < to; k++)
-                  sums[k] += (pixels[first + k * stride] - p->zero_point) * w;
-            }
-          }
-          uint8_t *result = y + ((image * p->outputs + output) * p->rows + row) * p->columns + start;
-          float scale = float_at(constant + 8);
-          for (int32_t k = 0; k < count; k++) result[k] = saturate((float)sums[k] * scale, p->out);
+                 const uint8_t *constants, int16_t *panel) {
+  int32_t taps = p->kernel[0] * p->kernel[1], plane = p->height * p->width, positions = p->rows * p->columns;
+  int32_t terms = p->channels * taps, pairs = (terms + 1) / 2, blocks = (p->outputs + OUTPUTS - 1) / OUTPUTS;
+  for (int32_t image = 0; image < p->images * p->groups; image++, x += p->channels * plane) {
+    int32_t group = image % p->groups;
+    for (int32_t start = 0; start < positions; start += PIXELS) {
+      int32_t count = positions - start < PIXELS ? positions - start : PIXELS, totals[PIXELS] = {0};
+      int16_t both[2][PIXELS] = {{0}};
+      for (int32_t pair = 0; pair < pairs; pair++) {
+        for (int32_t term = 2 * pair; term < 2 * pair + 2; term++) {
+          int16_t *row = both[term & 1];
+          if (term < terms)
+            gather(row, p, x + term / taps * plane, term % taps, start, count);
+          else
+            memset(row, 0, sizeof *both);
+          for (int32_t k = 0; p->offset && k < PIXELS; k++) totals[k] += row[k];
+        }
+        weave(panel, pair, both);
+      }
+      for (int32_t block = 0; block < blocks; block++) {
+        int32_t sums[OUTPUTS][PIXELS];
+        dots(sums, panel, weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs);
+        for (int32_t j = 0; j < OUTPUTS && block * OUTPUTS + j < p->outputs; j++) {
+          int32_t output = block * OUTPUTS + j;
+          const uint8_t *constant = constants + (group * p->outputs + output) * CHANNEL;
+          int32_t weight_zero = int_at(constant + 4);
+          for (int32_t k = 0; weight_zero && k < PIXELS; k++) sums[j][k] -= weight_zero * totals[k];
+          finish(y + (image * p->outputs + output) * positions + start, sums[j], count, constant, p->out);
         }
       }
+    }
   }
 }

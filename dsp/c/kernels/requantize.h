@@ -16,22 +16,15 @@ static float float_at(const uint8_t *p) {
   return value;
 }
 
-/* The nearest integer, half to even; any magnitude from 1024 on is 1024, beyond every bound. */
-static int32_t nearest(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  uint32_t exponent = bits >> 23 & 255, mantissa = (bits & 0x7fffff) | 0x800000, whole = 0;
-  if (exponent >= 127 + 10) {
-    whole = 1024;
-  } else if (exponent >= 126) { /* from one half on */
-    uint32_t shift = 150 - exponent, odd = mantissa >> shift & 1;
-    whole = (mantissa + ((uint32_t)1 << (shift - 1)) - 1 + odd) >> shift;
-  }
-  return bits >> 31 ? -(int32_t)whole : (int32_t)whole;
-}
-
+/* The nearest integer, half to even, within the bounds. Floats around 1.5 * 2^23 are a unit apart: the addition
+ * rounds, and the low bits of the sum are the integer. The bounds lie between the product before and this
+ * addition, so that they cannot become a fused multiply-add. Compilers make vector code of this. */
 static uint8_t saturate(float value, struct output out) {
-  int32_t rounded = nearest(value);
-  rounded = rounded < out.low ? out.low : rounded > out.high ? out.high : rounded;
-  return (uint8_t)(rounded + out.zero_point);
+  float low = (float)out.low, high = (float)out.high;
+  int32_t bits;
+  value = value < low ? low : value;
+  value = value > high ? high : value;
+  value += 0x1.8p23f;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint8_t)(bits - 0x4b400000 + out.zero_point);
 }
