@@ -17,6 +17,9 @@ from usbgpu.transport.identity import KNOWN_IDS
 DEVICES = Path("/sys/bus/usb/devices")
 NODES = Path("/dev/bus/usb")
 MOUNTS = Path("/proc/self/mountinfo")
+LINK_INFO = "portli"
+LINK_ERRORS = 0xFFFF
+"""The field Link Error Count of PORTLI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,31 @@ def mounted(name: str, devices: Path = DEVICES, mounts: Path = MOUNTS) -> list[s
         return []
     # Some file systems have a number of their own; then the source, second after the dash, identifies it.
     return [line[4] for line in lines if line[2] in numbers or line[line.index("-") + 2] in files]
+
+
+def link_errors(place: str, devices: Path | None = None) -> int | None:
+    """How many errors the host controller has counted on the link of a device, modulo 2^16.
+
+    It is the Link Error Count of the xHCI register PORTLI (5.4.10), which kernels of comma's devices show as
+    a file `portli` of the host controller (trace: commaai/agnos-kernel-sdm845 pull request 125), found here
+    by walking up from the device. Other kernels have no such file.
+
+    Args:
+        place: of the device, as in `Transport.place`.
+        devices: where sysfs has the USB devices.
+
+    Returns:
+        None where the count is not shown, or not to this user.
+    """
+    path = (devices or DEVICES) / place.removeprefix("usb-")
+    try:
+        parents = path.resolve(strict=True).parents
+    except OSError:
+        return None
+    for parent in parents:
+        with contextlib.suppress(OSError, ValueError):
+            return int(_read(parent, LINK_INFO).split()[0], 0) & LINK_ERRORS
+    return None
 
 
 class KeptAwake:
