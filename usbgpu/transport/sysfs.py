@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from usbgpu.transport.identity import KNOWN_IDS
+from usbgpu.transport.identity import KNOWN_IDS, Running, classify
 
 DEVICES = Path("/sys/bus/usb/devices")
 NODES = Path("/dev/bus/usb")
+PROCESSES = Path("/proc")
 MOUNTS = Path("/proc/self/mountinfo")
 LINK_INFO = "portli"
 LINK_ERRORS = 0xFFFF
@@ -33,6 +34,10 @@ class Plugged:
         node: the device's file.
         usable: whether this user may open it.
         suspends: whether the kernel may suspend it when it is idle.
+        serial: its serial number as the kernel read it, "" if it has none.
+        running: what runs on it, by its descriptors.
+        release: bcdDevice.
+        speed: of the link in Mb/s, as the kernel writes it; "" if unknown.
     """
 
     name: str
@@ -41,6 +46,10 @@ class Plugged:
     node: Path
     usable: bool
     suspends: bool
+    serial: str = ""
+    running: Running = Running.UNKNOWN
+    release: int = 0
+    speed: str = ""
 
     @property
     def control(self) -> Path:
@@ -60,10 +69,46 @@ def bridges(devices: Path = DEVICES, nodes: Path = NODES) -> Iterator[Plugged]:
             ids = int(_read(path, "idVendor"), 16), int(_read(path, "idProduct"), 16)
             node = nodes / f"{int(_read(path, 'busnum')):03}" / f"{int(_read(path, 'devnum')):03}"
             control = _read(path, "power/control")
+            release = int(_optional(path, "bcdDevice") or "0", 16)
         except (OSError, ValueError):  # an interface, or a device that has just gone
             continue
         if ids in KNOWN_IDS:
-            yield Plugged(path.name, *ids, node, os.access(node, os.R_OK | os.W_OK), control == "auto")
+            yield Plugged(
+                path.name,
+                *ids,
+                node,
+                os.access(node, os.R_OK | os.W_OK),
+                control == "auto",
+                _optional(path, "serial"),
+                _running(devices, path, ids),
+                release,
+                _optional(path, "speed"),
+            )
+
+
+def users(node: Path, processes: Path = PROCESSES) -> list[tuple[int, str]]:
+    """Number and name of the processes that have a device's file open; for root those of all users.
+
+    Args:
+        node: the file.
+        processes: proc(5).
+    """
+    found = []
+    for process in processes.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if any(os.readlink(file) == str(node) for file in (process / "fd").iterdir()):
+                found.append((int(process.name), _optional(process, "comm")))
+    return sorted(found)
+
+
+def _running(devices: Path, path: Path, ids: tuple[int, int]) -> Running:
+    """What runs on a device that is configured; unknown of one that is not."""
+    interface = next(iter(sorted(devices.glob(f"{path.name}:*.0"))), None)
+    if interface is None:
+        return Running.UNKNOWN
+    manufacturer, product, serial = (_optional(path, name) for name in ("manufacturer", "product", "serial"))
+    kind = int(_optional(interface, "bInterfaceClass") or "0", 16)
+    return classify(*ids, manufacturer, product, serial, kind)
 
 
 def mounted(name: str, devices: Path = DEVICES, mounts: Path = MOUNTS) -> list[str]:
@@ -135,6 +180,14 @@ class KeptAwake:
         if before:
             with contextlib.suppress(OSError):
                 self._path.write_text(before)
+
+
+def _optional(path: Path, attribute: str) -> str:
+    """An attribute, "" if it is not there."""
+    try:
+        return _read(path, attribute)
+    except (OSError, ValueError):
+        return ""
 
 
 def _read(path: Path, attribute: str) -> str:
