@@ -60,6 +60,8 @@ SERIAL = bytes.fromhex("00c0ffee")
 DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
+UART_KEPT = 64 << 10
+"""Bytes of the UART that are kept for `Board.uart`."""
 
 watchers: list[Callable[[Board], None]] = []
 """Called with every board that `emulated` makes, before it runs."""
@@ -133,6 +135,7 @@ class Board:
         self._options = options
         self._code = code
         self._uart: list[Callable[[int], None]] = []
+        self._sent = bytearray()
         self._recorders: list[Recorder] = []
         self._starts: list[Callable[[Mcs51, bytes], None]] = []
         clock = Scheduler()
@@ -235,6 +238,13 @@ class Board:
             return None
         records = list(self.card.scoreboard.records)
         return records[len(records) - last :]
+
+    def uart(self) -> bytes:
+        """What the UART has sent since this was called last, at most the last UART_KEPT bytes of it."""
+        with self.machine.lock:
+            sent = bytes(self._sent)
+            self._sent.clear()
+        return sent
 
     @property
     def torments(self) -> Sequence[str]:
@@ -416,6 +426,8 @@ class Board:
             recorder.restarted()
 
     def _transmitted(self, data: bytes) -> None:
+        self._sent += data
+        del self._sent[:-UART_KEPT]
         for take in self._uart:
             for value in data:
                 take(value)

@@ -101,6 +101,8 @@ class SpiFlash:
 
     Args:
         device: a bridge with our firmware or a compatible one, in exclusive use.
+        reads: memory is going to be read or written. Without, only identification and status are; nothing is
+            sent on the bulk endpoint.
 
     Attributes:
         identification: as it reports it: manufacturer, type, capacity.
@@ -109,12 +111,13 @@ class SpiFlash:
         DeviceFailed: no flash chip answers, or it cannot be read reliably.
     """
 
-    def __init__(self, device: Transport) -> None:
+    def __init__(self, device: Transport, *, reads: bool = True) -> None:
         self._device = device
         self._xdata = Xdata(device)
         self._window = WINDOWS[-1]
         xdata = self._xdata
-        xdata.set(BULK_COMMAND, BULK_COMMAND["CLEAR_OUT"])
+        if reads:
+            xdata.set(BULK_COMMAND, BULK_COMMAND["CLEAR_OUT"])
         xdata.set(SYS_CPU_STATUS, SYS_CPU_STATUS["INTERRUPT"])
         xdata.set(regs.FLASH_GATE, xdata.get(regs.FLASH_GATE) | regs.FLASH_GATE["FLASH"])
         xdata.set(regs.FLASH_BUFFER, regs.FLASH_BUFFER.field("PLACE").put(1))
@@ -129,7 +132,8 @@ class SpiFlash:
                 where=device.name,
                 hint="power the board with the boot loader's strap set, and run this again",
             )
-        self._choose_window()
+        if reads:
+            self._choose_window()
 
     # -- reading ----------------------------------------------------------------------------------------
 

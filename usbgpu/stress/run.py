@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from firmware.protocol import commands, requests
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError
-from sdk.facts.structures import Malformed
-from usbgpu.bridge.base import LINK_UP
+from usbgpu.bridge import health
+from usbgpu.bridge.health import Health
 from usbgpu.stress import patterns, verdict
-from usbgpu.stress.memories import Driven, Memory
+from usbgpu.stress.memories import Memory
 from usbgpu.stress.record import Incident, Record, Recovery, difference
 from usbgpu.stress.verdict import LinkErrors, Verdict
-from usbgpu.transport import Speed, sysfs
+from usbgpu.transport import Running, Speed, sysfs
 
 PATIENCE = 30.0
 """Seconds of the device's clock that a recovery may take: a supply that comes back, a card that boots."""
@@ -80,23 +79,6 @@ def run(memory: Memory, plan: Plan, progress: Callable[[float], None] = lambda s
     return _Test(memory, plan).run(progress)
 
 
-@dataclass(frozen=True, slots=True)
-class _Health:
-    """What the bridge's firmware reports of itself.
-
-    Attributes:
-        at: seconds of the device's clock when it was asked.
-        uptime: seconds since it started; None if it does not report that.
-        links_lost: how often the PCIe link went down; None likewise.
-        link_up: whether it is up.
-    """
-
-    at: float
-    uptime: float | None
-    links_lost: int | None
-    link_up: bool
-
-
 class _Test:
     def __init__(self, memory: Memory, plan: Plan) -> None:
         self._memory = memory
@@ -104,7 +86,7 @@ class _Test:
         self._bridge = memory.bridge
         self._clock = memory.bridge.clock
         self._record = Record()
-        self._health = _health(self._bridge)
+        self._health = self._asked()
         self._damaged = self._bridge.repeated
         self._began = self._clock.now()
         self._during = ""
@@ -164,6 +146,10 @@ class _Test:
             second = replace(second, where="out")
         record.differed(second, self._so_far())
 
+    def _asked(self) -> Health:
+        running = Running.OURS if self._bridge.has_lists else Running.COMPATIBLE
+        return health.ask(self._bridge.transport, running)
+
     def _repeated(self) -> None:
         """Count what a layer below has repeated: a transfer, or a list that arrived damaged."""
         record, damaged = self._record, self._bridge.repeated - self._damaged
@@ -200,16 +186,16 @@ class _Test:
         began, last, self._first = self._clock.now(), self._health, True
         try:
             lost = self._memory.recover(PATIENCE)
-            self._health = health = _health(self._bridge)
+            self._health = now = self._asked()
         except TowlineError as problem:
             self._record.forget()
             return problem
         restarted = None
-        if health.uptime is not None:
-            restarted = health.uptime + UPTIME_ERROR < health.at - last.at
+        if now.uptime is not None:
+            restarted = now.uptime + UPTIME_ERROR < now.at - last.at
         link_lost = None
-        if health.links_lost is not None and last.links_lost is not None:
-            link_lost = not restarted and health.links_lost != last.links_lost
+        if now.links_lost is not None and last.links_lost is not None:
+            link_lost = not restarted and now.links_lost != last.links_lost
         self._record.recoveries.append(
             Recovery(
                 incident.kind,
@@ -223,17 +209,3 @@ class _Test:
         )
         self._record.forget()
         return None
-
-
-def _health(bridge: Driven) -> _Health:
-    """Ask a bridge's firmware. Raises DeviceFailed."""
-    at = bridge.clock.now()
-    if not bridge.has_lists:  # not ours
-        return _Health(at, None, None, bridge.link_up)
-    request = requests.INFO
-    answer = bridge.transport.control_in(request.request_type, request.code, length=commands.INFO.size)
-    try:
-        info = commands.INFO.unpack(answer)
-    except Malformed as problem:
-        raise DeviceFailed(f"its report is damaged: {problem}", where=bridge.name) from None
-    return _Health(at, info["uptime"] / 1000, info["links_lost"], info["ltssm"] == LINK_UP)
