@@ -410,7 +410,7 @@ class Board:
                 take(machine.cpu, boot.body)
             return self.chip.usb
         if boot.loader:
-            return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader)
+            return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader, self._options.model)
         return self.chip.usb
 
     def _leave_loader(self, restart: rom.Restart) -> None:

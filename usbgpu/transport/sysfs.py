@@ -158,7 +158,9 @@ def link_errors(place: str, devices: Path | None = None) -> int | None:
 class KeptAwake:
     """Keeps the kernel from suspending a device until `release`, if the user has the right.
 
-    A suspended bridge loses its PCIe link. Without the right to write, `towline doctor` says what to do.
+    A suspended bridge loses its PCIe link. So may it with a hub, or a host controller, that is suspended
+    above it (trace: the dock's own updater switches that off too): all of them are kept awake. Without
+    the right to write, `towline doctor` says what to do.
 
     Args:
         name: the kernel's, as in `Plugged`.
@@ -166,20 +168,24 @@ class KeptAwake:
     """
 
     def __init__(self, name: str, devices: Path | None = None) -> None:
-        self._path = (devices or DEVICES) / name / "power" / "control"
-        self._before = ""
-        with contextlib.suppress(OSError):
-            before = self._path.read_text().strip()
-            if before == "auto":
-                self._path.write_text("on")
-                self._before = before
+        self._before: dict[Path, str] = {}
+        try:
+            device = ((devices or DEVICES) / name).resolve(strict=True)
+        except OSError:  # it has just gone, or the system has no such files
+            return
+        for path in (device, *device.parents):
+            control = path / "power" / "control"
+            with contextlib.suppress(OSError):
+                if control.read_text().strip() == "auto":
+                    control.write_text("on")
+                    self._before[control] = "auto"
 
     def release(self) -> None:
-        """Restore the setting. Idempotent; harmless if the device is gone."""
-        before, self._before = self._before, ""
-        if before:
+        """Restore the settings. Idempotent; harmless if the device is gone."""
+        before, self._before = self._before, {}
+        for path, setting in before.items():
             with contextlib.suppress(OSError):
-                self._path.write_text(before)
+                path.write_text(setting)
 
 
 def _optional(path: Path, attribute: str) -> str:
