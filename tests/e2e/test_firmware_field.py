@@ -197,6 +197,7 @@ def test_the_monitor_follows_a_board_through_its_failures(capsys):
     assert False in [each.get("link_up") for each in events]
 
 
+@pytest.mark.slow
 def test_a_board_that_stays_away_ends_the_monitor_at_its_time(capsys):
     code, events, result = watched(capsys, "--device", "emulated?inject=unplug@300ms", "--for", "7s")
     assert (code, events[-1]["event"]) == (0, "away")

@@ -50,7 +50,14 @@ def test_sectors_of_4_kib_are_erased_and_nothing_else(bench: Bench) -> None:
     assert holds(bench.contents, NEW)
 
 
-@pytest.mark.parametrize("address", [0x40, IMAGE.address + 0x1234, plan.TAIL + 5])
+@pytest.mark.parametrize(
+    "address",
+    [
+        IMAGE.address + 0x1234,
+        pytest.param(0x40, marks=pytest.mark.slow),
+        pytest.param(plan.TAIL + 5, marks=pytest.mark.slow),
+    ],
+)
 def test_everything_is_read_twice(bench: Bench, address: int) -> None:
     board = bench.power()
     transfer = board.flash.transfer
