@@ -14,6 +14,7 @@ import pytest
 
 from emulator.board import Board, Options
 from emulator.faults import parse as fault
+from firmware.asm2464pd.registers.usb import BULK_COMMAND
 from sdk import files
 from sdk.errors import DeviceFailed
 from towline.cli import bench_usb, main
@@ -79,11 +80,13 @@ def test_info_sends_nothing_in_bulk_and_changes_no_flash(board):
     made = board()
     before = bytes(made.flash.contents)
     with transport.open("emulated") as device:
-        kinds = []
+        kinds, registers = [], []
         device.observers.append(lambda call, outcome: kinds.append((call.kind.is_bulk, outcome.code)))
+        device.observers.append(lambda call, outcome: registers.append(call.value))
         chip = SpiFlash(device, reads=False)
         assert (chip.identification.hex(), chip.status) == ("c22014", 0)
         assert set(kinds) == {(False, "ok")}
+        assert BULK_COMMAND.address not in registers, "what is armed stays armed"
     assert bytes(made.flash.contents) == before
 
 

@@ -89,6 +89,17 @@ def test_a_bit_that_stays_wrong_is_the_memorys():
     assert report.verdict is stress.Verdict.BRIDGE
 
 
+def test_ctrl_c_ends_the_test_with_what_it_found():
+    class Interrupted(stress.BridgeMemory):
+        def read(self, number):
+            if number == 2:
+                raise KeyboardInterrupt
+            return super().read(number)
+
+    report = stressed(10.0, memory=Interrupted)
+    assert (report.interrupted, report.rounds, report.verdict) == (True, 2, stress.Verdict.GOOD)
+
+
 @pytest.mark.slow
 def test_a_bit_that_was_damaged_on_the_way_to_the_card():
     with towline.open_gpu("emulated") as gpu:

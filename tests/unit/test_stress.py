@@ -88,6 +88,8 @@ def test_the_first_transfer_that_failed_is_the_error_and_the_rest_its_consequenc
         (error("disconnected"), recovery(left_bus=True, restarted=True, state_lost=True), Verdict.SUPPLY),
         (error("link-down"), recovery(link_lost=True, state_lost=True), Verdict.SUPPLY),
         (error("stalled"), recovery(), Verdict.BRIDGE),
+        (error("disconnected"), recovery(left_bus=True, restarted=None, state_lost=True), Verdict.SUPPLY),
+        (error("disconnected"), recovery(left_bus=True, restarted=None), Verdict.PORT),
     ],
 )
 def test_the_verdict_on_one_error(incident, after, verdict):

@@ -222,6 +222,7 @@ def _document(report: Report) -> dict[str, Any]:
         "link_errors": None
         if report.link_errors is None
         else asdict(report.link_errors) | {"per_second": report.link_errors.per_second},
+        "interrupted": report.interrupted,
         "gone": None if report.gone is None else str(report.gone),
         "verdict": report.verdict.value,
         "evidence": list(report.evidence),
@@ -248,13 +249,14 @@ def _failure(document: Mapping[str, Any]) -> TowlineError | None:
 def text(document: Mapping[str, Any]) -> str:
     """The document as text."""
     rates = document["mb_per_s"]
+    ended = " (ended by Ctrl-C)" if document["interrupted"] else ""
     shown = [f"{way} {rate:,.0f} MB/s" for way, rate in rates.items() if rate is not None]
     tested = (
         f"{document['chip']}, {document['kernels']:,} kernels beside" if document["chip"] else "the bridge"
     )
     rows = [
         ("tested", tested),
-        ("time", f"{document['seconds']:,.3g} s of the device's clock, {document['rounds']:,} rounds"),
+        ("time", f"{document['seconds']:,.3g} s of the device's clock, {document['rounds']:,} rounds{ended}"),
         ("transfers", f"{document['transfers']:,} over USB, {size(document['bytes'])} of patterns"),
         ("rate", ", ".join(shown) or "-"),
         ("link", document["link"] or "gone"),

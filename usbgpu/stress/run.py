@@ -46,6 +46,7 @@ class Report:
         speed: of the link at the end; None if the device is gone.
         link_errors: the host controller's count; None where it has none.
         gone: why the test ended early; None if it did not.
+        interrupted: the user ended it early.
         verdict: which part is to blame.
         evidence: for it, a sentence each.
     """
@@ -58,6 +59,7 @@ class Report:
     gone: TowlineError | None
     verdict: Verdict
     evidence: tuple[str, ...]
+    interrupted: bool
 
     @property
     def errors_per_hour(self) -> float:
@@ -96,7 +98,7 @@ class _Test:
         """See `run`."""
         transport, record = self._bridge.transport, self._record
         before = None if transport.is_emulated else sysfs.link_errors(transport.place)
-        rounds, gone = 0, None
+        rounds, gone, interrupted = 0, None, False
         transport.observers.append(record.saw)
         try:
             while self._so_far() < self._plan.seconds and gone is None:
@@ -108,6 +110,8 @@ class _Test:
                     gone = self._recover(record.failed(problem, self._so_far(), self._during))
                 rounds += 1
                 progress(self._so_far())
+        except KeyboardInterrupt:  # what was found so far is the result
+            interrupted = True
         finally:
             transport.observers.remove(record.saw)
         seconds = self._so_far()
@@ -122,7 +126,7 @@ class _Test:
             link_errors=counted,
             gone=gone is not None,
         )
-        return Report(seconds, rounds, record, speed, counted, gone, found, evidence)
+        return Report(seconds, rounds, record, speed, counted, gone, found, evidence, interrupted)
 
     def _so_far(self) -> float:
         return self._clock.now() - self._began

@@ -2,7 +2,8 @@
 
 What an error looked like to the host says less than what the bridge and the card report once they are back:
 
-* The bridge's firmware has started again: it was without power, as only a supply can make it.
+* The bridge's firmware has started again: it was without power, as only a supply can make it. A compatible
+  firmware does not report that; then it is a card that lost its state while the bridge was off the bus.
 * The PCIe link went down and the bridge went on: the card was without power or contact; under load, a supply
   that is too weak is the usual reason (hardware: docks with 100 W lose the link above it).
 * The card has lost its state, and neither of these: it was reset by itself.
@@ -120,7 +121,7 @@ def judge(
 
 
 def _blame(incident: Incident, recovery: Recovery | None, *, of_card: bool, loaded: bool) -> Verdict:
-    if recovery is not None and recovery.restarted:
+    if recovery is not None and (recovery.restarted or _without_power(recovery)):
         return Verdict.SUPPLY
     if recovery is not None and recovery.link_lost:
         return Verdict.SUPPLY if loaded else Verdict.CARD
@@ -133,6 +134,11 @@ def _blame(incident: Incident, recovery: Recovery | None, *, of_card: bool, load
     if recovery is not None and recovery.state_lost:
         return Verdict.CARD
     return Verdict.BRIDGE
+
+
+def _without_power(recovery: Recovery) -> bool:
+    """Whether bridge and card were away together, where the bridge does not report that it started again."""
+    return recovery.restarted is None and recovery.left_bus and bool(recovery.state_lost)
 
 
 _WORDS = {
