@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ SERIAL = bytes.fromhex("00c0ffee")
 DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
+UART_KEPT = 64 << 10
+"""Bytes of the UART that are kept for `Board.uart`."""
 
 watchers: list[Callable[[Board], None]] = []
 """Called with every board that `emulated` makes, before it runs."""
@@ -84,6 +87,7 @@ class Options:
         pokes: bytes that are changed.
         behaviour: a file of functions that stand in for registers.
         flash: a file that keeps the flash chip's contents between runs.
+        serial: serial number in the OTP page of a flash chip that is new.
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
@@ -99,6 +103,7 @@ class Options:
     pokes: tuple[Poke, ...] = ()
     behaviour: Path | None = None
     flash: Path | None = None
+    serial: bytes = SERIAL
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
@@ -130,6 +135,7 @@ class Board:
         self._options = options
         self._code = code
         self._uart: list[Callable[[int], None]] = []
+        self._sent = bytearray()
         self._recorders: list[Recorder] = []
         self._starts: list[Callable[[Mcs51, bytes], None]] = []
         clock = Scheduler()
@@ -232,6 +238,13 @@ class Board:
             return None
         records = list(self.card.scoreboard.records)
         return records[len(records) - last :]
+
+    def uart(self) -> bytes:
+        """What the UART has sent since this was called last, at most the last UART_KEPT bytes of it."""
+        with self.machine.lock:
+            sent = bytes(self._sent)
+            self._sent.clear()
+        return sent
 
     @property
     def torments(self) -> Sequence[str]:
@@ -367,7 +380,7 @@ class Board:
             except InvalidInput as problem:
                 raise InvalidInput(problem.message, where=str(kept), hint=problem.hint) from problem
         else:
-            chip = FlashChip(clock, otp=flash_layout.otp(SERIAL))
+            chip = FlashChip(clock, otp=flash_layout.otp(self._options.serial))
         if self._code is None:
             return chip
         contents = bytearray(chip.contents)
@@ -397,7 +410,7 @@ class Board:
                 take(machine.cpu, boot.body)
             return self.chip.usb
         if boot.loader:
-            return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader)
+            return rom.MaskRom(self.machine.bus, self.flash, self._leave_loader, self._options.model)
         return self.chip.usb
 
     def _leave_loader(self, restart: rom.Restart) -> None:
@@ -413,6 +426,8 @@ class Board:
             recorder.restarted()
 
     def _transmitted(self, data: bytes) -> None:
+        self._sent += data
+        del self._sent[:-UART_KEPT]
         for take in self._uart:
             for value in data:
                 take(value)
@@ -524,10 +539,11 @@ def described(spec: str) -> tuple[str, Options]:
     Args:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
-            the boot loader's strap, `gpu=gfx1100` (or another of `CHIPS`) for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
-            times, if need be), `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
-            `super-plus-code=2` and such for a choice between contradicting facts.
+            the boot loader's strap, `serial=0000000a` for its serial number, `gpu=gfx1100` (or another of
+            `CHIPS`) for an AMD card on PCIe bus 4, `vram=512M` or such for the size of its memory, `strict`,
+            `poke=xdata:c6b3=30@100ms` (several times, if need be), `behaviour=FILE.py` and `inject=FAULT,...`
+            as `towline emulate` has them, and `super-plus-code=2` and such for a choice between
+            contradicting facts.
 
     Raises:
         UsageError: an unknown option.
@@ -542,6 +558,8 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, port=Speed[speed.upper().replace("-", "_")])
             case ["strap"]:
                 options = replace(options, strap=True)
+            case "serial", number:
+                options = replace(options, serial=_serial(number))
             case "gpu", gpu if gpu:
                 options = replace(options, gpu=gpu)
             case "vram", size:
@@ -559,8 +577,8 @@ def described(spec: str) -> tuple[str, Options]:
             case _:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
-                    hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
+                    hint="options: speed=high, speed=super, speed=super-plus, strap, serial=DIGITS, "
+                    "gpu=NAME, vram=SIZE, strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
                     + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
@@ -577,6 +595,15 @@ def check_model(options: Options) -> None:
     for dispute in of_card.DISPUTES:
         if dispute.name in options.model.chosen and not options.gpu:
             raise UsageError(f"{dispute.name}= is about the GPU", hint="add one, such as gfx1100")
+
+
+def _serial(text: str) -> bytes:
+    """Of up to eight hexadecimal digits."""
+    if not re.fullmatch(r"[0-9a-fA-F]{1,8}", text):
+        raise UsageError(
+            f"{text!r} is not a serial number", hint="one to eight hexadecimal digits: serial=a1"
+        )
+    return int(text, 16).to_bytes(4, "big")
 
 
 def memory_size(text: str) -> int:

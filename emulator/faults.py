@@ -21,6 +21,7 @@ _AT = rf"@(?P<at>{TIME})"
 _FROM_TO = rf"{_AT}\+(?P<length>{TIME})"
 _PERHAPS_TO = rf"{_AT}(?:\+(?P<length>{TIME}))?"
 _NUMBER = r"@(?P<number>[1-9][0-9]{0,8})"
+_CHANCE = r"=(?P<chance>(?:0?\.[0-9]{1,12}|1(?:\.0*)?|[1-9](?:\.[0-9]{1,6})?e-[0-9]{1,2}))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,16 @@ FORMS = {
     ),
     "bulk-timeout": Form(
         _NUMBER, "bulk-timeout@7", "the 7th bulk transfer is never taken (NAK)", torment="bulk-timeout@3"
+    ),
+    "bit-flip": Form(
+        _NUMBER,
+        "bit-flip@7",
+        "a bit of the 7th bulk transfer (in the middle of an OUT one) is inverted, and no CRC notices",
+    ),
+    "bad-cable": Form(
+        _CHANCE,
+        "bad-cable=1e-4",
+        "each bulk transfer breaks off half-way (EIO) with that probability, in every run at the same ones",
     ),
     "host-stop": Form(
         _FROM_TO,
@@ -147,6 +158,7 @@ class Fault:
         low: first address.
         high: last address.
         bit: of the byte at `low`.
+        chance: probability with which it strikes a transfer; 0 if it is not struck by chance.
         text: as the user wrote it.
     """
 
@@ -157,6 +169,7 @@ class Fault:
     low: int = 0
     high: int = 0
     bit: int = 0
+    chance: float = 0.0
     text: str = field(default="", compare=False)
 
 
@@ -188,6 +201,7 @@ def parse(text: str) -> Fault:
         high=high,
         bit=int(part.get("bit") or 0),
         number=int(part.get("number") or 0),
+        chance=float(part.get("chance") or 0.0),
         text=text,
     )
 

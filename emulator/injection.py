@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,7 +27,10 @@ SPOILT = {
     "bulk-error": Outcome.ERROR,
     "bulk-stall": Outcome.STALL,
     "bulk-timeout": Outcome.CANCELLED,
+    "bit-flip": Outcome.DONE,
 }
+LUCK = 1
+"""Seed of what happens by chance."""
 
 
 class Struck(Protocol):
@@ -98,11 +102,19 @@ class Injector:
         if fault.kind in SPOILT:
             spoilt = Spoilt(SPOILT[fault.kind], functools.partial(self._fired, planned))
             self._board.usb.spoil(fault.number, spoilt)
+        elif fault.chance:
+            self._board.usb.luck = functools.partial(self._by_chance, planned, random.Random(LUCK))
         elif fault.kind == "kernel-hang" and fault.number:
             self._hang(planned, fault.number)
         else:
             self._schedule(planned, origin)
         self.planned.append(planned)
+
+    def _by_chance(self, planned: Planned, luck: random.Random) -> Spoilt | None:
+        """What befalls the next bulk transfer, if anything."""
+        if luck.random() >= planned.fault.chance:
+            return None
+        return Spoilt(Outcome.ERROR, functools.partial(self._fired, planned))
 
     def _schedule(self, planned: Planned, origin: int) -> None:
         fault = planned.fault
@@ -177,6 +189,8 @@ class Injector:
         self._disturbance.heat = HEAT if self._heated else 0.0
 
     def _fired(self, planned: Planned) -> None:
+        if planned.fired is not None:  # and reported
+            return
         planned.fired = self._clock.now
         log.warning("injected fault %s, %.6f s after power-on", planned.fault.text, seconds(planned.fired))
 

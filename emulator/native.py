@@ -16,6 +16,7 @@ import hashlib
 import os
 import platform
 import re
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,9 +53,14 @@ _MARKED = re.compile(r"/\* cffi begin \*/(.*?)/\* cffi end \*/", re.DOTALL)
 _INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 
 
-@functools.cache
+_loading = threading.Lock()
+
+
 def library() -> tuple[Any, Any]:
-    """The cffi instance that knows the declarations, and the loaded library; cached for the process.
+    """The cffi instance that knows the declarations, and the loaded library: one for the process.
+
+    Two boards may be made at the same time, in a thread each, and structures of one instance are not those of
+    another.
 
     Raises:
         EnvironmentMissing: cffi is not installed, or the library cannot be loaded.
@@ -62,6 +68,12 @@ def library() -> tuple[Any, Any]:
         BuildFailed: one of them refused its input.
         OutputFailed: the cache cannot be written.
     """
+    with _loading:
+        return _library()
+
+
+@functools.cache
+def _library() -> tuple[Any, Any]:
     ffi = require("cffi", extra="emulator").FFI()
     for header in _in_order(_headers()):
         for declarations in _MARKED.findall(header.read_text()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sdk.errors import EnvironmentMissing
 
 
 class Disassembler:
-    """The disassembler of one processor.
+    """The disassembler of one processor. Several threads may use it: LLVM's own is for one at a time.
 
     Args:
         target: LLVM's target, such as AMDGPU or Hexagon.
@@ -35,14 +36,16 @@ class Disassembler:
             raise EnvironmentMissing(
                 f"libLLVM does not know {cpu}", hint=f"{toolchain.TOOLS['clang'].install}, complete"
             )
+        self._lock = threading.Lock()
         self._text = ctypes.create_string_buffer(2048)
 
     def disassemble(self, data: bytes, address: int = 0) -> tuple[int, str]:
         """Bytes and text of the first instruction, or packet of them. 0 bytes if the data is neither."""
-        nbytes = self._llvm.LLVMDisasmInstruction(
-            self._handle, data, len(data), address, self._text, len(self._text)
-        )
-        return nbytes, self._text.value.decode().strip() if nbytes else ""
+        with self._lock:  # ctypes lets other threads run meanwhile
+            nbytes = self._llvm.LLVMDisasmInstruction(
+                self._handle, data, len(data), address, self._text, len(self._text)
+            )
+            return nbytes, self._text.value.decode().strip() if nbytes else ""
 
 
 @functools.cache

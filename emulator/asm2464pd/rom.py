@@ -26,7 +26,8 @@ from emulator.asm2464pd.rom_bot import RECEIVE, Command, Refused
 from emulator.asm2464pd.rom_descriptors import Identity
 from emulator.asm2464pd.rom_usb import BulkOnlyDevice
 from emulator.core.bus import Bus
-from firmware.asm2464pd import bot, flash_layout, image
+from emulator.model import DEFAULT, Model
+from firmware.asm2464pd import bot, disputes, flash_layout, image
 from firmware.asm2464pd.describe import Space
 from sdk.facts.structures import Malformed, Struct
 
@@ -119,10 +120,14 @@ class MaskRom(BulkOnlyDevice):
         chip: the flash.
         on_restart: called a moment after the host has the status of a RESET command; the device has left
             the bus by then.
+        model: whether it wants a port reset.
     """
 
-    def __init__(self, bus: Bus, chip: FlashChip, on_restart: Callable[[Restart], None]) -> None:
-        super().__init__(bus.clock, self, identity(chip))
+    def __init__(
+        self, bus: Bus, chip: FlashChip, on_restart: Callable[[Restart], None], model: Model = DEFAULT
+    ) -> None:
+        wants_reset = model.follows(disputes.ROM_BULK, "reset")
+        super().__init__(bus.clock, self, identity(chip), wants_reset=wants_reset)
         self._bus = bus
         self._chip = chip
         self._on_restart = on_restart

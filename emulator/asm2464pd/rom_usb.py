@@ -46,9 +46,12 @@ class BulkOnlyDevice:
         clock: virtual time.
         commands: what it does.
         identity: vendor, product and release.
+        wants_reset: bulk transfers are taken only after a bus reset that follows the first configuration.
     """
 
-    def __init__(self, clock: Scheduler, commands: CommandSet, identity: Identity) -> None:
+    def __init__(
+        self, clock: Scheduler, commands: CommandSet, identity: Identity, *, wants_reset: bool = False
+    ) -> None:
         self._clock = clock
         self._identity = identity
         self._transport = BulkOnlyTransport(clock, commands, self._wake, self._bulk_packet)
@@ -56,6 +59,7 @@ class BulkOnlyDevice:
         self._attaching: Event | None = None
         self._speed = Speed.SUPER_PLUS
         self._configuration = 0
+        self._wants_reset = self._deaf = wants_reset
         self._setup = Setup(0, 0, 0, 0, 0)
         self._answer: bytes | None = None
         """What is left of the answer; None refuses the request."""
@@ -66,6 +70,7 @@ class BulkOnlyDevice:
         """The cable is plugged in or pulled."""
         self._clock.cancel(self._attaching)
         self.bus_reset()
+        self._deaf = self._wants_reset
         self._partner = partner
         if partner is not None:
             self._speed = partner.best
@@ -80,6 +85,7 @@ class BulkOnlyDevice:
 
     def bus_reset(self) -> None:
         """Back to the default state, without a configuration."""
+        self._deaf = self._deaf and not self._configuration
         self._configuration = 0
         self._transport.abort()
 
@@ -116,13 +122,13 @@ class BulkOnlyDevice:
 
     def bulk_out(self, endpoint: int, data: bytes) -> Handshake:
         """A packet for EP 0x02; there is no other, and none before SET_CONFIGURATION."""
-        if endpoint != OUT_ENDPOINT or not self._configuration:
+        if endpoint != OUT_ENDPOINT or not self._configuration or self._deaf:
             return Handshake.NAK
         return self._transport.bulk_out(data)
 
     def bulk_in(self, endpoint: int) -> bytes | Handshake:
         """A packet of EP 0x81; there is no other, and none before SET_CONFIGURATION."""
-        if endpoint != IN_ENDPOINT or not self._configuration:
+        if endpoint != IN_ENDPOINT or not self._configuration or self._deaf:
             return Handshake.NAK
         return self._transport.bulk_in()
 

@@ -18,6 +18,8 @@ from emulator.usb.pump import Pump
 from emulator.usb.wire import Function, Handshake, Outcome, Speed, Spoilt, Transfer
 from sdk.errors import InternalError
 
+FLIPPED = 0x08
+"""The bit that is inverted in a transfer that is to be damaged: of the byte in the middle of a packet."""
 MAX_PACKET = {True: 1024, False: 512}
 """Bulk data packets, at SuperSpeed or not (USB 3.2, 9.6.6; USB 2.0, 5.8.3)."""
 
@@ -62,8 +64,10 @@ class BulkPipe(Pipe):
     def _transact(self) -> None:
         self._event = None
         transfer = self._queue[0]
-        if transfer.spoilt is not None and (self._is_in or 2 * transfer.actual >= transfer.length):
-            self._spoil(transfer.spoilt)
+        spoilt = transfer.spoilt
+        flips = spoilt is not None and spoilt.outcome is Outcome.DONE
+        if spoilt is not None and not flips and (self._is_in or 2 * transfer.actual >= transfer.length):
+            self._spoil(spoilt)
         elif self._is_in:
             self._in(transfer)
         else:
@@ -72,6 +76,8 @@ class BulkPipe(Pipe):
     def _out(self, transfer: Transfer) -> None:
         start = transfer.actual
         packet = bytes(transfer.data[start : start + self._packet])
+        if 2 * (start + len(packet)) >= transfer.length:  # the middle of the transfer
+            packet = _flipped(packet, transfer)
         answer = self._function.bulk_out(self.endpoint, packet)
         if transfer.outcome is not None:  # the device has left the bus in response
             return
@@ -93,6 +99,7 @@ class BulkPipe(Pipe):
             self._refuse(answer)
             return
         self._pump.progress += 1
+        answer = _flipped(answer, transfer)
         wanted = transfer.length - transfer.actual
         transfer.data += answer[:wanted]
         transfer.actual = len(transfer.data)
@@ -127,3 +134,16 @@ class BulkPipe(Pipe):
                 raise InternalError(
                     f"the device answered an IN transaction of EP {self.endpoint:#04x} with ACK"
                 )
+
+
+def _flipped(packet: bytes, transfer: Transfer) -> bytes:
+    """A packet as it arrives: damaged if that is to befall the transfer and has not yet, and there are data.
+
+    An OUT packet that is refused is sent again, undamaged.
+    """
+    spoilt = transfer.spoilt
+    if spoilt is None or spoilt.outcome is not Outcome.DONE or spoilt.over or not packet:
+        return packet
+    spoilt.strike()
+    middle = len(packet) // 2
+    return packet[:middle] + bytes((packet[middle] ^ FLIPPED,)) + packet[middle + 1 :]

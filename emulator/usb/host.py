@@ -54,6 +54,7 @@ class Host:
         observers: watch the traffic.
         bulk_transfers: how many have been submitted.
         spoilt: what is to befall bulk transfers, by their numbers.
+        luck: what befalls one for which `spoilt` has nothing; asked once for each.
         reasons: why a transfer on an endpoint (None: why nothing attaches) does not go on, in sentences.
     """
 
@@ -67,6 +68,7 @@ class Host:
         self.observers: list[Observer] = []
         self.bulk_transfers = 0
         self.spoilt: dict[int, Spoilt] = {}
+        self.luck: Callable[[], Spoilt | None] = lambda: None
         self.reasons: Callable[[int | None], Sequence[str]] = lambda endpoint: ()
         self._scheduler = world.clock
         self._function = function
@@ -281,7 +283,7 @@ class Host:
         transfer.submitted = self._scheduler.now
         if transfer.setup is None:
             self.bulk_transfers += 1
-            transfer.spoilt = self.spoilt.pop(self.bulk_transfers, None)
+            transfer.spoilt = self.spoilt.pop(self.bulk_transfers, None) or self.luck()
         for observer in self.observers:
             observer.submitted(transfer, self.address)
         pipe = self._pipe(transfer)

@@ -132,7 +132,8 @@ class Spoilt:
     """What befalls a bulk transfer, for rehearsals.
 
     Attributes:
-        outcome: ERROR half-way; STALL by the device; CANCELLED, for the device never takes it.
+        outcome: ERROR half-way; STALL by the device; CANCELLED, for the device never takes it; DONE, with
+            one bit inverted.
         struck: called when it happens.
         over: it has happened.
     """

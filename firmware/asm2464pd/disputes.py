@@ -107,7 +107,7 @@ BULK_OUT_WRITES = Dispute(
             "It can, except that it races with a flash transaction that uses the buffer. A test on the chip "
             "writes and reads it back.",
             Evidence.TRACE,
-            f"{_OPEN}, test_pcie_fuzz.py and flash.h",
+            f"{_OPEN}, test_pcie_fuzz.py and flash.h; commaai/openpilot, chestnut/flash.py fills it so",
         ),
         Claim(
             "ignored", "Writes are ignored.", Evidence.HARDWARE, "cyrozap/usb-to-pcie-re, of a sibling chip"
@@ -149,6 +149,32 @@ DMA_ARM = Dispute(
         ),
     ),
 )
+ROM_BULK = Dispute(
+    "rom-bulk",
+    "From when on the mask ROM's boot loader takes bulk transfers.",
+    (
+        Claim(
+            "configured", "As soon as it is configured, as any device.", Evidence.GUESS, "USB 2.0, 9.1.1.5"
+        ),
+        Claim(
+            "reset",
+            "After a reset of its port that follows its first configuration: the updater of a dock with this "
+            "chip resets the port, and sets the configuration, before it sends anything in bulk.",
+            Evidence.TRACE,
+            "commaai/openpilot, chestnut/flash.py",
+        ),
+    ),
+)
 
-DISPUTES = (SUPER_PLUS_CODE, SS_UP, LINK_MASKS, MSC_ARMING, FLASH_GATE, BULK_OUT_WRITES, PERST_L0, DMA_ARM)
+DISPUTES = (
+    SUPER_PLUS_CODE,
+    SS_UP,
+    LINK_MASKS,
+    MSC_ARMING,
+    FLASH_GATE,
+    BULK_OUT_WRITES,
+    PERST_L0,
+    DMA_ARM,
+    ROM_BULK,
+)
 """All of them."""

@@ -19,6 +19,8 @@ _SOURCE = "open firmware, flash.py and e4_flash.py; cyrozap/usb-to-pcie-re tool"
 
 PAGE_SIZE = 0x100
 """Bytes that one page program can reach."""
+SECTOR_SIZE = 0x1000
+"""Bytes that command 20 erases."""
 BLOCK_SIZE = 0x10000
 """Bytes that command D8 erases."""
 

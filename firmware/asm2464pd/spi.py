@@ -28,8 +28,11 @@ class SpiCommand(IntEnum):
     """Enter secured OTP: READ and PP access the one-time programmable page until EXSO or power-off."""
     EXSO = 0xC1
     """Exit secured OTP."""
+    SE = 0x20
+    """Sector erase: address; 4 KiB. What the updater of a dock with this chip uses (trace: commaai/openpilot,
+    chestnut/flash.py)."""
     BE = 0xD8
-    """Block erase: address; 64 KiB. The only erase that known tools of this chip use."""
+    """Block erase: address; 64 KiB. What the open firmware's flash script uses."""
 
 
 class SpiStatus(IntEnum):
@@ -51,5 +54,5 @@ OTP_BYTES = 64
 PROGRAM_SECONDS = 0.1
 ERASE_SECONDS = 10.0
 STATUS_SECONDS = 1.0
-"""Longest times of a page program, a block erase and a status write. Data sheets of 1 MiB parts give 5 ms,
-2 s and 100 ms; the margin is for worn chips."""
+"""Longest times of a page program, an erase and a status write. Data sheets of 1 MiB parts give 5 ms, 0.2 s
+for 4 KiB, and 100 ms; the margin is for worn chips."""

@@ -2,6 +2,7 @@
 
 import random
 import re
+import threading
 
 import pytest
 
@@ -180,3 +181,23 @@ def test_halves_are_those_of_llvm_where_it_has_them(chip):
         assert [(str(each.index), each.half or "l") for each in operands if each.kind == "v"] == wanted
         seen += 1
     assert seen > 200
+
+
+def test_several_cards_in_one_process_share_a_disassembler():
+    """Threads of two cards decode at the same time; each gets the text of its own instruction."""
+    llvm = Disassembler("AMDGPU", "amdgcn-amd-amdhsa", "gfx1100")
+    words = [0xBF800000 + number for number in range(8)]  # s_nop 0 to 7
+    wrong: list[str] = []
+
+    def decode(word: int) -> None:
+        for _ in range(1500):
+            size, text = llvm.disassemble(word.to_bytes(4, "little"))
+            if (size, text) != (4, f"s_nop {word & 7}"):
+                wrong.append(text)
+
+    threads = [threading.Thread(target=decode, args=(word,)) for word in words]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

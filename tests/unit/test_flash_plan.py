@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from firmware.asm2464pd import image
-from firmware.asm2464pd.flash_layout import BLOCK_SIZE, IMAGE, PAGE_SIZE
+from firmware.asm2464pd.flash_layout import IMAGE, PAGE_SIZE, SECTOR_SIZE
 from tests.flash_bench import CONFIG, filler
 from usbgpu.flash import plan
 from usbgpu.flash.plan import Contents, Program, stages
@@ -29,7 +29,7 @@ def moments(memory: bytearray, contents: Contents):
         program(memory, plan.INVALIDATE, count)
         yield
     for stage in stages(contents):
-        for part in (BLOCK_SIZE // 3, BLOCK_SIZE):
+        for part in (SECTOR_SIZE // 3, SECTOR_SIZE):
             memory[stage.address : stage.address + part] = b"\xff" * part
             yield
         for step in stage.programs:
@@ -37,7 +37,7 @@ def moments(memory: bytearray, contents: Contents):
             yield
             program(memory, step)
             yield
-        assert memory[stage.address : stage.address + BLOCK_SIZE] == stage.expected
+        assert memory[stage.address : stage.address + SECTOR_SIZE] == stage.expected
         for count in range(1, plan.LENGTH_FIELD + 1) if stage.commit else ():
             program(memory, stage.commit, count)
             yield
@@ -79,12 +79,14 @@ def test_the_configuration_is_the_first_thing_in_an_erased_block() -> None:
 
 
 def test_what_follows_the_largest_image_is_kept() -> None:
-    memory = Contents(CONFIG, filler(0xFF00), TAIL).memory
-    assert len(memory) == plan.AREA
-    assert plan.tail_in(memory) == TAIL
+    memory = Contents(CONFIG, LARGEST, TAIL).memory
+    assert len(memory) == 0x18000
+    assert memory[plan.TAIL :] == TAIL[: 0x18000 - plan.TAIL]
     assert plan.config_in(memory) == CONFIG
-    assert plan.image_in(memory) == filler(0xFF00)
-    assert len(Contents(CONFIG, filler(0xFF00 - 10), TAIL).memory) == BLOCK_SIZE, "block 1 is not changed"
+    assert plan.image_in(memory) == LARGEST
+    assert plan.tail_in(memory.ljust(plan.AREA, b"\xff")).startswith(TAIL[: 0x18000 - plan.TAIL])
+    for size, sectors in ((0xF00 - 10, 1), (0xF00 - 9, 2)):
+        assert len(Contents(CONFIG, filler(size), TAIL).memory) == sectors * SECTOR_SIZE
 
 
 def test_contents_that_do_not_fit_are_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firmware.asm2464pd.flash_layout import BLOCK_SIZE, IMAGE
+from firmware.asm2464pd.flash_layout import IMAGE, SECTOR_SIZE
 from tests.flash_bench import CONFIG, filler
 from usbgpu.flash import plan, programmer
 from usbgpu.flash.plan import Contents, Program
@@ -27,7 +27,7 @@ class MemoryFlash:
         pass
 
     def erase(self, address: int) -> None:
-        self.memory[address : address + BLOCK_SIZE] = b"\xff" * BLOCK_SIZE
+        self.memory[address : address + SECTOR_SIZE] = b"\xff" * SECTOR_SIZE
 
     def program(self, step: Program) -> None:
         for place, value in enumerate(step.data, step.address):

@@ -1,7 +1,9 @@
 """How the native library is built: found in the cache, built once, and the errors if it cannot be."""
 
+import functools
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,11 +26,29 @@ def test_the_library_offers_what_the_headers_declare():
     assert native.library() is native.library()
 
 
+def test_threads_that_load_it_at_once_get_the_same(monkeypatch):
+    begun = threading.Barrier(4)
+    loaded = functools.cache(native._library.__wrapped__)
+    monkeypatch.setattr(native, "_library", loaded)
+    found = []
+
+    def load():
+        begun.wait()
+        found.append(native.library())
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(each is found[0] for each in found)
+
+
 def test_a_missing_compiler_is_named_with_its_install_command(monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     monkeypatch.setenv("TOWLINE_CLANG", "/nowhere/clang")
     with pytest.raises(ToolMissing) as caught:
-        native.library.__wrapped__()
+        native._library.__wrapped__()
     assert "clang" in str(caught.value)
     assert "apt-get install" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
@@ -37,7 +57,7 @@ def test_a_missing_compiler_is_named_with_its_install_command(monkeypatch, tmp_p
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cffi", None)
     with pytest.raises(EnvironmentMissing) as caught:
-        native.library.__wrapped__()
+        native._library.__wrapped__()
     assert caught.value.hint == "pip install 'towline[emulator]'"
 
 
@@ -66,7 +86,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_what_to_do(monkeypatch, tm
     in_the_way.touch()
     monkeypatch.setenv("TOWLINE_CACHE", str(in_the_way))
     with pytest.raises(OutputFailed) as caught:
-        native.library.__wrapped__()
+        native._library.__wrapped__()
     assert "TOWLINE_CACHE" in caught.value.hint
 
 

@@ -240,7 +240,7 @@ def test_the_only_device(plugged, rig):
     transport.open("usb:test-1").close()
     with pytest.raises(DeviceMissing) as missing:
         transport.open("usb:test-2")
-    assert (missing.value.hint or "").endswith(": test-1")
+    assert (missing.value.hint or "").endswith(": usb:port=1-1 (serial test-1)")
     rig.hosts[0].unplug()
     with pytest.raises(DeviceMissing):
         transport.open("usb")
@@ -337,7 +337,7 @@ def test_several_devices_need_a_name(plugged):
     plugged(Rig(2))
     with pytest.raises(UsageError) as several:
         transport.open("usb")
-    assert "usb:test-1 (usb-1-1), usb:test-1 (usb-1-2)" in (several.value.hint or "")
+    assert "usb:port=1-1 (serial test-1), usb:port=1-2 (serial test-1)" in (several.value.hint or "")
 
 
 def test_a_device_that_may_not_be_opened(plugged, rig, monkeypatch):

@@ -35,9 +35,9 @@ towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system", "unnamed")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
 FAULTS = (
-    "link-drop, unplug, nak-storm, bulk-error, bulk-stall, bulk-timeout, host-stop, bridge-reset, "
-    "supply-sag, perst-stuck, pcie-drop, pcie-dead, pcie-late, pcie-stale, card-reset, kernel-hang, heat, "
-    "flash-flip, power-cut"
+    "link-drop, unplug, nak-storm, bulk-error, bulk-stall, bulk-timeout, bit-flip, bad-cable, host-stop, "
+    "bridge-reset, supply-sag, perst-stuck, pcie-drop, pcie-dead, pcie-late, pcie-stale, card-reset, "
+    "kernel-hang, heat, flash-flip, power-cut"
 )
 FLUSH_SECONDS = 0.1
 """Wall seconds after which an unfinished line of the UART is shown too."""

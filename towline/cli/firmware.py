@@ -16,6 +16,9 @@ from towline.cli import (
     firmware_conform,
     firmware_coverage,
     firmware_flash,
+    firmware_info,
+    firmware_monitor,
+    firmware_reset,
     firmware_size,
     graphs,
 )
@@ -23,12 +26,16 @@ from towline.cli.options import IMAGE, add_common_again, add_verb, positive
 
 EXAMPLE = """towline firmware build -o bridge.bin
 towline firmware flash bridge.bin --device usb
+towline firmware info --device usb
 towline firmware disasm bridge.bin --function main"""
 
 MODULES = {
     "build": firmware_build,
     "size": firmware_size,
     "flash": firmware_flash,
+    "info": firmware_info,
+    "reset": firmware_reset,
+    "monitor": firmware_monitor,
     "conform": firmware_conform,
     "coverage": firmware_coverage,
 }

@@ -35,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "target",
         metavar="TARGET",
         nargs="?",
-        help="a device (emulated, usb, usb:SERIAL), or an image for the emulated bridge: a file, or a test "
-        "image by name",
+        help="a device (emulated, usb, usb:SERIAL, usb:port=2-1.4), or an image for the emulated bridge: a "
+        "file, or a test image by name",
     )
     parser.add_argument("--list", action="store_true", help="print the checks and their rules; run nothing")
     parser.add_argument(

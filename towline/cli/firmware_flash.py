@@ -47,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help=f"usb, usb:SERIAL, emulated, emulated?strap (default: {settings.DEVICE.name}, else emulated)",
+        help="usb, usb:SERIAL, usb:port=2-1.4, emulated, emulated?strap "
+        f"(default: {settings.DEVICE.name}, else emulated)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before the flash is changed")
     parser.add_argument("--dry-run", action="store_true", help="read and check everything, change nothing")

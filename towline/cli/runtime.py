@@ -25,8 +25,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help="where to run: emulated, usb, usb:SERIAL, usb:fd=N, opencl, opencl:N, fastrpc (not yet run on "
-        f"hardware); default: {settings.DEVICE.name}, or emulated",
+        help="where to run: emulated, usb, usb:SERIAL, usb:port=2-1.4, usb:fd=N, opencl, opencl:N, fastrpc "
+        f"(not yet run on hardware); default: {settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
 
@@ -36,7 +36,8 @@ def add_gpu_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="DEVICE",
-        help="the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:fd=N, replay:FILE; default: "
+        help="the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:port=2-1.4, "
+        f"usb:fd=N, replay:FILE; default: "
         f"{settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)

@@ -11,7 +11,7 @@
 its own requests.
 """
 
-from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, attach, describe, open, renew
+from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, again, attach, describe, open, renew
 from usbgpu.bridge.seam import FENCES, SRAM_ADDRESS, SRAM_SIZE, Bridge, ListFailed, Reply
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "FirmwareUnsuitable",
     "ListFailed",
     "Reply",
+    "again",
     "attach",
     "describe",
     "open",

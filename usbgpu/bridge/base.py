@@ -55,6 +55,7 @@ class BaseBridge:
         name: of the device, for messages.
         clock: its time.
         transport: to it.
+        repeated: how many lists were damaged in transit, and sent again.
     """
 
     _armed: bool
@@ -64,6 +65,7 @@ class BaseBridge:
         self.name = transport.name
         self.clock = transport.clock
         self.transport = transport
+        self.repeated = 0
         self._armed = False
 
     @property

@@ -80,6 +80,7 @@ class ListBridge(BaseBridge):
             if problem.failure.opcode or problem.failure.cause < REFUSED:
                 raise
             log.warning("%s; none of it has run, so it is sent again", problem)
+            self.repeated += 1
         return (yield from self._attempt(commands))
 
     # -- inside -----------------------------------------------------------------------------------------

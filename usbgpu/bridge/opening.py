@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from firmware.protocol.commands import API_LEVEL
 from sdk.errors import DeviceFailed
 from usbgpu import transport as transports
-from usbgpu.bridge.base import BaseBridge
 from usbgpu.bridge.compatible import CompatibleBridge
 from usbgpu.bridge.lists import ListBridge
 from usbgpu.bridge.seam import Bridge
@@ -95,7 +94,7 @@ def attach(transport: Transport, *, lists: bool = True) -> Bridge:
 
 
 def renew(bridge: Bridge, seconds: float) -> bool:
-    """Go on with a bridge after any failure, also if it is away and comes back, until its PCIe link is up.
+    """Go on with a bridge after any failure, as `again`, until its PCIe link is up.
 
     What runs behind it is left alone where the link is up.
 
@@ -110,16 +109,35 @@ def renew(bridge: Bridge, seconds: float) -> bool:
         FirmwareUnsuitable: another firmware runs there now.
         DeviceFailed, DeviceMissing: it does not come back, does not answer, or the link stays down.
     """
-    if not isinstance(bridge, BaseBridge):
-        raise DeviceFailed("this bridge cannot be opened again", where=bridge.name)
-    transport, end = bridge.transport, bridge.clock.now() + seconds
+    driven, end = _driven(bridge), bridge.clock.now() + seconds
+    stayed = again(driven, seconds)
+    driven.bring_up(max(0.0, end - bridge.clock.now()))
+    return stayed
+
+
+def again(bridge: Bridge, seconds: float) -> bool:
+    """Go on with a bridge after any failure, also if it is away and comes back; whatever its PCIe link does.
+
+    Args:
+        bridge: one of `attach`.
+        seconds: to wait at most for a device that is away.
+
+    Returns:
+        Whether no other program can have used the device meanwhile.
+
+    Raises:
+        FirmwareUnsuitable: another firmware runs there now.
+        DeviceFailed, DeviceMissing: it does not come back, or does not answer.
+    """
+    driven, end = _driven(bridge), bridge.clock.now() + seconds
+    transport = driven.transport
     place = transport.place
     while True:
         try:
-            if _ready(transport, bridge.has_lists) is not bridge.has_lists:
+            if _ready(transport, driven.has_lists) is not driven.has_lists:
                 raise FirmwareUnsuitable("another firmware runs there now", where=bridge.name, hint=FLASH)
-            bridge.resume()
-            break
+            driven.resume()
+            return transport.place == place
         except FirmwareUnsuitable:
             raise
         except DeviceFailed as problem:
@@ -131,8 +149,12 @@ def renew(bridge: Bridge, seconds: float) -> bool:
             else:
                 log.info("once more: %s", problem)
                 bridge.clock.sleep(RETRY_INTERVAL)
-    bridge.bring_up(max(0.0, end - bridge.clock.now()))
-    return transport.place == place
+
+
+def _driven(bridge: Bridge) -> ListBridge | CompatibleBridge:
+    if not isinstance(bridge, ListBridge | CompatibleBridge):
+        raise DeviceFailed("this bridge cannot be opened again", where=bridge.name)
+    return bridge
 
 
 def _ready(transport: Transport, lists: bool) -> bool:

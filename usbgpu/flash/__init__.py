@@ -1,7 +1,7 @@
 """Writes firmware into a bridge's flash so that no power cut, and no mistake, makes the bridge useless.
 
-The risk: the only erase unit that is known to work, 64 KiB, holds the two configuration blocks
-as well as the image. Between its erase and the end of the write the board has neither.
+The risk: the first erase unit, a sector of 4 KiB, holds the two configuration blocks as well as the start of
+the image. Between its erase and the end of its programs the board has neither.
 
 The safeguards:
 
@@ -14,8 +14,9 @@ The safeguards:
 * **The order** (`plan`), where our firmware or a compatible one gives access to the SPI controller:
 
       1. the image's length field is programmed to 0: one operation, and no ROM takes the old image any more;
-      2. block 1, if the new image reaches it: erase, program, read back;
-      3. block 0: erase, then the configuration blocks, then the image all but its length field; read back;
+      2. the sectors of the image but the first, from its end on: erase, program, read back;
+      3. the first sector: erase, then the configuration blocks, then the start of the image, all but its
+         length field; read back;
       4. the length field: one operation of four bytes, and the new image is valid.
 
   So the flash holds the whole old image until 1, the whole new one from 4 on, and in between one whose length
@@ -23,12 +24,13 @@ The safeguards:
   trailer is not where it says, and fails its magic byte and CRC.
 * **The firmware that does the work runs from RAM**, and erasing the flash does not stop it (inferred from its
   registers, which restart it without loading it again).
-* **Every byte is read back.** A block that does not read back correctly is erased and written again, three
-  times in all. What is read to be written back later is read twice.
+* **Every byte is read back.** A sector that does not read back correctly is erased and written again, three
+  times in all. What is read to be written back later, or compared with, is read twice.
 
-In mass-storage mode (the boot loader, or the maker's firmware) the device itself erases and programs. The
-commands are sent in the order that is known to work (configuration, first part, second part), and everything
-is read back through it afterwards. While a part is being written the image fails its CRC.
+In mass-storage mode (the boot loader, or the maker's firmware) the device itself erases and programs, in
+blocks of 64 KiB as far as is known. Its port is reset, and it is configured, before anything is sent in
+bulk. The commands are sent in the order that is known to work (configuration, first part, second part), and
+everything is read back through it afterwards. While a part is being written the image fails its CRC.
 
 Not available, because it is unknown: a command that starts the image in the flash from our own firmware. A
 write through E4/E5 therefore ends with switching all power of the board off and on.

@@ -10,7 +10,7 @@ from firmware.asm2464pd.bot import CDB_SIZE, Command
 from firmware.asm2464pd.wire import CBW, CSW
 from sdk.errors import DeviceFailed
 from sdk.facts.structures import Malformed
-from usbgpu.transport import Stalled, Transport
+from usbgpu.transport import Disconnected, Stalled, Transport
 
 COMMAND_SECONDS = 5.0
 PACKET_BYTES = 0x4000
@@ -34,8 +34,9 @@ class MassStorage:
     """The commands of a device in mass-storage mode.
 
     Args:
-        device: the device. It is reset first: a program that was killed may have left it in the middle of a
-            data stage, which would swallow the first command.
+        device: the device. Its port is reset first, and it is configured again: a program that was killed, or
+            the kernel's driver, may have left it in the middle of a data stage, which would swallow the first
+            command, and the boot loader takes nothing in bulk before (trace: the dock's own updater).
 
     Raises:
         DeviceFailed: it does not take the reset.
@@ -44,6 +45,10 @@ class MassStorage:
     def __init__(self, device: Transport) -> None:
         self._device = device
         self._tag = 0
+        try:
+            device.reset()
+        except Disconnected:  # it came back with other descriptors, or on another address
+            device.reopen()
         self._recover()
 
     def inquiry(self) -> bytes:

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firmware.asm2464pd import image as images
-from firmware.asm2464pd.flash_layout import BLOCK_SIZE, CONFIG_0, CONFIG_1, IMAGE
+from firmware.asm2464pd.flash_layout import BLOCK_SIZE, CONFIG_0, CONFIG_1, IMAGE, SECTOR_SIZE
 
 ERASED = 0xFF
 CHUNK = 0x80
 """Bytes of one page program. No more are known to pass through the buffer reliably; half a page."""
 AREA = -(-(IMAGE.address + IMAGE.size) // BLOCK_SIZE) * BLOCK_SIZE
-"""Bytes from address 0 that a backup holds: all that writing the largest image can change, two blocks."""
-KEPT = ((0, IMAGE.address), (IMAGE.address + IMAGE.size, AREA))
-"""The range that does not belong to the image, and is written back unchanged."""
+"""Bytes from address 0 that a backup holds: all that writing the largest image can change. The boot loader
+erases two blocks."""
+TAIL = IMAGE.address + IMAGE.size
+"""Where the part of it begins that does not belong to the largest image, and is written back unchanged."""
 LENGTH_FIELD = images.HEADER.size
 INVALID_LENGTH = bytes(LENGTH_FIELD)
 """A length that no image has, and that any other can be programmed to without an erase."""
@@ -39,12 +40,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What happens to one block.
+    """What happens to one sector.
 
     Attributes:
-        address: of the block, which is erased first.
+        address: of the sector, which is erased first.
         programs: what is programmed into it, in this order.
-        expected: what the block then holds.
+        expected: what the sector then holds.
         commit: programmed when that was read back correctly: it makes the image valid.
     """
 
@@ -66,8 +67,8 @@ class Contents:
     Attributes:
         config: the two configuration blocks, valid or not.
         image: the wrapped image.
-        tail: the bytes between the largest image's end and the end of its last block, to be kept; b"" if
-            that is unknown.
+        tail: the bytes between the largest image's end and the end of AREA, to be kept; b"" if that is
+            unknown.
     """
 
     config: tuple[bytes, bytes]
@@ -82,14 +83,14 @@ class Contents:
 
     @property
     def memory(self) -> bytes:
-        """The flash from address 0 to the end of the last block that changes."""
+        """The flash from address 0 to the end of the last sector that changes."""
         whole = bytearray([ERASED]) * AREA
         for region, data in ((CONFIG_0, self.config[0]), (CONFIG_1, self.config[1]), (IMAGE, self.image)):
             whole[region.address : region.address + len(data)] = data
         if self.tail:
             whole[-len(self.tail) :] = self.tail
         end = IMAGE.address + len(self.image)
-        return bytes(whole[: -(-end // BLOCK_SIZE) * BLOCK_SIZE])
+        return bytes(whole[: -(-end // SECTOR_SIZE) * SECTOR_SIZE])
 
 
 INVALIDATE = Program(IMAGE.address, INVALID_LENGTH)
@@ -97,24 +98,24 @@ INVALIDATE = Program(IMAGE.address, INVALID_LENGTH)
 
 
 def stages(contents: Contents) -> list[Stage]:
-    """Erase and program so that the flash holds `contents`: the block with the length field comes last."""
+    """Erase and program so that the flash holds `contents`: the sector with the length field comes last."""
     memory = contents.memory
     result = []
-    for address in range(len(memory) - BLOCK_SIZE, -1, -BLOCK_SIZE):
-        block = bytearray(memory[address : address + BLOCK_SIZE])
+    for address in range(len(memory) - SECTOR_SIZE, -1, -SECTOR_SIZE):
+        sector = bytearray(memory[address : address + SECTOR_SIZE])
         commit = None
         if address == 0:
             field = slice(IMAGE.address, IMAGE.address + LENGTH_FIELD)
-            commit = Program(IMAGE.address, bytes(block[field]))
-            block[field] = bytes([ERASED]) * LENGTH_FIELD
-        result.append(Stage(address, tuple(_programs(address, bytes(block))), bytes(block), commit))
+            commit = Program(IMAGE.address, bytes(sector[field]))
+            sector[field] = bytes([ERASED]) * LENGTH_FIELD
+        result.append(Stage(address, tuple(_programs(address, bytes(sector))), bytes(sector), commit))
     return result
 
 
-def _programs(start: int, block: bytes) -> Iterator[Program]:
-    """Program an erased block, upwards, so the configuration blocks first; erased bytes are skipped."""
-    for place in range(0, len(block), CHUNK):
-        chunk = block[place : place + CHUNK]
+def _programs(start: int, sector: bytes) -> Iterator[Program]:
+    """Program an erased sector, upwards, so the configuration blocks first; erased bytes are skipped."""
+    for place in range(0, len(sector), CHUNK):
+        chunk = sector[place : place + CHUNK]
         used = [index for index, value in enumerate(chunk) if value != ERASED]
         if used:
             yield Program(start + place + used[0], chunk[used[0] : used[-1] + 1])
@@ -134,4 +135,4 @@ def config_in(memory: bytes) -> tuple[bytes, bytes]:
 
 def tail_in(memory: bytes) -> bytes:
     """The bytes after the largest image, as `Contents.tail`; b"" if the piece of flash ends before."""
-    return memory[slice(*KEPT[1])] if len(memory) >= AREA else b""
+    return memory[TAIL:AREA] if len(memory) >= AREA else b""

@@ -20,7 +20,7 @@ from usbgpu.flash.spi import SpiFlash
 from usbgpu.transport import Identity, Running, Transport
 
 ATTEMPTS = 3
-"""How often a block is written before the job fails."""
+"""How often a sector is written before the job fails; through the boot loader, all of it."""
 WRITE_SECONDS = 60.0
 """Longest time of a transfer that the device erases and programs in: two blocks and their pages."""
 PARTS = tuple(bot.FLASH_WRITE.cdb.member("part").values)
@@ -77,7 +77,7 @@ class Written:
 
     Attributes:
         verified: bytes that were read back and are right; 0 if the device cannot read it back.
-        repeats: blocks that had to be written again.
+        repeats: sectors that had to be written again, or how often all of it was.
     """
 
     verified: int
@@ -177,18 +177,18 @@ class SpiProgrammer:
         self._flash = SpiFlash(device)
 
     def survey(self, progress: Progress) -> Survey:
-        """Read everything once, and what will be written back unchanged twice; an image has a CRC.
+        """Read everything twice.
 
         Raises:
             DeviceFailed: two reads differ.
         """
         flash = self._flash
         otp = flash.otp()
-        memory = flash.read(0, plan.AREA, lambda done: progress("read", done, plan.AREA))
+        memory = flash.read(0, plan.AREA, lambda done: progress("read", done, 2 * plan.AREA))
         try:
-            for start, end in plan.KEPT:
-                flash.spoil(memory[start:end])
-                compare(start, memory[start:end], flash.read(start, end - start))
+            flash.spoil(memory)
+            again = flash.read(0, plan.AREA, lambda done: progress("read", plan.AREA + done, 2 * plan.AREA))
+            compare(0, memory, again)
         except Mismatch as found:
             raise DeviceFailed(
                 "two reads differ",

@@ -1,11 +1,11 @@
 """The SPI flash through a firmware that answers E4 and E5: registers of the flash controller, one by one.
 
-A transaction is a dozen register writes, a start, and a wait. Its data lie in the buffer at 0x7000, which the
-host can fill only with a bulk OUT packet, and read with E4. Three properties of that buffer are published but
-not measured: that only its first 128 bytes are reliable, that short reads may leave it unfilled, and that it
-needs a DMA channel to be idle. So nothing is assumed: data are read back from the buffer before they are
-programmed, `SpiFlash` tests at the start which length of read fills the buffer, and what is in the buffer
-before a read that matters is known not to be the answer.
+A transaction is a dozen register writes, a start, and a wait. Its data lie in the buffer at 0x7000, which
+the host fills with a bulk OUT packet, or slowly with E5, and reads with E4. Three properties of that buffer
+are published but not measured: that only its first 128 bytes are reliable, that short reads may leave it
+unfilled, and that it needs a DMA channel to be idle. So nothing is assumed: data are read back from the
+buffer before they are programmed, `SpiFlash` tests at the start which length of read fills the buffer, and
+what is in the buffer before a read that matters is known not to be the answer.
 
 Sources: registers and sequences of `firmware.asm2464pd.registers.flash`, each with its own.
 """
@@ -101,6 +101,8 @@ class SpiFlash:
 
     Args:
         device: a bridge with our firmware or a compatible one, in exclusive use.
+        reads: memory is going to be read or written. Without, only identification and status are; nothing is
+            sent on the bulk endpoint.
 
     Attributes:
         identification: as it reports it: manufacturer, type, capacity.
@@ -109,12 +111,13 @@ class SpiFlash:
         DeviceFailed: no flash chip answers, or it cannot be read reliably.
     """
 
-    def __init__(self, device: Transport) -> None:
+    def __init__(self, device: Transport, *, reads: bool = True) -> None:
         self._device = device
         self._xdata = Xdata(device)
         self._window = WINDOWS[-1]
         xdata = self._xdata
-        xdata.set(BULK_COMMAND, BULK_COMMAND["CLEAR_OUT"])
+        if reads:
+            xdata.set(BULK_COMMAND, BULK_COMMAND["CLEAR_OUT"])
         xdata.set(SYS_CPU_STATUS, SYS_CPU_STATUS["INTERRUPT"])
         xdata.set(regs.FLASH_GATE, xdata.get(regs.FLASH_GATE) | regs.FLASH_GATE["FLASH"])
         xdata.set(regs.FLASH_BUFFER, regs.FLASH_BUFFER.field("PLACE").put(1))
@@ -129,7 +132,8 @@ class SpiFlash:
                 where=device.name,
                 hint="power the board with the boot loader's strap set, and run this again",
             )
-        self._choose_window()
+        if reads:
+            self._choose_window()
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -205,13 +209,13 @@ class SpiFlash:
         self.protect(self.status & ~SpiStatus.BP)
 
     def erase(self, address: int) -> None:
-        """Erase the 64 KiB block that starts at `address`.
+        """Erase the sector of 4 KiB that starts at `address`.
 
         Raises:
             DeviceFailed: the chip does not begin, or does not finish.
         """
         self._enable()
-        self._transact(SpiCommand.BE, address)
+        self._transact(SpiCommand.SE, address)
         self._until(self._ready, ERASE_SECONDS, "an erase does not finish", nap=ERASE_NAP_SECONDS)
 
     def program(self, step: Program) -> None:
@@ -272,10 +276,20 @@ class SpiFlash:
         return self._xdata.read(BULK_OUT_BUFFER.address, size)
 
     def _load(self, data: bytes) -> None:
-        """Put data into the buffer: one bulk OUT packet, which the firmware ignores."""
+        """Put data into the buffer: one bulk OUT packet, which the firmware ignores.
+
+        Where that does not bring all of it (at USB 2, 64 bytes: hardware, pull request 83 of
+        tinygrad/asm2464pd-firmware), the rest is written byte by byte, as the dock's updater does with all.
+        """
         self._xdata.set(BULK_COMMAND, BULK_COMMAND["ARM_OUT"])
         self._device.bulk_out(data)
-        arrived = self._xdata.read(BULK_OUT_BUFFER.address, len(data))
+        for attempt in range(2):
+            arrived = self._xdata.read(BULK_OUT_BUFFER.address, len(data))
+            if arrived == data or attempt:
+                break
+            for place, value in enumerate(data):
+                if arrived[place] != value:
+                    self._xdata.write(BULK_OUT_BUFFER.address + place, value)
         if arrived != data:
             place = next(index for index, value in enumerate(data) if arrived[index] != value)
             raise DeviceFailed(

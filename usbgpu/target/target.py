@@ -122,13 +122,14 @@ class AmdTarget:
     def devices(self) -> Sequence[tuple[str, str]]:
         from usbgpu.transport import sysfs
 
+        bridges = list(sysfs.bridges())
         plugged = [
             (
-                "usb",
+                f"usb:port={each.name}" if len(bridges) > 1 else "usb",
                 f"the USB bridge {each.name} ({each.vendor:04x}:{each.product:04x}), if a {self._chip.name} "
                 "is behind it" + ("" if each.usable else "; no permission to open it"),
             )
-            for each in sysfs.bridges()
+            for each in bridges
         ]
         return [
             ("emulated", f"the emulated USB bridge with an emulated {self._chip.name} behind it"),

@@ -6,13 +6,14 @@ import contextlib
 import errno
 import importlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sdk.errors import DeviceMissing, EnvironmentMissing, UsageError
+from usbgpu.transport import lock
 from usbgpu.transport.device_string import DeviceString
-from usbgpu.transport.errors import translated
-from usbgpu.transport.identity import KNOWN_IDS
+from usbgpu.transport.errors import AccessDenied, translated
+from usbgpu.transport.identity import KNOWN_IDS, LOADER_SERIAL
 
 STANDARD_IN = 0x80
 GET_DESCRIPTOR = 6
@@ -22,6 +23,10 @@ LANGUAGE = 0x0409
 LONGEST_STRING = 255
 STRING_PATIENCE = 1.0
 """Seconds that a device may take to report its serial number when devices are listed."""
+
+NO_SERIAL = ("", LOADER_SERIAL, "ffffffff")
+"""What boards have in common that have no serial number, or whose boot loader runs: our firmware's `ffffffff`
+is that of an empty one-time programmable page."""
 
 _MISSING = "plug it in, look for it with lsusb, and see `towline doctor`; `emulated` needs no hardware"
 
@@ -61,28 +66,61 @@ def devices(backend: Any, search: Any = None) -> list[Any]:
 
 
 def the_one(named: DeviceString) -> Any:
-    """The real device that a device string names."""
+    """The real device that a device string names.
+
+    Raises:
+        DeviceMissing: it is not there, or may not be asked for its serial number.
+        UsageError: more than one is meant.
+    """
     found = devices(None)
-    if named.rest:
-        serials = [serial(device) for device in found]
-        matching = [device for device, serial in zip(found, serials, strict=True) if serial == named.rest]
-        hint = f"plugged in: {', '.join(filter(None, serials))}" if any(serials) else _MISSING
-    else:
-        matching, hint = found, _MISSING
+    matching = found
+    if named.port is not None:
+        matching = [device for device in found if place(device) == f"usb-{named.port}"]
+    elif named.serial is not None:
+        matching, denied = _with_serial(found, named.serial)
+        if not matching and denied is not None:
+            raise denied
     if not matching:
+        hint = f"plugged in: {', '.join(map(_described, found))}" if found else _MISSING
         raise DeviceMissing("no such bridge is plugged in", where=named.text, hint=hint)
     if len(matching) > 1:
-        choices = ", ".join(f"usb:{serial(device)} ({place(device)})" for device in matching)
         raise UsageError(
-            "more than one bridge is plugged in",
+            "more than one bridge is plugged in" if matching is found else "several have that serial number",
             where=named.text,
-            hint=f"name one, or unplug the others: {choices}",
+            hint=f"name one by its port, or unplug the others: {', '.join(map(_described, matching))}",
         )
     return matching[0]
 
 
+def _with_serial(found: Sequence[Any], number: str) -> tuple[list[Any], AccessDenied | None]:
+    """Those with a serial number; and why one of them could not be asked, None if all could."""
+    matching, denied = [], None
+    for device in found:
+        try:
+            if serial(device) == number:
+                matching.append(device)
+        except AccessDenied as problem:  # perhaps of another user's board
+            denied = problem
+    return matching, denied
+
+
+def _described(device: Any) -> str:
+    """A device for a user who has to choose: how to name it, its serial number, and what process has it."""
+    text = f"usb:port={place(device).removeprefix('usb-')}"
+    notes = []
+    with contextlib.suppress(AccessDenied):
+        if number := serial(device):
+            notes.append(f"serial {number}")
+    if holder := lock.holder(place(device)):
+        notes.append(f"in use by process {holder}")
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
 def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str, search: Any = None) -> Any:
     """The device that has come back, None if it has not yet.
+
+    It is the one in the same port, else the one with its serial number, else the only one that may be it:
+    with several boards on a hub that lost its supply, one of the others may be back first.
 
     Args:
         backend: as in `devices`.
@@ -95,10 +133,12 @@ def again(backend: Any, old: Collection[tuple[int, int]], port: str, number: str
     for device in found:
         if place(device) == port:
             return device
-    matching = [device for device in found if number and serial(device) == number]
-    if matching:
-        return matching[0]
-    return found[0] if len(found) == 1 else None
+    numbers = [serial(device) for device in found]
+    if number in numbers and number not in NO_SERIAL:
+        return found[numbers.index(number)]
+    if len(found) != 1 or not (number in NO_SERIAL or numbers[0] in NO_SERIAL):
+        return None
+    return found[0]
 
 
 def place(device: Any) -> str:

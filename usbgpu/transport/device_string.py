@@ -1,7 +1,8 @@
 """What a device string names, and how it is found.
 
     usb               the only bridge on the bus
-    usb:SERIAL        the one with that serial number
+    usb:SERIAL        the one with that serial number; also usb:serial=SERIAL
+    usb:port=2-1.4    the one in that port: bus, and ports on the way, as Linux and `towline devices` name it
     usb:fd=N          the one whose file is open already as descriptor N, as Android hands it out
     replay:FILE       a recording (`trace`): answers the same calls in the same order as the device did
     NAME, NAME:SPEC   what the entry point NAME of the group `towline.devices` makes: an `EmulatedBackend`
@@ -13,6 +14,7 @@ Without a string the environment variable TOWLINE_DEVICE counts, and without tha
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sdk import settings
@@ -23,7 +25,8 @@ from usbgpu.transport.emulation import EmulatedBackend
 DEFAULT = "emulated"
 REAL = "usb"
 REPLAY = "replay"
-DESCRIPTOR = "fd="
+DESCRIPTOR, SERIAL, PORT = "fd=", "serial=", "port="
+PORT_FORM = re.compile(r"[0-9]+-[0-9]+(\.[0-9]+)*")
 GROUP = "towline.devices"
 
 
@@ -57,14 +60,37 @@ class DeviceString:
         if kind not in known or (colon and not rest) or (kind == REPLAY and not rest):
             raise UsageError(
                 f"{chosen!r} is not a known device",
-                hint=f"devices: {', '.join(known)}; usb:SERIAL, usb:fd=N, emulated:IMAGE, replay:FILE",
+                hint=f"devices: {', '.join(known)}; usb:SERIAL, usb:port=2-1.4, usb:fd=N, emulated:IMAGE, "
+                "replay:FILE",
             )
-        return cls(chosen, kind, rest)
+        named = cls(chosen, kind, rest)
+        if named.port is not None and not PORT_FORM.fullmatch(named.port):
+            raise UsageError(
+                f"{named.port!r} is not a port",
+                where=chosen,
+                hint="`towline devices` shows it: the bus, a dash, and ports joined by dots, as in 2-1.4",
+            )
+        if named.is_real and named.rest == SERIAL:
+            raise UsageError("the serial number is missing", where=chosen, hint="usb:serial=00c0ffee")
+        return named
 
     @property
     def is_real(self) -> bool:
         """Whether it is a device on the machine's own bus."""
         return self.kind == REAL
+
+    @property
+    def port(self) -> str | None:
+        """The port of a real device, as Linux names it; None if none was given."""
+        given = self.is_real and self.rest.startswith(PORT)
+        return self.rest.removeprefix(PORT) if given else None
+
+    @property
+    def serial(self) -> str | None:
+        """The serial number of a real device; None if none was given."""
+        if not self.is_real or not self.rest or self.port is not None or self.descriptor is not None:
+            return None
+        return self.rest.removeprefix(SERIAL)
 
     @property
     def descriptor(self) -> str | None:

@@ -33,6 +33,9 @@ class Emulation(Protocol):
     def torments(self) -> Sequence[str]:
         """A fault of each kind that passes, of about the usual severity, as `inject` takes it."""
 
+    def uart(self) -> bytes:
+        """What the bridge's UART has sent since it was asked last, at most the last 64 KiB of it."""
+
     def inject(self, fault: str) -> None:
         """Plan a fault, or several joined by commas; times and numbers count from now on.
 

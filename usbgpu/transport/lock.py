@@ -20,6 +20,8 @@ from pathlib import Path
 from sdk.errors import DeviceFailed
 from usbgpu.transport.errors import DeviceBusy
 
+LOCKS = Path("/proc/locks")
+
 
 def directory() -> Path:
     """Where this user's lock files are.
@@ -51,7 +53,7 @@ class DeviceLock:
     """
 
     def __init__(self, name: str) -> None:
-        self.path = directory() / f"towline-{os.getuid()}-{name}.lock"
+        self.path = _path(name)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self.path, flags, 0o600)
@@ -93,6 +95,30 @@ class DeviceLock:
         """The holder's process id; None if it has not been written yet."""
         text = os.pread(self._file, 32, 0).strip()
         return int(text) if text.isdigit() else None
+
+
+def holder(name: str) -> int | None:
+    """The process that has a device; None if none has, or the system does not say (Linux does).
+
+    Nothing is locked meanwhile: a program that opens the device would find it in use.
+
+    Args:
+        name: of the device, as for `DeviceLock`.
+    """
+    try:
+        found = os.lstat(_path(name))
+        locks = LOCKS.read_text("ascii").splitlines()
+    except OSError:  # it was never opened; or another system
+        return None
+    for line in locks:  # proc_locks(5): number, kind, whether advisory, access, process, place
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(f":{found.st_ino}"):
+            return int(words[4])
+    return None
+
+
+def _path(name: str) -> Path:
+    return directory() / f"towline-{os.getuid()}-{name}.lock"
 
 
 def _busy(name: str, holder: int | None, path: Path) -> DeviceBusy:

@@ -7,6 +7,8 @@ A thin layer, on purpose: it settles the few things that pyusb leaves open:
 * A mass-storage device is detached from the kernel's driver while it is open, and given back on `close`; not
   while a disk behind it is mounted.
 * A real device is kept from being suspended meanwhile, if the user has the right (`sysfs.KeptAwake`).
+* A mass-storage device is configured again after a reset, also where the system restores its configuration:
+  the mask ROM's boot loader expects it.
 * A device that leaves the bus and comes back is another one to libusb; `reopen` finds it by its port, or by
   its serial number, and never mistakes a device that was there before for it.
 """
@@ -25,6 +27,7 @@ from usbgpu.transport.call import Call, CallKind
 from usbgpu.transport.device import IN_BIT, RETURN_PATIENCE, Transport
 from usbgpu.transport.emulation import EmulatedBackend, Emulation
 from usbgpu.transport.errors import DeviceBusy, Disconnected, NotSent
+from usbgpu.transport.identity import MASS_STORAGE
 from usbgpu.transport.lock import DeviceLock
 from usbgpu.transport.speed import Speed
 
@@ -193,8 +196,12 @@ class PluggedTransport(Transport):
         finally:
             self._emulated.patience = before
 
-    def _claim(self) -> None:
-        """Configure the device if it is not, take its first interface, and look at its endpoints."""
+    def _claim(self, *, configure: bool = False) -> None:
+        """Take the device's first interface, and look at its endpoints.
+
+        Args:
+            configure: SET_CONFIGURATION also if it is configured already.
+        """
         device = self._device
         with bus.translating(self.name):
             try:
@@ -217,6 +224,8 @@ class PluggedTransport(Transport):
                         )
                     device.detach_kernel_driver(0)
                     self._driver_sent_away = True
+            if configure:
+                device.set_configuration(configuration.bConfigurationValue)
             bus.pyusb().util.claim_interface(device, 0)
         self.interface_class = interface.bInterfaceClass
         self.packet_size = 512
@@ -275,5 +284,5 @@ class PluggedTransport(Transport):
                 self._device.reset()
         except NotSent as problem:  # libusb found other descriptors than before
             raise Disconnected("the device came back as another", where=str(call)) from problem
-        self._claim()
+        self._claim(configure=self.interface_class == MASS_STORAGE)
         return b""

@@ -1412,6 +1412,7 @@ __sfr __at (0xF0) CPU_B;
 #define SPI_RDID 0x9F
 #define SPI_ENSO 0xB1
 #define SPI_EXSO 0xC1
+#define SPI_SE 0x20
 #define SPI_BE 0xD8
 #define SPI_ADDRESS_BYTES 3
 
