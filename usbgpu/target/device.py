@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError
 from sdk.target import Program, Recovery
+from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from usbgpu.seam import Gpu
 from usbgpu.target.session import CardSession
 
@@ -38,6 +39,21 @@ class Renewable(Protocol):
         Raises:
             DeviceFailed, DeviceMissing: that is not possible now; it may be tried again.
         """
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What a `Gpu` offers beside if it can report how it is; see `sdk.target.Measures`."""
+
+    @property
+    def last_reading(self) -> Metrics | None: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def reading(self) -> Metrics: ...
+
+    def identity(self) -> Identity: ...
 
 
 class CardDevice:
@@ -98,6 +114,39 @@ class CardDevice:
         states = [session.renew(intact=intact) for session in self._sessions]
         self._failed = False
         return Recovery("warm" if intact else "cold", all(states))
+
+    # -- sdk.target.Measures ----------------------------------------------------------------------------
+
+    @property
+    def last_reading(self) -> Metrics | None:
+        """The last one, of `reading` or before work was submitted; None before the first."""
+        return self._gpu.last_reading if isinstance(self._gpu, Measured) else None
+
+    @property
+    def traffic(self) -> Traffic:
+        """Over the cable since the GPU was opened."""
+        return self._gpu.traffic if isinstance(self._gpu, Measured) else Traffic()
+
+    def reading(self) -> Metrics:
+        """Measure now; what was submitted before is computed first. See `sdk.target.Measures`."""
+        self.check()
+        for session in self._sessions:
+            session.land()
+        if not isinstance(self._gpu, Measured):
+            return Metrics()
+        self.check()
+        try:
+            return self._gpu.reading()
+        except BaseException:
+            self.fail()
+            raise
+
+    def identity(self) -> Identity:
+        """Which card it is, and where it is plugged in."""
+        self.check()
+        if not isinstance(self._gpu, Measured):
+            return Identity("", "", self._gpu.chip)
+        return self._gpu.identity()
 
     # -- for its sessions -------------------------------------------------------------------------------
 

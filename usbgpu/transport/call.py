@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sdk.errors import TowlineError
+from sdk.telemetry.metrics import Traffic
 from usbgpu.transport.errors import Abandoned, TimedOut
 
 Data = bytes | bytearray | memoryview
@@ -102,6 +103,19 @@ class Outcome:
         data = result.data if isinstance(result, TimedOut) else b""
         transferred = result.transferred if isinstance(result, TimedOut | Abandoned) else 0
         return cls(result.code, data, began, ended, number, result.message, transferred)
+
+
+def counted(before: Traffic, call: Call, outcome: Outcome) -> Traffic:
+    """What went over the cable, with one more call; one that was abandoned has the failure of another."""
+    if outcome.code == Abandoned.code:
+        return before
+    fine = outcome.code == "ok"
+    return Traffic(
+        before.transfers + 1,
+        before.bytes_in + (len(outcome.data) if fine else 0),
+        before.bytes_out + (len(call.data) if fine else 0),
+        before.errors + (not fine),
+    )
 
 
 Observer = Callable[[Call, Outcome], None]
