@@ -31,6 +31,7 @@ from sdk.stream.summary import Summary, Tally
 from sdk.stream.telemetry import INTERVAL, Telemetry
 from sdk.target import Recovery
 from sdk.telemetry.metrics import Metrics
+from sdk.telemetry.publication import Publication
 
 Outputs = Mapping[str, Array]
 Late = Literal["deliver", "drop"]
@@ -85,7 +86,8 @@ class Stream:
         telemetry: seconds of the clock between two readings of the device (power, temperatures, supply), made
             while no frame waits; None for none.
         readings: gets every reading, and those that the device makes by itself before work is submitted.
-        publish: let `towline gpu top` see the stream while it runs: True, or a name for its socket.
+        publish: let `towline gpu top` see the stream while it runs: True, a name for its socket, or a
+            publication that is open already; it ends with `run`.
 
     Attributes:
         state: as `State`.
@@ -115,7 +117,7 @@ class Stream:
         watch: Callable[[Event], None] | None = None,
         telemetry: float | None = INTERVAL,
         readings: Callable[[Metrics], None] | None = None,
-        publish: bool | str = False,
+        publish: bool | str | Publication = False,
     ) -> None:
         _require_positive("rate", rate, "frames a second")
         _require_positive("deadline", deadline, "seconds")
@@ -232,8 +234,7 @@ class Stream:
         inputs = [name for name in session.inputs if name not in held]
         self._error = None
         self._feed = Feed(frames, inputs, self._tally.taken, self._rate)
-        if self._publish is not False:
-            self._telemetry.publish(None if self._publish is True else self._publish, self._about)
+        self._telemetry.publish(self._publish, self._about)
         if self._started:
             self._feed.start(self._clock.now())
         elif self._standby is not None:
@@ -291,7 +292,7 @@ class Stream:
     def _start(self) -> None:
         try:
             self._chain.start()
-            self._telemetry.read()
+            self._telemetry.begin()
         except AWAY:
             if self._failure is None and self._standby is not None:
                 self._feed.start(self._clock.now())  # the fallback begins

@@ -92,6 +92,14 @@ class Telemetry:
 
     # -- readings -------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Before the first frame is due: the first reading, which may take longer than all others; and one
+        more, for how long these take. Raises as `use_gap`.
+        """
+        if self._interval is not None:
+            self._session.metrics()
+            self._read()
+
     def use_gap(self, until: float) -> bool:
         """Nothing is in flight, and nothing waits until then: make a reading if one is due and fits.
 
@@ -116,16 +124,13 @@ class Telemetry:
             return False
         if begin > now:
             clock.sleep(begin - now)
-        self.read()
+        self._read()
         return True
 
-    def read(self) -> None:
-        """Make a reading now. Raises as `use_gap`."""
-        if self._interval is None:
-            return
+    def _read(self) -> None:
         clock = self._session.clock
         begun = clock.now()
-        self._next = begun + self._interval
+        self._next = begun + (self._interval or 0.0)
         found = self._session.metrics()
         self.count += 1
         self.longest = max(self.longest, clock.now() - begun)
@@ -148,18 +153,23 @@ class Telemetry:
 
     # -- publishing -----------------------------------------------------------------------------------------
 
-    def publish(self, name: str | None, about: Callable[[], Mapping[str, Any]]) -> None:
+    def publish(self, how: bool | str | Publication, about: Callable[[], Mapping[str, Any]]) -> None:
         """Publish from now on.
 
         Args:
-            name: of the socket; None for one made of the device.
+            how: True or a name for the socket; one that is open already; or False.
             about: what is known of the stream.
 
         Raises:
-            NameTaken, OutputFailed, UsageError, Untrusted: as `sdk.telemetry.publisher.Publisher`.
+            NameTaken, OutputFailed, UsageError, Untrusted: as `sdk.telemetry.publication.Publication`.
         """
+        if how is False:
+            return
         self._about = about
-        self._publication = Publication(self._session, name)
+        if isinstance(how, Publication):
+            self._publication = how
+        else:
+            self._publication = Publication(self._session, None if how is True else how)
 
     def changed(self) -> None:
         """The stream's state changed: readers see that at once."""

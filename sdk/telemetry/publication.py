@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from sdk.errors import DeviceFailed, DeviceMissing
+from sdk.errors import DeviceFailed, DeviceMissing, OutputFailed
 from sdk.telemetry.metrics import Identity, Metrics
 
 INTERVAL = 0.5
@@ -54,8 +54,10 @@ class Publication:
     """
 
     def __init__(self, session: Reported, name: str | None = None) -> None:
-        from sdk.telemetry.publisher import Publisher  # which only Unix has
-
+        try:
+            from sdk.telemetry.publisher import Publisher
+        except ImportError as problem:  # only Unix has what it needs
+            raise OutputFailed(f"this system has no sockets to publish on: {problem}") from problem
         try:
             identity = session.identity
         except (DeviceFailed, DeviceMissing):  # it is away; what publishes goes on

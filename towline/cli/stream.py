@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sdk.session import Session
     from sdk.stream import Stream
     from sdk.stream.torture import Torture
+    from sdk.telemetry.publication import Publication
 
 EXAMPLE = """towline stream net.tow --rate 20 --deadline 45ms --frames 200
 towline stream net.tow clip.npz --rate 20 --fallback net-c.tow --device usb
@@ -91,6 +92,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--torture", type=positive, metavar="N", help="N frames, and a random fault in every hundred of them"
     )
     parser.add_argument("--timeline", metavar="FILE.json", help="write a timeline (ui.perfetto.dev)")
+    parser.add_argument(
+        "--publish",
+        metavar="NAME",
+        help="of the socket from which `towline gpu top` reads (default: made of the device)",
+    )
+    parser.add_argument("--no-publish", action="store_true", help="without such a socket")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -124,6 +131,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             checks = stream_check.Checks(session, fallback, witness, kept, stack)
         timeline = None if args.timeline is None else Timeline(f"{path}, {session.device}")
         show = Show(lines, session)
+        publication = _publication(args, session, console)
+        if publication is not None:
+            stack.callback(publication.close, "the stream has ended")
 
         def watch(event: Any) -> None:
             show.event(event)
@@ -144,6 +154,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             host_work=args.host_work,
             observe=checks,
             watch=watch,
+            publish=publication or False,
         )
         _remark(console, args, session, fallback, found)
         frames: Iterable[Any] = _Frames(found, args.torture or args.frames)
@@ -171,6 +182,23 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         if timeline is not None:
             timeline.write(args.timeline)
         return _summary(args, network, session, stream, checks, torture, problem, lines)
+
+
+def _publication(args: argparse.Namespace, session: Session, console: Console) -> Publication | None:
+    """What `towline gpu top` reads; a stream whose user did not ask for it by name goes on without."""
+    from sdk.telemetry.publication import Publication
+
+    if args.no_publish:
+        if args.publish is not None:
+            raise UsageError("--publish and --no-publish exclude each other", hint="leave one out")
+        return None
+    try:
+        return Publication(session, args.publish)
+    except TowlineError as problem:
+        if args.publish is not None:
+            raise
+        console.warn(f"`towline gpu top` will not see this stream: {problem}")
+        return None
 
 
 class _Frames:
