@@ -69,6 +69,7 @@ class Session:
     Attributes:
         artifact: what is loaded.
         device: the device string in use.
+        frames: counts inferences as they return.
 
     Raises:
         InvalidArtifact: the file is damaged, or its parts do not fit each other.
@@ -104,7 +105,7 @@ class Session:
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
         self._closed = False
-        self._frames = Frames()
+        self.frames = Frames()
         self._publication: Publication | None = None
         self._loaded = Loaded(self.artifact, self.device, options, opened)
         self._adopt()
@@ -217,12 +218,12 @@ class Session:
         return None if self._loaded.measures is None else self._loaded.measures.identity()
 
     def _counted(self, found: Metrics) -> Metrics:
-        rate = self._frames.rate(self.clock.now())
-        return dataclasses.replace(found, frames=self._frames.count, frames_per_second=rate)
+        rate = self.frames.rate(self.clock.now())
+        return dataclasses.replace(found, frames=self.frames.count, frames_per_second=rate)
 
     def _ended(self) -> None:
         """An inference returned its results."""
-        self._frames.ended(self.clock.now())
+        self.frames.ended(self.clock.now())
         if self._publication is not None:
             self._publication.look()
 

@@ -1,4 +1,4 @@
-"""A terminal of 80 columns for tests of what is drawn in place: a program in a pseudo-terminal, and its screen."""
+"""A terminal of 80 columns: a `towline` command in a pseudo-terminal, and what is seen there."""
 
 from __future__ import annotations
 

@@ -96,6 +96,7 @@ class Telemetry:
         """Before the first frame is due: the first reading, which may take longer than all others; and one
         more, for how long these take. Raises as `use_gap`.
         """
+        self._session.frames.restart()  # the inference that loaded the network was none
         if self._interval is not None:
             self._session.metrics()
             self._read()
@@ -179,5 +180,5 @@ class Telemetry:
     def end(self, cause: str) -> None:
         """Publish no longer. Idempotent."""
         if self._publication is not None:
-            self._publication.close(cause)
+            self._publication.close(cause, self._about())
             self._publication = None

@@ -156,6 +156,11 @@ class Frames:
         self.count = 0
         self._ends: deque[float] = deque(maxlen=LATELY)
 
+    def restart(self) -> None:
+        """Count from 0: what ended so far was no frame."""
+        self.count = 0
+        self._ends.clear()
+
     def ended(self, now: float) -> None:
         """One more returned its results."""
         self.count += 1

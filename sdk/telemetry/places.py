@@ -209,7 +209,7 @@ def connect(path: Path, seconds: float) -> socket.socket:
         raise DeviceFailed(f"nothing publishes here: {problem.strerror}", where=str(path)) from problem
     try:
         link.settimeout(seconds)
-        link.connect(os.fspath(path))
+        _connect(link, path, time.monotonic() + seconds)
         require_own_peer(link, str(path))
     except OSError as problem:
         link.close()
@@ -220,6 +220,17 @@ def connect(path: Path, seconds: float) -> socket.socket:
         link.close()
         raise
     return link
+
+
+def _connect(link: socket.socket, path: Path, end: float) -> None:
+    """Connect; a full queue is waited for, which the system does not do for a socket with a time-out."""
+    while True:
+        try:
+            return link.connect(os.fspath(path))
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(0.01)
 
 
 def peer(link: socket.socket) -> tuple[int, int] | None:

@@ -84,6 +84,7 @@ class Publication:
         """Whether the interval is over."""
         return time.monotonic() - self._last >= INTERVAL
 
-    def close(self, cause: str) -> None:
-        """Tell readers why it ends. Idempotent."""
+    def close(self, cause: str, stream: Mapping[str, Any] | None = None) -> None:
+        """Publish a last line, with the reason. Idempotent; `stream` as in `look`."""
+        self.look(stream, now=True)
         self._publisher.close(cause)

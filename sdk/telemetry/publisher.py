@@ -92,10 +92,10 @@ class Publisher:
         self._ring()
 
     def close(self, cause: str = "it has ended") -> None:
-        """Send all readers a last line, with the cause, and remove the socket. Idempotent."""
+        """Send the latest document again with the cause of the end, and remove the socket. Idempotent."""
         if self._closing:
             return
-        self._latest, self._closing = {"wall": time.time(), "end": cause}, True
+        self._latest, self._closing = {**self._latest, "wall": time.time(), "end": cause}, True
         self._ring()
         self._thread.join(10 * CLOSING)
         self._wake.close()
@@ -138,7 +138,7 @@ class Publisher:
             try:
                 link, _ = self._listener.accept()
             except OSError:  # there are no more, or this process has no descriptor left
-                return
+                break
             try:
                 link.setblocking(False)
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -150,13 +150,15 @@ class Publisher:
             except (OSError, Untrusted):
                 link.close()
                 continue
-            reader = self._readers[link] = _Reader(link, self._selector)
-            if not reader.send(self._line(self._latest)):
-                self._drop(reader)
+            self._readers[link] = _Reader(link, self._selector)
+        self._send_all()
 
     def _send_all(self) -> None:
-        line = self._line(self._latest)
-        for reader in list(self._readers.values()):
+        """Send the latest document to those to whom it was not sent."""
+        document = self._latest
+        line = self._line(document)
+        for reader in [one for one in self._readers.values() if one.document is not document]:
+            reader.document = document
             if not reader.send(line):
                 self._drop(reader)
 
@@ -184,11 +186,13 @@ class _Reader:
 
     Attributes:
         link: its socket.
+        document: the last one that was sent, or lost.
         pending: what is left of a line that has begun to leave.
     """
 
     def __init__(self, link: socket.socket, selector: selectors.BaseSelector) -> None:
         self.link = link
+        self.document: Mapping[str, Any] | None = None
         self.pending = b""
         self._selector = selector
         self._lost = 0

@@ -104,7 +104,7 @@ class Reader:
         self._link.close()
 
     def line(self, seconds: float) -> Mapping[str, Any] | None:
-        """The next line; None if there is none within these seconds, or no more (`ended`).
+        """The next line; None if there is none within these seconds, or no more. The last one sets `ended`.
 
         Raises:
             DeviceFailed: it is not a line of this schema.
@@ -120,13 +120,10 @@ class Reader:
                 return self._parsed(text)
             if len(self._buffer) > LONGEST:
                 raise self._failed(f"it sends a line of more than {LONGEST} bytes")
-            left = end - time.monotonic()
-            if left <= 0:
-                return None
-            self._link.settimeout(left)
+            self._link.settimeout(max(0.0, end - time.monotonic()))
             try:
                 data = self._link.recv(1 << 16)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 return None
             except OSError as problem:
                 self.ended = f"the connection broke: {os.strerror(problem.errno or 0)}"
@@ -146,8 +143,7 @@ class Reader:
             raise self._failed("what it sends is not understood")
         if "end" in found:
             self.ended = str(found["end"])
-            return None
-        return found if isinstance(found, dict) else None
+        return found if "metrics" in found else None
 
     def _failed(self, what: str) -> DeviceFailed:
         return DeviceFailed(

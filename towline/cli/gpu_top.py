@@ -31,6 +31,8 @@ towline gpu top --list"""
 
 INTERVAL = 1.0
 """Seconds between two readings of a card that is opened here."""
+SHOWN = ("GFXCLK", "UCLK", "FCLK")
+"""Clocks for which a line has room; --json has all."""
 SILENCE = 3.0
 """Seconds without a line after which the view says so."""
 START = "a running `towline stream NET.tow` publishes (in Python: Stream or Session with publish=True)"
@@ -273,17 +275,18 @@ class _Table:
 def picture(line: Mapping[str, Any]) -> str:
     """A line as a table."""
     about, metrics, stream = line["publisher"], line.get("metrics") or {}, line.get("stream")
-    named = [about.get("chip"), about.get("serial") and f"serial {about['serial']}"]
+    named = [about.get("chip") or about.get("target"), about.get("serial") and f"serial {about['serial']}"]
     named.append(f"process {about['pid']}" if about.get("pid") else "opened here")
-    rows = [("device", ", ".join(filter(None, named)))]
+    rows = [("card" if about.get("chip") else "target", ", ".join(filter(None, named)))]
     rows += [(name, text) for name, text in _figures(metrics) if text]
     if stream is not None:
         counts = ", ".join(f"{count:,} {status}" for status, count in stream["frames"].items())
-        rows.append(("stream", f"{stream['state']}; {counts}"))
+        asked = "" if stream["rate"] is None else f" at {stream['rate']:g} a second"
+        rows.append(("stream", f"{stream['state']}{asked}; {counts}"))
         if (event := stream.get("event")) is not None:
             rows.append(("last event", f"{event['kind']} at {event['time']:.3f} s: {event['cause']}"))
     width = shutil.get_terminal_size().columns
-    return _printable(table(("", str(about.get("device"))), rows, width=width))
+    return _printable(table(("device", str(about.get("device"))), rows, width=width))
 
 
 def _figures(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -306,7 +309,7 @@ def _figures(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ),
     )
     clocks = metrics.get("clocks_mhz") or {}
-    yield "clocks", _joined(*(f"{CLOCKS[name]} {clocks[name]:,} MHz" for name in CLOCKS if name in clocks))
+    yield "clocks", _joined(*(f"{CLOCKS[name]} {clocks[name]:,} MHz" for name in SHOWN if name in clocks))
     link = metrics.get("link")
     if link is not None:
         lanes = "1 lane" if link["lanes"] == 1 else f"{link['lanes']} lanes"
