@@ -16,7 +16,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import socket
 import stat
 import struct
@@ -25,7 +24,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sdk.errors import DeviceFailed, OutputFailed, UsageError
+from sdk.errors import DeviceFailed, OutputFailed
+from sdk.telemetry.names import require_name
 
 SUFFIX = ".sock"
 MOST_PATH = 103
@@ -36,7 +36,6 @@ LOCK_PATIENCE = 2.0
 """Seconds of the wall's time; the lock is held for some system calls."""
 WRITE, ANY = 0o022, 0o077
 """Permissions of others."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
 class NameTaken(DeviceFailed):
@@ -119,25 +118,16 @@ def _require_own(place: Path, others: int) -> None:
         )
 
 
-def is_name(text: str) -> bool:
-    """Whether a socket may be named so."""
-    return _NAME.fullmatch(text) is not None
-
-
 def listen(name: str) -> tuple[socket.socket, Path]:
     """Make a socket of that name, and listen on it. What dead processes left is removed.
 
     Raises:
         NameTaken: a live process has it.
         OutputFailed: something is there that is no socket, or the socket cannot be made.
-        UsageError: it is not a name.
+        UsageError: as `names.require_name`.
         Untrusted: as `directory`.
     """
-    if not is_name(name):
-        raise UsageError(
-            f"{name!r} is not a name to publish under",
-            hint="take letters, digits, dots, dashes and underscores: 48 at most, first a letter or digit",
-        )
+    require_name(name)
     folder = directory(make=True)
     path = folder / f"{name}{SUFFIX}"
     if len(os.fsencode(path)) > MOST_PATH:

@@ -20,6 +20,7 @@ from typing import Any
 from sdk.report import SCHEMA, dumps
 from sdk.telemetry import places
 from sdk.telemetry.metrics import Identity
+from sdk.telemetry.names import is_name
 from sdk.telemetry.places import NameTaken, Untrusted
 
 READERS = 16
@@ -266,7 +267,7 @@ def _listening(device: str, identity: Identity | None, name: str | None) -> tupl
     kind = device.partition("?")[0].partition(":")[0]
     real = identity is not None and kind == "usb"
     made = identity.place if identity is not None and real else f"{kind}-{os.getpid()}"
-    if not places.is_name(made):
+    if not is_name(made):
         made = f"device-{os.getpid()}"
     for number in range(1, SAME + 1):
         try:

@@ -245,13 +245,10 @@ def test_a_name_whose_queue_is_full_is_live(runtime, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stopped:
         stopped.bind(os.fspath(folder / "one.sock"))
         stopped.listen(0)
-        waiting = []
-        with pytest.raises(BlockingIOError) as full:
-            for _ in range(10):
-                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-                waiting[-1].setblocking(False)
-                waiting[-1].connect(os.fspath(folder / "one.sock"))
-        assert full.value.errno == errno.EAGAIN
+        waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(10)]
+        for link in waiting:
+            link.setblocking(False)
+        assert errno.EAGAIN in [link.connect_ex(os.fspath(folder / "one.sock")) for link in waiting]
         with pytest.raises(NameTaken):
             Publisher("emulated", name="one")
         assert published() == []
@@ -328,16 +325,15 @@ def test_a_reader_that_does_not_read_loses_lines_and_is_dropped():
 
 def test_lines_that_leave_in_parts_are_whole():
     """A line larger than what the kernel takes at a time, to a reader that pauses."""
-    with Publisher("emulated", name="one") as one:
-        with Reader(published()[0].path) as reader:
-            reader.line(5)
-            filler = "y" * 50_000
-            for number in range(8):
-                one.publish({"metrics": number, "filler": filler})
-                time.sleep(0.01)
-                line = reader.line(5)
-                assert line["filler"] == filler
-                assert line["metrics"] <= number
+    with Publisher("emulated", name="one") as one, Reader(published()[0].path) as reader:
+        reader.line(5)
+        filler = "y" * 50_000
+        for number in range(8):
+            one.publish({"metrics": number, "filler": filler})
+            time.sleep(0.01)
+            line = reader.line(5)
+            assert line["filler"] == filler
+            assert line["metrics"] <= number
 
 
 def test_what_readers_send_is_ignored_and_bounded():
@@ -350,8 +346,7 @@ def test_what_readers_send_is_ignored_and_bounded():
             assert len(one._readers) == 2
             rude.settimeout(5)
             with pytest.raises((BrokenPipeError, ConnectionResetError)):
-                for _ in range(1000):
-                    rude.sendall(b"?" * 4096)
+                rude.sendall(b"?" * (4 << 20))
             one.publish({"metrics": 2})
             assert numbers(good, 2)
             eventually(lambda: len(one._readers) == 1)
@@ -359,17 +354,16 @@ def test_what_readers_send_is_ignored_and_bounded():
 
 def test_a_reader_that_closed_its_own_half_still_reads():
     """As `nc -U` does behind the end of its input."""
-    with Publisher("emulated", name="one") as one:
-        with raw(published()[0].path) as link:
-            link.shutdown(socket.SHUT_WR)
-            eventually(lambda: len(one._readers) == 1)
-            time.sleep(0.02)
-            one.publish({"metrics": 5})
-            data = b""
-            while b'"metrics": 5' not in data:
-                part = link.recv(4096)
-                assert part
-                data += part
+    with Publisher("emulated", name="one") as one, raw(published()[0].path) as link:
+        link.shutdown(socket.SHUT_WR)
+        eventually(lambda: len(one._readers) == 1)
+        time.sleep(0.02)
+        one.publish({"metrics": 5})
+        data = b""
+        while b'"metrics": 5' not in data:
+            part = link.recv(4096)
+            assert part
+            data += part
 
 
 def test_a_flood_of_connections_is_bounded():

@@ -344,7 +344,7 @@ def _row(line: Mapping[str, Any]) -> list[tuple[str, int, str]]:
         ("MHz", 4, _with(clocks, "GFXCLK", "{:.0f}") or "-"),
         ("PCIe", 6, "-" if link is None else f"{link['rate_gt']:g}x{link['lanes']}"),
         ("volts", 5, _with(supply, "volts", "{:.2f}") or "-"),
-        ("frames/s", 8, _with(metrics, "frames_per_second", "{:.1f}") or "-"),
+        ("frame/s", 7, _with(metrics, "frames_per_second", "{:.1f}") or "-"),
         ("transfers", 9, _with(traffic, "transfers", "{}") or "-"),
         ("errors", 6, _with(traffic, "errors", "{}") or "-"),
     ]

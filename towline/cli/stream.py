@@ -107,12 +107,17 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     from sdk.stream.stream import DEPTH
     from sdk.stream.timeline import Timeline
     from sdk.stream.torture import Torture
+    from sdk.telemetry.names import require_name
 
     lines = args.json or sys.stdout is None or not sys.stdout.isatty()
     console.lines = lines
     path = require_suffix(args.network, TOW)
     if args.timeline is not None:
         require_suffix(args.timeline, {".json": "a timeline"}, exists=False)
+    if args.no_publish and args.publish is not None:
+        raise UsageError("--publish and --no-publish exclude each other", hint="leave one out")
+    if args.publish is not None:
+        require_name(args.publish)
     if args.torture is not None and args.frames is not None:
         raise UsageError("--torture N is the number of frames, too", hint="leave --frames out")
     spare, witness = (
@@ -189,8 +194,6 @@ def _publication(args: argparse.Namespace, session: Session, console: Console) -
     from sdk.telemetry.publication import Publication
 
     if args.no_publish:
-        if args.publish is not None:
-            raise UsageError("--publish and --no-publish exclude each other", hint="leave one out")
         return None
     try:
         return Publication(session, args.publish)

@@ -66,6 +66,7 @@ class CardDevice:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._measured = gpu if isinstance(gpu, Measured) else None
         self._sessions: list[CardSession] = []
         self._users = 0
         self._closed = False
@@ -120,23 +121,23 @@ class CardDevice:
     @property
     def last_reading(self) -> Metrics | None:
         """The last one, of `reading` or before work was submitted; None before the first."""
-        return self._gpu.last_reading if isinstance(self._gpu, Measured) else None
+        return None if self._measured is None else self._measured.last_reading
 
     @property
     def traffic(self) -> Traffic:
         """Over the cable since the GPU was opened."""
-        return self._gpu.traffic if isinstance(self._gpu, Measured) else Traffic()
+        return Traffic() if self._measured is None else self._measured.traffic
 
     def reading(self) -> Metrics:
         """Measure now; what was submitted before is computed first. See `sdk.target.Measures`."""
         self.check()
         for session in self._sessions:
             session.land()
-        if not isinstance(self._gpu, Measured):
+        if self._measured is None:
             return Metrics()
-        self.check()
+        self.check()  # what was submitted may have failed
         try:
-            return self._gpu.reading()
+            return self._measured.reading()
         except BaseException:
             self.fail()
             raise
@@ -144,9 +145,9 @@ class CardDevice:
     def identity(self) -> Identity:
         """Which card it is, and where it is plugged in."""
         self.check()
-        if not isinstance(self._gpu, Measured):
+        if self._measured is None:
             return Identity("", "", self._gpu.chip)
-        return self._gpu.identity()
+        return self._measured.identity()
 
     # -- for its sessions -------------------------------------------------------------------------------
 
