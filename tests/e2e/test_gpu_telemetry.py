@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -281,6 +283,16 @@ def test_a_line_as_json_and_as_text(capsys):
         }
 
 
+def test_what_publishes_later_is_waited_for(capsys):
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: time.sleep(0.1) or Publisher("emulated", name="late"))
+        code, out, _ = top(capsys, "--device", "late", "--wait", "20s", "--count", "1", "--json")
+        found.result().close()
+    assert code == 0
+    assert json.loads(out.splitlines()[0])["publisher"]["name"] == "late"
+    assert top(capsys, "--wait", "10ms")[0] == 3
+
+
 def test_one_of_several_is_chosen(capsys):
     with Publisher("usb:A7", name="one") as one, Publisher("emulated", name="two"):
         one.publish(LINE)
@@ -370,6 +382,9 @@ def test_beside_a_stream_in_a_terminal(stream):
         assert rows["temperature"].startswith("GPU ")
         assert rows["cable"].endswith(" 0 errors")
         assert rows["stream"].startswith("running at 20 a second; ")
+        page = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+        (shown,) = re.findall(r"^```console\n(.*?)^```", page, re.M | re.S)
+        assert [line[:13].strip() for line in shown.splitlines()] == list(rows)
         heights = len(terminal.screen.lines)
         time.sleep(1.5)
         stream.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdk.errors import DeviceMissing, UsageError
 from sdk.report import SCHEMA, Console, Result, dumps, size, table, write_stdout
 from towline.cli.gpu_info import CLOCKS
-from towline.cli.options import positive
+from towline.cli.options import duration, positive
 from towline.cli.runtime import add_gpu_device, firmware_directory
 from towline.cli.stream_show import live_display
 
@@ -31,6 +31,8 @@ towline gpu top --list"""
 
 INTERVAL = 1.0
 """Seconds between two readings of a card that is opened here."""
+LOOK = 0.2
+"""Seconds between two looks for something that publishes."""
 SHOWN = ("GFXCLK", "UCLK", "FCLK")
 """Clocks for which a line has room; --json has all."""
 SILENCE = 3.0
@@ -57,6 +59,9 @@ class Source(Protocol):
 def configure(parser: argparse.ArgumentParser) -> None:
     add_gpu_device(parser)
     parser.add_argument("--count", type=positive, metavar="N", help="end after N lines")
+    parser.add_argument(
+        "--wait", type=duration, default=0.0, metavar="TIME", help="until something publishes: 30s"
+    )
     parser.add_argument("--list", action="store_true", help="list the processes that publish, and end")
 
 
@@ -115,20 +120,29 @@ def _source(args: argparse.Namespace) -> _Closing:
         UsageError: several do.
         TowlineError: the card cannot be opened.
     """
-    from sdk.telemetry.reader import Reader, published
+    from sdk.telemetry.reader import Reader
 
-    found = published()
-    if args.device is not None:
-        found = [one for one in found if one.is_called(args.device)] or [
-            one for one in found if one.is_kind(args.device)
-        ]
-        if not found:
-            return _Card(args)
+    end = time.monotonic() + args.wait
+    while not (found := _found(args.device)) and time.monotonic() < end:
+        time.sleep(LOOK)
+    if not found and args.device is not None:
+        return _Card(args)
     if not found:
         raise DeviceMissing("nothing publishes here", hint=f"{START}; {OPEN}")
     if len(found) > 1:
         raise UsageError(f"{len(found)} processes publish", hint=f"choose one: --device {_choices(found)}")
     return Reader(found[0].path)
+
+
+def _found(device: str | None) -> list[Published]:
+    """What publishes now, of that device if one is named."""
+    from sdk.telemetry.reader import published
+
+    found = published()
+    if device is None:
+        return found
+    called = [one for one in found if one.is_called(device)]
+    return called or [one for one in found if one.is_kind(device)]
 
 
 def _choices(found: Sequence[Published]) -> str:
