@@ -308,7 +308,7 @@ class Stream:
             # A frame that its source gives when it is there is not waited for while another is in flight.
             most = 1 if self._feed.live or self._failure is not None else self._depth
             if open_ones < most:
-                if self._feed.live and not open_ones and self._failure is None:
+                if self._feed.live and self._failure is None:
                     self._telemetry.use_gap(float("inf"))  # the next frame comes when it comes
                 self._take()
             return

@@ -42,8 +42,8 @@ class Traffic:
     Attributes:
         transfers: that ended, control transfers included.
         bytes_in, bytes_out: of those that succeeded, seen from the host.
-        errors: transfers that failed: by wire errors, time-outs, stalls, a device that left. Those that were
-            cancelled with one before them do not count.
+        errors: transfers that failed: by wire errors, time-outs, a halted endpoint, a device that left. Those
+            that were cancelled with one before them do not count, nor do requests that the device refused.
     """
 
     transfers: int = 0

@@ -490,6 +490,14 @@ def test_lines_that_are_not_understood(impostor, data):
     assert caught.value.where == str(path)
 
 
+def test_a_line_without_an_end_is_given_up(impostor):
+    path = impostor(b"x" * (LONGEST + 2), stays=True)
+    began = time.monotonic()
+    with pytest.raises(DeviceFailed):
+        Reader(path)
+    assert time.monotonic() - began < 1.5  # and not when its patience is over
+
+
 def test_a_publisher_that_says_nothing(impostor, monkeypatch):
     monkeypatch.setattr("sdk.telemetry.reader.PATIENCE", 0.05)
     path = impostor(b"", stays=True)

@@ -12,7 +12,7 @@ from enum import Enum
 
 from sdk.errors import TowlineError
 from sdk.telemetry.metrics import Traffic
-from usbgpu.transport.errors import Abandoned, TimedOut
+from usbgpu.transport.errors import Abandoned, Stalled, TimedOut
 
 Data = bytes | bytearray | memoryview
 """Bytes in the caller's memory; a memoryview has items of one byte."""
@@ -106,15 +106,19 @@ class Outcome:
 
 
 def counted(before: Traffic, call: Call, outcome: Outcome) -> Traffic:
-    """What went over the cable, with one more call; one that was abandoned has the failure of another."""
+    """What went over the cable, with one more call.
+
+    One that was abandoned has the failure of another; a control transfer that stalled was answered, by no.
+    """
     if outcome.code == Abandoned.code:
         return before
     fine = outcome.code == "ok"
+    refused = call.kind is CallKind.CONTROL and outcome.code == Stalled.code
     return Traffic(
         before.transfers + 1,
         before.bytes_in + (len(outcome.data) if fine else 0),
         before.bytes_out + (len(call.data) if fine else 0),
-        before.errors + (not fine),
+        before.errors + (not fine and not refused),
     )
 
 
