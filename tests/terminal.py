@@ -86,7 +86,7 @@ class Terminal:
         end = time.monotonic() + seconds
         while wanted not in self.screen.text:
             assert time.monotonic() < end, self.screen.text
-            if not self._read(0.2):
+            if not self.read(0.2):
                 assert wanted in self.screen.text, self.screen.text
         return self.screen.text
 
@@ -97,7 +97,7 @@ class Terminal:
     def end(self, seconds=20.0):
         """Wait for its end: the exit code."""
         deadline = time.monotonic() + seconds
-        while self._read(0.2):
+        while self.read(0.2):
             assert time.monotonic() < deadline
         return self.process.wait(seconds)
 
@@ -106,8 +106,8 @@ class Terminal:
         self.process.wait()
         os.close(self._own)
 
-    def _read(self, seconds):
-        """False once it has ended."""
+    def read(self, seconds):
+        """Take what it writes within these seconds; False once it has ended."""
         ready, _, _ = select.select([self._own], [], [], seconds)
         if not ready:
             return True

@@ -415,6 +415,13 @@ def test_ctrl_c_and_a_stream_that_is_killed(stream):
     terminal = Terminal("gpu", "top")
     try:
         terminal.until("running at 20 a second")
+        stream.send_signal(signal.SIGSTOP)
+        terminal.until("no news for ")
+        stream.send_signal(signal.SIGCONT)
+        end = time.monotonic() + 10
+        while "no news" in terminal.screen.text:
+            assert time.monotonic() < end
+            terminal.read(0.1)
         stream.kill()
         terminal.until("has ended")
         assert terminal.end() == 0
