@@ -58,11 +58,6 @@ class Loaded:
         return isinstance(self.device, Timed)
 
     @property
-    def has_read(self) -> bool:
-        """Whether the device has made a reading."""
-        return self.measures is not None and self.measures.last_reading is not None
-
-    @property
     def last_reading(self) -> Metrics:
         """The device's last one; all is unknown if it made none, or cannot."""
         return self._since_load(None if self.measures is None else self.measures.last_reading)

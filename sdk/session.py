@@ -204,12 +204,11 @@ class Session:
         return self._counted(self._loaded.last_reading)
 
     @property
-    def has_read(self) -> bool:
-        """Whether the device has measured anything so far."""
-        return self._loaded.has_read
+    def measures(self) -> bool:
+        """Whether the device can measure anything."""
+        return self._loaded.measures is not None
 
-    @property
-    def identity(self) -> Identity | None:
+    def identify(self) -> Identity | None:
         """Which device it is; None if it does not say. Takes a few transfers.
 
         Raises:

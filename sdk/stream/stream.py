@@ -234,12 +234,12 @@ class Stream:
         inputs = [name for name in session.inputs if name not in held]
         self._error = None
         self._feed = Feed(frames, inputs, self._tally.taken, self._rate)
-        self._telemetry.publish(self._publish, self._about)
         if self._started:
             self._feed.start(self._clock.now())
         elif self._standby is not None:
             self._standby.start()
         try:
+            self._telemetry.publish(self._publish, self._about)
             while self._turn():
                 self._telemetry.look()
                 yield from self._delivered()

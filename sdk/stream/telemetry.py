@@ -97,7 +97,7 @@ class Telemetry:
         more, for how long these take. Raises as `use_gap`.
         """
         self._session.frames.restart()  # the inference that loaded the network was none
-        if self._interval is not None:
+        if self._interval is not None and self._session.measures:
             self._session.metrics()
             self._read()
 
@@ -113,7 +113,7 @@ class Telemetry:
         Raises:
             DeviceFailed, DeviceMissing: the device does not answer.
         """
-        if self._interval is None:
+        if self._interval is None or not self._session.measures:
             return False
         clock = self._session.clock
         now = clock.now()
@@ -139,9 +139,10 @@ class Telemetry:
 
     def look(self) -> None:
         """Take what the device has measured by itself, and publish if it is time."""
-        found = self._session.last_metrics if self._session.has_read else None
-        if found is not None and (self.last is None or found.time != self.last.time):
-            self._take(found)
+        if self._session.measures:
+            found = self._session.last_metrics
+            if found.time is not None and (self.last is None or found.time != self.last.time):
+                self._take(found)
         if self._publication is not None and self._publication.wanted:
             self._publication.look(self._about())
 

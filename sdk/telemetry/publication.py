@@ -26,7 +26,6 @@ class Reported(Protocol):
     Attributes:
         device: the device string.
         artifact: the network.
-        identity: which device it is; raises DeviceFailed, DeviceMissing.
         last_metrics: what it knows without measuring.
     """
 
@@ -36,10 +35,10 @@ class Reported(Protocol):
     def artifact(self) -> Network: ...
 
     @property
-    def identity(self) -> Identity | None: ...
-
-    @property
     def last_metrics(self) -> Metrics: ...
+
+    def identify(self) -> Identity | None:
+        """Which device it is. Raises DeviceFailed, DeviceMissing."""
 
 
 class Publication:
@@ -59,7 +58,7 @@ class Publication:
         except ImportError as problem:  # only Unix has what it needs
             raise OutputFailed(f"this system has no sockets to publish on: {problem}") from problem
         try:
-            identity = session.identity
+            identity = session.identify()
         except (DeviceFailed, DeviceMissing):  # it is away; what publishes goes on
             identity = None
         self._session = session

@@ -77,7 +77,7 @@ def test_figures_of_a_session_on_a_card(card):
     assert found.traffic.bytes_out > before.traffic.bytes_out
     assert found.supply is None
     assert found.time == pytest.approx(session.clock.now())
-    identity = session.identity
+    identity = session.identify()
     assert (identity.place, identity.chip) == ("usb-1-1", "gfx1100")
     assert identity.serial
 
@@ -89,7 +89,7 @@ def test_traffic_is_what_goes_over_the_cable(card):
     transport.observers.append(lambda call, outcome: calls.append((call, outcome)))
     before = session.last_metrics.traffic
     session.step(frame(1))
-    session.identity  # noqa: B018
+    session.identify()
     added = session.last_metrics.traffic.since(before)
     transport.observers.pop()
     assert added.transfers == len(calls) > 4

@@ -241,7 +241,7 @@ def test_figures_of_a_session(plain):
     found = session.metrics()
     assert (found.watts, found.frames, found.frames_per_second) == (11, 3, pytest.approx(100))
     assert session.last_metrics.watts == 11
-    assert session.identity.serial == "S1"
+    assert session.identify().serial == "S1"
     session.close()
     with pytest.raises(UsageError):
         session.metrics()
@@ -273,9 +273,10 @@ def test_a_device_without_figures_has_frames():
             None,
         )
         assert found.frames_per_second > 0
-        assert session.identity is None
+        assert session.identify() is None
         stream = Stream(session, rate=200, telemetry=0.01)
         assert {result.status for result in stream.run(frames(10))} == {"ok"}
+        assert stream.summary().readings == 0
 
 
 # -- supply -------------------------------------------------------------------------------------------------
@@ -383,8 +384,9 @@ def test_a_name_that_is_taken_is_refused_and_frees_the_stream(plain):
     running = other.run(frames(4))
     next(running)
     stream = Stream(session, rate=20, publish="mine")
+    refused = stream.run(frames(4))
     with pytest.raises(NameTaken):
-        next(stream.run(frames(4)))
+        next(refused)
     other.close()
     assert len(list(stream.run(frames(4)))) == 4
 

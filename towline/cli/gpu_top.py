@@ -57,7 +57,11 @@ class Source(Protocol):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_gpu_device(parser)
+    add_gpu_device(
+        parser,
+        "of what publishes, the name, device string, serial number, place or process id; or a bridge to "
+        "open: usb, emulated?gpu=gfx1201 (default: the only one that publishes)",
+    )
     parser.add_argument("--count", type=positive, metavar="N", help="end after N lines")
     parser.add_argument(
         "--wait", type=duration, default=0.0, metavar="TIME", help="until something publishes: 30s"
