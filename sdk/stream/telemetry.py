@@ -57,7 +57,7 @@ class Telemetry:
     Args:
         session: the stream's.
         interval: seconds of its clock between two readings; None for no readings but the device's own.
-        taken: gets every reading, of whoever made it; here a governor of heat or power has its place.
+        taken: gets every reading, also those of the device itself; a governor of heat or power belongs here.
         supply: gets what happens to the supply, in words.
 
     Attributes:

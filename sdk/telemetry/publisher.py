@@ -1,4 +1,4 @@
-"""The owner's side: lines of JSON for whoever of the same user connects.
+"""The owner's side: lines of JSON for the user's processes that connect.
 
 A thread has the sockets, and the owner's work only hands it the latest document: nothing that a reader does,
 or fails to do, reaches that work. A reader gets the latest line when it connects, and later ones as they

@@ -27,7 +27,7 @@ from sdk.telemetry.reader import published
 from tests.amount import amount
 from tests.e2e.test_gpu_recovery import DEVICE, frame, network
 from tests.terminal import COLUMNS, Terminal
-from towline.cli import main
+from towline.cli import gpu_top, main
 from usbgpu.amd.gpu import Gpu
 from usbgpu.bridge.base import BaseBridge
 
@@ -350,6 +350,21 @@ def test_a_stream_that_cannot_publish_goes_on_unless_it_was_asked(compiled, tmp_
     assert main(argv) == 0
     assert str(runtime / "towline") in capsys.readouterr().err
     assert main([*argv, "--publish", "mine"]) == 1
+
+
+def test_the_picture_fits_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    about = {"name": "one", "pid": 12, "device": "usb:A7\x1b[2J", "serial": "A7", "chip": "gfx1100"}
+    shown = gpu_top.picture({"publisher": about, **LINE}).splitlines()
+    assert max(map(len, shown)) <= COLUMNS
+    assert "\x1b" not in "".join(shown)
+    rows = {line[:11].strip(): line[13:] for line in shown}
+    assert rows["supply"] == "11.87 V, 7.50 A, fault 0x02"
+    assert rows["PCIe link"] == "generation 3, 8 GT/s, 2 lanes"
+    assert rows["cable"] == "1,234,567 transfers, 1.0 GB in, 10.0 GB out, 3 errors"
+    assert rows["last event"] == "supply at 5.500 s: the supply sags"
+    unknown = gpu_top.picture({"publisher": about, "metrics": None, "stream": None})
+    assert "supply" not in unknown
 
 
 # -- in a terminal ------------------------------------------------------------------------------------------

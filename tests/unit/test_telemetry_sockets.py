@@ -238,7 +238,7 @@ def test_a_live_name_is_refused_and_goes_on():
 
 
 def test_a_name_whose_queue_is_full_is_live(runtime, monkeypatch):
-    """Its process is stopped: nothing accepts, and still nobody may take its name."""
+    """Its process is stopped: nothing accepts, and still its name is taken."""
     monkeypatch.setattr("sdk.telemetry.reader.PATIENCE", 0.05)
     folder = runtime / "towline"
     folder.mkdir(mode=0o700)

@@ -169,7 +169,7 @@ class Monitor:
 
     def check(self, interval: float = INTERVAL) -> None:
         """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work:
-        that waits for it then, so whoever has time in between should `read` more often.
+        the work waits for it then, so a caller that has time in between should `read` more often.
 
         Raises:
             TooHot: a sensor is above its limit. As long as it is, every call measures.
