@@ -30,7 +30,7 @@ class SupplyWatch:
 
     def __init__(self) -> None:
         self._low = False
-        self._fault = 0
+        self._fault = False
 
     def judge(self, supply: Supply | None) -> list[str]:
         """What has changed with this measurement, in words; None is no measurement."""
@@ -38,8 +38,7 @@ class SupplyWatch:
             return []
         found = []
         if supply.fault != self._fault:
-            reports = f"reports fault {supply.fault:#04x}" if supply.fault else "reports no fault any longer"
-            found.append(f"the supply's monitor {reports}")
+            found.append(f"the supply reports {'a fault' if supply.fault else 'no fault any longer'}")
         measured = f"{supply.volts:.2f} V, {supply.amperes:.2f} A"
         if not self._low and supply.volts < LOW:
             self._low = True

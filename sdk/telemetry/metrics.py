@@ -66,13 +66,13 @@ class Supply:
     """What supplies a dock.
 
     Attributes:
-        volts, amperes: measured now.
-        fault: what its monitor reports; 0 for nothing.
+        volts, amperes: at the dock, measured now.
+        fault: whether it reports one.
     """
 
     volts: float
     amperes: float
-    fault: int = 0
+    fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,8 @@ def test_a_reading_computes_what_was_submitted_first(card):
 
 def test_the_supply_is_the_bridges(card, monkeypatch):
     _, session = card
-    monkeypatch.setattr(BaseBridge, "supply", lambda bridge: Supply(11.5, 6.25, 4))
-    assert session.metrics().supply == Supply(11.5, 6.25, 4)
+    monkeypatch.setattr(BaseBridge, "supply", lambda bridge: Supply(11.5, 6.25, True))
+    assert session.metrics().supply == Supply(11.5, 6.25, True)
 
 
 def test_a_reading_takes_two_short_lists(card):
@@ -233,7 +233,7 @@ LINE = {
         "clocks_mhz": {"GFXCLK": 2498, "UCLK": 1249},
         "link": {"generation": 3, "rate_gt": 8.0, "lanes": 2},
         "traffic": {"transfers": 1234567, "bytes_in": 10**9, "bytes_out": 10**10, "errors": 3},
-        "supply": {"volts": 11.87, "amperes": 7.5, "fault": 2},
+        "supply": {"volts": 11.87, "amperes": 7.5, "fault": True},
         "frames": 123456,
         "frames_per_second": 19.98,
     },
@@ -359,7 +359,7 @@ def test_the_picture_fits_a_terminal(monkeypatch):
     assert max(map(len, shown)) <= COLUMNS
     assert "\x1b" not in "".join(shown)
     rows = {line[:11].strip(): line[13:] for line in shown}
-    assert rows["supply"] == "11.87 V, 7.50 A, fault 0x02"
+    assert rows["supply"] == "11.87 V, 7.50 A, it reports a fault"
     assert rows["PCIe link"] == "generation 3, 8 GT/s, 2 lanes"
     assert rows["cable"] == "1,234,567 transfers, 1.0 GB in, 10.0 GB out, 3 errors"
     assert rows["last event"] == "supply at 5.500 s: the supply sags"

@@ -288,14 +288,20 @@ def test_supply_is_judged_with_hysteresis():
     found = [watch.judge(Supply(each, 5.0)) for each in volts]
     assert [len(each) for each in found] == [0, 0, 1, 0, 0, 0, 1, 0]
     assert watch.judge(None) == []
-    assert [len(watch.judge(Supply(12.0, 5.0, fault))) for fault in (0, 2, 2, 3, 0, 0)] == [0, 1, 0, 1, 1, 0]
-    assert len(watch.judge(Supply(9.0, 5.0, 1))) == 2
+    assert [len(watch.judge(Supply(12.0, 5.0, fault))) for fault in (False, True, True, False, False)] == [
+        0,
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert len(watch.judge(Supply(9.0, 5.0, True))) == 2
 
 
 def test_a_stream_reports_its_supply(plain, tmp_path):
     session, device = opened(plain)
     well = Supply(12.0, 4.0)
-    device.supplies = [well, well, well, Supply(10.5, 9.0), Supply(10.4, 9.0), Supply(11.9, 4.0, 1), well]
+    device.supplies = [well, well, well, Supply(10.5, 9.0), Supply(10.4, 9.0), Supply(11.9, 4.0, True), well]
     seen = []
     stream = Stream(session, rate=20, telemetry=0.1, watch=seen.append)
     timeline = Timeline("test")

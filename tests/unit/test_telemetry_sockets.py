@@ -539,12 +539,12 @@ def test_figures_are_plain_json():
         clocks_mhz={"GFXCLK": 500},
         link=Link(16.0, 4),
         traffic=Traffic(5, 6, 7, 8).since(Traffic(1, 1, 1, 1)),
-        supply=Supply(11.9, 3.5, 2),
+        supply=Supply(11.9, 3.5, True),
     )
     document = json.loads(json.dumps(found.to_json()))
     assert document["link"] == {"generation": 4, "rate_gt": 16.0, "lanes": 4}
     assert document["traffic"] == {"transfers": 4, "bytes_in": 5, "bytes_out": 6, "errors": 7}
-    assert document["supply"] == {"volts": 11.9, "amperes": 3.5, "fault": 2}
+    assert document["supply"] == {"volts": 11.9, "amperes": 3.5, "fault": True}
     assert Link(0.0, 1).generation is None
 
 

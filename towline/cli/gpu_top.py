@@ -338,10 +338,10 @@ def _figures(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cable", f"{traffic['transfers']:,} transfers, {moved}, {traffic['errors']:,} errors"
     supply = metrics.get("supply")
     if supply is not None:
-        fault = f"fault {supply['fault']:#04x}" if supply["fault"] else "no fault"
+        fault = "it reports a fault" if supply["fault"] else "no fault"
         yield "supply", f"{supply['volts']:.2f} V, {supply['amperes']:.2f} A, {fault}"
     elif metrics.get("watts") is not None:
-        yield "supply", "no monitor reports it"
+        yield "supply", "not known: no sensor answers"
     yield (
         "frames",
         _joined(_with(metrics, "frames", "{:,}"), _with(metrics, "frames_per_second", "{:,.1f} a second")),

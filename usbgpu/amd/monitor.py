@@ -129,7 +129,9 @@ class Monitor:
                 self._links = pcie.link_registers(bridge, self._bus)
             now = pcie.link_now(bridge, self._links)
             link = figures.Link(now.rate, now.lanes)
-        return self._measured(link, bridge.supply())
+        supply = bridge.supply()
+        known = None if supply is None else figures.Supply(supply.volts, supply.amperes, supply.fault)
+        return self._measured(link, known)
 
     def _measured(self, link: figures.Link | None, supply: figures.Supply | None) -> figures.Metrics:
         """Measure the card; beside it, what is known of link and supply."""
