@@ -43,6 +43,10 @@ class ContinuingClock:
         clock, ahead = self._followed
         return ahead if clock is None else ahead + clock.now()
 
+    def of(self, moment: float) -> float:
+        """What it says when the followed clock says `moment`."""
+        return self._followed[1] + moment
+
     def sleep(self, seconds: float) -> None:
         """Let that many pass."""
         clock, ahead = self._followed

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from sdk.artifact import Artifact
 from sdk.clock import ContinuingClock, WallClock
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError
-from sdk.target import Device, DeviceSession, OpenOptions, Recovers, Recovery, Timed, open_device
+from sdk.target import Device, DeviceSession, Measures, OpenOptions, Recovers, Recovery, Timed, open_device
+from sdk.telemetry.metrics import Metrics, Traffic
 
 AWAY = (DeviceFailed, DeviceMissing)
 """What a device raises that may be recovered."""
@@ -29,6 +31,8 @@ class Loaded:
     Attributes:
         sessions: one for each program, in order; none while the device is away.
         clock: the device's if it has one, else the wall's; it goes on when the device is opened again.
+        measures: the device, if it can report how it is.
+        before: what went over the cable before the network was loaded.
 
     Raises:
         UsageError, DeviceMissing, ToolMissing, DeviceFailed: as `sdk.target.open_device` and `Device.load`.
@@ -43,6 +47,8 @@ class Loaded:
         self._given = opened is not None
         self.sessions: list[DeviceSession] = []
         self.clock = ContinuingClock()
+        self.before = Traffic()
+        self.measures: Measures | None = None
         self.device = self._opened() if opened is None else opened
         self._load()
 
@@ -50,6 +56,24 @@ class Loaded:
     def timed(self) -> bool:
         """Whether the device has a clock of its own."""
         return isinstance(self.device, Timed)
+
+    @property
+    def last_reading(self) -> Metrics:
+        """The device's last one; all is unknown if it made none, or cannot."""
+        return self._since_load(None if self.measures is None else self.measures.last_reading)
+
+    def reading(self) -> Metrics:
+        """What the device measures now; likewise. Raises as `Measures.reading`."""
+        return self._since_load(None if self.measures is None else self.measures.reading())
+
+    def _since_load(self, found: Metrics | None) -> Metrics:
+        """A reading in terms of this session: its clock goes on over recoveries, its traffic begins here."""
+        if self.measures is None:
+            return Metrics()
+        traffic = self.measures.traffic.since(self.before)
+        if found is None or found.time is None:
+            return dataclasses.replace(found or Metrics(), traffic=traffic)
+        return dataclasses.replace(found, time=self.clock.of(found.time), traffic=traffic)
 
     def recover(self, seconds: float) -> Recovery:
         """Make the device usable again: by its own means, or else by opening it again.
@@ -102,6 +126,8 @@ class Loaded:
         return open_device(self._artifact.target, self._name, self._options)
 
     def _load(self) -> None:
+        self.measures = self.device if isinstance(self.device, Measures) else None
+        self.before = Traffic() if self.measures is None else self.measures.traffic
         try:
             for program in self._artifact.programs:
                 self.sessions.append(self.device.load(program))

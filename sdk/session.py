@@ -42,6 +42,8 @@ from sdk.target import (
     check_inputs,
     is_emulated,
 )
+from sdk.telemetry.metrics import Frames, Identity, Metrics
+from sdk.telemetry.publication import Publication
 
 PATIENCE = 10.0
 """Seconds that a device may stay away while an inference is tried again."""
@@ -61,16 +63,20 @@ class Session:
         device: a device string; by default the environment's TOWLINE_DEVICE, and without it "emulated".
         options: what else is chosen when the device is opened: an AMD card's firmware files.
         opened: that device, if it is open already.
+        publish: let `towline gpu top` see this session: True, or a name for its socket. A `Stream` that
+            publishes does so for its session.
 
     Attributes:
         artifact: what is loaded.
         device: the device string in use.
+        frames: counts inferences as they return.
 
     Raises:
         InvalidArtifact: the file is damaged, or its parts do not fit each other.
         UsageError: the artefact's target is not installed, or has no such device.
         DeviceMissing, ToolMissing: the device, or a tool it needs, is missing.
         DeviceFailed: the device died while loading.
+        NameTaken, OutputFailed: it cannot publish (`sdk.telemetry.publisher`).
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Session:
         options: OpenOptions = OpenOptions(),
         *,
         opened: Device | None = None,
+        publish: bool | str = False,
     ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
         self.device = device or settings.DEVICE.value() or EMULATED
@@ -98,10 +105,14 @@ class Session:
         self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
         self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
         self._closed = False
+        self.frames = Frames()
+        self._publication: Publication | None = None
         self._loaded = Loaded(self.artifact, self.device, options, opened)
         self._adopt()
         try:
             self.reset()
+            if publish is not False:
+                self._publication = Publication(self, None if publish is True else publish)
         except BaseException:
             self.close()
             raise
@@ -171,6 +182,49 @@ class Session:
     def injects(self) -> Injects | None:
         """What rehearses faults on the device; None if that cannot be done on it."""
         return self._loaded.device if isinstance(self._loaded.device, Injects) else None
+
+    # -- figures --------------------------------------------------------------------------------------------
+
+    def metrics(self) -> Metrics:
+        """Power, clocks, temperatures, link, traffic and supply, measured now, and the frames so far.
+
+        What was submitted is computed first. A device without a card has the frames alone; what is unknown is
+        None.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the device does not answer; it has failed then.
+            UsageError: the session is closed.
+        """
+        self._open()
+        return self._counted(self._loaded.reading())
+
+    @property
+    def last_metrics(self) -> Metrics:
+        """The same without measuring: what the device measured last, and the frames so far."""
+        return self._counted(self._loaded.last_reading)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the device can measure anything."""
+        return self._loaded.measures is not None
+
+    def identify(self) -> Identity | None:
+        """Which device it is; None if it does not say. Takes a few transfers.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the device does not answer.
+        """
+        return None if self._loaded.measures is None else self._loaded.measures.identity()
+
+    def _counted(self, found: Metrics) -> Metrics:
+        rate = self.frames.rate(self.clock.now())
+        return dataclasses.replace(found, frames=self.frames.count, frames_per_second=rate)
+
+    def _ended(self) -> None:
+        """An inference returned its results."""
+        self.frames.ended(self.clock.now())
+        if self._publication is not None:
+            self._publication.look()
 
     def run(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference; states are inputs and outputs like the others.
@@ -368,6 +422,7 @@ class Session:
                 self._reset_to = None
             values.update(_answered(part, found, [name for name in part.outputs if name not in held]))
             self._compute(self._segments[place + 1 :], values)
+            self._ended()
             return {name: values[name] for name in outputs}
 
         return finish
@@ -542,6 +597,8 @@ class Session:
         """Release the device. Closing twice does nothing."""
         if not self._closed:
             self._closed = True
+            if self._publication is not None:
+                self._publication.close("the session was closed")
             self._loaded.close()
 
     def __enter__(self) -> Session:
@@ -578,6 +635,8 @@ class Session:
             results = run({name: values[name] for name in part.inputs if name not in held})
             outputs = [name for name in part.outputs if name not in held]
             values |= _answered(part, results, [*results, *outputs])
+        if not trace:
+            self._ended()
         return values
 
     def _evaluate(self, node: Node, values: Mapping[str, Array]) -> Array:

@@ -21,6 +21,7 @@ from sdk.entries import entries
 from sdk.errors import InvalidInput, Unsupported, UsageError
 from sdk.graph import Array, Graph, Node, Quantize, Tensor
 from sdk.suggestions import did_you_mean
+from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from sdk.tuning import Tuning
 from sdk.weights import Weights
 
@@ -249,6 +250,35 @@ class Recovers(Protocol):
         Raises:
             DeviceFailed, DeviceMissing: that is not possible now; it may be tried again.
         """
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """What a `Device` offers beside if it can report power, temperatures, its link or its traffic.
+
+    A reading takes the device some of its time (an AMD card behind a bridge with lists: 0.5 ms), so it is
+    best made while no inference waits.
+
+    Attributes:
+        last_reading: the last one, of `reading` or of the device's own checks; None before the first.
+        traffic: over its cable since it was opened; costs nothing.
+    """
+
+    @property
+    def last_reading(self) -> Metrics | None: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def reading(self) -> Metrics:
+        """Measure now, behind everything that was submitted; `frames` is unknown here.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the device does not answer. It has failed then, as in an inference.
+        """
+
+    def identity(self) -> Identity:
+        """Which device it is; takes a few transfers. Raises as `reading`."""
 
 
 @runtime_checkable

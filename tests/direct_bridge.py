@@ -13,6 +13,7 @@ from emulator.pcie.function import UnsupportedRequest
 from firmware.asm2464pd.registers.memory import SLOT_SIZE
 from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import CAUSES, SECTOR, Failure, Operation
+from sdk.telemetry.metrics import Supply, Traffic
 from tests.amdgpu_host import ACCESS, Host
 from usbgpu.bridge.seam import ListFailed, Reply
 
@@ -73,6 +74,15 @@ class DirectBridge:
 
     name = "direct"
     has_lists = True
+    traffic = Traffic()
+    supplied: Supply | None = None
+
+    def supply(self) -> Supply | None:
+        return self.supplied
+
+    def plugged(self) -> tuple[str, str]:
+        return "usb-1-1", ""
+
     emulation = None
 
     def __init__(self, card: AmdCard) -> None:

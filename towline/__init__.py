@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sdk.stream import Stream
     from sdk.target import OpenOptions, Options, Profile, devices
     from sdk.target import target_names as targets
+    from sdk.telemetry.metrics import Metrics
     from sdk.zoo import digits
     from towline._version import __version__
     from towline.gpu import compile_kernels, emulated_board, open_gpu
@@ -48,6 +49,7 @@ _HOME = {
     "Check": "sdk.check",
     "Error": "sdk.errors:TowlineError",
     "Evaluation": "sdk.evaluation",
+    "Metrics": "sdk.telemetry.metrics",
     "OpenOptions": "sdk.target",
     "Options": "sdk.target",
     "Prediction": "sdk.classification",
@@ -77,6 +79,7 @@ __all__ = [
     "Check",
     "Error",
     "Evaluation",
+    "Metrics",
     "OpenOptions",
     "Options",
     "Prediction",

@@ -208,12 +208,35 @@ def programmed(bridge: Bridge) -> Function | None:
 
 def link(bridge: Bridge, function: Function) -> Link:
     """The narrowest link between the bridge and a function, as the ports report."""
-    links = []
-    for space in _spaces(bridge, range(function.bus + 1)):
+    spaces = _spaces(bridge, range(function.bus + 1))
+    return _narrowest(space[place] for space, place in _link_statuses(spaces))
+
+
+def link_registers(bridge: Bridge, bus: int) -> list[int]:
+    """Where the ports' link statuses are, down to the function on a bus: for `link_now`."""
+    spaces = _spaces(bridge, range(bus + 1))
+    return [config_address(space.bus, 0, 0, place) for space, place in _link_statuses(spaces)]
+
+
+def link_now(bridge: Bridge, registers: Sequence[int]) -> Link:
+    """The same as `link`, of registers that are known: one short list."""
+    commands = CommandList()
+    for register in registers:
+        commands.config_read(register)
+    return _narrowest(_dwords(bridge.run(commands)))
+
+
+def _link_statuses(spaces: Iterable[_Space]) -> Iterator[tuple[_Space, int]]:
+    for space in spaces:
         for place in _capabilities(space):
             if space[place] & 0xFF == PCI_EXPRESS:
-                status = space[place + LINK_STATUS] >> 16
-                links.append(Link(RATES.get(status & 0xF, 0.0), status >> 4 & 0x3F))
+                yield space, place + LINK_STATUS
+
+
+def _narrowest(dwords: Iterable[int]) -> Link:
+    """Of links by their status, the upper half of a dword."""
+    statuses = [dword >> 16 for dword in dwords]
+    links = [Link(RATES.get(status & 0xF, 0.0), status >> 4 & 0x3F) for status in statuses]
     return min(links, key=lambda each: each.throughput, default=Link(0.0, 0))
 
 

@@ -18,6 +18,10 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 State = Literal["starting", "running", "degraded", "recovering", "gone"]
 """Of a stream. Degraded: the device is away or late, and the fallback answers. Gone: the device stayed away
 for longer than the stream's patience."""
+STATES: tuple[State, ...] = get_args(State)
+
+Kind = State | Literal["supply"]
+"""Of an event: the state from then on, or something that happened in the state that goes on."""
 
 Answerer = Literal["device", "fallback"]
 
@@ -86,19 +90,19 @@ class Result:
 
 @dataclass(frozen=True)
 class Event:
-    """A change of a stream's state.
+    """A change of a stream's state, or of what it depends on.
 
     Attributes:
         time: of the change.
         frame: that it came with, or the first that had not ended then.
-        kind: the state from then on.
+        kind: the state from then on; or "supply", of what supplies the dock.
         cause: of the change, in words.
         recovered: seconds from the failure until the first result behind it, if the event ends a recovery.
     """
 
     time: float
     frame: int
-    kind: State
+    kind: Kind
     cause: str
     recovered: float | None = None
 

@@ -28,7 +28,10 @@ from sdk.stream.records import (
 )
 from sdk.stream.standby import Standby, require_same_interface, timed
 from sdk.stream.summary import Summary, Tally
+from sdk.stream.telemetry import INTERVAL, Telemetry
 from sdk.target import Recovery
+from sdk.telemetry.metrics import Metrics
+from sdk.telemetry.publication import Publication
 
 Outputs = Mapping[str, Array]
 Late = Literal["deliver", "drop"]
@@ -80,11 +83,17 @@ class Stream:
             stands still in the meantime otherwise.
         observe: gets every inference that returned; for checks.
         watch: gets every event as it happens.
+        telemetry: seconds of the clock between two readings of the device (power, temperatures, supply), made
+            while no frame waits; None for none.
+        readings: gets every reading, and those that the device makes by itself before work is submitted.
+        publish: let `towline gpu top` see the stream while it runs: True, a name for its socket, or a
+            publication that is open already; it ends with `run`.
 
     Attributes:
         state: as `State`.
         events: the changes of it so far.
         recoveries: those that succeeded.
+        reading: the last one; None before the first.
 
     Raises:
         UsageError: an argument that is out of range, or a fallback of another network.
@@ -106,6 +115,9 @@ class Stream:
         host_work: float = 0.0,
         observe: Callable[[Inference], None] | None = None,
         watch: Callable[[Event], None] | None = None,
+        telemetry: float | None = INTERVAL,
+        readings: Callable[[Metrics], None] | None = None,
+        publish: bool | str | Publication = False,
     ) -> None:
         _require_positive("rate", rate, "frames a second")
         _require_positive("deadline", deadline, "seconds")
@@ -142,6 +154,8 @@ class Stream:
         self._host_work = host_work
         self._watch = watch
         self._virtual = session.timed
+        self._telemetry = Telemetry(session, telemetry, readings, self._supply_changed)
+        self._publish = publish
 
         self._running: Callable[[], Generator[Result] | None] = lambda: None
         self._started = False
@@ -178,6 +192,11 @@ class Stream:
         self._running = weakref.ref(running)
         return running
 
+    @property
+    def reading(self) -> Metrics | None:
+        """The device's last figures; None before the first ones."""
+        return self._telemetry.last
+
     def close(self) -> None:
         """End `run`; frames in flight are dropped."""
         running = self._running()
@@ -203,6 +222,8 @@ class Stream:
             overlaps=self._overlaps,
             events=tuple(self.events),
             recoveries=tuple(self.recoveries),
+            readings=self._telemetry.count,
+            longest_reading=self._telemetry.longest,
         )
 
     # -- the machine ----------------------------------------------------------------------------------------
@@ -218,7 +239,9 @@ class Stream:
         elif self._standby is not None:
             self._standby.start()
         try:
+            self._telemetry.publish(self._publish, self._about)
             while self._turn():
+                self._telemetry.look()
                 yield from self._delivered()
             yield from self._delivered()
             if self._error is not None:
@@ -234,6 +257,7 @@ class Stream:
             self._end_all("the stream was ended")
             for _ in self._delivered():  # nobody takes them, but they count
                 pass
+            self._telemetry.end("the stream has ended")
             self._running = lambda: None
 
     def _turn(self) -> bool:
@@ -259,7 +283,7 @@ class Stream:
                 chain.save()
             elif self._feed.ended:
                 return False
-            elif self._feed.rate is not None:
+            elif self._feed.rate is not None and not self._telemetry.use_gap(self._feed.due):
                 self._sleep_until(self._feed.due)
         except AWAY as problem:
             self._failed(problem)
@@ -268,6 +292,7 @@ class Stream:
     def _start(self) -> None:
         try:
             self._chain.start()
+            self._telemetry.begin()
         except AWAY:
             if self._failure is None and self._standby is not None:
                 self._feed.start(self._clock.now())  # the fallback begins
@@ -283,6 +308,8 @@ class Stream:
             # A frame that its source gives when it is there is not waited for while another is in flight.
             most = 1 if self._feed.live or self._failure is not None else self._depth
             if open_ones < most:
+                if self._feed.live and self._failure is None:
+                    self._telemetry.use_gap(float("inf"))  # the next frame comes when it comes
                 self._take()
             return
         while not self._feed.ended and self._feed.due <= self._clock.now():
@@ -591,10 +618,27 @@ class Stream:
 
     def _become(self, state: State, cause: str, frame: int, recovered: float | None = None) -> None:
         self.state = state
-        event = Event(self._clock.now(), frame, state, cause, recovered)
+        self._report(Event(self._clock.now(), frame, state, cause, recovered))
+
+    def _supply_changed(self, cause: str) -> None:
+        self._report(Event(self._clock.now(), self._first_open(), "supply", cause))
+
+    def _report(self, event: Event) -> None:
         self.events.append(event)
         if self._watch is not None:
             self._watch(event)
+        self._telemetry.changed()
+
+    def _about(self) -> dict[str, Any]:
+        """What is published beside the device's figures."""
+        last = self.events[-1].to_json() if self.events else None
+        return {
+            "state": self.state,
+            "rate": self._rate,
+            "frames": self._tally.counts,
+            "pending": len(self._queue),
+            "event": last,
+        }
 
     def _sleep_until(self, moment: float) -> None:
         left = moment - self._clock.now()

@@ -50,6 +50,11 @@ class Tally:
             self._latencies.append(result.latency)
             self.last = max(self.last, result.times.done)
 
+    @property
+    def counts(self) -> dict[Status, int]:
+        """Frames that ended, by how."""
+        return dict(self._counts)
+
     def figures(self, pending: int) -> dict[str, Any]:
         """The fields of `Summary` that are counted here."""
         elapsed = None if self._begun is None else self.last - self._begun
@@ -82,6 +87,8 @@ class Summary:
         depth: frames in flight at most.
         overlaps: whether the device takes the next frame before it has ended the last one.
         events, recoveries: in order.
+        readings: of the device that were made in gaps.
+        longest_reading: seconds that one took at most.
     """
 
     frames: Mapping[Status, int]
@@ -98,6 +105,8 @@ class Summary:
     overlaps: bool
     events: Sequence[Event]
     recoveries: Sequence[Recovered]
+    readings: int = 0
+    longest_reading: float = 0.0
 
     @property
     def advice(self) -> str | None:
@@ -124,6 +133,7 @@ class Summary:
             "advice": self.advice,
             "events": [event.to_json() for event in self.events],
             "recoveries": [one.to_json() for one in self.recoveries],
+            "readings": {"count": self.readings, "longest_ms": round(1000 * self.longest_reading, 6)},
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sdk import chrome_trace
-from sdk.stream.records import Event, Result
+from sdk.stream.records import STATES, Event, Result
 
 
 class Timeline:
@@ -51,6 +51,9 @@ class Timeline:
             states = trace.track(self._about, "state")
             for event in self._events:
                 moment = _nanoseconds(event.time)
+                if event.kind not in STATES:
+                    states.instant(moment, event.kind, "event", {"cause": event.cause})
+                    continue
                 states.end_all(moment)
                 states.begin(moment, event.kind, "state", {"cause": event.cause})
             states.end_all(self._end)

@@ -54,6 +54,7 @@ ELSEWHERE = {
     ("README.md", "python"): "test_readme.py",
     ("docs/adding-a-target.md", "python"): "test_export.py",
     ("docs/debugging-firmware.md", "console"): "test_monitor.py",
+    ("docs/telemetry.md", "console"): "test_gpu_telemetry.py",
 }
 """Blocks that are run, but not here, and by what."""
 COMMANDS = parser()

@@ -43,6 +43,8 @@ CORE = [
         "sdk.session",
         "sdk.shapes",
         "sdk.target",
+        "sdk.telemetry.publisher",
+        "sdk.telemetry.reader",
         "sdk.weights",
     ),
     *("sdk.toolchain", "towline"),

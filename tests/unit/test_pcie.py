@@ -352,8 +352,13 @@ def test_the_narrowest_link_counts(lists: bool) -> None:
     bridge = FabricBridge(graphics_card(), (*BRIDGES[:3], NAVI_DOWNSTREAM), lists=lists)
     function = pcie.enumerate(bridge)
     assert str(pcie.link(bridge, function)) == "16 GT/s x4"
+    assert pcie.link_now(bridge, pcie.link_registers(bridge, function.bus)) == pcie.Link(16.0, 4)
     bridge = FabricBridge(graphics_card(), [NAVI_DOWNSTREAM] * 4, lists=lists)
     function = pcie.enumerate(bridge)
     before = len(bridge.runs)
     assert pcie.link(bridge, function) == pcie.Link(8.0, 8)
     assert len(bridge.runs) - before == 1 or not lists
+    registers = pcie.link_registers(bridge, function.bus)
+    before = len(bridge.runs)
+    assert pcie.link_now(bridge, registers) == pcie.Link(8.0, 8)
+    assert len(bridge.runs) - before == 1

@@ -9,10 +9,11 @@ import argparse
 from typing import Any
 
 from sdk.report import Console, Result
-from towline.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay, gpu_stress
+from towline.cli import gpu_capture, gpu_disasm, gpu_doctor, gpu_info, gpu_replay, gpu_stress, gpu_top
 from towline.cli.options import add_common_again, add_verb
 
 EXAMPLE = """towline gpu info
+towline gpu top
 towline gpu stress --for 60s --device usb
 towline gpu disasm kernel.co
 towline gpu capture gemm_dot4 --chip gfx1201 -o gemm.capture
@@ -20,6 +21,7 @@ towline gpu replay gemm.capture"""
 
 MODULES = {
     "info": gpu_info,
+    "top": gpu_top,
     "doctor": gpu_doctor,
     "stress": gpu_stress,
     "disasm": gpu_disasm,

@@ -196,9 +196,9 @@ def _open_rows(opened: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _metrics_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     sensors = {name: value for name, value in metrics["temperatures_celsius"].items() if name in _SENSORS}
-    clocks = {name: value for name, value in metrics["clocks_mhz"].items() if name in _CLOCKS}
+    clocks = {name: value for name, value in metrics["clocks_mhz"].items() if name in CLOCKS}
     warm = ", ".join(f"{_SENSORS[name]} {value} °C" for name, value in sensors.items())
-    rates = ", ".join(f"{_CLOCKS[name]} {value:,} MHz" for name, value in clocks.items())
+    rates = ", ".join(f"{CLOCKS[name]} {value:,} MHz" for name, value in clocks.items())
     busy = f"{metrics['power_watts']} W, {metrics['activity_percent']} % busy, fan {metrics['fan_rpm']:,} rpm"
     return [
         ("power", busy + (", throttled" if metrics["throttled"] else "")),
@@ -208,4 +208,4 @@ def _metrics_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 _SENSORS = {"EDGE": "edge", "HOTSPOT": "hot spot", "MEM": "memory"}
-_CLOCKS = {"GFXCLK": "shaders", "UCLK": "memory", "FCLK": "fabric", "SOCCLK": "SoC"}
+CLOCKS = {"GFXCLK": "shaders", "UCLK": "memory", "FCLK": "fabric", "SOCCLK": "SoC"}

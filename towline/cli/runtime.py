@@ -31,15 +31,15 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     _add_firmware(parser)
 
 
-def add_gpu_device(parser: argparse.ArgumentParser) -> None:
+GPU_DEVICES = (
+    "the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:port=2-1.4, usb:fd=N, replay:FILE; "
+    f"default: {settings.DEVICE.name}, or emulated"
+)
+
+
+def add_gpu_device(parser: argparse.ArgumentParser, meaning: str = GPU_DEVICES) -> None:
     """Declare --device, of those that may have a card, and --firmware."""
-    parser.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="the bridge: emulated, emulated?gpu=gfx1201, usb, usb:SERIAL, usb:port=2-1.4, "
-        f"usb:fd=N, replay:FILE; default: "
-        f"{settings.DEVICE.name}, or emulated",
-    )
+    parser.add_argument("--device", metavar="DEVICE", help=meaning)
     _add_firmware(parser)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sdk.session import Session
     from sdk.stream import Stream
     from sdk.stream.torture import Torture
+    from sdk.telemetry.publication import Publication
 
 EXAMPLE = """towline stream net.tow --rate 20 --deadline 45ms --frames 200
 towline stream net.tow clip.npz --rate 20 --fallback net-c.tow --device usb
@@ -91,6 +92,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--torture", type=positive, metavar="N", help="N frames, and a random fault in every hundred of them"
     )
     parser.add_argument("--timeline", metavar="FILE.json", help="write a timeline (ui.perfetto.dev)")
+    parser.add_argument(
+        "--publish",
+        metavar="NAME",
+        help="of the socket from which `towline gpu top` reads (default: made of the device)",
+    )
+    parser.add_argument("--no-publish", action="store_true", help="without such a socket")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -100,12 +107,17 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     from sdk.stream.stream import DEPTH
     from sdk.stream.timeline import Timeline
     from sdk.stream.torture import Torture
+    from sdk.telemetry.names import require_name
 
     lines = args.json or sys.stdout is None or not sys.stdout.isatty()
     console.lines = lines
     path = require_suffix(args.network, TOW)
     if args.timeline is not None:
         require_suffix(args.timeline, {".json": "a timeline"}, exists=False)
+    if args.no_publish and args.publish is not None:
+        raise UsageError("--publish and --no-publish exclude each other", hint="leave one out")
+    if args.publish is not None:
+        require_name(args.publish)
     if args.torture is not None and args.frames is not None:
         raise UsageError("--torture N is the number of frames, too", hint="leave --frames out")
     spare, witness = (
@@ -124,6 +136,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             checks = stream_check.Checks(session, fallback, witness, kept, stack)
         timeline = None if args.timeline is None else Timeline(f"{path}, {session.device}")
         show = Show(lines, session)
+        publication = _publication(args, session, console)
+        if publication is not None:
+            stack.callback(publication.close, "the stream has ended")
 
         def watch(event: Any) -> None:
             show.event(event)
@@ -144,6 +159,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             host_work=args.host_work,
             observe=checks,
             watch=watch,
+            publish=publication or False,
         )
         _remark(console, args, session, fallback, found)
         frames: Iterable[Any] = _Frames(found, args.torture or args.frames)
@@ -171,6 +187,21 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         if timeline is not None:
             timeline.write(args.timeline)
         return _summary(args, network, session, stream, checks, torture, problem, lines)
+
+
+def _publication(args: argparse.Namespace, session: Session, console: Console) -> Publication | None:
+    """What `towline gpu top` reads; a stream whose user did not ask for it by name goes on without."""
+    from sdk.telemetry.publication import Publication
+
+    if args.no_publish:
+        return None
+    try:
+        return Publication(session, args.publish)
+    except TowlineError as problem:
+        if args.publish is not None:
+            raise
+        console.warn(f"`towline gpu top` will not see this stream: {problem}")
+        return None
 
 
 class _Frames:

@@ -42,7 +42,7 @@ class Show:
     def live(self, stream: Stream) -> Iterator[None]:
         """Show this stream while the block runs."""
         self._stream = stream
-        self._live = None if self._lines else _live()
+        self._live = None if self._lines else live_display()
         try:
             yield
         finally:
@@ -100,6 +100,8 @@ def figures(summary: Summary) -> str:
 
 def text(summary: Summary) -> str:
     """A summary, whole."""
+    from sdk.stream.records import STATES
+
     parts = [figures(summary)]
     if summary.recoveries:
         rows = [
@@ -115,6 +117,9 @@ def text(summary: Summary) -> str:
         ]
         headers = ("frame", "recovery", "states", "back, ms", "first result, ms", "cause")
         parts.append(table(headers, rows, least=("states",)))
+        remarks = [event for event in summary.events if event.kind not in STATES]
+        if remarks:
+            parts.append(_events(remarks))
     elif len(summary.events) > 1:
         parts.append(_events(summary.events))
     if summary.advice is not None:
@@ -133,8 +138,8 @@ def _is_classifier(session: Session) -> bool:
     return class_count(session.artifact.graph) is not None
 
 
-def _live() -> Any:
-    """Rich's live display, if stdout is a terminal and rich is installed."""
+def live_display(*, stays: bool = False) -> Any:
+    """Rich's live display, if stdout is a terminal and rich is installed; its last picture may stay."""
     if sys.stdout is None or not sys.stdout.isatty():
         return None
     try:
@@ -142,6 +147,6 @@ def _live() -> Any:
         from rich.live import Live
     except ImportError:  # the bare run-time install has none
         return None
-    live = Live(console=Console(), transient=True, auto_refresh=False)
+    live = Live(console=Console(), transient=not stays, auto_refresh=False)
     live.start()
     return live

@@ -21,6 +21,7 @@ from typing import Self
 
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, UsageError
+from sdk.telemetry import metrics as figures
 from usbgpu import bridge as bridges
 from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
@@ -113,7 +114,10 @@ def on_bridge(
         finally:
             bridge.close()
 
-    return Gpu(started.card, compute, sdma, doctor, close, Reopening(doctor, firmware, report))
+    opened = Gpu(started.card, compute, sdma, doctor, close, Reopening(doctor, firmware, report))
+    if isinstance(function, pcie.Function):
+        opened.monitor = Monitor(started.card, bus=function.bus)
+    return opened
 
 
 class Gpu:
@@ -218,6 +222,31 @@ class Gpu:
     def metrics(self) -> Metrics:
         """Power, temperatures and clocks now. Raises DeviceFailed: errors of card and bridge."""
         return monitor.measure(self.card)
+
+    def reading(self) -> figures.Metrics:
+        """The same with PCIe link, supply of the dock and traffic, behind everything that was launched.
+
+        Raises:
+            KernelFailed, DeviceFailed: as `wait`; errors of card and bridge.
+        """
+        self._open()
+        self.wait()
+        return self.monitor.read()
+
+    @property
+    def last_reading(self) -> figures.Metrics | None:
+        """The last `reading`, or what was measured before work was submitted; None before the first."""
+        return self.monitor.reading
+
+    @property
+    def traffic(self) -> figures.Traffic:
+        """What went over the cable since the bridge was opened."""
+        return self.card.bridge.traffic
+
+    def identity(self) -> figures.Identity:
+        """Which card it is, and where. Raises DeviceFailed: errors of the bridge."""
+        self._open()
+        return figures.Identity(*self.card.bridge.plugged(), chip=self.chip)
 
     # -- memory -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Power, temperatures and clocks of a card; and a limit above which it gets no work.
+"""Power, temperatures and clocks of a card, with its link and its supply; and a limit above which it gets no
+work. All readings of a card that is at work are made by its `Monitor`.
 
 The card protects itself: its power management lowers clocks and switches off, independently of a driver, and
 this one changes none of that (`smu.MAY_SEND`). The check here stops before that, with an error that says why
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdk.errors import DeviceFailed
+from sdk.telemetry import metrics as figures
+from usbgpu import pcie
 from usbgpu.amd import layout, smu
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
@@ -97,15 +100,63 @@ class Monitor:
         card: that is up.
         limits: degrees Celsius by sensor.
 
+        bus: of the card on PCIe; None if its link is not to be looked at.
+
     Attributes:
         metrics: of the last measurement; None before the first.
+        reading: of the same one, as all devices report it; link and supply are those of the last `read`.
     """
 
-    def __init__(self, card: Card, limits: Mapping[str, int] = LIMITS) -> None:
+    def __init__(self, card: Card, limits: Mapping[str, int] = LIMITS, bus: int | None = None) -> None:
         self.metrics: Metrics | None = None
+        self.reading: figures.Metrics | None = None
         self._card = card
         self._limits = limits
-        self._looked = 0.0
+        self._bus = bus
+        self._links: list[int] | None = None
+        self._hot: dict[str, int] = {}
+
+    def read(self) -> figures.Metrics:
+        """Measure the card, its link and its supply now: two lists, and a request where the supply has a
+        monitor.
+
+        Raises:
+            GpuFailed, DeviceFailed, DeviceMissing: as `measure`.
+        """
+        bridge, link = self._card.bridge, None
+        if self._bus is not None:
+            if self._links is None:
+                self._links = pcie.link_registers(bridge, self._bus)
+            now = pcie.link_now(bridge, self._links)
+            link = figures.Link(now.rate, now.lanes)
+        supply = bridge.supply()
+        known = None if supply is None else figures.Supply(supply.volts, supply.amperes, supply.fault)
+        return self._measured(link, known)
+
+    def _measured(self, link: figures.Link | None, supply: figures.Supply | None) -> figures.Metrics:
+        """Measure the card; beside it, what is known of link and supply."""
+        self.metrics = found = measure(self._card)
+        self._hot = {
+            name: found.temperatures[name]
+            for name, limit in self._limits.items()
+            if found.temperatures.get(name, 0) > limit
+        }
+        bridge = self._card.bridge
+        self.reading = figures.Metrics(
+            time=bridge.clock.now(),
+            watts=found.power,
+            gpu_celsius=found.temperatures.get("EDGE"),
+            hotspot_celsius=found.temperatures.get("HOTSPOT"),
+            memory_celsius=found.temperatures.get("MEM"),
+            clocks_mhz=found.clocks,
+            activity_percent=found.activity,
+            fan_rpm=found.fan,
+            throttled=found.throttled,
+            link=link,
+            traffic=bridge.traffic,
+            supply=supply,
+        )
+        return self.reading
 
     def cool_down(self, end: float) -> None:
         """Wait until the card is not too hot, up to a time of the device's clock. Raises as `check` does."""
@@ -119,25 +170,20 @@ class Monitor:
             clock.sleep(INTERVAL)
 
     def check(self, interval: float = INTERVAL) -> None:
-        """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work.
+        """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work:
+        the work waits for it then, so a caller that has time in between should `read` more often.
 
         Raises:
             TooHot: a sensor is above its limit. As long as it is, every call measures.
             GpuFailed, DeviceFailed, DeviceMissing: as `measure`.
         """
-        now = self._card.bridge.clock.now()
-        if self.metrics is not None and now < self._looked + interval:
+        last, now = self.reading, self._card.bridge.clock.now()
+        if last is not None and last.time is not None and now < last.time + interval and not self._hot:
             return
-        self.metrics = metrics = measure(self._card)
-        hot = {
-            name: metrics.temperatures[name]
-            for name, limit in self._limits.items()
-            if metrics.temperatures.get(name, 0) > limit
-        }
-        self._looked = now if not hot else -interval
-        if hot:
+        self._measured(None if last is None else last.link, None if last is None else last.supply)
+        if self._hot:
             text = ", ".join(
-                f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in hot.items()
+                f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in self._hot.items()
             )
             raise TooHot(
                 f"the card is too hot for more work: {text} degrees Celsius",

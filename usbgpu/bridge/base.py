@@ -13,6 +13,7 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.commands import RESULT_TRAILER
 from firmware.protocol.operations import DWORD, SECTOR, Data, Failure
 from sdk.errors import DeviceFailed
+from sdk.telemetry.metrics import Supply, Traffic
 from sdk.weights import release
 from usbgpu.bridge.seam import ListFailed
 from usbgpu.transport import Disconnected, Emulation, Pending, Transport
@@ -72,6 +73,19 @@ class BaseBridge:
     def emulation(self) -> Emulation | None:
         """See `seam.Bridge`."""
         return self.transport.emulation
+
+    @property
+    def traffic(self) -> Traffic:
+        """See `seam.Bridge`."""
+        return self.transport.traffic
+
+    def supply(self) -> Supply | None:
+        """See `seam.Bridge`."""
+        return None
+
+    def plugged(self) -> tuple[str, str]:
+        """See `seam.Bridge`."""
+        return self.transport.place, self.transport.identify().serial
 
     def __enter__(self) -> Self:
         return self

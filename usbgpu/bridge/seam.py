@@ -12,6 +12,7 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import Failure
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed
+from sdk.telemetry.metrics import Supply, Traffic
 from usbgpu.transport.emulation import Emulation
 
 SRAM_ADDRESS = SRAM.pcie or 0
@@ -59,11 +60,15 @@ class Bridge(Protocol):
         name: of the device, for messages.
         clock: its time; all waits of a driver go through it.
         has_lists: whether a list is one round trip; otherwise each of its operations is at least one.
+        traffic: over the cable since it was opened.
     """
 
     name: str
     clock: Clock
     has_lists: bool
+
+    @property
+    def traffic(self) -> Traffic: ...
 
     @property
     def emulation(self) -> Emulation | None:
@@ -82,6 +87,20 @@ class Bridge(Protocol):
 
         Raises:
             DeviceFailed: the link does not come up.
+        """
+
+    def supply(self) -> Supply | None:
+        """What supplies the dock, by its monitor; None if nothing reports that.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the transport's errors.
+        """
+
+    def plugged(self) -> tuple[str, str]:
+        """Where it is plugged in, as in `usb-2-1.4`, and its serial number. Takes a few control transfers.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the transport's errors.
         """
 
     def run(self, commands: CommandList) -> Reply:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError
 from sdk.target import Program, Recovery
+from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from usbgpu.seam import Gpu
 from usbgpu.target.session import CardSession
 
@@ -40,6 +41,21 @@ class Renewable(Protocol):
         """
 
 
+@runtime_checkable
+class Measured(Protocol):
+    """What a `Gpu` offers beside if it can report how it is; see `sdk.target.Measures`."""
+
+    @property
+    def last_reading(self) -> Metrics | None: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def reading(self) -> Metrics: ...
+
+    def identity(self) -> Identity: ...
+
+
 class CardDevice:
     """A GPU that is up. It is closed with the last session that is loaded on it; or, as a context manager,
     behind the block.
@@ -50,6 +66,7 @@ class CardDevice:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._measured = gpu if isinstance(gpu, Measured) else None
         self._sessions: list[CardSession] = []
         self._users = 0
         self._closed = False
@@ -98,6 +115,39 @@ class CardDevice:
         states = [session.renew(intact=intact) for session in self._sessions]
         self._failed = False
         return Recovery("warm" if intact else "cold", all(states))
+
+    # -- sdk.target.Measures ----------------------------------------------------------------------------
+
+    @property
+    def last_reading(self) -> Metrics | None:
+        """The last one, of `reading` or before work was submitted; None before the first."""
+        return None if self._measured is None else self._measured.last_reading
+
+    @property
+    def traffic(self) -> Traffic:
+        """Over the cable since the GPU was opened."""
+        return Traffic() if self._measured is None else self._measured.traffic
+
+    def reading(self) -> Metrics:
+        """Measure now; what was submitted before is computed first. See `sdk.target.Measures`."""
+        self.check()
+        for session in self._sessions:
+            session.land()
+        if self._measured is None:
+            return Metrics()
+        self.check()  # what was submitted may have failed
+        try:
+            return self._measured.reading()
+        except BaseException:
+            self.fail()
+            raise
+
+    def identity(self) -> Identity:
+        """Which card it is, and where it is plugged in."""
+        self.check()
+        if self._measured is None:
+            return Identity("", "", self._gpu.chip)
+        return self._measured.identity()
 
     # -- for its sessions -------------------------------------------------------------------------------
 

@@ -313,6 +313,10 @@ class CardSession:
 
     # -- for its device ---------------------------------------------------------------------------------
 
+    def land(self) -> None:
+        """Compute everything that was submitted."""
+        self._flights.land()
+
     def drop(self) -> None:
         """What was submitted and has no answer yet will have none."""
         self._flights.drop(DeviceFailed("the device was recovered meanwhile", hint="submit it again"))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sdk.errors import TowlineError
-from usbgpu.transport.errors import Abandoned, TimedOut
+from sdk.telemetry.metrics import Traffic
+from usbgpu.transport.errors import Abandoned, Stalled, TimedOut
 
 Data = bytes | bytearray | memoryview
 """Bytes in the caller's memory; a memoryview has items of one byte."""
@@ -102,6 +103,23 @@ class Outcome:
         data = result.data if isinstance(result, TimedOut) else b""
         transferred = result.transferred if isinstance(result, TimedOut | Abandoned) else 0
         return cls(result.code, data, began, ended, number, result.message, transferred)
+
+
+def counted(before: Traffic, call: Call, outcome: Outcome) -> Traffic:
+    """What went over the cable, with one more call.
+
+    One that was abandoned has the failure of another; a control transfer that stalled was answered, by no.
+    """
+    if outcome.code == Abandoned.code:
+        return before
+    fine = outcome.code == "ok"
+    refused = call.kind is CallKind.CONTROL and outcome.code == Stalled.code
+    return Traffic(
+        before.transfers + 1,
+        before.bytes_in + (len(outcome.data) if fine else 0),
+        before.bytes_out + (len(call.data) if fine else 0),
+        before.errors + (not fine and not refused),
+    )
 
 
 Observer = Callable[[Call, Outcome], None]

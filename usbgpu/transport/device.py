@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from sdk import clock as clocks
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError, UsageError
+from sdk.telemetry.metrics import Traffic
 from usbgpu.transport import bus, identity
-from usbgpu.transport.call import Call, CallKind, Observer, Outcome
+from usbgpu.transport.call import Call, CallKind, Observer, Outcome, counted
 from usbgpu.transport.emulation import Emulation
 from usbgpu.transport.errors import Disconnected, WireFailed
 from usbgpu.transport.pipeline import Pending, Pipeline
@@ -40,6 +41,7 @@ class Transport(ABC):
     Attributes:
         name: the device string.
         clock: its time.
+        traffic: over the cable since it was opened.
         observers: called after every call, one at a time, in the order in which the calls ended, in the
             thread that notices the end; they must not use the device.
         out_endpoint: address of its first bulk OUT endpoint; so is `in_endpoint`.
@@ -50,6 +52,7 @@ class Transport(ABC):
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self.clock = clock
+        self.traffic = Traffic()
         self.observers: list[Observer] = []
         self.out_endpoint, self.in_endpoint = 0x02, 0x81
         self.packet_size = 0
@@ -302,6 +305,7 @@ class Transport(ABC):
             self._report(call, Outcome.of(result, began, self.clock.now(), number))
 
     def _report(self, call: Call, outcome: Outcome) -> None:
+        self.traffic = counted(self.traffic, call, outcome)
         for observer in tuple(self.observers):
             observer(call, outcome)
 
