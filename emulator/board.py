@@ -28,6 +28,7 @@ from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, seconds
 from emulator.faults import Fault
 from emulator.image_file import BANK_START, CodeImage
+from emulator.ina231 import Ina231
 from emulator.machine import Machine
 from emulator.mcs51.core import Mcs51
 from emulator.model import CHOICES, DEFAULT, Model
@@ -35,11 +36,12 @@ from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
 from emulator.poke import Poke
 from emulator.record import Recorder, Replayed, replay
+from emulator.supply import Supply
 from emulator.symbols import Symbols, beside
 from emulator.usb.host import Host
 from emulator.usb.pcap import Capture
 from emulator.usb.wire import Function, Speed
-from firmware.asm2464pd import flash_layout, image
+from firmware.asm2464pd import flash_layout, image, supply
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
@@ -87,6 +89,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        sensor: a sensor of the supply is on the I2C bus.
         model: which of contradicting facts are followed.
     """
 
@@ -102,6 +105,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    sensor: bool = True
     model: Model = DEFAULT
 
 
@@ -116,6 +120,7 @@ class Board:
         machine: CPU and time.
         chip: the peripherals.
         endpoint: what is on PCIe bus 4.
+        supply: what feeds bridge and card.
         usb: the host port that the board is plugged into.
         flash: the flash chip.
         injector: of faults.
@@ -136,7 +141,18 @@ class Board:
         bus = Bus(ASM2464PD, clock, strict=options.strict)
         self.flash = self._flash(clock)
         self.endpoint = options.function or _function(options)
-        pins = Pins(self._transmitted, self._restart)
+        self.supply = Supply(self._card_watts, sensor=options.sensor)
+        self._sensor = Ina231(
+            lambda: clock.now,
+            lambda: self.supply.volts,
+            lambda: self.supply.amperes * supply.SHUNT_MICROOHMS * 1e-6,
+        )
+        pins = Pins(
+            self._transmitted,
+            self._restart,
+            lambda: {supply.ADDRESS: self._sensor} if self.supply.sensor else {},
+            lambda: not self.supply.fault,
+        )
         self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model)
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
@@ -412,6 +428,10 @@ class Board:
         for recorder in self._recorders:
             recorder.restarted()
 
+    def _card_watts(self) -> float:
+        """What the card draws from the supply."""
+        return self.card.watts() if self.card is not None and self.chip.link.powered else 0.0
+
     def _transmitted(self, data: bytes) -> None:
         for take in self._uart:
             for value in data:
@@ -472,6 +492,7 @@ class Board:
         self.machine.clock.after(length, self._power_on)
 
     def _power_on(self) -> None:
+        self._sensor.power_on()
         self.boot = rom.boot(self.flash, strap=self._options.strap, fallback=self._options.fallback)
         self.machine.cpu.reset()
         self.usb.exchange(self._start(self.boot))
@@ -525,7 +546,8 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` (or another of `CHIPS`) for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
+            `vram=512M` or such for the size of its memory, `no-sensor` for a dock without a sensor of its
+            supply, `strict`, `poke=xdata:c6b3=30@100ms` (several
             times, if need be), `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
             `super-plus-code=2` and such for a choice between contradicting facts.
 
@@ -546,6 +568,8 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case ["no-sensor"]:
+                options = replace(options, sensor=False)
             case ["strict"]:
                 options = replace(options, strict=True)
             case "poke", change:
@@ -560,7 +584,7 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
+                    "no-sensor, strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
                     + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:

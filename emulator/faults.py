@@ -20,6 +20,7 @@ _RANGE = r"(?P<low>[0-9a-f]+)(?:-(?P<high>[0-9a-f]+))?"
 _AT = rf"@(?P<at>{TIME})"
 _FROM_TO = rf"{_AT}\+(?P<length>{TIME})"
 _PERHAPS_TO = rf"{_AT}(?:\+(?P<length>{TIME}))?"
+_VOLTS = r"(?:=(?P<volts>[0-9]{1,2}(?:\.[0-9]{1,3})?)v)?"
 _NUMBER = r"@(?P<number>[1-9][0-9]{0,8})"
 
 
@@ -80,11 +81,19 @@ FORMS = {
         torment="bridge-reset@1ms",
     ),
     "supply-sag": Form(
-        _FROM_TO,
+        _FROM_TO + _VOLTS,
         "supply-sag@1s+300ms",
-        "bridge and card are without power for 300 ms",
+        "bridge and card are without power for 300 ms; with `=10.5V` behind it the supply gives that voltage "
+        "without load, and what it feeds runs on, as long as 9 V are left of it",
         torment="supply-sag@1ms+300ms",
     ),
+    "supply-fault": Form(
+        _PERHAPS_TO,
+        "supply-fault@1s+300ms",
+        "the dock's supply reports a fault for 300 ms (without `+300ms`: from then on); nothing else happens",
+        torment="supply-fault@1ms+300ms",
+    ),
+    "no-sensor": Form("", "no-sensor", "no sensor of the dock's supply answers on the I2C bus"),
     "perst-stuck": Form("", "perst-stuck", "PERST# stays asserted, even if the firmware releases it"),
     "pcie-drop": Form(
         _PERHAPS_TO,
@@ -147,6 +156,7 @@ class Fault:
         low: first address.
         high: last address.
         bit: of the byte at `low`.
+        volts: that are left; None for none.
         text: as the user wrote it.
     """
 
@@ -157,6 +167,7 @@ class Fault:
     low: int = 0
     high: int = 0
     bit: int = 0
+    volts: float | None = None
     text: str = field(default="", compare=False)
 
 
@@ -188,6 +199,7 @@ def parse(text: str) -> Fault:
         high=high,
         bit=int(part.get("bit") or 0),
         number=int(part.get("number") or 0),
+        volts=float(part["volts"]) if part.get("volts") else None,
         text=text,
     )
 

@@ -14,6 +14,7 @@ from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.core.clock import seconds
 from emulator.faults import FORMS, Fault
 from emulator.machine import Machine
+from emulator.supply import LEAST_VOLTS, NOMINAL_VOLTS, Supply
 from emulator.usb.host import Host
 from emulator.usb.wire import Outcome, Spoilt
 from sdk.errors import InternalError, UsageError
@@ -36,6 +37,7 @@ class Struck(Protocol):
     chip: Chip
     flash: FlashChip
     usb: Host
+    supply: Supply
 
     @property
     def disturbance(self) -> Disturbance | None:
@@ -82,6 +84,7 @@ class Injector:
         self._board = board
         self._clock = board.machine.clock
         self._heated = 0
+        self._faulty = 0
 
     def plan(self, fault: Fault, origin: int = 0) -> None:
         """Plan a fault, in the machine's thread of execution.
@@ -135,7 +138,11 @@ class Injector:
             case "bridge-reset":
                 return chip.restart
             case "supply-sag":
-                return lambda: board.lose_power(length or 0)
+                return lambda: self._sag(fault.volts or 0.0, length or 0)
+            case "supply-fault":
+                return lambda: self._supply_fault(length)
+            case "no-sensor":
+                return lambda: setattr(board.supply, "sensor", False)
             case "perst-stuck":
                 return lambda: setattr(chip.link, "perst_stuck", True)
             case "pcie-drop":
@@ -175,6 +182,24 @@ class Injector:
     def _cool(self) -> None:
         self._heated -= 1
         self._disturbance.heat = HEAT if self._heated else 0.0
+
+    def _sag(self, volts: float, length: int) -> None:
+        """The source gives less; where what is left does not suffice, bridge and card lose power."""
+        supply = self._board.supply
+        supply.open_volts = min(volts, NOMINAL_VOLTS)
+        if supply.volts < LEAST_VOLTS:
+            self._board.lose_power(length)
+        self._clock.after(length, lambda: setattr(supply, "open_volts", NOMINAL_VOLTS))
+
+    def _supply_fault(self, length: int | None) -> None:
+        self._faulty += 1
+        self._board.supply.fault = True
+        if length is not None:
+            self._clock.after(length, self._supply_good)
+
+    def _supply_good(self) -> None:
+        self._faulty -= 1
+        self._board.supply.fault = self._faulty > 0
 
     def _fired(self, planned: Planned) -> None:
         planned.fired = self._clock.now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from emulator.asm2464pd import timing
@@ -10,6 +10,7 @@ from emulator.asm2464pd.dma import SlotDma
 from emulator.asm2464pd.fill import FillEngine
 from emulator.asm2464pd.flash import FlashController
 from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.asm2464pd.i2c import I2cMaster, Target
 from emulator.asm2464pd.interrupts import Interrupts
 from emulator.asm2464pd.link import PcieLink
 from emulator.asm2464pd.phy import Phy
@@ -31,15 +32,19 @@ from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """Where the chip's outputs go.
+    """What the chip is wired to.
 
     Attributes:
         uart: takes what the UART sends.
         restart_cpu: starts the CPU again at address 0.
+        i2c: what is on the I2C bus now, by address.
+        supply_good: the level of the pin on which the supply reports a fault.
     """
 
     uart: Callable[[bytes], None]
     restart_cpu: Callable[[], None]
+    i2c: Callable[[], Mapping[int, Target]] = dict
+    supply_good: Callable[[], bool] = lambda: True
 
 
 class Chip:
@@ -77,6 +82,7 @@ class Chip:
         self.unnamed = Unnamed(bus)
         self.fill = FillEngine(bus)
         self.flash_controller = FlashController(bus, flash, model)
+        self.i2c = I2cMaster(bus, pins.i2c, pins.supply_good)
         self.timers = Timers(bus, self.interrupts.timers_changed)
         self.uart = Uart(bus, pins.uart)
         self._restart_cpu = pins.restart_cpu
@@ -91,6 +97,7 @@ class Chip:
         """The supply fails: card and bridge leave their links, and forget."""
         self.usb.reconnect()
         self.link.lose_power()
+        self.i2c.lose_power()
         self.bus.forget()
         self.interrupts.forget()
         self.flash.cut_power()

@@ -72,6 +72,7 @@ class PcieLink:
             facts.PCIE_LTSSM,
             facts.PCIE_LINK_STATUS,
             facts.PCIE_LINK_RATE,
+            *facts.PCIE_LANE_COMMITS,
         ):
             bus.map(register, "link")
         for register in (
@@ -128,6 +129,11 @@ class PcieLink:
         else:
             return ""
         return f"PCIe stays in Detect: {what}"
+
+    @property
+    def powered(self) -> bool:
+        """Whether the slot has its 12 V supply."""
+        return self._all(facts.PCIE_SLOT_12V, "ENABLE")
 
     @property
     def begun(self) -> bool:

@@ -23,6 +23,7 @@ FLASH_PAGE_PROGRAM = Timing(clocks(1.4e-3), Evidence.GUESS, "SPI flash, programm
 FLASH_SECTOR_ERASE = Timing(clocks(60e-3), Evidence.GUESS, "SPI flash, erasing 4 KiB: 60 ms typical")
 FLASH_BLOCK_ERASE = Timing(clocks(0.7), Evidence.GUESS, "SPI flash, erasing 64 KiB: 0.7 s typical")
 FLASH_STATUS_WRITE = Timing(clocks(40e-3), Evidence.GUESS, "SPI flash, writing the status register: 40 ms")
+I2C_BIT = Timing(clocks(2.5e-6), Evidence.GUESS, "a bit on the I2C bus: 2.5 us (400 kHz)")
 ROM_RESTART = Timing(
     clocks(1e-3), Evidence.GUESS, "from the last status of the mask ROM to its restart: 1 ms"
 )

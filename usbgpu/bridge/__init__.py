@@ -13,6 +13,7 @@ its own requests.
 
 from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, attach, describe, open, renew
 from usbgpu.bridge.seam import FENCES, SRAM_ADDRESS, SRAM_SIZE, Bridge, ListFailed, Reply
+from usbgpu.bridge.supply import SensorMissing, Supply
 
 __all__ = [
     "FENCES",
@@ -23,6 +24,8 @@ __all__ = [
     "FirmwareUnsuitable",
     "ListFailed",
     "Reply",
+    "SensorMissing",
+    "Supply",
     "attach",
     "describe",
     "open",

@@ -15,6 +15,7 @@ from firmware.protocol.operations import DWORD, SECTOR, Data, Failure
 from sdk.errors import DeviceFailed
 from sdk.weights import release
 from usbgpu.bridge.seam import ListFailed
+from usbgpu.bridge.supply import SensorMissing, Supply, SupplyReader
 from usbgpu.transport import Disconnected, Emulation, Pending, Transport
 
 CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
@@ -65,6 +66,7 @@ class BaseBridge:
         self.clock = transport.clock
         self.transport = transport
         self._armed = False
+        self._supply = SupplyReader(transport)
 
     @property
     def emulation(self) -> Emulation | None:
@@ -123,6 +125,17 @@ class BaseBridge:
                     raise
                 self.power(False)
                 self.clock.sleep(POWER_OFF)
+
+    def supply(self) -> Supply | None:
+        """See `seam.Bridge`."""
+        try:
+            return self.measured_supply()
+        except SensorMissing:
+            return None
+
+    def measured_supply(self) -> Supply:
+        """As `supply`, for those to whom it matters why there is none. Raises SensorMissing."""
+        return self._supply.read()
 
     def xdata(self, address: int, length: int, *, phy: bool = False) -> bytes:
         """Read the bridge's XDATA, or its PHY plane; at most 64 bytes at High Speed, 512 above."""

@@ -12,6 +12,7 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.operations import Failure
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed
+from usbgpu.bridge.supply import Supply
 from usbgpu.transport.emulation import Emulation
 
 SRAM_ADDRESS = SRAM.pcie or 0
@@ -101,6 +102,15 @@ class Bridge(Protocol):
 
         What the list's later operations need has been sent by then, so that they go on while the caller works
         with it. A caller that does not take everything abandons the list.
+        """
+
+    def supply(self) -> Supply | None:
+        """The supply of bridge and card as it is now; None if nothing measures it.
+
+        May be called between lists, and while one runs in another thread: it takes no bulk transfer.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the transport's errors.
         """
 
     def close(self) -> None:
