@@ -34,6 +34,7 @@ from emulator.mcs51.core import Mcs51
 from emulator.model import CHOICES, DEFAULT, Model
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
+from emulator.pcie.ports import USUAL, Slot
 from emulator.poke import Poke
 from emulator.record import Recorder, Replayed, replay
 from emulator.supply import Supply
@@ -89,6 +90,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        slot: what the card in the slot can do on its link.
         sensor: a sensor of the supply is on the I2C bus.
         model: which of contradicting facts are followed.
     """
@@ -105,6 +107,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    slot: Slot = USUAL
     sensor: bool = True
     model: Model = DEFAULT
 
@@ -153,7 +156,7 @@ class Board:
             lambda: {supply.ADDRESS: self._sensor} if self.supply.sensor else {},
             lambda: not self.supply.fault,
         )
-        self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model)
+        self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model, options.slot)
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
@@ -546,7 +549,8 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` (or another of `CHIPS`) for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, `no-sensor` for a dock without a sensor of its
+            `vram=512M` or such for the size of its memory, `lanes=2` and `gen=3` for the lanes and the
+            generation that the card has on PCIe, `no-sensor` for a dock without a sensor of its
             supply, `strict`, `poke=xdata:c6b3=30@100ms` (several
             times, if need be), `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
             `super-plus-code=2` and such for a choice between contradicting facts.
@@ -568,6 +572,10 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case "lanes", ("1" | "2" | "4" | "8" | "16") as lanes:
+                options = replace(options, slot=replace(options.slot, lanes=int(lanes)))
+            case "gen", ("1" | "2" | "3" | "4") as generation:
+                options = replace(options, slot=replace(options.slot, generation=int(generation)))
             case ["no-sensor"]:
                 options = replace(options, sensor=False)
             case ["strict"]:
@@ -584,8 +592,8 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "no-sensor, strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
-                    + ", ".join(f"{choice}=" for choice in CHOICES),
+                    "lanes=1 to 16, gen=1 to 4, no-sensor, strict, poke=CHANGE, behaviour=FILE.py, "
+                    "inject=FAULT, " + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")

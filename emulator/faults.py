@@ -102,6 +102,23 @@ FORMS = {
         "(without `+50ms`: after PERST# or a power cycle)",
         torment="pcie-drop@1ms+50ms",
     ),
+    "pcie-lanes": Form(
+        r"=(?P<count>[124])",
+        "pcie-lanes=2",
+        "the PCIe link does not train with more than 2 lanes: it stays in Configuration",
+    ),
+    "pcie-rate": Form(
+        r"=(?P<count>[1-4])",
+        "pcie-rate=2",
+        "the PCIe link does not hold a rate above that of Gen2: 20 ms later it trains again",
+    ),
+    "link-width": Form(
+        rf"{_PERHAPS_TO}=(?P<count>[12])",
+        "link-width@320ms+50ms=1",
+        "the PCIe link goes on with 1 lane at 320 ms, and with all 50 ms later (without `+50ms`: when it "
+        "trains again)",
+        torment="link-width@1ms+50ms=1",
+    ),
     "pcie-dead": Form(rf"={_RANGE}", "pcie-dead=1000-1fff", "PCIe reads of these addresses never complete"),
     "pcie-late": Form(
         rf"={_RANGE}\+(?P<length>{TIME})", "pcie-late=1000-1fff+9ms", "they complete 9 ms late"
@@ -157,6 +174,7 @@ class Fault:
         high: last address.
         bit: of the byte at `low`.
         volts: that are left; None for none.
+        count: of lanes, or a generation; 0 if it has none.
         text: as the user wrote it.
     """
 
@@ -168,6 +186,7 @@ class Fault:
     high: int = 0
     bit: int = 0
     volts: float | None = None
+    count: int = 0
     text: str = field(default="", compare=False)
 
 
@@ -200,6 +219,7 @@ def parse(text: str) -> Fault:
         bit=int(part.get("bit") or 0),
         number=int(part.get("number") or 0),
         volts=float(part["volts"]) if part.get("volts") else None,
+        count=int(part.get("count") or 0),
         text=text,
     )
 

@@ -147,6 +147,12 @@ class Injector:
                 return lambda: setattr(chip.link, "perst_stuck", True)
             case "pcie-drop":
                 return lambda: chip.link.drop(length)
+            case "pcie-lanes":
+                return lambda: setattr(chip.link, "most_lanes", fault.count)
+            case "pcie-rate":
+                return lambda: setattr(chip.link, "best_generation", fault.count)
+            case "link-width":
+                return lambda: chip.link.change_width(fault.count, length)
             case "pcie-dead":
                 return lambda: chip.tlp.dead(addresses)
             case "pcie-late" | "pcie-stale":

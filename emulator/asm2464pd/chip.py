@@ -25,7 +25,7 @@ from emulator.core.bus import Bus
 from emulator.model import DEFAULT, Model
 from emulator.pcie.fabric import Fabric, chain
 from emulator.pcie.function import PcieFunction
-from emulator.pcie.ports import BRIDGES, BridgePort
+from emulator.pcie.ports import USUAL, Slot, bridges, ends
 from firmware.asm2464pd import disputes
 from firmware.asm2464pd.registers.memory import BULK_OUT_BUFFER
 
@@ -56,10 +56,17 @@ class Chip:
         function: on bus 4, behind the chip's and the card's ports.
         pins: where the outputs go.
         model: which of contradicting facts it follows.
+        slot: what the card can do on its link.
     """
 
     def __init__(
-        self, bus: Bus, flash: FlashChip, function: PcieFunction, pins: Pins, model: Model = DEFAULT
+        self,
+        bus: Bus,
+        flash: FlashChip,
+        function: PcieFunction,
+        pins: Pins,
+        model: Model = DEFAULT,
+        slot: Slot = USUAL,
     ) -> None:
         self.bus = bus
         self.flash = flash
@@ -70,14 +77,15 @@ class Chip:
         self.upstream = UpstreamMemory(bus)
         self.dma = SlotDma(bus, self.upstream, self.usb.wake, lambda: self.usb.packet_size, model)
         self.usb.engine = self.dma
+        ports = bridges(slot)
         self.fabric = Fabric(
-            chain(*(BridgePort(port) for port in BRIDGES), function),
+            chain(*ports, function),
             self.upstream,
             bus.clock,
-            bytes_per_second=timing.PCIE_BYTES_PER_SECOND,
+            bytes_per_second=timing.pcie_bytes_per_second(1, 1),  # until the link has trained
         )
         self.tlp = TlpEngine(bus, self.fabric)
-        self.link = PcieLink(bus, self.fabric, self.tlp, model=model)
+        self.link = PcieLink(bus, self.fabric, self.tlp, ends(ports), slot, model)
         self.phy = Phy(bus)
         self.unnamed = Unnamed(bus)
         self.fill = FillEngine(bus)

@@ -86,6 +86,7 @@ def test_the_card_is_in_it_and_gone_with_the_slots_power() -> None:
     volts, current, _ = struct.unpack("<HhB", host.control_in(0xC0, 0, 0, 5))
     assert volts * current / 1e6 == pytest.approx(drawn, rel=2e-3)
     host.power(False)
+    host.sleep(5e-3)  # two conversions of the sensor
     assert host.control_in(0xC0, 0, 0, 5) == struct.pack("<HhB", VOLTS, CURRENT, 0)
 
 

@@ -221,7 +221,8 @@ def test_an_unknown_member_is_a_mistake_of_the_caller():
 
 def test_the_registers_that_a_boot_of_the_makers_firmware_touches_are_declared():
     unnamed = BLOCKS["unnamed"]
-    assert sum(register.size for register in unnamed) == 104  # and six of them have names: C6B3, 905F, 78AF-7BAF
+    # Six of the 110 have names: C6B3, 905F and the four lane commits.
+    assert sum(register.size for register in unnamed) == 104
     assert sum(register.size for register in unnamed if register.space is Space.PHY) == 18
     for space, address in ((Space.XDATA, 0xCC32), (Space.XDATA, 0x9323), (Space.PHY, 0x7B27)):
         assert ASM2464PD.at(space, address) in unnamed

@@ -222,7 +222,8 @@ def test_the_table_of_a_card():
         "gfx1102, 32 compute units (untested", "8,176 MiB, 268.4 MB within reach of BAR 0", "8 GT/s, 4 lanes",
         "warm: it was up; 10 USB transfers, 12.3 ms", "not in order",
         "55 W, 3 % busy, fan 1,200 rpm, throttled",
-        "11.50 V, 5.00 A, 57.5 W, and it reports a fault", "edge 60 °C, hot spot 75 °C", "shaders 2,400 MHz", "USB 3 (5 Gb/s)",
+        "11.50 V, 5.00 A, 57.5 W, and it reports a fault",
+        "edge 60 °C, hot spot 75 °C", "shaders 2,400 MHz", "USB 3 (5 Gb/s)",
     ):  # fmt: skip
         assert words in text, words
     assert "PLX" not in text
