@@ -29,18 +29,21 @@ from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler, seconds
 from emulator.faults import Fault
 from emulator.image_file import BANK_START, CodeImage
+from emulator.ina231 import Ina231
 from emulator.machine import Machine
 from emulator.mcs51.core import Mcs51
 from emulator.model import CHOICES, DEFAULT, Model
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.pcie.function import PcieFunction
+from emulator.pcie.ports import USUAL, Slot
 from emulator.poke import Poke
 from emulator.record import Recorder, Replayed, replay
+from emulator.supply import Supply
 from emulator.symbols import Symbols, beside
 from emulator.usb.host import Host
 from emulator.usb.pcap import Capture
 from emulator.usb.wire import Function, Speed
-from firmware.asm2464pd import flash_layout, image
+from firmware.asm2464pd import flash_layout, image, supply
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.registers import ASM2464PD
 from firmware.asm2464pd.registers.cpu import CPU_CODE_BANK
@@ -91,6 +94,8 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        slot: what the card in the slot can do on its link.
+        sensor: a sensor of the supply is on the I2C bus.
         model: which of contradicting facts are followed.
     """
 
@@ -107,6 +112,8 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    slot: Slot = USUAL
+    sensor: bool = True
     model: Model = DEFAULT
 
 
@@ -121,6 +128,7 @@ class Board:
         machine: CPU and time.
         chip: the peripherals.
         endpoint: what is on PCIe bus 4.
+        supply: what feeds bridge and card.
         usb: the host port that the board is plugged into.
         flash: the flash chip.
         injector: of faults.
@@ -142,8 +150,19 @@ class Board:
         bus = Bus(ASM2464PD, clock, strict=options.strict)
         self.flash = self._flash(clock)
         self.endpoint = options.function or _function(options)
-        pins = Pins(self._transmitted, self._restart)
-        self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model)
+        self.supply = Supply(self._card_watts, sensor=options.sensor)
+        self._sensor = Ina231(
+            lambda: clock.now,
+            lambda: self.supply.volts,
+            lambda: self.supply.amperes * supply.SHUNT_MICROOHMS * 1e-6,
+        )
+        pins = Pins(
+            self._transmitted,
+            self._restart,
+            lambda: {supply.ADDRESS: self._sensor} if self.supply.sensor else {},
+            lambda: not self.supply.fault,
+        )
+        self.chip = Chip(bus, self.flash, self.endpoint, pins, options.model, options.slot)
         cpu = Mcs51([bus.planes[Space.XDATA], bus.planes[Space.PHY]])
         cpu.attach_device(self.chip.tlp.device)
         self.machine = Machine(bus, cpu, self.chip.tlp.service)
@@ -425,6 +444,10 @@ class Board:
         for recorder in self._recorders:
             recorder.restarted()
 
+    def _card_watts(self) -> float:
+        """What the card draws from the supply."""
+        return self.card.watts() if self.card is not None and self.chip.link.powered else 0.0
+
     def _transmitted(self, data: bytes) -> None:
         self._sent += data
         del self._sent[:-UART_KEPT]
@@ -487,6 +510,7 @@ class Board:
         self.machine.clock.after(length, self._power_on)
 
     def _power_on(self) -> None:
+        self._sensor.power_on()
         self.boot = rom.boot(self.flash, strap=self._options.strap, fallback=self._options.fallback)
         self.machine.cpu.reset()
         self.usb.exchange(self._start(self.boot))
@@ -540,10 +564,11 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `serial=0000000a` for its serial number, `gpu=gfx1100` (or another of
-            `CHIPS`) for an AMD card on PCIe bus 4, `vram=512M` or such for the size of its memory, `strict`,
-            `poke=xdata:c6b3=30@100ms` (several times, if need be), `behaviour=FILE.py` and `inject=FAULT,...`
-            as `towline emulate` has them, and `super-plus-code=2` and such for a choice between
-            contradicting facts.
+            `CHIPS`) for an AMD card on PCIe bus 4, `vram=512M` or such for the size of its memory, `lanes=2`
+            and `gen=3` for the lanes and the generation that the card has on PCIe, `no-sensor` for a dock
+            without a sensor of its supply, `strict`, `poke=xdata:c6b3=30@100ms` (several times, if need be),
+            `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and `super-plus-code=2`
+            and such for a choice between contradicting facts.
 
     Raises:
         UsageError: an unknown option.
@@ -564,6 +589,12 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case "lanes", ("1" | "2" | "4" | "8" | "16") as lanes:
+                options = replace(options, slot=replace(options.slot, lanes=int(lanes)))
+            case "gen", ("1" | "2" | "3" | "4") as generation:
+                options = replace(options, slot=replace(options.slot, generation=int(generation)))
+            case ["no-sensor"]:
+                options = replace(options, sensor=False)
             case ["strict"]:
                 options = replace(options, strict=True)
             case "poke", change:
@@ -578,8 +609,8 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, serial=DIGITS, "
-                    "gpu=NAME, vram=SIZE, strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
-                    + ", ".join(f"{choice}=" for choice in CHOICES),
+                    "gpu=NAME, vram=SIZE, lanes=1 to 16, gen=1 to 4, no-sensor, strict, poke=CHANGE, "
+                    "behaviour=FILE.py, inject=FAULT, " + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")

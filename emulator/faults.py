@@ -20,6 +20,7 @@ _RANGE = r"(?P<low>[0-9a-f]+)(?:-(?P<high>[0-9a-f]+))?"
 _AT = rf"@(?P<at>{TIME})"
 _FROM_TO = rf"{_AT}\+(?P<length>{TIME})"
 _PERHAPS_TO = rf"{_AT}(?:\+(?P<length>{TIME}))?"
+_VOLTS = r"(?:=(?P<volts>[0-9]{1,2}(?:\.[0-9]{1,3})?)v)?"
 _NUMBER = r"@(?P<number>[1-9][0-9]{0,8})"
 _CHANCE = r"=(?P<chance>(?:0?\.[0-9]{1,12}|1(?:\.0*)?|[1-9](?:\.[0-9]{1,6})?e-[0-9]{1,2}))"
 
@@ -91,11 +92,19 @@ FORMS = {
         torment="bridge-reset@1ms",
     ),
     "supply-sag": Form(
-        _FROM_TO,
+        _FROM_TO + _VOLTS,
         "supply-sag@1s+300ms",
-        "bridge and card are without power for 300 ms",
+        "bridge and card are without power for 300 ms; with `=10.5V` behind it the supply gives that voltage "
+        "without load, and what it feeds runs on, as long as 9 V are left of it",
         torment="supply-sag@1ms+300ms",
     ),
+    "supply-fault": Form(
+        _PERHAPS_TO,
+        "supply-fault@1s+300ms",
+        "the dock's supply reports a fault for 300 ms (without `+300ms`: from then on); nothing else happens",
+        torment="supply-fault@1ms+300ms",
+    ),
+    "no-sensor": Form("", "no-sensor", "no sensor of the dock's supply answers on the I2C bus"),
     "perst-stuck": Form("", "perst-stuck", "PERST# stays asserted, even if the firmware releases it"),
     "pcie-drop": Form(
         _PERHAPS_TO,
@@ -103,6 +112,23 @@ FORMS = {
         "the PCIe link goes down at 1 s, which resets the card, and may train again 50 ms later "
         "(without `+50ms`: after PERST# or a power cycle)",
         torment="pcie-drop@1ms+50ms",
+    ),
+    "pcie-lanes": Form(
+        r"=(?P<count>[124])",
+        "pcie-lanes=2",
+        "the PCIe link does not train with more than 2 lanes: it stays in Configuration",
+    ),
+    "pcie-rate": Form(
+        r"=(?P<count>[1-4])",
+        "pcie-rate=2",
+        "the PCIe link does not hold a rate above that of Gen2: 20 ms later it trains again",
+    ),
+    "link-width": Form(
+        rf"{_PERHAPS_TO}=(?P<count>[12])",
+        "link-width@320ms+50ms=1",
+        "the PCIe link goes on with 1 lane at 320 ms, and with all 50 ms later (without `+50ms`: when it "
+        "trains again)",
+        torment="link-width@1ms+50ms=1",
     ),
     "pcie-dead": Form(rf"={_RANGE}", "pcie-dead=1000-1fff", "PCIe reads of these addresses never complete"),
     "pcie-late": Form(
@@ -159,6 +185,8 @@ class Fault:
         high: last address.
         bit: of the byte at `low`.
         chance: probability with which it strikes a transfer; 0 if it is not struck by chance.
+        volts: that are left; None for none.
+        count: of lanes, or a generation; 0 if it has none.
         text: as the user wrote it.
     """
 
@@ -170,6 +198,8 @@ class Fault:
     high: int = 0
     bit: int = 0
     chance: float = 0.0
+    volts: float | None = None
+    count: int = 0
     text: str = field(default="", compare=False)
 
 
@@ -202,6 +232,8 @@ def parse(text: str) -> Fault:
         bit=int(part.get("bit") or 0),
         number=int(part.get("number") or 0),
         chance=float(part.get("chance") or 0.0),
+        volts=float(part["volts"]) if part.get("volts") else None,
+        count=int(part.get("count") or 0),
         text=text,
     )
 

@@ -15,6 +15,7 @@ from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.core.clock import seconds
 from emulator.faults import FORMS, Fault
 from emulator.machine import Machine
+from emulator.supply import LEAST_VOLTS, NOMINAL_VOLTS, Supply
 from emulator.usb.host import Host
 from emulator.usb.wire import Outcome, Spoilt
 from sdk.errors import InternalError, UsageError
@@ -40,6 +41,7 @@ class Struck(Protocol):
     chip: Chip
     flash: FlashChip
     usb: Host
+    supply: Supply
 
     @property
     def disturbance(self) -> Disturbance | None:
@@ -86,6 +88,7 @@ class Injector:
         self._board = board
         self._clock = board.machine.clock
         self._heated = 0
+        self._faulty = 0
 
     def plan(self, fault: Fault, origin: int = 0) -> None:
         """Plan a fault, in the machine's thread of execution.
@@ -147,11 +150,21 @@ class Injector:
             case "bridge-reset":
                 return chip.restart
             case "supply-sag":
-                return lambda: board.lose_power(length or 0)
+                return lambda: self._sag(fault.volts or 0.0, length or 0)
+            case "supply-fault":
+                return lambda: self._supply_fault(length)
+            case "no-sensor":
+                return lambda: setattr(board.supply, "sensor", False)
             case "perst-stuck":
                 return lambda: setattr(chip.link, "perst_stuck", True)
             case "pcie-drop":
                 return lambda: chip.link.drop(length)
+            case "pcie-lanes":
+                return lambda: setattr(chip.link, "most_lanes", fault.count)
+            case "pcie-rate":
+                return lambda: setattr(chip.link, "best_generation", fault.count)
+            case "link-width":
+                return lambda: chip.link.change_width(fault.count, length)
             case "pcie-dead":
                 return lambda: chip.tlp.dead(addresses)
             case "pcie-late" | "pcie-stale":
@@ -187,6 +200,24 @@ class Injector:
     def _cool(self) -> None:
         self._heated -= 1
         self._disturbance.heat = HEAT if self._heated else 0.0
+
+    def _sag(self, volts: float, length: int) -> None:
+        """The source gives less; where what is left does not suffice, bridge and card lose power."""
+        supply = self._board.supply
+        supply.open_volts = min(volts, NOMINAL_VOLTS)
+        if supply.volts < LEAST_VOLTS:
+            self._board.lose_power(length)
+        self._clock.after(length, lambda: setattr(supply, "open_volts", NOMINAL_VOLTS))
+
+    def _supply_fault(self, length: int | None) -> None:
+        self._faulty += 1
+        self._board.supply.fault = True
+        if length is not None:
+            self._clock.after(length, self._supply_good)
+
+    def _supply_good(self) -> None:
+        self._faulty -= 1
+        self._board.supply.fault = self._faulty > 0
 
     def _fired(self, planned: Planned) -> None:
         if planned.fired is not None:  # and reported

@@ -235,6 +235,10 @@ class AmdCard(ConfiguredFunction):
         """
         self.shaders.keep = keep
 
+    def watts(self) -> float:
+        """What the board draws: what its SMU found when it was last looked at."""
+        return float(self.blocks.smu.power)
+
     # -- for blocks -------------------------------------------------------------------------------------
 
     def mode1_reset(self) -> None:

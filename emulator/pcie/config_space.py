@@ -39,6 +39,9 @@ DEVICE_CONTROL = 0x08
 FUNCTION_LEVEL_RESET = 1 << 28
 """In the device capabilities: bit 15 of the device control resets the function."""
 INITIATE_RESET = 1 << 15
+LINK_CONTROL, LINK_STATUS, LINK_CONTROL_2 = 0x10, 0x12, 0x30
+RETRAIN_LINK = 0x0020
+"""In the link control; reads 0."""
 RESIZABLE_BAR = 0x0015
 
 SECONDARY_BUS = 0x19
@@ -188,11 +191,11 @@ def pci_express(
             Item(DEVICE_CONTROL, 2, 0x2810, writable=0x7FFF),
             Item(0x0A, 2, clears=0x000F),
             Item(0x0C, 4, link),
-            Item(0x10, 2, writable=0x0FFB),
-            Item(0x12, 2, link),
+            Item(LINK_CONTROL, 2, writable=0x0FFB & ~RETRAIN_LINK),
+            Item(LINK_STATUS, 2, link),
             Item(0x28, 2, writable=0x001F),
             Item(0x2C, 4, (1 << generation) - 1 << 1),
-            Item(0x30, 2, generation, writable=0x000F, sticky=0x000F),
+            Item(LINK_CONTROL_2, 2, generation, writable=0x000F, sticky=0x000F),
         ),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from firmware.asm2464pd import bot, flash_layout, image, spi, wire
+from firmware.asm2464pd import bot, flash_layout, image, spi, supply, wire
 from firmware.asm2464pd.describe import ByteRegister, Memory, Space
 from firmware.asm2464pd.registers import ASM2464PD, BLOCKS
 from firmware.protocol import commands, requests
@@ -84,6 +84,7 @@ def c_header() -> str:
         ("Mass-storage vendor commands (first byte of the CDB)", _commands(names)),
         ("Structures: sizes and offsets", _structs(names)),
         ("Image and flash", _flash(names)),
+        ("Supply monitor", _supply(names)),
     ]
     body = "\n".join(f"/* {title} */\n" + "".join(f"{line}\n" for line in lines) for title, lines in sections)
     return f"{_OPENING}\n{body}\n{_CLOSING}"
@@ -212,3 +213,11 @@ def _flash(names: _Names) -> Iterator[str]:
     for command in spi.SpiCommand:
         yield _define(names, f"SPI_{command.name}", _number(command, 1))
     yield _define(names, "SPI_ADDRESS_BYTES", str(spi.ADDRESS_BYTES))
+
+
+def _supply(names: _Names) -> Iterator[str]:
+    yield _define(names, "SENSOR_ADDRESS", _number(supply.ADDRESS, 1))
+    for register in supply.SensorRegister:
+        yield _define(names, f"SENSOR_{register.name}", _number(register, 1))
+    yield _define(names, "SENSOR_SHUNT_MICROOHMS", str(supply.SHUNT_MICROOHMS))
+    yield _define(names, "SENSOR_SHUNT_NANOVOLTS", str(supply.SHUNT_NANOVOLTS))

@@ -21,7 +21,7 @@ from firmware.protocol.command_list import CommandList
 from firmware.protocol.commands import Opcode
 from firmware.protocol.operations import CAUSES, SECTOR
 from firmware.protocol.payload import SYNC_PACKET, payload_packets
-from firmware.protocol.requests import REQUESTS, TLP_REQUEST, TLP_RESULT, VendorRequest
+from firmware.protocol.requests import REQUESTS, SUPPLY_STATUS, TLP_REQUEST, TLP_RESULT, VendorRequest
 from sdk.facts.registers import Evidence, FactError
 from sdk.facts.structures import Struct
 
@@ -96,6 +96,7 @@ def _pieces() -> dict[str, str]:
     structs = (
         TLP_REQUEST,
         TLP_RESULT,
+        SUPPLY_STATUS,
         *commands.STRUCTS,
         image.HEADER,
         image.TRAILER,
@@ -106,6 +107,7 @@ def _pieces() -> dict[str, str]:
     )
     return {
         "regenerate": REGENERATE,
+        "bcd_device": commands.API_LEVEL.to_bytes(2, "little").hex(" "),
         "api_level": f"{commands.API_LEVEL >> 8}.{commands.API_LEVEL & 0xFF}",
         "limits": table(("name", "value", "what"), ((f"`{n}`", f"{v:#x}", what) for n, v, what in LIMITS)),
         "formats": table(

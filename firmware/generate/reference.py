@@ -44,6 +44,7 @@ _TITLES = {
     "phy": "PHY",
     "dma": "DMA",
     "flash": "SPI flash controller",
+    "i2c": "I2C master and its pins",
     "system": "UART, timers, system",
     "unnamed": "Registers of unknown meaning",
 }

@@ -53,7 +53,7 @@ from dataclasses import dataclass
 from sdk.facts.registers import Evidence, FactError
 from sdk.facts.structures import Member, Struct
 
-API_LEVEL = 0x0100
+API_LEVEL = 0x0101
 """Reported in bcdDevice and in INFO. The high byte changes when older hosts would misread the protocol."""
 LIST_BYTES = 0x4000
 """Bytes of the longest list, header and trailer included."""

@@ -106,7 +106,29 @@ TLP_RESULT = Struct(
     "open firmware, main.c; open host driver, usb.py",
 )
 
-STRUCTS: tuple[Struct, ...] = (TLP_REQUEST, TLP_RESULT)
+SUPPLY_STATUS = Struct(
+    "SUPPLY_STATUS",
+    5,
+    (
+        Member("millivolts", 2, "of the supply; 0 if no sensor answers"),
+        Member("milliamperes", 2, "from the supply, in two's complement; 0 if no sensor answers"),
+        Member(
+            "fault",
+            1,
+            "0, or what is wrong; hosts of the published firmware look whether it is 0",
+            fields=(
+                Field("SUPPLY", 0, doc="the supply reports a fault"),
+                Field("SENSOR", 7, doc="no sensor answers (defined here: the published firmware has 0)"),
+            ),
+        ),
+    ),
+    "Data stage of the request SUPPLY. The order of the bytes and that the last one is a truth value are "
+    "what the dock's published tools unpack.",
+    Evidence.TRACE,
+    "the dock's published tools, monitoring.py; open firmware, main.c and i2c.h",
+)
+
+STRUCTS: tuple[Struct, ...] = (TLP_REQUEST, TLP_RESULT, SUPPLY_STATUS)
 
 _BANK = Field("BANK", 8, 8, "DPX: 0 for XDATA, 1 for the PHY plane", values={0: "XDATA", 1: "PHY"})
 _SOURCE = "open firmware, main.c; open host driver, usb.py"
@@ -181,6 +203,17 @@ PCIE_POWER = VendorRequest(
     _SOURCE,
     value=(Field("ON", 0),),
 )
+SUPPLY = VendorRequest(
+    "SUPPLY",
+    VENDOR_IN,
+    0xC0,
+    "Reads the dock's supply: voltage, current, fault. Published firmware from August 2026 on has it, and "
+    "the firmware of this project from level 1.1 on. Hosts wait 100 ms.",
+    Evidence.TRACE,
+    "the dock's published tools, monitoring.py; open firmware, main.c",
+    data=SUPPLY_STATUS,
+    lengths=range(1, 513),
+)
 LIST = VendorRequest(
     "LIST",
     VENDOR_OUT,
@@ -211,6 +244,7 @@ REQUESTS: tuple[VendorRequest, ...] = (
     TLP_STATUS,
     SRAM_DMA,
     PCIE_POWER,
+    SUPPLY,
     LIST,
     INFO,
 )

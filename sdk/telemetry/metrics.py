@@ -63,16 +63,22 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What supplies a dock.
+    """What feeds a dock: bridge and card.
 
     Attributes:
-        volts, amperes: at the dock, measured now.
-        fault: whether it reports one.
+        volts: at the dock, now.
+        amperes: from the source; negative towards it.
+        fault: the supply reports a fault.
     """
 
     volts: float
     amperes: float
     fault: bool = False
+
+    @property
+    def watts(self) -> float:
+        """What bridge and card draw."""
+        return self.volts * self.amperes
 
 
 @dataclass(frozen=True, slots=True)

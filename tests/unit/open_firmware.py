@@ -13,6 +13,7 @@ import threading
 
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
+from emulator.asm2464pd.i2c import Target
 from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.pcie.endpoint import TestEndpoint
@@ -80,7 +81,12 @@ class OpenFirmware:
     """
 
     def __init__(
-        self, best: Speed = Speed.SUPER_PLUS, *, strict: bool = True, endpoint: TestEndpoint | None = None
+        self,
+        best: Speed = Speed.SUPER_PLUS,
+        *,
+        strict: bool = True,
+        endpoint: TestEndpoint | None = None,
+        i2c: dict[int, Target] | None = None,
     ) -> None:
         self.clock = Scheduler()
         self.lock = threading.RLock()
@@ -93,7 +99,7 @@ class OpenFirmware:
         self._dwords = 0
         self.flash = FlashChip(self.clock, otp=flash_layout.otp(SERIAL))
         self.endpoint = endpoint or TestEndpoint(1 << 20)
-        pins = Pins(self.uart.extend, self._restart)
+        pins = Pins(self.uart.extend, self._restart, lambda: i2c or {})
         self.chip = Chip(self.bus, self.flash, self.endpoint, pins)
         self.host = Host(self.chip.usb, self, best=best)
         self.host.plug()

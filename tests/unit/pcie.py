@@ -12,9 +12,9 @@ from emulator.core.bus import Bus
 from emulator.core.clock import Scheduler
 from emulator.model import DEFAULT, Model
 from emulator.pcie.endpoint import TestEndpoint
-from emulator.pcie.fabric import Fabric, Node, chain
+from emulator.pcie.fabric import Fabric, chain
 from emulator.pcie.function import PcieFunction, UnsupportedRequest
-from emulator.pcie.ports import BRIDGES, BridgePort
+from emulator.pcie.ports import Slot, bridges, ends
 from firmware.asm2464pd.describe import ByteRegister, Space
 from firmware.asm2464pd.registers import ASM2464PD, link, tlp
 
@@ -43,26 +43,26 @@ class RootRam:
         self.data[offset : offset + len(data)] = data
 
 
-def board(function: PcieFunction) -> Node:
-    """The bridges of the board, with a function on bus 4."""
-    return chain(*(BridgePort(port) for port in BRIDGES), function)
-
-
 class Requester:
     """Chip, board and a driver for them."""
 
     def __init__(
-        self, function: PcieFunction | None = None, *, strict: bool = False, model: Model = DEFAULT
+        self,
+        function: PcieFunction | None = None,
+        *,
+        strict: bool = False,
+        model: Model = DEFAULT,
+        slot: Slot | None = None,
     ) -> None:
         self.clock = Scheduler()
         self.bus = Bus(ASM2464PD, self.clock, strict=strict)
         self.memory = RootRam()
         self.endpoint = function if function is not None else TestEndpoint(1 << 20)
-        self.fabric = Fabric(
-            board(self.endpoint), self.memory, self.clock, bytes_per_second=timing.PCIE_BYTES_PER_SECOND
-        )
+        slot = slot or Slot()
+        self.ports = bridges(slot)
+        self.fabric = Fabric(chain(*self.ports, self.endpoint), self.memory, self.clock, bytes_per_second=1)
         self.engine = TlpEngine(self.bus, self.fabric)
-        self.link = PcieLink(self.bus, self.fabric, self.engine, model=model)
+        self.link = PcieLink(self.bus, self.fabric, self.engine, ends(self.ports), slot, model)
 
     # -- registers and time -----------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def test_boots_and_enumerates(best: Speed) -> None:
     assert found.device == DEVICE[best.is_super]
     assert found.configurations == (CONFIGURATION[best.is_super],)
     text = firmware.uart.decode()
-    assert "[PCIe 78 02 44]" in text
+    assert "[PCIe 78 02 23]" in text
     assert ("[LINK 02 03]" if best.is_super else "[LINK 04") in text
     assert firmware.host.control(Setup(0x80, 6, 0x0303, 0x0409, 255))[2:].decode("utf-16-le") == SERIAL.hex()
     assert read(firmware.host, 0x9100)[0] & 3 == (3 if best.is_super else 1)
@@ -113,7 +113,7 @@ def test_memory_over_ep0(best: Speed) -> None:
     most = 512 if best.is_super else 64
     assert read(host, 0x4000, most)[:100] == pattern[:most]
     assert read(host, 0x6000, 4) == bytes(4)
-    assert read(host, 0x4092, bank=1) == b"\x44"
+    assert read(host, 0x4092, bank=1) == b"\x23"
     assert read(host, 0x6025, bank=1) == b"\x80"
 
 
@@ -142,7 +142,7 @@ def test_reset_of_the_bus_in_the_middle_of_everything(best: Speed) -> None:
     firmware.host.reset()
     assert half.outcome is Outcome.GONE
     firmware.host.enumerate()
-    assert read(firmware.host, 0x4092, bank=1) == b"\x44", "PCIe is not affected"
+    assert read(firmware.host, 0x4092, bank=1) == b"\x23", "PCIe is not affected"
     launch(firmware.host, 0x60, RAM, 4, mode=1)
     bulk_out(firmware.host, b"sixteen bytes...")
     assert firmware.endpoint.bars[0].memory[:16] == b"sixteen bytes..."

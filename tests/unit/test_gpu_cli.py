@@ -203,6 +203,7 @@ INFO = {
         "untested": True, "vram": 8176 << 20, "vram_reached": 256 << 20, "compute_units": 32,
     },
     "link": {"pcie": {"rate_gt": 8.0, "lanes": 4}},
+    "supply": {"volts": 11.5, "amperes": 5.0, "fault": True},
     "open": {
         "cold": False, "transfers": 10, "device_seconds": 0.0123, "wall_seconds": 0.01, "steps": [],
         "left_clean": False,
@@ -221,6 +222,7 @@ def test_the_table_of_a_card():
         "gfx1102, 32 compute units (untested", "8,176 MiB, 268.4 MB within reach of BAR 0", "8 GT/s, 4 lanes",
         "warm: it was up; 10 USB transfers, 12.3 ms", "not in order",
         "55 W, 3 % busy, fan 1,200 rpm, throttled",
+        "11.50 V, 5.00 A, 57.5 W, and it reports a fault",
         "edge 60 °C, hot spot 75 °C", "shaders 2,400 MHz", "USB 3 (5 Gb/s)",
     ):  # fmt: skip
         assert words in text, words

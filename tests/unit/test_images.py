@@ -56,7 +56,7 @@ def test_an_image_is_built_once(name):
     assert images.build(name) == built, "from the cache"
     code = built.bin.read_bytes()
     assert code[0] == 0x02, "LJMP"
-    assert len(code) <= (10 if name == "firmware" else 12) * 1024
+    assert len(code) <= (11 if name == "firmware" else 12) * 1024
     assert built.ihx.read_text().endswith(":00000001FF\n")
     assert "\nL:" in built.cdb.read_text()
 

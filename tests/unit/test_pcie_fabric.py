@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from emulator.core.clock import Scheduler
 from emulator.pcie.endpoint import OFFSETS, TestEndpoint
-from emulator.pcie.fabric import Fabric, Node
+from emulator.pcie.fabric import Fabric, Node, chain
 from emulator.pcie.function import Reset, Status, UnsupportedRequest
-from emulator.pcie.ports import BRIDGES, BridgePort
-from tests.unit.pcie import PREFETCHABLE, WINDOW, RootRam, board
+from emulator.pcie.ports import BRIDGES, BridgePort, bridges
+from tests.unit.pcie import PREFETCHABLE, WINDOW, RootRam
 
 MEMORY, MASTER = 0x2, 0x4
 
@@ -226,7 +226,7 @@ HOST.open()
 
 
 def test_the_board_has_its_buses():
-    node = board(TestEndpoint(1 << 20))
+    node = chain(*bridges(), TestEndpoint(1 << 20))
     depth = 0
     while node.below:
         (node,) = node.below

@@ -204,7 +204,11 @@ def _constants() -> str:
     ]
     rates = [
         ("SLOT_DMA", f"slot DMA, either way: {timing.SLOT_DMA_BYTES_PER_SECOND / 1e6:g} MB/s", "hardware"),
-        ("PCIE", f"a bus master's data: {timing.PCIE_BYTES_PER_SECOND / 1e9:g} GB/s", "guess"),
+        (
+            "PCIE",
+            f"a bus master's data: {timing.pcie_bytes_per_second(3, 4) / 1e9:.3g} GB/s (8 GT/s x4)",
+            "guess",
+        ),
     ]
     card = [
         (

@@ -32,12 +32,12 @@ towline emulate image.bin --host drive.py --strict --inject link-drop@5ms+2ms
 towline emulate image.bin --poke xdata:c6b3=30@100ms --poke PCIE_LTSSM=78:always --trace link
 towline emulate firmware --gpu gfx1100 --host drive.py --trace gpu"""
 
-BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "system", "unnamed")
+BLOCKS = ("interrupts", "usb", "tlp", "link", "phy", "dma", "flash", "i2c", "system", "unnamed")
 """What `--trace` takes; a test compares it with the chip's facts, which take time to load."""
 FAULTS = (
     "link-drop, unplug, nak-storm, bulk-error, bulk-stall, bulk-timeout, bit-flip, bad-cable, host-stop, "
-    "bridge-reset, supply-sag, perst-stuck, pcie-drop, pcie-dead, pcie-late, pcie-stale, card-reset, "
-    "kernel-hang, heat, flash-flip, power-cut"
+    "bridge-reset, supply-sag, supply-fault, no-sensor, perst-stuck, pcie-drop, pcie-lanes, pcie-rate, "
+    "link-width, pcie-dead, pcie-late, pcie-stale, card-reset, kernel-hang, heat, flash-flip, power-cut"
 )
 FLUSH_SECONDS = 0.1
 """Wall seconds after which an unfinished line of the UART is shown too."""

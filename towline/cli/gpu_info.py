@@ -50,6 +50,7 @@ def _look(transport: Transport, firmware: Path | None, console: Console) -> Resu
         "bridge": bridge_document(report),
         "card": None,
         "link": None,
+        "supply": None,
         "open": None,
         "metrics": None,
     }
@@ -94,6 +95,8 @@ def _open(transport: Transport, firmware: Path | None, document: dict[str, Any],
         "wall_seconds": time.perf_counter() - wall,
         "steps": [asdict(step) for step in started.steps],
     }
+    supply = bridge.supply()
+    document["supply"] = None if supply is None else asdict(supply)
     try:
         card = information.describe(started.card, function)
         document["card"] |= {
@@ -146,6 +149,7 @@ def text(document: Mapping[str, Any]) -> str:
         rows.append(("PCIe link", f"{pcie['rate_gt']:g} GT/s, {pcie['lanes']} lanes"))
     if document["open"] is not None:
         rows += _open_rows(document["open"])
+        rows.append(("supply", _supply(document["supply"])))
     if document["metrics"] is not None:
         rows += _metrics_rows(document["metrics"])
     lines = [table(("device", document["device"]), rows)]
@@ -171,6 +175,14 @@ def _bridge(bridge: Mapping[str, Any]) -> str:
     if bridge["serial"]:
         parts.append(f"serial {bridge['serial']}")
     return ", ".join(parts)
+
+
+def _supply(supply: Mapping[str, Any] | None) -> str:
+    if supply is None:
+        return "not known: no sensor answers"
+    volts, amperes = supply["volts"], supply["amperes"]
+    fault = ", and it reports a fault" if supply["fault"] else ""
+    return f"{volts:.2f} V, {amperes:.2f} A, {volts * amperes:.1f} W{fault}"
 
 
 def _card_rows(card: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -352,6 +352,8 @@ class Gpu:
     ) -> list[bytes]:
         """Upload while launches run: each starts when its data is there.
 
+        If the bridge has no lists and an upload must be sent again, the launches begin once more behind it.
+
         Args:
             load: what to write, in that order.
             launches: in order, each with how many bytes of `load` must be in memory first, counted from its
@@ -391,6 +393,8 @@ class Gpu:
                     self.compute.run(batch)
                     self._send(pieces, fence)
                     batch = self._batch()
+                    if not self.compute.busy:  # it failed at first: the card was recovered, without launches
+                        self.compute.call(batch, buffer.address, buffer.size // 4, names)
                     if fetch is not None:
                         self.streams.add_fetch(batch, fetch)
                 return self._finish(batch, reads, fetch, timeout)
@@ -498,6 +502,7 @@ class Gpu:
                 self.streams.add_upload(batch, pieces, fetch=fetch)
             else:
                 if pieces:
+                    self.wait()  # if they must be sent again, the card is recovered, without launches
                     self._send(pieces)
                 if fetch is not None:
                     self.streams.add_fetch(batch, fetch)

@@ -69,6 +69,8 @@ class Part:
         buffers: what it consists of, in order.
         steps: for SDMA.
         size: bytes so far.
+        block: offset of the block that is open; None without one.
+        value: of the stream's fence when that block has been checked; None to leave it as it is.
         unused: bytes at the end of its last slot that it does not have.
     """
 
@@ -80,6 +82,7 @@ class Part:
     steps: list[Copy | Value | Check] = field(default_factory=list)
     size: int = 0
     block: int | None = None
+    value: int | None = None
     unused: int = 0
 
     @property
@@ -117,6 +120,13 @@ class Part:
             self._close_block()
         return size
 
+    def report(self, value: int) -> None:
+        """Set the stream's fence once what it has so far is in memory, and checked if that is done."""
+        if self.block is None:
+            self.steps.append(Value(value))
+        else:
+            self.value = value
+
     def shorten(self) -> int:
         """Use as few slots as possible; returns how many it gave up."""
         spare = self.slots - -(-(self.size + DWORD) // SLOT_SIZE)
@@ -138,6 +148,9 @@ class Part:
         if self.block is not None:
             self.steps.append(Check(self.block))
             self.block = None
+            if self.value is not None:
+                self.steps.append(Value(self.value))
+                self.value = None
 
     def _put(self, data: Data) -> None:
         if data:
@@ -179,7 +192,7 @@ def fill(
                 part = new()
             view, address = view[taken:], address + taken
         if piece.value is not None:
-            part.steps.append(Value(piece.value))
+            part.report(piece.value)
     if trim:
         part.trim()
     elif not blocks:

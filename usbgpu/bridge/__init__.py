@@ -11,8 +11,10 @@
 its own requests.
 """
 
+from sdk.telemetry.metrics import Supply
 from usbgpu.bridge.opening import BridgeReport, FirmwareUnsuitable, again, attach, describe, open, renew
 from usbgpu.bridge.seam import FENCES, SRAM_ADDRESS, SRAM_SIZE, Bridge, ListFailed, Reply
+from usbgpu.bridge.supply import SensorMissing
 
 __all__ = [
     "FENCES",
@@ -23,6 +25,8 @@ __all__ = [
     "FirmwareUnsuitable",
     "ListFailed",
     "Reply",
+    "SensorMissing",
+    "Supply",
     "again",
     "attach",
     "describe",

@@ -16,6 +16,7 @@ from sdk.errors import DeviceFailed
 from sdk.telemetry.metrics import Supply, Traffic
 from sdk.weights import release
 from usbgpu.bridge.seam import ListFailed
+from usbgpu.bridge.supply import SensorMissing, SupplyReader
 from usbgpu.transport import Disconnected, Emulation, Pending, Transport
 
 CAUSE = {words: code for code, words in RESULT_TRAILER.member("cause").values.items()}
@@ -68,6 +69,7 @@ class BaseBridge:
         self.transport = transport
         self.repeated = 0
         self._armed = False
+        self._supply = SupplyReader(transport)
 
     @property
     def emulation(self) -> Emulation | None:
@@ -78,10 +80,6 @@ class BaseBridge:
     def traffic(self) -> Traffic:
         """See `seam.Bridge`."""
         return self.transport.traffic
-
-    def supply(self) -> Supply | None:
-        """See `seam.Bridge`."""
-        return None
 
     def plugged(self) -> tuple[str, str]:
         """See `seam.Bridge`."""
@@ -139,6 +137,17 @@ class BaseBridge:
                     raise
                 self.power(False)
                 self.clock.sleep(POWER_OFF)
+
+    def supply(self) -> Supply | None:
+        """See `seam.Bridge`."""
+        try:
+            return self.measured_supply()
+        except SensorMissing:
+            return None
+
+    def measured_supply(self) -> Supply:
+        """As `supply`, for those to whom it matters why there is none. Raises SensorMissing."""
+        return self._supply.read()
 
     def xdata(self, address: int, length: int, *, phy: bool = False) -> bytes:
         """Read the bridge's XDATA, or its PHY plane; at most 64 bytes at High Speed, 512 above."""

@@ -89,13 +89,6 @@ class Bridge(Protocol):
             DeviceFailed: the link does not come up.
         """
 
-    def supply(self) -> Supply | None:
-        """What supplies the dock, by its monitor; None if nothing reports that.
-
-        Raises:
-            DeviceFailed, DeviceMissing: the transport's errors.
-        """
-
     def plugged(self) -> tuple[str, str]:
         """Where it is plugged in, as in `usb-2-1.4`, and its serial number. Takes a few control transfers.
 
@@ -120,6 +113,15 @@ class Bridge(Protocol):
 
         What the list's later operations need has been sent by then, so that they go on while the caller works
         with it. A caller that does not take everything abandons the list.
+        """
+
+    def supply(self) -> Supply | None:
+        """The supply of bridge and card as it is now; None if nothing measures it.
+
+        May be called between lists, and while one runs in another thread: it takes no bulk transfer.
+
+        Raises:
+            DeviceFailed, DeviceMissing: the transport's errors.
         """
 
     def close(self) -> None:

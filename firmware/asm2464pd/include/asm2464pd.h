@@ -435,11 +435,16 @@ __sfr __at (0xF0) CPU_B;
 #define PCIE_TUNNEL_CONTROL (*(volatile __xdata unsigned char *)0xB403)
 #define PCIE_TUNNEL_LINK_STATE (*(volatile __xdata unsigned char *)0xB430)
 #define PCIE_TUNNEL_LINK_STATUS (*(volatile __xdata unsigned char *)0xB431)
+#define PCIE_TUNNEL_LINK_STATUS_LANES_OFF 0x0F
+#define PCIE_TUNNEL_LINK_STATUS_LANES_OFF_NONE 0x00
+#define PCIE_TUNNEL_LINK_STATUS_LANES_OFF_HALF 0x0C
+#define PCIE_TUNNEL_LINK_STATUS_LANES_OFF_ALL_BUT_ONE 0x0E
 #define PCIE_LTSSM (*(volatile __xdata unsigned char *)0xB450)
 #define PCIE_LTSSM_STATE_DETECT_QUIET 0x00
 #define PCIE_LTSSM_STATE_DETECT_ACTIVE 0x01
 #define PCIE_LTSSM_STATE_POLLING 0x10
 #define PCIE_LTSSM_STATE_L0_OTHER_FIRMWARE 0x48
+#define PCIE_LTSSM_STATE_CONFIGURATION 0x4C
 #define PCIE_LTSSM_STATE_L0 0x78
 #define PCIE_PERST (*(volatile __xdata unsigned char *)0xB480)
 #define PCIE_PERST_ASSERT 0x01
@@ -458,6 +463,14 @@ __sfr __at (0xF0) CPU_B;
 #define PCIE_LINK_RATE_LANES_SHIFT 4
 #define PCIE_ROUTING_ADDRESS 0x6025u
 #define PCIE_ROUTING_ENABLE 0x80
+#define PCIE_LANE_COMMIT_0_ADDRESS 0x78AFu
+#define PCIE_LANE_COMMIT_0_OUT 0x80
+#define PCIE_LANE_COMMIT_1_ADDRESS 0x79AFu
+#define PCIE_LANE_COMMIT_1_OUT 0x80
+#define PCIE_LANE_COMMIT_2_ADDRESS 0x7AAFu
+#define PCIE_LANE_COMMIT_2_OUT 0x80
+#define PCIE_LANE_COMMIT_3_ADDRESS 0x7BAFu
+#define PCIE_LANE_COMMIT_3_OUT 0x80
 
 /* Registers: phy */
 #define PHY_USB0_02 (*(volatile __xdata unsigned char *)0xC282)
@@ -842,6 +855,7 @@ __sfr __at (0xF0) CPU_B;
 #define FLASH_BUFFER_PLACE_SHIFT 1
 #define FLASH_BUFFER_PLACE_BULK_IN 0x00
 #define FLASH_BUFFER_PLACE_BULK_OUT 0x02
+#define FLASH_BUFFER_I2C_RECEIVE 0x10
 #define FLASH_CONTROL (*(volatile __xdata unsigned char *)0xC89F)
 #define FLASH_ADDRESS_LOW (*(volatile __xdata unsigned char *)0xC8A1)
 #define FLASH_ADDRESS_MIDDLE (*(volatile __xdata unsigned char *)0xC8A2)
@@ -864,6 +878,49 @@ __sfr __at (0xF0) CPU_B;
 #define FLASH_BUFFER_OFFSET_LOW (*(volatile __xdata unsigned char *)0xC8AF)
 #define FLASH_GATE (*(volatile __xdata unsigned char *)0xCA81)
 #define FLASH_GATE_FLASH 0x01
+
+/* Registers: i2c */
+#define I2C_TARGET (*(volatile __xdata unsigned char *)0xC870)
+#define I2C_TARGET_READ 0x01
+#define I2C_TARGET_ADDRESS 0xFE
+#define I2C_TARGET_ADDRESS_SHIFT 1
+#define I2C_DATA (*(volatile __xdata unsigned char *)0xC871)
+#define I2C_WRITES (*(volatile __xdata unsigned char *)0xC873)
+#define I2C_LENGTH (*(volatile __xdata unsigned char *)0xC874)
+#define I2C_CSR (*(volatile __xdata unsigned char *)0xC875)
+#define I2C_CSR_START 0x01
+#define I2C_CSR_OUTCOME 0x3E
+#define I2C_CSR_OUTCOME_SHIFT 1
+#define I2C_CSR_OUTCOME_POINTED 0x02
+#define I2C_CSR_OUTCOME_WRITTEN 0x04
+#define I2C_CSR_OUTCOME_READ 0x08
+#define I2C_CSR_OUTCOME_READ_NAK 0x18
+#define I2C_CSR_OUTCOME_WRITE_NAK 0x20
+#define I2C_CSR_DONE 0x40
+#define I2C_CLOCK_LOW (*(volatile __xdata unsigned char *)0xC876)
+#define I2C_CLOCK_HIGH (*(volatile __xdata unsigned char *)0xC877)
+#define I2C_SOURCE_HIGH (*(volatile __xdata unsigned char *)0xC878)
+#define I2C_SOURCE_LOW (*(volatile __xdata unsigned char *)0xC879)
+#define I2C_HANG (*(volatile __xdata unsigned char *)0xC87A)
+#define I2C_HANG_HANG 0x08
+#define I2C_MODE (*(volatile __xdata unsigned char *)0xC87B)
+#define I2C_DESTINATION_HIGH (*(volatile __xdata unsigned char *)0xC87C)
+#define I2C_DESTINATION_LOW (*(volatile __xdata unsigned char *)0xC87D)
+#define PIN_FAULT (*(volatile __xdata unsigned char *)0xC621)
+#define PIN_FAULT_FUNCTION 0x1F
+#define PIN_FAULT_FUNCTION_INPUT 0x00
+#define PIN_FAULT_FUNCTION_LOW 0x02
+#define PIN_FAULT_FUNCTION_HIGH 0x03
+#define PIN_SCL (*(volatile __xdata unsigned char *)0xC629)
+#define PIN_SCL_FUNCTION 0x1F
+#define PIN_SCL_FUNCTION_INPUT 0x00
+#define PIN_SCL_FUNCTION_I2C 0x13
+#define PIN_SDA (*(volatile __xdata unsigned char *)0xC62A)
+#define PIN_SDA_FUNCTION 0x1F
+#define PIN_SDA_FUNCTION_INPUT 0x00
+#define PIN_SDA_FUNCTION_I2C 0x14
+#define PIN_LEVELS (*(volatile __xdata unsigned char *)0xC650)
+#define PIN_LEVELS_SUPPLY_GOOD 0x02
 
 /* Registers: system */
 #define UART_RBR (*(volatile __xdata unsigned char *)0xC000)
@@ -1029,10 +1086,6 @@ __sfr __at (0xF0) CPU_B;
 #define UNNAMED_PHY_7927_ADDRESS 0x7927u
 #define UNNAMED_PHY_7A27_ADDRESS 0x7A27u
 #define UNNAMED_PHY_7B27_ADDRESS 0x7B27u
-#define UNNAMED_PHY_78AF_ADDRESS 0x78AFu
-#define UNNAMED_PHY_79AF_ADDRESS 0x79AFu
-#define UNNAMED_PHY_7AAF_ADDRESS 0x7AAFu
-#define UNNAMED_PHY_7BAF_ADDRESS 0x7BAFu
 
 /* Memory */
 #define XRAM ((volatile __xdata unsigned char *)0x0000)
@@ -1113,6 +1166,8 @@ __sfr __at (0xF0) CPU_B;
 #define REQUEST_PCIE_POWER 0xF3
 #define REQUEST_PCIE_POWER_TYPE 0x40
 #define REQUEST_PCIE_POWER_VALUE_ON 0x0001u
+#define REQUEST_SUPPLY 0xC0
+#define REQUEST_SUPPLY_TYPE 0xC0
 #define REQUEST_LIST 0xF8
 #define REQUEST_LIST_TYPE 0x40
 #define REQUEST_LIST_VALUE_OPEN 0x0001u
@@ -1122,7 +1177,7 @@ __sfr __at (0xF0) CPU_B;
 #define REQUEST_INFO_TYPE 0xC0
 
 /* Command lists */
-#define API_LEVEL 0x0100u
+#define API_LEVEL 0x0101u
 #define LIST_BYTES 0x4000u
 #define RESULT_BYTES 0x1000u
 #define LIST_MICROSECONDS 0x04000000ul
@@ -1216,6 +1271,12 @@ __sfr __at (0xF0) CPU_B;
 #define TLP_RESULT_STATUS_COMPLETED 0x00
 #define TLP_RESULT_STATUS_THE_ERROR_BIT_CAME_UP 0x01
 #define TLP_RESULT_STATUS_NO_COMPLETION_WITHIN_500000_POLLS 0xFF
+#define SUPPLY_STATUS_SIZE 5
+#define SUPPLY_STATUS_MILLIVOLTS_OFFSET 0
+#define SUPPLY_STATUS_MILLIAMPERES_OFFSET 2
+#define SUPPLY_STATUS_FAULT_OFFSET 4
+#define SUPPLY_STATUS_FAULT_SUPPLY 0x01
+#define SUPPLY_STATUS_FAULT_SENSOR 0x80
 #define COMPLETION_HEADER_SIZE 12
 #define COMPLETION_HEADER_FORMAT_TYPE_OFFSET 0
 #define COMPLETION_HEADER_TRAFFIC_CLASS_OFFSET 1
@@ -1415,5 +1476,18 @@ __sfr __at (0xF0) CPU_B;
 #define SPI_SE 0x20
 #define SPI_BE 0xD8
 #define SPI_ADDRESS_BYTES 3
+
+/* Supply monitor */
+#define SENSOR_ADDRESS 0x45
+#define SENSOR_CONFIGURATION 0x00
+#define SENSOR_SHUNT 0x01
+#define SENSOR_BUS 0x02
+#define SENSOR_POWER 0x03
+#define SENSOR_CURRENT 0x04
+#define SENSOR_CALIBRATION 0x05
+#define SENSOR_MASK_ENABLE 0x06
+#define SENSOR_ALERT_LIMIT 0x07
+#define SENSOR_SHUNT_MICROOHMS 2197
+#define SENSOR_SHUNT_NANOVOLTS 2500
 
 #endif

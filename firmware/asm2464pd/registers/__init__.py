@@ -7,6 +7,7 @@ from firmware.asm2464pd.registers import (
     cpu,
     dma,
     flash,
+    i2c,
     interrupts,
     link,
     memory,
@@ -22,7 +23,7 @@ BLOCKS: dict[str, tuple[ByteRegister, ...]] = {
         *(value for value in vars(module).values() if isinstance(value, ByteRegister)),
         *getattr(module, "REGISTERS", ()),  # a systematic block is a table
     )
-    for module in (cpu, interrupts, usb, tlp, link, phy, dma, flash, system, unnamed)
+    for module in (cpu, interrupts, usb, tlp, link, phy, dma, flash, i2c, system, unnamed)
 }
 """The registers of each block, in the order of declaration."""
 

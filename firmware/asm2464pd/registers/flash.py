@@ -21,9 +21,14 @@ FLASH_BUFFER = ByteRegister(
     0xC805,
     Evidence.TRACE,
     "Which buffer holds the data. The maker's firmware reads the flash into the bulk IN buffer and sends it "
-    "from there.",
-    fields=(Field("PLACE", 1, 2, "2 and 3 are not known", values={0: "BULK_IN", 1: "BULK_OUT"}),),
-    source=f"{_OPEN}; {_MAKER}",
+    "from there. Another bit is the I2C master's.",
+    fields=(
+        Field("PLACE", 1, 2, "2 and 3 are not known", values={0: "BULK_IN", 1: "BULK_OUT"}),
+        Field(
+            "I2C_RECEIVE", 4, 1, "bytes that the I2C master reads go to 0xE800", evidence=Evidence.HARDWARE
+        ),
+    ),
+    source=f"{_OPEN}; {_MAKER}; open firmware, i2c.h",
 )
 
 FLASH_CONTROL = ByteRegister(

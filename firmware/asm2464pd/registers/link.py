@@ -14,7 +14,14 @@ from sdk.facts.registers import Access, Evidence, Field
 _MAIN = "open firmware, main.c"
 _REGISTERS = "open firmware, registers.h"
 
-LTSSM = {0x00: "DETECT_QUIET", 0x01: "DETECT_ACTIVE", 0x10: "POLLING", 0x48: "L0_OTHER_FIRMWARE", 0x78: "L0"}
+LTSSM = {
+    0x00: "DETECT_QUIET",
+    0x01: "DETECT_ACTIVE",
+    0x10: "POLLING",
+    0x48: "L0_OTHER_FIRMWARE",
+    0x4C: "CONFIGURATION",
+    0x78: "L0",
+}
 """States of the link training machine that have been seen."""
 
 PORT_ON = 0x1C
@@ -50,8 +57,20 @@ PCIE_TUNNEL_LINK_STATUS = ByteRegister(
     Space.XDATA,
     0xB431,
     Evidence.TRACE,
-    "Tunnel link training status; 0x0C is written twice at power-on.",
-    source=_MAIN,
+    "Lanes that are kept out of training. Left at its reset value the link trains with as many of its four "
+    "lanes as the card has; with 0x0C it has two, and with 0x0E, which the maker's firmware writes, one. "
+    "That each bit stands for a lane is inferred. Firmware writes it before PCIE_PORT_POWER.",
+    fields=(
+        Field(
+            "LANES_OFF",
+            0,
+            4,
+            "one bit a lane",
+            values={0x0: "NONE", 0xC: "HALF", 0xE: "ALL_BUT_ONE"},
+            evidence=Evidence.HARDWARE,
+        ),
+    ),
+    source=f"{_MAIN} and registers.h; its pull request 81",
 )
 PCIE_LTSSM = ByteRegister(
     "PCIE_LTSSM",
@@ -121,11 +140,27 @@ PCIE_LINK_RATE = ByteRegister(
     "Rate and width of the trained link.",
     access=Access.RO,
     fields=(
-        Field("GENERATION", 0, 4, "PCIe generation, 1 to 4."),
+        Field("GENERATION", 0, 4, "PCIe generation, 1 to 4; Gen3 holds, Gen4 falls back to it (hardware)."),
         Field("LANES", 4, 4, "Width, 1 to 4 lanes."),
     ),
-    source=_MAIN,
+    source=f"{_MAIN}; its pull request 81",
 )
+PCIE_LANE_COMMITS = tuple(
+    ByteRegister(
+        f"PCIE_LANE_COMMIT_{lane}",
+        Space.PHY,
+        0x78AF + 0x100 * lane,
+        Evidence.HARDWARE,
+        f"Commits the set-up of lane {lane}. Once 0x4F has been written for lanes 0 and 1 and 0xCF for 2 "
+        "and 3, the link has two lanes at most. That bit 7 is what keeps a lane out is inferred.",
+        fields=(Field("OUT", 7, 1, "The lane stays out.", evidence=Evidence.INFERRED),),
+        source=f"{_MAIN}; its pull request 81; the chip maker's firmware",
+    )
+    for lane in range(4)
+)
+"""By lane."""
+REGISTERS = PCIE_LANE_COMMITS
+"""Registers in a table, for the collection of all."""
 PCIE_ROUTING = ByteRegister(
     "PCIE_ROUTING",
     Space.PHY,

@@ -3,6 +3,7 @@
 #include "extra.h"
 #include "job.h"
 #include "standard.h"
+#include "supply.h"
 #include "usb.h"
 #include "vendor.h"
 
@@ -77,6 +78,7 @@ void control_reset(void)
 {
     data_handler = 0;
     open = host_waits = 0;
+    supply_wanted = 0;
 }
 
 static u8 has_length(u8 length)

@@ -1,6 +1,7 @@
 #include "timer.h"
 
 #include "job.h"
+#include "supply.h"
 
 enum { EXPIRED = TIMER0_CSR_EXPIRED };
 enum { TICK_US = 500, STRIDE_US = 30000 };
@@ -33,6 +34,7 @@ void timer_start(void)
 
 void timer_poll(void)
 {
+    supply_poll();
     if (!(TIMER2_CSR & EXPIRED))
         return;
     start_uptime();

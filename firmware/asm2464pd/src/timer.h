@@ -12,7 +12,7 @@
 extern __idata u32 uptime;
 
 void timer_start(void);
-/* Update uptime: call it every few milliseconds. The functions below do. */
+/* Update uptime, and go on with what supply.h measures: call it every few milliseconds. The functions below do. */
 void timer_poll(void);
 
 /* The deadline is never over early; late by at most a millisecond, and 2 %. */
