@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,9 @@ SERIAL = bytes.fromhex("00c0ffee")
 DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
+OVERLOAD = 1.1
+"""Share of its nominal power above which a supply gives way. Grade: hardware, of one dock with 100 W: its PCIe
+route was lost with power caps of 111 W and above."""
 
 watchers: list[Callable[[Board], None]] = []
 """Called with every board that `emulated` makes, before it runs."""
@@ -87,6 +91,7 @@ class Options:
         function: what is on PCIe bus 4; what `gpu` says if None.
         gpu: name of the emulated AMD card on PCIe bus 4, such as `gfx1100`; a plain test endpoint if empty.
         vram: bytes of its memory; as much as the real one has if None.
+        supply: watts of the supply of bridge and card; None for one that is always enough.
         model: which of contradicting facts are followed.
     """
 
@@ -102,6 +107,7 @@ class Options:
     function: PcieFunction | None = field(default=None, compare=False)
     gpu: str = ""
     vram: int | None = None
+    supply: float | None = None
     model: Model = DEFAULT
 
 
@@ -153,6 +159,10 @@ class Board:
         self.usb = Host(self.chip.usb, self.machine, best=options.port or Speed.SUPER_PLUS)
         self.usb.reasons = self._reasons
         self.injector = injection.Injector(self)
+        if self.card is not None:
+            self.card.powered = lambda: self.chip.link.supplied
+            if options.supply is not None:
+                self.card.guard(OVERLOAD * options.supply, self._overload)
         for fault in options.faults:
             self.injector.plan(fault)
         if options.behaviour is not None:
@@ -476,6 +486,12 @@ class Board:
         self.machine.cpu.reset()
         self.usb.exchange(self._start(self.boot))
 
+    def _overload(self) -> None:
+        """The card draws more than the supply has: it is lost until the slot is switched again."""
+        if self.card is not None:
+            log.warning("the card draws more than the supply has: the PCIe route to it is lost")
+            self.chip.link.drop(None)
+
     def cut_power(self) -> None:
         """All power fails, and the run ends. Raises PowerCut."""
         self.flash.cut_power()
@@ -525,8 +541,9 @@ def described(spec: str) -> tuple[str, Options]:
         spec: `emulated`, or `emulated:IMAGE` for another image. Behind a question mark, joined by `&`:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `gpu=gfx1100` (or another of `CHIPS`) for an AMD card on PCIe bus 4,
-            `vram=512M` or such for the size of its memory, `strict`, `poke=xdata:c6b3=30@100ms` (several
-            times, if need be), `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
+            `vram=512M` or such for the size of its memory, `supply=100W` or such for the power that it may
+            draw (see OVERLOAD), `strict`, `poke=xdata:c6b3=30@100ms` (several times, if need be),
+            `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and
             `super-plus-code=2` and such for a choice between contradicting facts.
 
     Raises:
@@ -546,6 +563,8 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, gpu=gpu)
             case "vram", size:
                 options = replace(options, vram=memory_size(size))
+            case "supply", watts:
+                options = replace(options, supply=supply_watts(watts))
             case ["strict"]:
                 options = replace(options, strict=True)
             case "poke", change:
@@ -560,11 +579,13 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, gpu=NAME, vram=SIZE, "
-                    "strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
+                    "supply=100W, strict, poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
                     + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
+    if options.supply is not None and not options.gpu:
+        raise UsageError("supply= needs a GPU", hint="add gpu=gfx1100")
     for fault in options.faults:
         injection.check(fault, gpu=bool(options.gpu))
     options = replace(options, model=Model.of(choices))
@@ -577,6 +598,14 @@ def check_model(options: Options) -> None:
     for dispute in of_card.DISPUTES:
         if dispute.name in options.model.chosen and not options.gpu:
             raise UsageError(f"{dispute.name}= is about the GPU", hint="add one, such as gfx1100")
+
+
+def supply_watts(text: str) -> float:
+    """Watts of a supply, as `100W`. Raises UsageError: it is not a power."""
+    match = re.fullmatch(r"([1-9][0-9]{0,3})W", text)
+    if match is None:
+        raise UsageError(f"{text!r} is not the power of a supply", hint="for example 100W")
+    return float(match[1])
 
 
 def memory_size(text: str) -> int:

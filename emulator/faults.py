@@ -117,9 +117,9 @@ FORMS = {
         torment="kernel-hang@2",
     ),
     "heat": Form(
-        _FROM_TO,
+        rf"{_FROM_TO}(?:=(?P<amount>[1-9][0-9]?|100))?",
         "heat@1s+3s",
-        "the card's sensors report 100 degrees more for 3 s",
+        "the card's sensors report 100 degrees more for 3 s (with `=70`: 70 degrees); several add up",
         card=True,
         torment="heat@1ms+2s",
     ),
@@ -147,6 +147,7 @@ class Fault:
         low: first address.
         high: last address.
         bit: of the byte at `low`.
+        amount: of what it adds; 0 if nothing was said.
         text: as the user wrote it.
     """
 
@@ -157,6 +158,7 @@ class Fault:
     low: int = 0
     high: int = 0
     bit: int = 0
+    amount: int = 0
     text: str = field(default="", compare=False)
 
 
@@ -188,6 +190,7 @@ def parse(text: str) -> Fault:
         high=high,
         bit=int(part.get("bit") or 0),
         number=int(part.get("number") or 0),
+        amount=int(part.get("amount") or 0),
         text=text,
     )
 

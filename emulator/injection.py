@@ -20,8 +20,8 @@ from sdk.errors import InternalError, UsageError
 
 log = logging.getLogger(__name__)
 
-HEAT = 100.0
-"""Degrees Celsius of the fault `heat`: beyond every limit."""
+HEAT = 100
+"""Degrees Celsius of the fault `heat` if it does not say: beyond every limit."""
 SPOILT = {
     "bulk-error": Outcome.ERROR,
     "bulk-stall": Outcome.STALL,
@@ -81,7 +81,6 @@ class Injector:
         self.planned: list[Planned] = []
         self._board = board
         self._clock = board.machine.clock
-        self._heated = 0
 
     def plan(self, fault: Fault, origin: int = 0) -> None:
         """Plan a fault, in the machine's thread of execution.
@@ -149,7 +148,7 @@ class Injector:
             case "kernel-hang":
                 return lambda: self._hang(planned, 1)
             case "heat":
-                return lambda: self._heat(length or 0)
+                return lambda: self._heat(fault.amount or HEAT, length or 0)
             case "flash-flip":
                 return lambda: board.flash.flip(fault.low, fault.bit)
             case "power-cut":
@@ -167,14 +166,12 @@ class Injector:
         disturbance = self._disturbance
         disturbance.hangs[disturbance.dispatches + number] = functools.partial(self._fired, planned)
 
-    def _heat(self, length: int) -> None:
-        self._heated += 1
-        self._disturbance.heat = HEAT
-        self._clock.after(length, self._cool)
+    def _heat(self, amount: int, length: int) -> None:
+        self._warm(amount)
+        self._clock.after(length, lambda: self._warm(-amount))
 
-    def _cool(self) -> None:
-        self._heated -= 1
-        self._disturbance.heat = HEAT if self._heated else 0.0
+    def _warm(self, degrees: int) -> None:
+        self._disturbance.heat += degrees
 
     def _fired(self, planned: Planned) -> None:
         planned.fired = self._clock.now

@@ -130,6 +130,11 @@ class PcieLink:
         return f"PCIe stays in Detect: {what}"
 
     @property
+    def supplied(self) -> bool:
+        """Whether the slot's 12 V are switched on."""
+        return self._all(facts.PCIE_SLOT_12V, "ENABLE")
+
+    @property
     def begun(self) -> bool:
         """Whether the firmware has begun to bring the port up."""
         return any(self._bus.value(register) != register.reset for register, _, _ in NEEDED)

@@ -19,6 +19,11 @@ State = Literal["starting", "running", "degraded", "recovering", "gone"]
 """Of a stream. Degraded: the device is away or late, and the fallback answers. Gone: the device stayed away
 for longer than the stream's patience."""
 
+Notice = Literal["hot", "cool", "idle", "awake"]
+"""What happens beside the changes of state. Hot: heat lowers the rate, or stops it; cool: it is raised again.
+Idle: the device rests; awake: its clocks are up again."""
+NOTICES: tuple[Notice, ...] = get_args(Notice)
+
 Answerer = Literal["device", "fallback"]
 
 
@@ -86,19 +91,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Event:
-    """A change of a stream's state.
+    """A change of a stream's state, or something that happens to its device.
 
     Attributes:
         time: of the change.
         frame: that it came with, or the first that had not ended then.
-        kind: the state from then on.
-        cause: of the change, in words.
-        recovered: seconds from the failure until the first result behind it, if the event ends a recovery.
+        kind: the state from then on, or what happens.
+        cause: of it, in words.
+        recovered: seconds from the failure until the first result behind it, if the event ends a recovery; or
+            that it took to wake the device.
     """
 
     time: float
     frame: int
-    kind: State
+    kind: State | Notice
     cause: str
     recovered: float | None = None
 

@@ -14,12 +14,15 @@ from sdk.graph import Array
 from sdk.loaded import AWAY
 from sdk.session import Session
 from sdk.stream.background import Background
+from sdk.stream.care import INTERVAL, Care
 from sdk.stream.chain import Chain, Flight
 from sdk.stream.failure import Failure
 from sdk.stream.feed import Feed, Frame, as_towline_error
+from sdk.stream.pace import CAR, Limits
 from sdk.stream.records import (
     Event,
     Inference,
+    Notice,
     Recovered,
     Result,
     State,
@@ -78,6 +81,12 @@ class Stream:
         wait: whether a stream that is "gone" goes on trying; else it ends, if it has no fallback.
         host_work: seconds by which the host's work on a frame advances an emulated device's clock, which
             stands still in the meantime otherwise.
+        limits: of the device's temperatures, if it has sensors: close to them half of the frames are
+            computed, at them none, until it has cooled down. The others are answered by the fallback, or
+            dropped; without a rate, frames wait instead.
+        idle: seconds without a frame after which the device rests, and the next frame wakes it; None for
+            never.
+        idle_off: whether it is switched off then: waking it is a cold start, which the fallback bridges.
         observe: gets every inference that returned; for checks.
         watch: gets every event as it happens.
 
@@ -104,6 +113,9 @@ class Stream:
         patience: float = PATIENCE,
         wait: bool = False,
         host_work: float = 0.0,
+        limits: Limits = CAR,
+        idle: float | None = None,
+        idle_off: bool = False,
         observe: Callable[[Inference], None] | None = None,
         watch: Callable[[Event], None] | None = None,
     ) -> None:
@@ -112,6 +124,7 @@ class Stream:
         _require_positive("depth", depth, "frames")
         _require_positive("checkpoint_states", checkpoint_states, "steps")
         _require_positive("patience", patience, "seconds")
+        _require_positive("idle", idle, "seconds")
         if late not in get_args(Late):
             raise UsageError(f"late is {late!r}", hint=f"one of {', '.join(get_args(Late))}")
         if host_work < 0 or (host_work and not session.timed):
@@ -127,6 +140,7 @@ class Stream:
         self.recoveries: list[Recovered] = []
         self._clock = session.clock
         self._chain = Chain("device", session, checkpoint_states, observe)
+        self._care = Care(session, limits, idle, idle_off, self._notice)
         self._standby: Standby | None = None
         if fallback is not None:
             require_same_interface(session, fallback)
@@ -154,6 +168,8 @@ class Stream:
         self._error: Exception | None = None  # what ends the stream behind the results of earlier frames
         self._healthy_since = float("-inf")
         self._tally = Tally()
+        self._not_before = float("-inf")  # when the next frame may be submitted, of a lowered pace
+        self._paused: float | None = None  # since when it waits for the device to cool down
 
     # -- the user's side ------------------------------------------------------------------------------------
 
@@ -249,9 +265,19 @@ class Stream:
             waiting = next(
                 (one for one in self._queue if one.result is None and one.number not in self._flying), None
             )
+            looks = self._care.overdue
             if self._landing is not None:
                 self._collect()
-            elif waiting is not None and len(chain.flying) < self._depth and not chain.wants_saving:
+            elif looks and not chain.flying:
+                self._care.look()
+            elif waiting is not None and not self._drops and self._hold_back():
+                pass
+            elif (
+                waiting is not None
+                and not looks
+                and len(chain.flying) < self._depth
+                and not chain.wants_saving
+            ):
                 self._submit(waiting)
             elif chain.flying:
                 self._collect()
@@ -260,7 +286,7 @@ class Stream:
             elif self._feed.ended:
                 return False
             elif self._feed.rate is not None:
-                self._sleep_until(self._feed.due)
+                self._wait_until(self._feed.due)
         except AWAY as problem:
             self._failed(problem)
         return True
@@ -275,6 +301,7 @@ class Stream:
         if self._failure is None or self._standby is None:
             self._feed.start(self._clock.now())
         self._started = True
+        self._care.worked()
 
     def _admit(self) -> None:
         """Take the frames that are due."""
@@ -305,11 +332,13 @@ class Stream:
     def _take(self) -> None:
         if self._feed.ended:
             return
-        frame = self._feed.take(self._clock)
+        frame = self._next_frame()
         if frame is not None:
             self._tally.take(frame.due)
             frame.away = self._failure is not None
             self._queue.append(frame)
+            if self._failure is None and self._drops and not self._care.pace.admits():
+                self._spare(frame)
         elif self._feed.error is not None:
             self._error = as_towline_error(self._feed.error)
 
@@ -320,6 +349,7 @@ class Stream:
             return
         if self._host_work:
             self._clock.sleep(self._host_work)
+        self._care.wake()
         if not self._overlaps:
             self._shadow(frame)  # behind an inference that does not overlap it would be late, too
             if frame.result is not None:
@@ -354,6 +384,10 @@ class Stream:
         del self._flying[frame.number]
         now = self._clock.now()
         self._tally.answer(frame.submitted or now, now)
+        self._care.worked()
+        if 0 < self._care.pace.share < 1 and frame.submitted is not None:
+            began = max(frame.submitted, self._not_before)
+            self._not_before = now + (now - began) * (1 / self._care.pace.share - 1)
         self._recovered(frame, now)
         latency = now - frame.due
         missed = self._deadline is not None and latency > self._deadline
@@ -399,6 +433,73 @@ class Stream:
             self._become("running", how, frame.number)
         if self.state == "running" and self._standby is not None:
             self._standby.rest()
+
+    # -- heat and power -------------------------------------------------------------------------------------
+
+    @property
+    def _drops(self) -> bool:
+        """Whether frames that heat does not allow are dropped, rather than waited with."""
+        return self._feed.rate is not None or self._feed.live
+
+    def _spare(self, frame: Frame) -> None:
+        """Do not give a frame to a device that is hot."""
+        cause = f"the device is hot: {self._care.pace.cause}"
+        result = None if self._standby is None else self._answered(self._standby, frame, cause)
+        if frame.result is None:
+            self._end(frame, result or frame.dropped(self._clock.now(), cause))
+
+    def _hold_back(self) -> bool:
+        """Wait, if the next frame has to wait because of heat; nothing waits for this stream's frames."""
+        now = self._clock.now()
+        if self._care.pace.share:
+            self._paused = None
+            if now >= self._not_before:
+                return False
+            if self._chain.flying:
+                self._collect()
+            else:
+                self._sleep_until(self._not_before)
+            return True
+        if self._chain.flying:
+            self._collect()
+            return True
+        self._paused = now if self._paused is None else self._paused
+        if now - self._paused >= self._patience and not self._wait:
+            self._error = DeviceFailed(
+                f"the device has been too hot for {self._patience:g} s: {self._care.pace.cause}",
+                where=f"frame {self._first_open()}",
+                hint="let it cool down, and check its fans and its airflow",
+            )
+            self._feed.ended = True
+            self._end_all("the device was too hot")
+            return True
+        self._wait_until(now + INTERVAL)
+        return True
+
+    def _wait_until(self, moment: float) -> None:
+        """Nothing is to be done for frames until then, and nothing is in flight."""
+        due = self._care.moment
+        self._sleep_until(min(moment, due))
+        if due <= moment:
+            self._care.act()
+
+    def _next_frame(self) -> Frame | None:
+        """The next frame of the source; a camera is waited for, and the device looked after meanwhile."""
+        if not self._feed.live or self._virtual or self._chain.flying or self._care.idle is None:
+            return self._feed.take(self._clock)
+        taking = Background(lambda: self._feed.take(self._clock))
+        while not taking.ended:
+            left = self._care.moment - self._clock.now()
+            taking.wait(min(max(left, 0.0), SLICE))
+            if not taking.ended and self._failure is None and self._clock.now() >= self._care.moment:
+                try:
+                    self._care.act()
+                except AWAY as problem:
+                    self._failed(problem)
+        return taking.wait(0)
+
+    def _notice(self, kind: Notice, cause: str, took: float | None) -> None:
+        self._tell(Event(self._clock.now(), self._first_open(), kind, cause, took))
 
     # -- failures -------------------------------------------------------------------------------------------
 
@@ -457,12 +558,14 @@ class Stream:
                 failure.attempts += 1
             if not beside:
                 failure.recovered(self._chain.recover(seconds), self._clock.now())
+                self._care.recovered()
                 return
             self._attempt = self._attempt or Background(lambda: self._chain.recover(SLICE))
             found = self._attempt.wait(seconds)
             if found is not None:
                 self._attempt = None
                 failure.recovered(found, self._clock.now())
+                self._care.recovered()
         except AWAY as problem:
             self._attempt = None
             self._sleep_until(now + max(seconds, SHORTEST))
@@ -591,7 +694,9 @@ class Stream:
 
     def _become(self, state: State, cause: str, frame: int, recovered: float | None = None) -> None:
         self.state = state
-        event = Event(self._clock.now(), frame, state, cause, recovered)
+        self._tell(Event(self._clock.now(), frame, state, cause, recovered))
+
+    def _tell(self, event: Event) -> None:
         self.events.append(event)
         if self._watch is not None:
             self._watch(event)

@@ -29,6 +29,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         f"hardware); default: {settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
+    _add_power_cap(parser)
 
 
 def add_gpu_device(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +49,18 @@ def _add_firmware(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"an AMD card's firmware files (default: {settings.FIRMWARE.name}, or "
         f"{settings.FIRMWARE.default})",
+    )
+
+
+def _add_power_cap(parser: argparse.ArgumentParser) -> None:
+    from towline.cli.options import watts
+
+    parser.add_argument(
+        "--power-cap",
+        type=watts,
+        metavar="WATTS",
+        help="the most that an AMD card's board may draw, as 100W: its clocks are lowered for that (default: "
+        "the card's own limit)",
     )
 
 
@@ -71,14 +84,14 @@ def firmware_directory(args: argparse.Namespace) -> Path | None:
 
 
 def open_options(args: argparse.Namespace) -> OpenOptions:
-    """What --firmware, or TOWLINE_FIRMWARE, chooses for the device to open.
+    """What --firmware, or TOWLINE_FIRMWARE, and --power-cap choose for the device to open.
 
     Raises:
         UsageError: as `firmware_directory`.
     """
     from sdk.target import OpenOptions
 
-    return OpenOptions(firmware=firmware_directory(args))
+    return OpenOptions(firmware=firmware_directory(args), power_cap=args.power_cap)
 
 
 class _Details(logging.Handler):

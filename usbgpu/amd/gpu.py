@@ -21,10 +21,11 @@ from typing import Self
 
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, UsageError
+from sdk.target import Reading, Rest
 from usbgpu import bridge as bridges
 from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
-from usbgpu.amd import information, kernels, layout, monitor, overlap
+from usbgpu.amd import information, kernels, layout, overlap
 from usbgpu.amd import start as starting
 from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
@@ -39,6 +40,8 @@ from usbgpu.amd.prepared import Prepared
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.reopening import Reopening
+from usbgpu.amd.resting import Resting
+from usbgpu.amd.smu import PowerCap
 from usbgpu.amd.start import Function
 from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
 from usbgpu.bridge.seam import Bridge
@@ -60,7 +63,10 @@ FENCE = layout.QUEUES + 15 * layout.KIB
 
 
 def open(
-    device: str | None = None, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+    device: str | None = None,
+    firmware: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU behind a bridge, and boot it if it is not up.
 
@@ -69,19 +75,25 @@ def open(
         firmware: directory of its firmware files; None for the system's, or for the emulator's
             if the device is emulated.
         report: gets a line for each step, at most 12 if it is booted, 3 if it is up.
+        power_cap: watts that its board may draw at most, until it is closed; None for its own limit.
 
     Raises:
+        UsageError: it does not take that power cap.
         DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
-    return attach(bridges.open(device), firmware, report)
+    return attach(bridges.open(device), firmware, report, power_cap)
 
 
 def attach(
-    bridge: Bridge, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+    bridge: Bridge,
+    firmware: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU behind a bridge, which closes with it, also if that fails. Otherwise as `open`."""
     try:
-        return on_bridge(bridge, pcie.find(bridge), firmware or emulation.firmware_directory(bridge), report)
+        directory = firmware or emulation.firmware_directory(bridge)
+        return on_bridge(bridge, pcie.find(bridge), directory, report, power_cap)
     except BaseException:
         bridge.close()
         raise
@@ -92,8 +104,10 @@ def on_bridge(
     function: Function,
     firmware: Path | None = None,
     report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU that is a PCIe function behind a bridge, which it closes. Raises as `open` does."""
+    cap = None if power_cap is None else PowerCap(power_cap)
     queues: list[tuple[ComputeQueue, SdmaQueue]] = []
 
     def init_queues(card: Card, batch: Batch) -> None:
@@ -101,19 +115,22 @@ def on_bridge(
         for queue in queues[-1]:
             queue.init(batch)
 
-    started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report)
+    started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report, cap=cap)
     compute, sdma = queues[-1]
     doctor = Doctor(started.card, started.record, compute, sdma)
+    resting = Resting(doctor)
 
     def close() -> None:
         try:
-            starting.close(started.card, doctor.record)
+            if resting.state != "off":
+                starting.close(started.card, doctor.record, cap)
         except DeviceFailed as problem:  # the next start resets it
             log.info("%s is not left clean: %s", started.card.chip.name, problem)
         finally:
             bridge.close()
 
-    return Gpu(started.card, compute, sdma, doctor, close, Reopening(doctor, firmware, report))
+    reopening = Reopening(doctor, firmware, report, cap)
+    return Gpu(started.card, compute, sdma, doctor, close, reopening, resting)
 
 
 class Gpu:
@@ -125,6 +142,7 @@ class Gpu:
         doctor: diagnoses and recovers it.
         close: called at the end.
         reopening: opens it again after a failure; None if that is not possible.
+        resting: lowers its clocks; likewise.
 
     Attributes:
         card: as given.
@@ -142,8 +160,10 @@ class Gpu:
         doctor: computing.Doctor,
         close: Callable[[], None] = lambda: None,
         reopening: Reopening | None = None,
+        resting: Resting | None = None,
     ) -> None:
         self.card = card
+        self._resting = resting
         self._reopening = reopening
         self.memory = Memory.of(card.vram, card.window)
         self.compute = Compute(card, compute, self.memory, doctor)
@@ -206,6 +226,8 @@ class Gpu:
             raise DeviceFailed("this GPU cannot be opened again", where=self.card.bridge.name)
         end = self.clock.now() + seconds
         self._reopening.run(self.compute, seconds)
+        if self._resting is not None:
+            self._resting.recovered(intact=not self._reopening.lost)
         self.monitor.cool_down(end)
         self._opened = self.clock.now()
         intact, self._reopening.lost = not self._reopening.lost, False
@@ -217,7 +239,42 @@ class Gpu:
 
     def metrics(self) -> Metrics:
         """Power, temperatures and clocks now. Raises DeviceFailed: errors of card and bridge."""
-        return monitor.measure(self.card)
+        return self.monitor.look()
+
+    def reading(self) -> Reading:
+        """The same in short; the next submission need not look at the temperatures then."""
+        found = self.monitor.look()
+        heat = found.temperatures
+        return Reading(found.power, heat.get("HOTSPOT"), heat.get("MEM"))
+
+    @property
+    def rests(self) -> Rest:
+        """Whether it is "awake", "idle" with low clocks, or "off"."""
+        return "awake" if self._resting is None else self._resting.state
+
+    def rest(self, *, off: bool = False) -> None:
+        """Use less power until there is something to do, once everything that was launched has ended.
+
+        Args:
+            off: switch the power of the card's slot off. All that was in VRAM is lost; `recover` boots the
+                card. Else the clocks are lowered; what is done next raises them first.
+
+        Raises:
+            KernelFailed, DeviceFailed: as `wait`; errors of card and bridge.
+            UsageError: it has been closed.
+        """
+        if self.rests == "awake":
+            self.wait()
+        self._open()
+        if self._resting is None:
+            raise DeviceFailed("the clocks of this GPU cannot be lowered", where=self.card.bridge.name)
+        self._resting.rest(off=off)
+
+    def wake(self) -> None:
+        """Raise the clocks again, which any work does by itself. Raises DeviceFailed: its power is off."""
+        self._open()
+        if self._resting is not None:
+            self._resting.wake()
 
     # -- memory -----------------------------------------------------------------------------------------
 
@@ -482,7 +539,7 @@ class Gpu:
             raise UsageError("the GPU has been closed")
 
     def _batch(self) -> Batch:
-        self._open()
+        self.wake()
         return self.compute.batch()
 
     def _look(self) -> None:

@@ -1,8 +1,8 @@
 """Power, temperatures and clocks of a card; and a limit above which it gets no work.
 
 The card protects itself: its power management lowers clocks and switches off, independently of a driver, and
-this one changes none of that (`smu.MAY_SEND`). The check here stops before that, with an error that says why
-the card would be slow.
+this one changes none of that (`smu.MAY_SEND`), but for a power limit that its user wants lower. The check
+here stops before that, with an error that says why the card would be slow.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdk.errors import DeviceFailed
-from usbgpu.amd import layout, smu
+from usbgpu.amd import ih, layout, smu
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import smu as facts
 
-LIMITS: Mapping[str, int] = {"EDGE": 100, "HOTSPOT": 110, "MEM": 108}
-"""Degrees Celsius above which no work is submitted: `crit` of Linux' hwmon for an RX 7900 XTX, as users have
-published it (grade: hardware; for the other cards inferred). The card's own table of limits is not read."""
+LIMITS = facts.THERMAL_LIMITS
+"""Degrees Celsius above which no work is submitted. The card's own table of limits is not read."""
 INTERVAL = 1.0
 """Seconds of the device's time between two measurements of `Monitor.check`."""
 
@@ -40,6 +39,8 @@ class Metrics:
         activity: of the shaders, in per cent.
         fan: revolutions a minute.
         throttled: whether something limits the clocks.
+        heat: interrupts by which the power management has reported since the last measurement that heat
+            makes it lower clocks.
     """
 
     power: int
@@ -48,6 +49,7 @@ class Metrics:
     activity: int
     fan: int
     throttled: bool
+    heat: int = 0
 
     def document(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -58,11 +60,12 @@ class Metrics:
             "activity_percent": self.activity,
             "fan_rpm": self.fan,
             "throttled": self.throttled,
+            "heat_interrupts": self.heat,
         }
 
 
 def measure(card: Card) -> Metrics:
-    """Measure a card that is up. One list.
+    """Measure a card that is up, and see whether it has reported heat. One list, and two or three if it has.
 
     Raises:
         GpuFailed: the power management does not answer.
@@ -73,6 +76,7 @@ def measure(card: Card) -> Metrics:
     batch = Batch(card, "metrics")
     smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
     found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
+    pointers = ih.ask(batch)
     batch.run()
     data = found.value
     return Metrics(
@@ -87,6 +91,7 @@ def measure(card: Card) -> Metrics:
         throttled=any(
             table.get(data, "ThrottlingPercentage", place) for place in range(interface.throttlers)
         ),
+        heat=ih.throttlings(card, pointers),
     )
 
 
@@ -118,6 +123,12 @@ class Monitor:
                     raise
             clock.sleep(INTERVAL)
 
+    def look(self) -> Metrics:
+        """Measure the card; `check` needs not do so for a while then. Raises as `measure`."""
+        metrics = measure(self._card)
+        self.metrics, self._looked = metrics, self._card.bridge.clock.now()
+        return metrics
+
     def check(self, interval: float = INTERVAL) -> None:
         """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work.
 
@@ -125,16 +136,10 @@ class Monitor:
             TooHot: a sensor is above its limit. As long as it is, every call measures.
             GpuFailed, DeviceFailed, DeviceMissing: as `measure`.
         """
-        now = self._card.bridge.clock.now()
-        if self.metrics is not None and now < self._looked + interval:
-            return
-        self.metrics = metrics = measure(self._card)
-        hot = {
-            name: metrics.temperatures[name]
-            for name, limit in self._limits.items()
-            if metrics.temperatures.get(name, 0) > limit
-        }
-        self._looked = now if not hot else -interval
+        metrics, now = self.metrics, self._card.bridge.clock.now()
+        if metrics is None or now >= self._looked + interval or self._hot(metrics):
+            metrics = self.look()
+        hot = self._hot(metrics)
         if hot:
             text = ", ".join(
                 f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in hot.items()
@@ -144,3 +149,8 @@ class Monitor:
                 where=self._card.bridge.name,
                 hint="let it cool down, and check its fans and its airflow",
             )
+
+    def _hot(self, metrics: Metrics) -> dict[str, int]:
+        """The sensors above their limits, with what they measure."""
+        found = metrics.temperatures
+        return {name: found[name] for name, limit in self._limits.items() if found.get(name, 0) > limit}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError
-from sdk.target import Program, Recovery
+from sdk.target import Program, Reading, Recovery, Rest
 from usbgpu.seam import Gpu
 from usbgpu.target.session import CardSession
 
@@ -38,6 +38,24 @@ class Renewable(Protocol):
         Raises:
             DeviceFailed, DeviceMissing: that is not possible now; it may be tried again.
         """
+
+
+@runtime_checkable
+class Restful(Protocol):
+    """What a `Gpu` offers beside if its sensors can be read, and its clocks be lowered."""
+
+    @property
+    def rests(self) -> Rest:
+        """Whether its clocks are low, or its power is off."""
+
+    def rest(self, *, off: bool) -> None:
+        """Lower its clocks, or switch its power off. Raises DeviceFailed, DeviceMissing."""
+
+    def wake(self) -> None:
+        """Raise its clocks. Raises DeviceFailed, DeviceMissing."""
+
+    def reading(self) -> Reading:
+        """Read its sensors. Raises DeviceFailed, DeviceMissing."""
 
 
 class CardDevice:
@@ -98,6 +116,44 @@ class CardDevice:
         states = [session.renew(intact=intact) for session in self._sessions]
         self._failed = False
         return Recovery("warm" if intact else "cold", all(states))
+
+    # -- sdk.target.Reads, sdk.target.Rests -------------------------------------------------------------
+
+    def reading(self) -> Reading:
+        """Read the card's sensors; nothing is known of a card without power. See `sdk.target.Reads`."""
+        self.check()
+        if not isinstance(self._gpu, Restful) or self.rests == "off":
+            return Reading()
+        return self._gpu.reading()
+
+    @property
+    def rests(self) -> Rest:
+        """See `sdk.target.Rests`."""
+        return self._gpu.rests if isinstance(self._gpu, Restful) else "awake"
+
+    def rest(self, *, off: bool = False) -> None:
+        """Lower the card's clocks, or switch its slot off, for which states are brought to the host; see
+        `sdk.target.Rests`.
+
+        Raises:
+            DeviceFailed, DeviceMissing: that failed; the device has to be recovered.
+        """
+        self.check()
+        if not isinstance(self._gpu, Restful):
+            raise DeviceFailed("this GPU cannot be put to rest")
+        try:
+            for session in self._sessions:
+                session.settle(states=off)
+            self._gpu.rest(off=off)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def wake(self) -> None:
+        """Raise the card's clocks; see `sdk.target.Rests`. Raises DeviceFailed, DeviceMissing."""
+        self.check()
+        if isinstance(self._gpu, Restful):
+            self._gpu.wake()
 
     # -- for its sessions -------------------------------------------------------------------------------
 

@@ -1,0 +1,123 @@
+"""What a stream does for its device while no frame is there: it reads the sensors, and puts it to rest.
+
+All temperatures come through `Care.look`: who reads them elsewhere passes them to `Care.take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sdk.errors import DeviceFailed, UsageError
+from sdk.session import Session
+from sdk.stream.pace import Limits, Pace
+from sdk.stream.records import Notice
+from sdk.target import Reading
+
+INTERVAL = 1.0
+"""Seconds of the device's time between two readings."""
+OFF = "its power was switched off because it was idle"
+
+
+class Care:
+    """Looks after the device of a stream.
+
+    Args:
+        session: on the device.
+        limits: of its temperatures.
+        idle: seconds without work after which it rests; None for never.
+        off: whether it is switched off then, instead of lowering its clocks.
+        notice: gets what happens: what it is, why, and seconds that it took if that matters.
+
+    Attributes:
+        pace: what its temperatures allow.
+        idle: as given.
+
+    Raises:
+        UsageError: the device cannot rest.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        limits: Limits,
+        idle: float | None,
+        off: bool,
+        notice: Callable[[Notice, str, float | None], None],
+    ) -> None:
+        if idle is not None and session.rests is None:
+            raise UsageError(
+                f"the device of {session.artifact.target} cannot rest", hint="leave idle out; amd-* can"
+            )
+        if off and idle is None:
+            raise UsageError("idle_off is what happens after idle seconds", hint="give idle, too")
+        self.pace = Pace(limits)
+        self.idle = idle
+        self._off = off
+        self._session = session
+        self._notice = notice
+        self._looked = self._worked = session.clock.now()
+        self._reads = session.reads
+
+    def worked(self) -> None:
+        """The device has work, or just had."""
+        self._worked = self._session.clock.now()
+
+    def recovered(self) -> None:
+        """The device works again; its temperatures have been looked at."""
+        self._looked = self._worked = self._session.clock.now()
+
+    @property
+    def moment(self) -> float:
+        """When `act` has something to do, if no frame comes; infinity for never."""
+        moments = []
+        rests = self._session.rests
+        if self._reads and rests != "off":
+            moments.append(self._looked + INTERVAL)
+        if self.idle is not None and rests == "awake":
+            moments.append(self._worked + self.idle)
+        return min(moments, default=float("inf"))
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it is to look before the next frame, because no pause came."""
+        late = self._session.clock.now() >= self._looked + 2 * INTERVAL
+        return self._reads and late and self._session.rests != "off"
+
+    def act(self) -> None:
+        """Do what is due; nothing is in flight. Raises DeviceFailed, DeviceMissing."""
+        now = self._session.clock.now()
+        if self._reads and self._session.rests != "off" and now >= self._looked + INTERVAL:
+            self.look()
+        if self.idle is not None and self._session.rests == "awake" and now >= self._worked + self.idle:
+            self._session.rest(off=self._off)
+            how = "the power of its slot is off" if self._off else "its clocks are low"
+            self._notice("idle", f"nothing to do for {self.idle:g} s: {how}", None)
+
+    def look(self) -> None:
+        """Read the sensors. Raises DeviceFailed, DeviceMissing."""
+        self._looked = self._session.clock.now()
+        self.take(self._session.reading())
+
+    def take(self, reading: Reading) -> None:
+        """Take a reading, whoever has made it."""
+        before = self.pace.share
+        if self.pace.take(reading):
+            share = self.pace.share
+            how = f"{share:.0%} of the rate" if share else "paused"
+            self._notice("hot" if share < before else "cool", f"{how}: {self.pace.cause}", None)
+
+    def wake(self) -> None:
+        """Make a device ready for work.
+
+        Raises:
+            DeviceFailed: its power is off: it is to be recovered; DeviceFailed, DeviceMissing: that failed.
+        """
+        rests = self._session.rests
+        if rests == "off":
+            raise DeviceFailed(OFF)
+        if rests == "idle":
+            begun = self._session.clock.now()
+            self._session.wake()
+            took = self._session.clock.now() - begun
+            self._notice("awake", f"its clocks are up again, in {1000 * took:.3f} ms", took)
+        self.worked()
