@@ -61,8 +61,8 @@ DEFAULT_IMAGE = "firmware"
 """What the device `emulated` runs."""
 CODE_SIZE = 0x10000
 OVERLOAD = 1.1
-"""Share of its nominal power above which a supply gives way. Grade: hardware, of one dock with 100 W: its PCIe
-route was lost with power caps of 111 W and above."""
+"""Share of its nominal power above which a supply gives way. Grade: hardware, of one dock with 100 W: with
+power caps of 111 W and above its PCIe route was lost."""
 
 watchers: list[Callable[[Board], None]] = []
 """Called with every board that `emulated` makes, before it runs."""
