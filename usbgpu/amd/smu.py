@@ -124,9 +124,9 @@ class PowerCap:
         least, most = card.chip.power_caps
         if not least <= self.watts <= most or self.watts != int(self.watts):
             raise UsageError(
-                f"a {card.chip.name} takes no power cap of {self.watts:g} W",
+                f"a {card.chip.name} takes a power cap of {least} W to {most} W, not {self.watts:g} W",
                 where="power cap",
-                hint=f"give whole watts, {least} W to {most} W",
+                hint="give whole watts within these",
             )
 
     def set(self, batch: Batch) -> None:
