@@ -15,6 +15,8 @@ from sdk.target import Reading
 
 INTERVAL = 1.0
 """Seconds of the device's time between two readings."""
+PAUSE = 0.005
+"""Seconds without a frame that are enough for a reading, so that it delays none."""
 OFF = "its power was switched off because it was idle"
 
 

@@ -14,7 +14,7 @@ from sdk.graph import Array
 from sdk.loaded import AWAY
 from sdk.session import Session
 from sdk.stream.background import Background
-from sdk.stream.care import INTERVAL, Care
+from sdk.stream.care import INTERVAL, PAUSE, Care
 from sdk.stream.chain import Chain, Flight
 from sdk.stream.failure import Failure
 from sdk.stream.feed import Feed, Frame, as_towline_error
@@ -478,9 +478,11 @@ class Stream:
 
     def _wait_until(self, moment: float) -> None:
         """Nothing is to be done for frames until then, and nothing is in flight."""
-        due = self._care.moment
-        self._sleep_until(min(moment, due))
-        if due <= moment:
+        begin = max(self._care.moment, self._clock.now())
+        if begin + PAUSE > moment:  # the next frame would have to wait
+            self._sleep_until(moment)
+        else:
+            self._sleep_until(begin)
             self._care.act()
 
     def _next_frame(self) -> Frame | None:
