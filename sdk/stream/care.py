@@ -5,13 +5,20 @@ All temperatures come through `Care.look`: who reads them elsewhere passes them 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from sdk.errors import DeviceFailed, UsageError
+from sdk.loaded import AWAY
 from sdk.session import Session
+from sdk.stream.background import Background
 from sdk.stream.pace import Limits, Pace
 from sdk.stream.records import Notice
 from sdk.target import Reading
+
+log = logging.getLogger("towline")
+T = TypeVar("T")
 
 INTERVAL = 1.0
 """Seconds of the device's time between two readings."""
@@ -59,10 +66,54 @@ class Care:
         self._notice = notice
         self._looked = self._worked = session.clock.now()
         self._reads = session.reads
+        self._not_before = float("-inf")  # when the next frame may be submitted, of a lowered pace
+        self._paused: float | None = None  # since when it waits for the device to cool down
 
-    def worked(self) -> None:
-        """The device has work, or just had."""
-        self._worked = self._session.clock.now()
+    def worked(self, submitted: float | None = None) -> None:
+        """The device has work, or has just answered what was submitted then."""
+        now = self._worked = self._session.clock.now()
+        if submitted is not None and 0 < self.pace.share < 1:
+            began = max(submitted, self._not_before)
+            self._not_before = now + (now - began) * (1 / self.pace.share - 1)
+
+    def holds(self) -> float | None:
+        """Until when the next frame has to wait, if it is not dropped instead; None if it need not."""
+        now = self._session.clock.now()
+        if not self.pace.share:
+            self._paused = now if self._paused is None else self._paused
+            return now + INTERVAL
+        self._paused = None
+        return self._not_before if now < self._not_before else None
+
+    def too_long(self, patience: float, frame: int) -> DeviceFailed | None:
+        """The error of a device that frames have waited for longer than that."""
+        if self._paused is None or self._session.clock.now() - self._paused < patience:
+            return None
+        return DeviceFailed(
+            f"the device has been too hot for {patience:g} s: {self.pace.cause}",
+            where=f"frame {frame}",
+            hint="let it cool down, and check its fans and its airflow",
+        )
+
+    def beside(self, work: Callable[[], T]) -> T | None:
+        """Do what may take long, such as waiting for a camera, and look after the device meanwhile.
+
+        A device that fails meanwhile is left to the next frame.
+        """
+        if self.idle is None:
+            return work()
+        taking = Background(work)
+        well = True
+        while not taking.ended:
+            left = self.moment - self._session.clock.now() if well else INTERVAL
+            taking.wait(min(max(left, 0.0), INTERVAL))
+            if well and not taking.ended and self._session.clock.now() >= self.moment:
+                try:
+                    self.act()
+                except AWAY as problem:
+                    log.warning("the device failed while nothing ran: %s", problem)
+                    well = False
+        return taking.wait(0)
 
     def recovered(self) -> None:
         """The device works again; its temperatures have been looked at."""

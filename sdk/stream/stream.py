@@ -14,7 +14,7 @@ from sdk.graph import Array
 from sdk.loaded import AWAY
 from sdk.session import Session
 from sdk.stream.background import Background
-from sdk.stream.care import INTERVAL, PAUSE, Care
+from sdk.stream.care import PAUSE, Care
 from sdk.stream.chain import Chain, Flight
 from sdk.stream.failure import Failure
 from sdk.stream.feed import Feed, Frame, as_towline_error
@@ -168,8 +168,6 @@ class Stream:
         self._error: Exception | None = None  # what ends the stream behind the results of earlier frames
         self._healthy_since = float("-inf")
         self._tally = Tally()
-        self._not_before = float("-inf")  # when the next frame may be submitted, of a lowered pace
-        self._paused: float | None = None  # since when it waits for the device to cool down
 
     # -- the user's side ------------------------------------------------------------------------------------
 
@@ -270,8 +268,8 @@ class Stream:
                 self._collect()
             elif looks and not chain.flying:
                 self._care.look()
-            elif waiting is not None and not self._drops and self._hold_back():
-                pass
+            elif waiting is not None and not self._drops and (until := self._care.holds()) is not None:
+                self._cool(until)
             elif (
                 waiting is not None
                 and not looks
@@ -332,7 +330,10 @@ class Stream:
     def _take(self) -> None:
         if self._feed.ended:
             return
-        frame = self._next_frame()
+        if self._feed.live and not self._virtual and self._failure is None and not self._chain.flying:
+            frame = self._care.beside(lambda: self._feed.take(self._clock))
+        else:
+            frame = self._feed.take(self._clock)
         if frame is not None:
             self._tally.take(frame.due)
             frame.away = self._failure is not None
@@ -384,10 +385,7 @@ class Stream:
         del self._flying[frame.number]
         now = self._clock.now()
         self._tally.answer(frame.submitted or now, now)
-        self._care.worked()
-        if 0 < self._care.pace.share < 1 and frame.submitted is not None:
-            began = max(frame.submitted, self._not_before)
-            self._not_before = now + (now - began) * (1 / self._care.pace.share - 1)
+        self._care.worked(frame.submitted)
         self._recovered(frame, now)
         latency = now - frame.due
         missed = self._deadline is not None and latency > self._deadline
@@ -448,33 +446,16 @@ class Stream:
         if frame.result is None:
             self._end(frame, result or frame.dropped(self._clock.now(), cause))
 
-    def _hold_back(self) -> bool:
-        """Wait, if the next frame has to wait because of heat; nothing waits for this stream's frames."""
-        now = self._clock.now()
-        if self._care.pace.share:
-            self._paused = None
-            if now >= self._not_before:
-                return False
-            if self._chain.flying:
-                self._collect()
-            else:
-                self._sleep_until(self._not_before)
-            return True
+    def _cool(self, until: float) -> None:
+        """Wait until the device may have the next frame."""
         if self._chain.flying:
             self._collect()
-            return True
-        self._paused = now if self._paused is None else self._paused
-        if now - self._paused >= self._patience and not self._wait:
-            self._error = DeviceFailed(
-                f"the device has been too hot for {self._patience:g} s: {self._care.pace.cause}",
-                where=f"frame {self._first_open()}",
-                hint="let it cool down, and check its fans and its airflow",
-            )
+        elif not self._wait and (error := self._care.too_long(self._patience, self._first_open())):
+            self._error = error
             self._feed.ended = True
             self._end_all("the device was too hot")
-            return True
-        self._wait_until(now + INTERVAL)
-        return True
+        else:
+            self._wait_until(until)
 
     def _wait_until(self, moment: float) -> None:
         """Nothing is to be done for frames until then, and nothing is in flight."""
@@ -484,21 +465,6 @@ class Stream:
         else:
             self._sleep_until(begin)
             self._care.act()
-
-    def _next_frame(self) -> Frame | None:
-        """The next frame of the source; a camera is waited for, and the device looked after meanwhile."""
-        if not self._feed.live or self._virtual or self._chain.flying or self._care.idle is None:
-            return self._feed.take(self._clock)
-        taking = Background(lambda: self._feed.take(self._clock))
-        while not taking.ended:
-            left = self._care.moment - self._clock.now()
-            taking.wait(min(max(left, 0.0), SLICE))
-            if not taking.ended and self._failure is None and self._clock.now() >= self._care.moment:
-                try:
-                    self._care.act()
-                except AWAY as problem:
-                    self._failed(problem)
-        return taking.wait(0)
 
     def _notice(self, kind: Notice, cause: str, took: float | None) -> None:
         self._tell(Event(self._clock.now(), self._first_open(), kind, cause, took))

@@ -20,8 +20,8 @@ RUNTIMES = ("usbgpu", "dsp")
 """Whose logs -v shows."""
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare --device and --firmware."""
+def add_device(parser: argparse.ArgumentParser, *, power_cap: bool = True) -> None:
+    """Declare --device and --firmware; and --power-cap, which `open_options` needs."""
     parser.add_argument(
         "--device",
         metavar="DEVICE",
@@ -29,7 +29,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         f"hardware); default: {settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
-    _add_power_cap(parser)
+    if power_cap:
+        _add_power_cap(parser)
 
 
 def add_gpu_device(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,7 +26,7 @@ from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
 from usbgpu.amd import information, kernels, layout, overlap
 from usbgpu.amd import start as starting
-from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
+from usbgpu.amd.batch import RESULT_ROOM, Batch
 from usbgpu.amd.card import Card
 from usbgpu.amd.compute import TIMEOUT, Compute, DispatchStep
 from usbgpu.amd.doctor import Doctor
@@ -36,6 +35,7 @@ from usbgpu.amd.kernels import Loaded, Module
 from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
 from usbgpu.amd.overlap import Overlap
+from usbgpu.amd.places import Asked, between, cut, load, place_of, product
 from usbgpu.amd.prepared import Prepared
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
@@ -390,11 +390,11 @@ class Gpu:
         Raises:
             as `upload` and `launch` do.
         """
-        reads = [_place(read.buffer, read.offset, read.size) for read in outputs]
+        reads = [place_of(read.buffer, read.offset, read.size) for read in outputs]
         needs = sorted({need for _, need in launches if need})
         if launches and [need for _, need in launches] != sorted(need for _, need in launches):
             raise UsageError("the bytes that launches of a stream need must not decrease")
-        pieces = _cut(load, needs)
+        pieces = cut(load, needs)
         if needs and needs[-1] > sum(len(piece.data) for piece in pieces):
             raise UsageError(f"a launch needs {needs[-1]} bytes of a stream that has fewer")
         fence = layout.address(FENCE)
@@ -468,8 +468,8 @@ class Gpu:
             times.free()
         profiled: list[dict[str, int | float]] = [
             {
-                "virtual_us": _between(data, 16 * number) / CLOCK_RATE * 1e6,
-                "waves": _product(launch.groups) * -(-_product(launch.threads) // 32),
+                "virtual_us": between(data, 16 * number) / CLOCK_RATE * 1e6,
+                "waves": product(launch.groups) * -(-product(launch.threads) // 32),
             }
             for number, launch in enumerate(launches)
         ]
@@ -513,11 +513,11 @@ class Gpu:
     ) -> list[bytes]:
         """Write, run a program that is in memory, read: what `Prepared.run` does."""
         pieces = [
-            Piece(layout.address(_place(each.buffer, each.offset, len(each.data))[0]), each.data)
+            Piece(layout.address(place_of(each.buffer, each.offset, len(each.data))[0]), each.data)
             for each in inputs
             if each.data
         ]
-        reads = [_place(each.buffer, each.offset, each.size) for each in outputs]
+        reads = [place_of(each.buffer, each.offset, each.size) for each in outputs]
         address, dwords = program.address, program.size // 4
         batch = self.batch_for_call(timeout)
         fetch = self._fetch(reads, self.compute.queue.value + 1, timeout)
@@ -595,10 +595,10 @@ class Gpu:
         if sum(size for _, size in reads) > RESULT_ROOM - 8 * len(reads):
             self.compute.finish(batch, timeout)
             return self._receive(reads)
-        parts: list[_Asked] = []
+        parts: list[Asked] = []
 
         def ask(batch: Batch) -> None:
-            parts[:] = [_load(batch, *read) for read in reads]
+            parts[:] = [load(batch, *read) for read in reads]
 
         self.compute.finish(batch, timeout, ask)
         return [part.value for part in parts]
@@ -606,7 +606,7 @@ class Gpu:
     def _receive(self, reads: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read VRAM: small pieces through BAR 0, the rest as streams."""
         batch = self._batch()
-        asked = {read: _load(batch, *read) for read in reads if self._little(read[1])}
+        asked = {read: load(batch, *read) for read in reads if self._little(read[1])}
         if asked:  # reads of a card that was reset do not fail by themselves
             batch.wait("GC", BOOTED, MAGIC, seconds=0, what="the card has not been reset")
         with self.compute.streaming():
@@ -621,64 +621,3 @@ class Gpu:
     def _little(self, size: int) -> bool:
         """Whether reading through BAR 0 is better: without lists, a stream is dozens of transfers."""
         return size <= (SMALL_READ if self.card.bridge.has_lists else RESULT_ROOM - 8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Bytes within what a batch reads."""
-
-    whole: Later[bytes]
-    start: int
-    size: int
-
-    @property
-    def value(self) -> bytes:
-        return self.whole.value[self.start : self.start + self.size]
-
-
-def _load(batch: Batch, place: int, size: int) -> _Asked:
-    """Read the dwords that bytes are in."""
-    first, end = place // 4 * 4, max(-(-(place + size) // 4) * 4, place // 4 * 4 + 4)
-    return _Asked(batch.load(first, end - first), place - first, size)
-
-
-def _place(buffer: object, offset: int, size: int) -> tuple[int, int]:
-    """Where bytes of a buffer are in VRAM, and how many."""
-    return _own(buffer).place(offset, size), size
-
-
-def _cut(load: Sequence[Write], needs: Sequence[int]) -> list[Piece]:
-    """Pieces of a stream that end wherever a launch waits: the first of these places gets the value 2."""
-    pieces = []
-    start, left = 0, list(needs)
-    for write in load:
-        data, address = (
-            memoryview(write.data).cast("B"),
-            _place(write.buffer, write.offset, len(write.data))[0],
-        )
-        end = start + len(data)
-        while left and left[0] <= end:
-            size = left.pop(0) - start
-            value = 1 + len(needs) - len(left)
-            pieces.append(Piece(layout.address(address), data[:size], value))
-            data, address, start = data[size:], address + size, start + size
-        if data:
-            pieces.append(Piece(layout.address(address), data))
-        start = end
-    return pieces
-
-
-def _own(buffer: object) -> Buffer:
-    if not isinstance(buffer, Buffer):
-        raise UsageError(f"{buffer!r} is not a buffer of this GPU")
-    return buffer
-
-
-def _between(data: bytes, place: int) -> int:
-    begin, end = (int.from_bytes(data[at : at + 8], "little") for at in (place, place + 8))
-    return end - begin
-
-
-def _product(values: Sequence[int]) -> int:
-    x, y, z = values
-    return x * y * z
