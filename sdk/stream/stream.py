@@ -45,6 +45,8 @@ SLICE = 0.25
 SHORTEST = 0.05
 """The same at least, however soon the next frame is due."""
 
+TICK = 1e-9
+"""Seconds to sleep at least: less than that may round to no time at all."""
 LATE = "the device has not answered in time"
 
 log = logging.getLogger("towline")
@@ -672,7 +674,7 @@ class Stream:
     def _sleep_until(self, moment: float) -> None:
         left = moment - self._clock.now()
         if left > 0:
-            self._clock.sleep(left)
+            self._clock.sleep(max(left, TICK))
 
 
 def _require_positive(name: str, value: float | None, unit: str) -> None:
