@@ -64,7 +64,8 @@ class Care:
         self._off = off
         self._session = session
         self._notice = notice
-        self._looked = self._worked = session.clock.now()
+        self._worked = session.clock.now()
+        self._looked = self._worked - INTERVAL  # at once, for nothing is known of the device
         self._reads = session.reads
         self._not_before = float("-inf")  # when the next frame may be submitted, of a lowered pace
         self._paused: float | None = None  # since when it waits for the device to cool down
