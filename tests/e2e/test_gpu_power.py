@@ -176,20 +176,24 @@ def test_the_power_management_reports_heat_once(chip):
 def test_interrupts_that_report_errors_are_left_for_the_doctor():
     bench = Bench("gfx1100")
     user = User(bench)
+    monitor.measure(user.card)
     bench.card.blocks.ih.post(0x14, 183)  # GRBM_CP CP_BAD_OPCODE_ERROR
     bench.card.disturbance.heat = 80.0
     assert monitor.measure(user.card).heat == 0
     assert [one.error for one in ih.drain(user.card)] == ["GRBM_CP CP_BAD_OPCODE_ERROR", None]
 
 
-def test_a_driver_that_does_not_ask_for_the_interrupt_gets_none():
+def test_a_driver_that_has_not_asked_for_the_interrupt_gets_none():
     bench = Bench("gfx1100")
     user = User(bench)
+    bench.card.disturbance.heat = 80.0
+    assert monitor.measure(user.card).heat == 0
     batch = Batch(user.card, "test")
     batch.set("MP", model.INTERRUPT, INT_MASK=1)
     batch.run()
-    bench.card.disturbance.heat = 80.0
-    assert monitor.measure(user.card).heat == 0
+    for heat in (0.0, 80.0):
+        bench.card.disturbance.heat = heat
+    assert ih.drain(user.card) == []
 
 
 def test_a_reading_spares_the_next_look():

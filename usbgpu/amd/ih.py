@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from usbgpu.amd import layout, smu
+from usbgpu.amd import layout
 from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import interrupts as facts
@@ -154,7 +154,6 @@ def throttlings(card: Card, pointers: Pointers) -> int:
         return 0
     batch = Batch(card, "interrupts")
     batch.write("OSSSYS", "IH_RB_RPTR", end)
-    smu.acknowledge(batch)
     batch.run()
     return len(found)
 

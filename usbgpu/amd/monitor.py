@@ -77,6 +77,7 @@ def measure(card: Card) -> Metrics:
     smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
     found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
     pointers = ih.ask(batch)
+    smu.acknowledge(batch)
     batch.run()
     data = found.value
     return Metrics(

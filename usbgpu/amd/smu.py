@@ -69,7 +69,6 @@ def init(batch: Batch, vram: int) -> None:
     send(batch, "SetDriverDramAddrHigh", table >> 32)
     send(batch, "SetDriverDramAddrLow", table & 0xFFFF_FFFF)
     send(batch, "EnableAllSmuFeatures")
-    batch.write("MP", INTERRUPT, 0)  # no longer masked
 
 
 def query_ranges(batch: Batch) -> dict[str, tuple[Later[int], Later[int]]]:
@@ -101,7 +100,7 @@ def lower_clocks(batch: Batch, known: Ranges) -> None:
 
 
 def acknowledge(batch: Batch) -> None:
-    """Its interrupt has been seen: it may post the next one (Linux, `smu_v13_0_irq_process`)."""
+    """Its interrupt is wanted, and has been seen: it may post the next (Linux, `smu_v13_0_irq_process`)."""
     batch.write("MP", INTERRUPT, batch.card.chip.register("MP", INTERRUPT).pack(INT_ACK=1))
 
 
