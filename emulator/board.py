@@ -65,6 +65,9 @@ DEFAULT_IMAGE = "firmware"
 CODE_SIZE = 0x10000
 UART_KEPT = 64 << 10
 """Bytes of the UART that are kept for `Board.uart`."""
+OVERLOAD = 1.1
+"""Share of its nominal power above which a supply gives way. Grade: hardware, of one dock with 100 W: with
+power caps of 111 W and above its PCIe route was lost."""
 
 watchers: list[Callable[[Board], None]] = []
 """Called with every board that `emulated` makes, before it runs."""
@@ -96,6 +99,7 @@ class Options:
         vram: bytes of its memory; as much as the real one has if None.
         slot: what the card in the slot can do on its link.
         sensor: a sensor of the supply is on the I2C bus.
+        supply: watts of the supply of bridge and card; None for one that is always enough.
         model: which of contradicting facts are followed.
     """
 
@@ -114,6 +118,7 @@ class Options:
     vram: int | None = None
     slot: Slot = USUAL
     sensor: bool = True
+    supply: float | None = None
     model: Model = DEFAULT
 
 
@@ -178,6 +183,10 @@ class Board:
         self.usb = Host(self.chip.usb, self.machine, best=options.port or Speed.SUPER_PLUS)
         self.usb.reasons = self._reasons
         self.injector = injection.Injector(self)
+        if self.card is not None:
+            self.card.powered = lambda: self.chip.link.powered
+            if options.supply is not None:
+                self.card.guard(OVERLOAD * options.supply, self._overload)
         for fault in options.faults:
             self.injector.plan(fault)
         if options.behaviour is not None:
@@ -515,6 +524,12 @@ class Board:
         self.machine.cpu.reset()
         self.usb.exchange(self._start(self.boot))
 
+    def _overload(self) -> None:
+        """The card draws more than the supply has: it is lost until the slot is switched again."""
+        if self.card is not None:
+            log.warning("the card draws more than the supply has: the PCIe route to it is lost")
+            self.chip.link.drop(None)
+
     def cut_power(self) -> None:
         """All power fails, and the run ends. Raises PowerCut."""
         self.flash.cut_power()
@@ -565,8 +580,9 @@ def described(spec: str) -> tuple[str, Options]:
             `speed=high`, `speed=super` or `speed=super-plus` for the fastest that the port does, `strap` for
             the boot loader's strap, `serial=0000000a` for its serial number, `gpu=gfx1100` (or another of
             `CHIPS`) for an AMD card on PCIe bus 4, `vram=512M` or such for the size of its memory, `lanes=2`
-            and `gen=3` for the lanes and the generation that the card has on PCIe, `no-sensor` for a dock
-            without a sensor of its supply, `strict`, `poke=xdata:c6b3=30@100ms` (several times, if need be),
+            and `gen=3` for the lanes and the generation that the card has on PCIe, `supply=100W` or such for
+            the power that card and bridge may draw (see OVERLOAD), `no-sensor` for a dock without a sensor of
+            its supply, `strict`, `poke=xdata:c6b3=30@100ms` (several times, if need be),
             `behaviour=FILE.py` and `inject=FAULT,...` as `towline emulate` has them, and `super-plus-code=2`
             and such for a choice between contradicting facts.
 
@@ -595,6 +611,8 @@ def described(spec: str) -> tuple[str, Options]:
                 options = replace(options, slot=replace(options.slot, generation=int(generation)))
             case ["no-sensor"]:
                 options = replace(options, sensor=False)
+            case "supply", watts:
+                options = replace(options, supply=supply_watts(watts))
             case ["strict"]:
                 options = replace(options, strict=True)
             case "poke", change:
@@ -609,11 +627,14 @@ def described(spec: str) -> tuple[str, Options]:
                 raise UsageError(
                     f"no emulated board has the option {option!r}",
                     hint="options: speed=high, speed=super, speed=super-plus, strap, serial=DIGITS, "
-                    "gpu=NAME, vram=SIZE, lanes=1 to 16, gen=1 to 4, no-sensor, strict, poke=CHANGE, "
-                    "behaviour=FILE.py, inject=FAULT, " + ", ".join(f"{choice}=" for choice in CHOICES),
+                    "gpu=NAME, vram=SIZE, lanes=1 to 16, gen=1 to 4, supply=100W, no-sensor, strict, "
+                    "poke=CHANGE, behaviour=FILE.py, inject=FAULT, "
+                    + ", ".join(f"{choice}=" for choice in CHOICES),
                 )
     if options.vram is not None and not options.gpu:
         raise UsageError("vram= needs a GPU", hint="add gpu=gfx1100")
+    if options.supply is not None and not options.gpu:
+        raise UsageError("supply= needs a GPU", hint="add gpu=gfx1100")
     for fault in options.faults:
         injection.check(fault, gpu=bool(options.gpu))
     options = replace(options, model=Model.of(choices))
@@ -635,6 +656,14 @@ def _serial(text: str) -> bytes:
             f"{text!r} is not a serial number", hint="one to eight hexadecimal digits: serial=a1"
         )
     return int(text, 16).to_bytes(4, "big")
+
+
+def supply_watts(text: str) -> float:
+    """Watts of a supply, as `100W`. Raises UsageError: it is not a power."""
+    match = re.fullmatch(r"([1-9][0-9]{0,3})W", text)
+    if match is None:
+        raise UsageError(f"{text!r} is not the power of a supply", hint="for example 100W")
+    return float(match[1])
 
 
 def memory_size(text: str) -> int:

@@ -154,9 +154,9 @@ FORMS = {
         torment="kernel-hang@2",
     ),
     "heat": Form(
-        _FROM_TO,
+        rf"{_FROM_TO}(?:=(?P<amount>[1-9][0-9]?|100))?",
         "heat@1s+3s",
-        "the card's sensors report 100 degrees more for 3 s",
+        "the card's sensors report 100 degrees more for 3 s (with `=70`: 70 degrees); several add up",
         card=True,
         torment="heat@1ms+2s",
     ),
@@ -187,6 +187,7 @@ class Fault:
         chance: probability with which it strikes a transfer; 0 if it is not struck by chance.
         volts: that are left; None for none.
         count: of lanes, or a generation; 0 if it has none.
+        amount: of what it adds; 0 if nothing was said.
         text: as the user wrote it.
     """
 
@@ -200,6 +201,7 @@ class Fault:
     chance: float = 0.0
     volts: float | None = None
     count: int = 0
+    amount: int = 0
     text: str = field(default="", compare=False)
 
 
@@ -234,6 +236,7 @@ def parse(text: str) -> Fault:
         chance=float(part.get("chance") or 0.0),
         volts=float(part["volts"]) if part.get("volts") else None,
         count=int(part.get("count") or 0),
+        amount=int(part.get("amount") or 0),
         text=text,
     )
 

@@ -22,8 +22,8 @@ from sdk.errors import InternalError, UsageError
 
 log = logging.getLogger(__name__)
 
-HEAT = 100.0
-"""Degrees Celsius of the fault `heat`: beyond every limit."""
+HEAT = 100
+"""Degrees Celsius of the fault `heat` if it does not say: beyond every limit."""
 SPOILT = {
     "bulk-error": Outcome.ERROR,
     "bulk-stall": Outcome.STALL,
@@ -87,7 +87,6 @@ class Injector:
         self.planned: list[Planned] = []
         self._board = board
         self._clock = board.machine.clock
-        self._heated = 0
         self._faulty = 0
 
     def plan(self, fault: Fault, origin: int = 0) -> None:
@@ -174,7 +173,7 @@ class Injector:
             case "kernel-hang":
                 return lambda: self._hang(planned, 1)
             case "heat":
-                return lambda: self._heat(length or 0)
+                return lambda: self._heat(fault.amount or HEAT, length or 0)
             case "flash-flip":
                 return lambda: board.flash.flip(fault.low, fault.bit)
             case "power-cut":
@@ -192,14 +191,12 @@ class Injector:
         disturbance = self._disturbance
         disturbance.hangs[disturbance.dispatches + number] = functools.partial(self._fired, planned)
 
-    def _heat(self, length: int) -> None:
-        self._heated += 1
-        self._disturbance.heat = HEAT
-        self._clock.after(length, self._cool)
+    def _heat(self, amount: int, length: int) -> None:
+        self._warm(amount)
+        self._clock.after(length, lambda: self._warm(-amount))
 
-    def _cool(self) -> None:
-        self._heated -= 1
-        self._disturbance.heat = HEAT if self._heated else 0.0
+    def _warm(self, degrees: int) -> None:
+        self._disturbance.heat += degrees
 
     def _sag(self, volts: float, length: int) -> None:
         """The source gives less; where what is left does not suffice, bridge and card lose power."""

@@ -38,6 +38,8 @@ from sdk.target import (
     OpenOptions,
     Profile,
     Recovery,
+    Rest,
+    Rests,
     Submits,
     check_inputs,
     is_emulated,
@@ -226,6 +228,53 @@ class Session:
         if self._publication is not None:
             self._publication.look()
 
+    # -- rest -----------------------------------------------------------------------------------------------
+
+    @property
+    def rests(self) -> Rest | None:
+        """Whether the device is "awake", "idle" or "off"; None if it cannot rest."""
+        device = self._loaded.device
+        return device.rests if isinstance(device, Rests) else None
+
+    def rest(self, *, off: bool = False) -> None:
+        """Have the device use less power until the next inference, which wakes it. States are kept.
+
+        Args:
+            off: switch it off, so that waking it takes as long as a cold start; else its clocks are lowered.
+
+        Raises:
+            DeviceFailed, DeviceMissing: as `run`.
+            UsageError: the device cannot rest, or the session is closed.
+        """
+        self._open()
+        device = self._loaded.device
+        if not isinstance(device, Rests):
+            raise UsageError(f"the device of {self.artifact.target} cannot rest")
+        device.rest(off=off)
+
+    def wake(self, seconds: float = PATIENCE) -> float:
+        """Make a device that rests ready for the next inference.
+
+        Args:
+            seconds: to wait at most for one that is off.
+
+        Returns:
+            Seconds of `clock` that it took.
+
+        Raises:
+            DeviceFailed, DeviceMissing: as `recover`.
+            UsageError: the session is closed.
+        """
+        self._open()
+        begun = self.clock.now()
+        device = self._loaded.device
+        if isinstance(device, Rests):
+            if device.rests == "off":
+                self.recover(seconds)
+            else:
+                device.wake()
+        return self.clock.now() - begun
+
     def run(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference; states are inputs and outputs like the others.
 
@@ -375,7 +424,7 @@ class Session:
         Raises:
             InvalidInput, DeviceFailed, UsageError: as `run`; what happens on the device, `collect` may raise.
         """
-        session = self._open()[0]
+        session = self._awake()[0]
         ticket = Ticket()
         if step:
             self._require_states()
@@ -609,6 +658,12 @@ class Session:
     ) -> None:
         self.close()
 
+    def _awake(self) -> list[DeviceSession]:
+        """The sessions of a device that has power."""
+        if self.rests == "off":
+            self.wake()
+        return self._open()
+
     def _open(self) -> list[DeviceSession]:
         if self._closed:
             raise UsageError("the session is closed")
@@ -625,7 +680,7 @@ class Session:
         """
         held = {name for pair in (step.kept if step is not None else ()) for name in pair}
         values = self._given(inputs, held)
-        sessions = iter(self._open())
+        sessions = iter(self._awake())
         for segment in self._segments:
             if segment.place == "host":
                 self._compute([segment], values)

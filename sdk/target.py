@@ -70,9 +70,12 @@ class OpenOptions:
     Attributes:
         firmware: directory of an AMD card's firmware files; None for the one that TOWLINE_FIRMWARE names,
             or where distributions put them.
+        power_cap: watts that a card may draw at most while it is open; None for its own limit. A target that
+            is not `CapsPower` refuses it.
     """
 
     firmware: Path | None = None
+    power_cap: float | None = None
 
 
 @dataclass(repr=False)
@@ -300,6 +303,31 @@ class Injects(Protocol):
         """The faults that were planned, with the time at which each fired, None if it has not."""
 
 
+Rest = Literal["awake", "idle", "off"]
+"""Of a device: idle if its clocks are low, off if it has no power."""
+
+
+@runtime_checkable
+class Rests(Protocol):
+    """What a `Device` offers beside if it can use less power while it has nothing to do."""
+
+    @property
+    def rests(self) -> Rest: ...
+
+    def rest(self, *, off: bool = False) -> None:
+        """Lower its clocks, or switch it off; nothing may be in flight.
+
+        The sessions on it go on afterwards, with their states. One that is idle is woken by the next
+        inference; one that is off, by `Recovers.recover`.
+
+        Raises:
+            DeviceFailed, DeviceMissing: that failed.
+        """
+
+    def wake(self) -> None:
+        """Raise its clocks. Raises DeviceFailed: it is off; DeviceFailed, DeviceMissing: that failed."""
+
+
 @runtime_checkable
 class Linked(Protocol):
     """What a `DeviceSession` says beside if its device is at the end of a link."""
@@ -383,6 +411,15 @@ class Candidate:
     kernels: str
     uses: int
     work: str
+
+
+@runtime_checkable
+class CapsPower(Protocol):
+    """What a target offers beside `Target` if its devices take `OpenOptions.power_cap`."""
+
+    @property
+    def power_caps(self) -> tuple[int, int]:
+        """The lowest and the highest one, in watts."""
 
 
 @runtime_checkable
@@ -578,6 +615,8 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
         DeviceMissing, ToolMissing: as `Target.open`.
     """
     target = get_target(name)
+    if options.power_cap is not None and not isinstance(target, CapsPower):
+        raise UsageError(f"the devices of {name} take no power cap", hint="leave it out; amd-* takes one")
     kinds, kind = target.device_kinds, _kind(device)
     if kind in kinds or kind == EMULATED:
         return target.open(device, options)

@@ -21,7 +21,12 @@ COMPILE_SECONDS = 120.0
 log = logging.getLogger("towline")
 
 
-def open_gpu(device: str | Board | None = None, *, firmware: str | Path | None = None) -> Gpu:
+def open_gpu(
+    device: str | Board | None = None,
+    *,
+    firmware: str | Path | None = None,
+    power_cap: float | None = None,
+) -> Gpu:
     """Open the card behind a bridge, and boot it if it is not up. A context manager; one thread at a time.
 
     Args:
@@ -30,9 +35,11 @@ def open_gpu(device: str | Board | None = None, *, firmware: str | Path | None =
             named without a card gets a gfx1100 with 512 MiB.
         firmware: directory of the card's firmware files; None for TOWLINE_FIRMWARE's, the system's, or an
             emulated card's own.
+        power_cap: watts that the card's board may draw at most, until it is closed; its clocks are lowered
+            for that. None for its own limit.
 
     Raises:
-        UsageError: there is no such device string, or the board has no card.
+        UsageError: there is no such device string, the board has no card, or the card takes no such cap.
         DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
     from usbgpu import bridge, emulation, transport
@@ -40,11 +47,12 @@ def open_gpu(device: str | Board | None = None, *, firmware: str | Path | None =
 
     if device is None or isinstance(device, str):
         named = firmware or settings.FIRMWARE.value()
-        return gpu.open(emulation.with_card(device), None if named is None else Path(named), log.info)
+        place = None if named is None else Path(named)
+        return gpu.open(emulation.with_card(device), place, log.info, power_cap)
     directory = None if firmware is None else Path(firmware)
     plugged = transport.attach(device.backend())
     try:
-        return gpu.attach(bridge.attach(plugged), directory, log.info)
+        return gpu.attach(bridge.attach(plugged), directory, log.info, power_cap)
     except BaseException:
         plugged.close()
         raise
@@ -77,6 +85,7 @@ def emulated_board(
     *,
     gpu: str = "",
     vram: str = "512M",
+    supply: float | None = None,
     faults: Iterable[str] = (),
     flash: str | Path | None = None,
 ) -> Board:
@@ -86,6 +95,8 @@ def emulated_board(
         image: a firmware image, or the name of one that comes with Towline.
         gpu: an AMD card on PCIe bus 4, such as "gfx1100"; a plain test endpoint if empty.
         vram: the card's memory: a number with M or G.
+        supply: watts of the supply of bridge and card: a card that draws a tenth more is lost; None for one
+            that is always enough.
         faults: what goes wrong and when, as `towline emulate --inject` takes it: "link-drop@5ms+2ms".
         flash: a file that keeps the flash chip's contents between runs.
 
@@ -104,6 +115,7 @@ def emulated_board(
     options = board.Options(
         gpu=gpu,
         vram=board.memory_size(vram) if gpu else None,
+        supply=supply,
         faults=tuple(injected.parse(fault) for fault in faults),
         flash=None if flash is None else Path(flash),
     )

@@ -13,6 +13,7 @@ from emulator.amdgpu.hub import Hub
 from emulator.amdgpu.hub_memory import HubMemory
 from emulator.amdgpu.ih import InterruptHandler
 from emulator.amdgpu.nbio import Nbio
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.psp import Psp
 from emulator.amdgpu.rlc import Rlc
 from emulator.amdgpu.scoreboard import Record
@@ -30,6 +31,7 @@ class Blocks:
         shaders: what runs waves.
         dispatched: called with a record of each dispatch at its end.
         mode1_reset: called when the driver requests one from a processor.
+        power: of the board.
         hdp_drains: as for `Hdp`.
     """
 
@@ -39,15 +41,10 @@ class Blocks:
         shaders: Shaders,
         dispatched: Callable[[Record], None],
         mode1_reset: Callable[[], None],
+        power: Power,
         *,
         hdp_drains: bool = True,
     ) -> None:
-        load = _Load(context)
-
-        def ended(record: Record) -> None:
-            load.add(record)
-            dispatched(record)
-
         self.hdp = Hdp(context, drains=hdp_drains)
         self.nbio = Nbio(context, self.hdp)
         self.doorbells = Doorbells(context, self.nbio.doorbells_enabled, self.nbio.route)
@@ -62,7 +59,8 @@ class Blocks:
         self.smu = Smu(
             context,
             HubMemory(self.mm_hub, 0, "MP1"),
-            load.share,
+            power,
+            self.ih,
             lambda: self.psp.loaded("SMU"),
             mode1_reset,
         )
@@ -74,8 +72,9 @@ class Blocks:
             self.doorbells,
             shaders,
             self.cost,
+            power,
             self.rlc.require,
-            ended,
+            dispatched,
         )
         self.sdma = SdmaEngine(
             context,
@@ -84,6 +83,7 @@ class Blocks:
             self.doorbells,
             self.rlc.require,
             self.cost,
+            power,
         )
         part = context.chip.register("GC", "GRBM_SOFT_RESET").field("SOFT_RESET_SDMA0")
 
@@ -92,22 +92,3 @@ class Blocks:
                 self.sdma.soft_reset()
 
         self.compute.grbm.resets.append(soft_reset)
-
-
-class _Load:
-    """How busy the shaders are: clocks of dispatches that have ended, over clocks."""
-
-    def __init__(self, context: Context) -> None:
-        self._now = context.link.now
-        self._asked = 0
-        self._busy = 0
-
-    def add(self, record: Record) -> None:
-        self._busy += record.end - record.start
-
-    def share(self) -> float:
-        """The share since the last call, 0 to 1; 0 if no time has passed."""
-        now = self._now()
-        passed, busy = now - self._asked, self._busy
-        self._asked, self._busy = now, 0
-        return min(1.0, busy / passed) if passed else 0.0

@@ -20,6 +20,7 @@ from emulator.amdgpu.blocks import Blocks
 from emulator.amdgpu.context import Context, Event, Span
 from emulator.amdgpu.diagnosis import BootStep, Diagnosis
 from emulator.amdgpu.disturbance import Disturbance
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.registers import RegisterFile
 from emulator.amdgpu.scoreboard import Scoreboard
 from emulator.amdgpu.shaders import LateShaders
@@ -124,6 +125,8 @@ class AmdCard(ConfiguredFunction):
         registers: all registers, since the last reset.
         context: of the blocks, since the last reset.
         blocks: since the last reset.
+        power: of the board, since the last reset; its temperature outlives that.
+        powered: whether the slot has its supply, as far as it is known.
         register_observers: called as those of `RegisterFile`.
         event_observers, span_observers: called as those of `Context`.
 
@@ -142,6 +145,9 @@ class AmdCard(ConfiguredFunction):
         self.diagnosis = Diagnosis(lambda: self.upstream.now())
         self.scoreboard = Scoreboard()
         self.disturbance = Disturbance()
+        self.powered: Callable[[], bool] = lambda: True
+        self._guard: tuple[float, Callable[[], None]] | None = None
+        self._before: Power | None = None
         names = self.scoreboard.names
         self.shaders = LateShaders(
             self.chip, self.vram, self.diagnosis, lambda code: names.get(code, hex(code))
@@ -236,8 +242,13 @@ class AmdCard(ConfiguredFunction):
         self.shaders.keep = keep
 
     def watts(self) -> float:
-        """What the board draws: what its SMU found when it was last looked at."""
-        return float(self.blocks.smu.power)
+        """What the board draws now from the slot and its own connectors; 0 without a supply."""
+        return self.power.watts() if self.powered() else 0.0
+
+    def guard(self, most: float, lost: Callable[[], None]) -> None:
+        """Call `lost` whenever the board draws more than `most` watts."""
+        self._guard = most, lost
+        self.power.guard(most, lost)
 
     # -- for blocks -------------------------------------------------------------------------------------
 
@@ -290,11 +301,15 @@ class AmdCard(ConfiguredFunction):
             self.span_observers,
             self.disturbance,
         )
+        self.power = self._before = Power(self.context, self._before)
+        if self._guard is not None:
+            self.power.guard(*self._guard)
         self.blocks = Blocks(
             self.context,
             self.shaders,
             self.scoreboard.dispatched,
             self.mode1_reset,
+            self.power,
             hdp_drains=self._hdp_drains,
         )
         self._hdp = self.blocks.hdp

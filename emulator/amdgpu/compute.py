@@ -23,6 +23,7 @@ from emulator.amdgpu.grbm import Grbm
 from emulator.amdgpu.hqd import ME, PIPES, QUEUES, RESET_VALUES, Hqd, Wait
 from emulator.amdgpu.mec import Mec
 from emulator.amdgpu.pm4 import Costs, Processor
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.scoreboard import Record
 from emulator.amdgpu.seams import AddressSpace, Doorbells, Interrupts, PageFault, Shaders
 from emulator.core.clock import clocks
@@ -130,6 +131,7 @@ class ComputeEngine:
         doorbells: where doorbells come from.
         shaders: that run dispatches.
         cost: how long things take.
+        power: of the board.
         require: whether an engine has its firmware and autoload has started it; if not, it
             reports a symptom and what is missing to the diagnosis (`Rlc.require`).
         dispatched: gets a record of each dispatch at its end.
@@ -147,6 +149,7 @@ class ComputeEngine:
         doorbells: Doorbells,
         shaders: Shaders,
         cost: ComputeCosts,
+        power: Power,
         require: Callable[[str, str], bool],
         dispatched: Callable[[Record], None] | None = None,
     ) -> None:
@@ -155,7 +158,9 @@ class ComputeEngine:
         self.grbm.resets.append(self._soft_reset)
         self.grbm.busy = self._busy
         self._mec = Mec(context, self.grbm, require, self._kick)
-        self._dispatcher = Dispatcher(context, shaders, cost, interrupts, self.memory_changed, dispatched)
+        self._dispatcher = Dispatcher(
+            context, shaders, cost, interrupts, self.memory_changed, power, dispatched
+        )
         self._processor = Processor(context, interrupts, self._dispatcher, cost, self.memory_changed)
         spaces = functools.cache(memory)  # each keeps translations
         self.hqds = {

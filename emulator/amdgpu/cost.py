@@ -113,6 +113,34 @@ CONSTANTS: Mapping[str, Constant] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a dispatch asks of the card, whatever its clocks are.
+
+    Attributes:
+        launch: seconds that no clock changes.
+        cycles: of GFXCLK that it takes at least.
+        moved: bytes to and from VRAM.
+        issuing: cycles in which a SIMD issues, averaged over all of the card.
+        share: of the card's SIMDs that get a wave, 0 to 1.
+    """
+
+    launch: float
+    cycles: float
+    moved: float
+    issuing: float
+    share: float
+
+    def seconds(self, graphics: float, bandwidth: float) -> float:
+        """From the dispatch packet until the results are in memory, if it runs alone.
+
+        Args:
+            graphics: GFXCLK in MHz.
+            bandwidth: of VRAM, in bytes a second.
+        """
+        return self.launch + max(self.cycles * (1 / (graphics * 1e6)), self.moved / bandwidth)
+
+
 class Cost:
     """The model for one card.
 
@@ -132,8 +160,16 @@ class Cost:
 
     def dispatch(self, outcome: Outcome, dispatch: Dispatch) -> int:
         """Chip clocks from the dispatch packet until the results are in memory, if it runs alone."""
+        return self.lasts(self.work(outcome, dispatch))
+
+    def lasts(self, work: Work) -> int:
+        """The same for work that is known."""
+        bandwidth = self._constants["vram_bandwidth"] * self._memory_speed()
+        return clocks(work.seconds(self._clock_mhz("GFXCLK"), bandwidth))
+
+    def work(self, outcome: Outcome, dispatch: Dispatch) -> Work:
+        """What a dispatch asks of the card."""
         constant = self._constants
-        cycle = 1 / (self._clock_mhz("GFXCLK") * 1e6)
         waves = max(outcome.waves, 1)
         slots = self.waves_per_simd(dispatch)
         simds = min(waves, int(self._chip.compute_units * constant["simds"]))
@@ -158,13 +194,14 @@ class Cost:
         engines = min(self._chip.shader_engines, waves)
         starting = waves * constant["wave_launch"] / engines
         cycles = max(issue, wave / waves * rounds, cache, starting)
-        moved = outcome.written + outcome.read * constant["miss"]
-        bandwidth = constant["vram_bandwidth"] * self._memory_speed()
-        return clocks(constant["launch"] + max(cycles * cycle, moved / bandwidth))
-
-    def share(self, outcome: Outcome) -> float:
-        """Share of the shader array's SIMDs that get a wave of a dispatch, 0 to 1."""
-        return min(max(outcome.waves, 1) / (self._chip.compute_units * self._constants["simds"]), 1.0)
+        everything = self._chip.compute_units * constant["simds"]
+        return Work(
+            launch=constant["launch"],
+            cycles=cycles,
+            moved=outcome.written + outcome.read * constant["miss"],
+            issuing=max(on_simd, scalar) / everything,
+            share=min(waves / everything, 1.0),
+        )
 
     def waves_per_simd(self, dispatch: Dispatch) -> int:
         """Waves of a kernel that fit a SIMD at a time, by its registers and LDS; at least 1."""

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from emulator.amdgpu.context import Context
+from emulator.amdgpu.cost import Work
 from emulator.amdgpu.diagnosis import BootStep
 from emulator.amdgpu.hqd import Hqd
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.scoreboard import Record
 from emulator.amdgpu.seams import (
     AddressSpace,
@@ -106,11 +108,11 @@ CODE_SAMPLE = 256
 class DispatchCosts(Protocol):
     """How long dispatches take, in chip clocks: `emulator.amdgpu.cost`."""
 
-    def dispatch(self, outcome: Outcome, dispatch: Dispatch) -> int:
-        """From the packet until the results are in memory, if it runs alone."""
+    def work(self, outcome: Outcome, dispatch: Dispatch) -> Work:
+        """What a dispatch asks of the card."""
 
-    def share(self, outcome: Outcome) -> float:
-        """Of the shader array that a dispatch can fill."""
+    def lasts(self, work: Work) -> int:
+        """From the packet until the results are in memory, if it runs alone."""
 
 
 class Caches:
@@ -277,6 +279,7 @@ class Dispatcher:
         cost: how long they take.
         interrupts: where faults of waves go.
         touched: called when memory has changed.
+        power: of the board.
         ended: called with a queue when a dispatch of it has.
         dispatched: gets a record of each dispatch at its end, faults included.
 
@@ -293,6 +296,7 @@ class Dispatcher:
         cost: DispatchCosts,
         interrupts: Interrupts,
         touched: Callable[[], None],
+        power: Power,
         dispatched: Callable[[Record], None] | None = None,
     ) -> None:
         self.caches = Caches(context)
@@ -303,7 +307,7 @@ class Dispatcher:
         self._interrupts = interrupts
         self._touched = touched
         self._dispatched = dispatched
-        self._array = ShaderArray(context.link)
+        self._array = ShaderArray(context.link, power)
 
     def start(self, hqd: Hqd) -> None:
         """Run what the registers of a queue describe; COMPUTE_DIM and the initiator are set by the packet."""
@@ -356,10 +360,11 @@ class Dispatcher:
         written = self.unseen.begin(memory, outcome)
         code = b"" if outcome.fault else memory.read(dispatch.code, CODE_SAMPLE)
         record = Record(dispatch, outcome, self._context.link.now(), 0, hqd.name, code=code)
+        asked = self._cost.work(outcome, dispatch)
         self._array.begin(
             Running(
-                self._cost.dispatch(outcome, dispatch),
-                self._cost.share(outcome),
+                self._cost.lasts(asked),
+                asked,
                 places,
                 lambda: hqd.epoch == epoch,
                 lambda: hqd.guard(

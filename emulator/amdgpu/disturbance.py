@@ -13,12 +13,23 @@ class Disturbance:
     Attributes:
         dispatches: how many have begun.
         hangs: what is called when the dispatch of a number, from 1, begins, which then never ends.
-        heat: degrees Celsius that its sensors report beyond the model's.
+        on_heat: called when `heat` has changed.
     """
 
     dispatches: int = 0
     hangs: dict[int, Callable[[], None]] = field(default_factory=dict)
-    heat: float = 0.0
+    on_heat: Callable[[], None] = lambda: None
+    _heat: float = 0.0
+
+    @property
+    def heat(self) -> float:
+        """Degrees Celsius that its sensors report beyond the model's."""
+        return self._heat
+
+    @heat.setter
+    def heat(self, value: float) -> None:
+        self._heat = value
+        self.on_heat()
 
     def hang(self) -> bool:
         """A dispatch begins: whether it never ends."""

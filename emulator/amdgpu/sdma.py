@@ -12,6 +12,7 @@ from collections.abc import Callable
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.cost import Cost
 from emulator.amdgpu.diagnosis import BootStep
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.sdma_packets import Packets
 from emulator.amdgpu.sdma_queue import Queue
 from emulator.amdgpu.seams import AddressSpace, Doorbells, Interrupts
@@ -114,6 +115,7 @@ class SdmaEngine:
         require: whether an engine's firmware runs; if not, it reports the symptom to the diagnosis
             (`Rlc.require`).
         cost: the model of times.
+        power: of the board.
 
     Attributes:
         context: of the card.
@@ -129,6 +131,7 @@ class SdmaEngine:
         doorbells: Doorbells,
         require: Callable[[str, str], bool],
         cost: Cost,
+        power: Power,
     ) -> None:
         self.context = context
         self.memory = memory
@@ -141,6 +144,7 @@ class SdmaEngine:
         self._claimed: set[int] = set()
         self._busy_until = 0
         self._cost = cost
+        self._power = power
         registers, gc = context.registers, context.chip.blocks["GC"]
         family = context.chip.family
         self._control, self._freeze_field = family.sdma_control, family.sdma_freeze
@@ -200,7 +204,9 @@ class SdmaEngine:
     def transfer(self, size: int, system: bool) -> int:
         """Clocks until the data path has moved that many bytes, after what it moves already."""
         now = self.context.link.now()
-        self._busy_until = max(self._busy_until, now) + self._cost.copy(size, system)
+        lasts = self._cost.copy(size, system)
+        self._busy_until = max(self._busy_until, now) + lasts
+        self._power.copy(size if system else 2 * size, lasts)
         return self._busy_until - now
 
     def interrupt(self, queue: int, source: str, vmid: int, data: int) -> None:

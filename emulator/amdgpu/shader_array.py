@@ -1,7 +1,8 @@
 """The shader array in time: dispatches run side by side, and share it when together they would fill it.
 
 A dispatch alone takes the time that it is given. As long as the shares of the array that all of them can fill
-add up to no more than 1, none hinders another; beyond that all are slowed alike (model; grade: guess).
+add up to no more than 1, none hinders another; beyond that all are slowed alike (model; grade: guess). What
+the power limit takes away comes on top: `emulator.amdgpu.power`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from emulator.amdgpu.context import Link
+from emulator.amdgpu.cost import Work
+from emulator.amdgpu.power import Power
 
 
 @dataclass(slots=True, eq=False)
@@ -18,20 +21,22 @@ class Running:
     """A dispatch that is under way.
 
     Attributes:
-        left: chip clocks that it would take yet, if it were alone.
-        share: of the array that it can fill, 0 to 1.
+        left: chip clocks that it would take yet, if it were alone and power did not matter.
+        work: what it asks of the card.
         spans: what it will have written: first address and end of stretches that rise and do not touch.
         alive: whether it has not been killed.
         ended: called at its end.
         behind: called when it has ended, or was killed.
+        rate: its speed within the power limit, 1 if that does not matter.
     """
 
     left: float
-    share: float
+    work: Work
     spans: Sequence[tuple[int, int]]
     alive: Callable[[], bool]
     ended: Callable[[], None]
     behind: list[Callable[[], None]] = field(default_factory=list)
+    rate: float = 1.0
 
 
 class ShaderArray:
@@ -39,10 +44,13 @@ class ShaderArray:
 
     Args:
         link: time.
+        power: of the board.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, power: Power) -> None:
         self._link = link
+        self._power = power
+        power.replan = self._replan
         self._running: list[Running] = []
         self._since = 0
         self._plan = 0
@@ -70,7 +78,13 @@ class ShaderArray:
 
     @property
     def _speed(self) -> float:
-        return 1 / max(1.0, sum(one.share for one in self._running))
+        return 1 / max(1.0, sum(one.work.share for one in self._running))
+
+    def _replan(self) -> None:
+        """Power or clocks have changed."""
+        if self._running:
+            self._pass()
+            self._schedule()
 
     def _pass(self) -> None:
         """Account for the time since the last change."""
@@ -78,13 +92,16 @@ class ShaderArray:
         done = (now - self._since) * self._speed
         self._since = now
         for one in self._running:
-            one.left -= done
+            one.left -= done * one.rate
 
     def _schedule(self) -> None:
         self._plan += 1
         plan = self._plan
+        rates = self._power.run([one.work for one in self._running], self._speed)
+        for one, rate in zip(self._running, rates, strict=True):
+            one.rate = rate
         if self._running:
-            soonest = max(min(one.left for one in self._running), 0)
+            soonest = max(min(one.left / one.rate for one in self._running), 0)
             # Rounded, so that a sum of fractions does not cost a clock.
             wait = math.ceil(round(soonest / self._speed, 3))
             self._link.schedule(wait, lambda: self._end() if plan == self._plan else None)

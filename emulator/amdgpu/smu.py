@@ -1,20 +1,24 @@
-"""The power management processor (SMU, MP1): mailboxes, clocks, power and temperature.
+"""The power management processor (SMU, MP1): mailboxes, clocks, limits, the table of measurements.
 
 It answers nothing until its firmware is loaded. Messages and tables: `usbgpu.amd.facts.smu`; levels of clocks
-and powers: `usbgpu.amd.facts.chips`. The thermal constants are a model (grade: guess): the die's temperature
-approaches ambient + resistance x power with one time constant; power lies between idle and the board's limit,
-by how busy the shaders are and by the square of their clock.
+and powers: `usbgpu.amd.facts.chips`; what the board draws: `emulator.amdgpu.power`. Averages in the table of
+measurements are those since it was last sent (model; grade: guess).
+
+When heat makes it lower clocks, it posts an interrupt, unless that is masked (INT_MASK of
+MP1_SMN_IH_SW_INT_CTRL, set after a reset: inferred), or the one before was not acknowledged (INT_ACK:
+inferred).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from emulator.amdgpu.context import Context
 from emulator.amdgpu.diagnosis import BootStep
-from emulator.amdgpu.seams import AddressSpace, PageFault
-from emulator.core.clock import clocks, seconds
+from emulator.amdgpu.power import AMBIENT, Power, Sums
+from emulator.amdgpu.seams import AddressSpace, Interrupts, PageFault
+from emulator.core.clock import clocks
+from usbgpu.amd.facts import interrupts as ih
 from usbgpu.amd.facts import smu as facts
 from usbgpu.amd.facts.smu import RESULTS
 
@@ -22,10 +26,8 @@ MESSAGE_CLOCKS = clocks(20e-6)
 """A message (model; grade: guess)."""
 SILENT = 0
 """What the response register holds while there is none."""
-AMBIENT, RISE, TIME_CONSTANT = 25.0, 45.0, 20.0
-"""Degrees Celsius; degrees above that at the board's limit; seconds."""
-HOTSPOT, MEMORY = 1.35, 1.2
-"""How much further than the edge sensor the hottest spot and the memory rise."""
+INTERRUPT = "MP1_SMN_IH_SW_INT_CTRL"
+"""The register of the interrupt to the driver."""
 
 IGNORED = (
     "SetAllowedFeaturesMaskLow", "SetAllowedFeaturesMaskHigh", "SetToolsDramAddrHigh", "SetToolsDramAddrLow",
@@ -76,13 +78,12 @@ class Smu:
     Args:
         context: of the card.
         memory: VMID 0 of the MM hub.
-        load: how busy the shaders have been since it was last asked, 0 to 1.
+        power: of the board.
+        interrupts: where interrupts go.
         alive: whether its firmware is loaded.
         mode1_reset: called when the driver requests one.
 
     Attributes:
-        temperature: of the die's edge, in degrees Celsius, when it was last looked at.
-        power: watts, since then.
         gfxoff: whether the driver allows the graphics block to be switched off.
     """
 
@@ -90,28 +91,25 @@ class Smu:
         self,
         context: Context,
         memory: AddressSpace,
-        load: Callable[[], float],
+        power: Power,
+        interrupts: Interrupts,
         alive: Callable[[], bool],
         mode1_reset: Callable[[], None],
     ) -> None:
         self._context = context
         self._memory = memory
-        self._load = load
+        self._power = power
+        self._interrupts = interrupts
         self._alive = alive
         self._mode1_reset = mode1_reset
         self._chip = context.chip
         self._interface = facts.interface(context.chip)
         self._names = {number: name for name, number in self._interface.messages.items()}
-        self.temperature = AMBIENT
-        self.power = self._chip.idle_power
         self.gfxoff = False
         self._features = False
         self._limits = {name: (levels[0], levels[-1]) for name, levels in self._chip.clocks.items()}
-        self._power_limit = self._chip.board_power
         self._address: dict[str, int] = {}
-        self._energy = 0.0
-        self._asked: int | None = None  # clock of the last update of power and temperature
-        self._busy = 0.0
+        self._sent = Sums()  # when the table of measurements was last sent
         self._transfers = 0
         self._working = False
         self._handlers: Mapping[str, Callable[[int], int]] = {
@@ -132,7 +130,7 @@ class Smu:
             "GetDcModeMaxDpmFreq": lambda argument: self._levels(argument)[-1],
             "GetDpmFreqByIndex": self._level,
             "SetPptLimit": self._set_power_limit,
-            "GetPptLimit": lambda argument: self._power_limit,
+            "GetPptLimit": lambda argument: round(power.limit),
             "AllowGfxOff": lambda argument: self._allow_gfxoff(True),
             "DisallowGfxOff": lambda argument: self._allow_gfxoff(False),
             "PrepareMp1ForUnload": lambda argument: self._enable(False),
@@ -143,27 +141,17 @@ class Smu:
         registers.store("SMU", *(_name(number) for number in (53, 54, 82, 90)))
         registers.on_write("SMU", _name(66), self._message)
         registers.on_write("SMU", _name(75), self._debug_message)
+        registers.store("MP", "MP1_SMN_IH_SW_INT")
+        masked = context.chip.register("MP", INTERRUPT).pack(INT_MASK=1)
+        registers.on_write("MP", INTERRUPT, self._set_interrupt, reset=masked)
+        self._unacknowledged = False
+        power.noticed = self._notice_heat
 
     def clock_mhz(self, domain: str) -> int:
         """What a clock (GFXCLK, SOCCLK, UCLK or FCLK) runs at under load: the soft maximum, or the lowest
         level before the features are enabled.
         """
         return self._limits[domain][1] if self._features else self._chip.clocks[domain][0]
-
-    def look(self) -> None:
-        """Bring power and temperature up to now."""
-        now = self._context.link.now()
-        elapsed = seconds(now - self._asked) if self._asked is not None else 0.0
-        self._asked = now
-        self._busy = min(max(self._load(), 0.0), 1.0)
-        chip = self._chip
-        share = self._busy * (self.clock_mhz("GFXCLK") / chip.clocks["GFXCLK"][-1]) ** 2
-        self.power = min(
-            chip.idle_power + share * (chip.board_power - chip.idle_power), float(self._power_limit)
-        )
-        target = AMBIENT + RISE * self.power / chip.board_power
-        self.temperature = target + (self.temperature - target) * math.exp(-elapsed / TIME_CONSTANT)
-        self._energy += self.power * elapsed
 
     # -- mailboxes --------------------------------------------------------------------------------------
 
@@ -225,7 +213,17 @@ class Smu:
 
     def _enable(self, on: bool) -> int:
         self._features = on
+        self._set_clocks()
         return 0
+
+    def _set_clocks(self) -> None:
+        """What the driver has set applies from now on."""
+        lowest = {name: (levels[0], levels[0]) for name, levels in self._chip.clocks.items()}
+        limits = self._limits if self._features else lowest
+        self._power.set_clocks(
+            {name: low for name, (low, _) in limits.items()},
+            {name: high for name, (_, high) in limits.items()},
+        )
 
     def _set_address(self, half: str, value: int) -> int:
         self._address[half] = value
@@ -267,15 +265,15 @@ class Smu:
             wanted = min(max(wanted, levels[0]), levels[-1])
         low, high = self._limits[name]
         self._limits[name] = (min(low, wanted), wanted) if maximum else (wanted, max(high, wanted))
+        self._set_clocks()
         return wanted
 
     def _set_power_limit(self, argument: int) -> int:
         self._require_features("SetPptLimit")
-        watts = argument & 0xFFFF
-        idle, most = self._chip.idle_power, self._chip.board_power
-        if not idle < watts <= most:
-            raise Rejected("Failed", f"{watts} W is not above {idle} and at most {most}")
-        self._power_limit = watts
+        least, most = self._chip.power_caps
+        if not least <= argument <= most:
+            raise Rejected("Failed", f"{argument} W is not within {least} and {most} W")
+        self._power.set_limit(float(argument))
         return 0
 
     def _allow_gfxoff(self, allow: bool) -> int:
@@ -301,15 +299,29 @@ class Smu:
         return 0
 
     def _metrics(self) -> bytes:
-        self.look()
+        self._power.look()
         self._transfers += 1
-        current = {
-            name: round(low + self._busy * (high - low)) if self._features else self._chip.clocks[name][0]
-            for name, (low, high) in self._limits.items()
-        }
-        rise, heat = self.temperature - AMBIENT, self._context.disturbance.heat
-        sensors = {"EDGE": 1.0, "HOTSPOT": HOTSPOT, "MEM": MEMORY}
+        passed, total = self._since_last(), self._power.sums
+        # Without a pause there is nothing to average over.
+        board = self._power.watts() if not passed.seconds else passed.energy / passed.seconds
+        busy, traffic = (
+            share / passed.seconds if passed.seconds else 0.0 for share in (passed.busy, passed.traffic)
+        )
+        current = {}
+        for name, (low, high) in self._limits.items():
+            sums = {"GFXCLK": passed.graphics, "UCLK": passed.memory}
+            working = sums[name] / passed.busy if name in sums and passed.busy else high
+            current[name] = (
+                round(low + busy * (working - low)) if self._features else self._chip.clocks[name][0]
+            )
+        sensors = self._power.sensors()
         graphics, memory, fabric = current["GFXCLK"], current["UCLK"], current["FCLK"]
+        throttling = [0] * self._interface.throttlers
+        for place, name in enumerate(self._interface.temperatures):
+            throttling[place] = 100 * (sensors.get(name, 0.0) >= facts.THERMAL_LIMITS.get(name, 1000))
+        most = self._limits["GFXCLK"][1]
+        if passed.busy and not any(throttling):
+            throttling[self._interface.ppt] = max(0, round(100 * (1 - passed.graphics / passed.busy / most)))
         values: dict[str, int | Sequence[int]] = {
             "CurrClock": [current.get(name, 0) for name in self._interface.clocks],
             "AverageGfxclkFrequencyTarget": graphics,
@@ -319,19 +331,44 @@ class Smu:
             "AverageFclkFrequencyPostDs": fabric,
             "AverageMemclkFrequencyPreDs": memory,
             "AverageMemclkFrequencyPostDs": memory,
-            "dGPU_W_MAX": self._power_limit,
+            "dGPU_W_MAX": round(self._power.limit),
             "MetricsCounter": self._transfers,
-            "AverageGfxActivity": round(self._busy * 100),
-            "AverageUclkActivity": round(self._busy * 100),
-            "EnergyAccumulator": int(self._energy * 65536) & 0xFFFF_FFFF,
-            "AverageSocketPower": round(self.power),
-            "AverageTotalBoardPower": round(self.power),
+            "AverageGfxActivity": round(busy * 100),
+            "AverageUclkActivity": round(traffic * 100),
+            "EnergyAccumulator": int(total.energy * 65536) & 0xFFFF_FFFF,
+            "AverageSocketPower": round(board),
+            "AverageTotalBoardPower": round(board),
             "AvgTemperature": [
-                round(AMBIENT + heat + rise * sensors.get(name, 1.0)) for name in self._interface.temperatures
+                round(sensors.get(name, sensors["EDGE"])) for name in self._interface.temperatures
             ],
             "AvgTemperatureFanIntake": round(AMBIENT),
+            "ThrottlingPercentage": throttling,
         }
         return self._interface.metrics.pack(**values)
+
+    def _since_last(self) -> Sums:
+        """What has added up since the table was last sent."""
+        before, self._sent = self._sent, self._power.sums
+        return Sums(*(getattr(self._sent, name) - getattr(before, name) for name in Sums.__slots__))
+
+    # -- heat -------------------------------------------------------------------------------------------
+
+    def _set_interrupt(self, value: int) -> int:
+        register = self._context.chip.register("MP", INTERRUPT)
+        if register.get(value, "INT_ACK"):
+            self._unacknowledged = False
+        return register.pack(value, INT_ACK=0)
+
+    def _notice_heat(self) -> None:
+        """Heat limits the clocks from now on, or no longer."""
+        hot = self._power.hot
+        self._context.event("smu", lambda: f"heat {'limits' if hot else 'no longer limits'} the clocks")
+        masked = self._context.registers.get("MP", INTERRUPT, "INT_MASK")
+        if not hot or not self._features or masked or self._unacknowledged:
+            return
+        self._unacknowledged = True
+        client, source = ih.CLIENTS["MP1"], ih.SOURCES["SMU_TO_DRIVER"]
+        self._interrupts.post(client, source, data=(ih.THERMAL_THROTTLING, 0, 0, 0))
 
 
 def _name(number: int) -> str:

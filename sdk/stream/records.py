@@ -18,10 +18,10 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 State = Literal["starting", "running", "degraded", "recovering", "gone"]
 """Of a stream. Degraded: the device is away or late, and the fallback answers. Gone: the device stayed away
 for longer than the stream's patience."""
-STATES: tuple[State, ...] = get_args(State)
-
-Kind = State | Literal["supply"]
-"""Of an event: the state from then on, or something that happened in the state that goes on."""
+Notice = Literal["hot", "cool", "idle", "awake", "supply"]
+"""What happens beside the changes of state. Hot: heat lowers the rate, or stops it; cool: it is raised again.
+Idle: the device rests; awake: its clocks are up again. Supply: it sags, has a fault, or is well again."""
+NOTICES: tuple[Notice, ...] = get_args(Notice)
 
 Answerer = Literal["device", "fallback"]
 
@@ -90,19 +90,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Event:
-    """A change of a stream's state, or of what it depends on.
+    """A change of a stream's state, or something that happens to its device.
 
     Attributes:
         time: of the change.
         frame: that it came with, or the first that had not ended then.
-        kind: the state from then on; or "supply", of what supplies the dock.
-        cause: of the change, in words.
-        recovered: seconds from the failure until the first result behind it, if the event ends a recovery.
+        kind: the state from then on, or what happens.
+        cause: of it, in words.
+        recovered: seconds from the failure until the first result behind it, if the event ends a recovery; or
+            that it took to wake the device.
     """
 
     time: float
     frame: int
-    kind: Kind
+    kind: State | Notice
     cause: str
     recovered: float | None = None
 

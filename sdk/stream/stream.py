@@ -14,12 +14,15 @@ from sdk.graph import Array
 from sdk.loaded import AWAY
 from sdk.session import Session
 from sdk.stream.background import Background
+from sdk.stream.care import PAUSE, Care
 from sdk.stream.chain import Chain, Flight
 from sdk.stream.failure import Failure
 from sdk.stream.feed import Feed, Frame, as_towline_error
+from sdk.stream.pace import CAR, Limits
 from sdk.stream.records import (
     Event,
     Inference,
+    Notice,
     Recovered,
     Result,
     State,
@@ -45,6 +48,8 @@ SLICE = 0.25
 SHORTEST = 0.05
 """The same at least, however soon the next frame is due."""
 
+TICK = 1e-9
+"""Seconds to sleep at least: less than that may round to no time at all."""
 LATE = "the device has not answered in time"
 
 log = logging.getLogger("towline")
@@ -81,6 +86,12 @@ class Stream:
         wait: whether a stream that is "gone" goes on trying; else it ends, if it has no fallback.
         host_work: seconds by which the host's work on a frame advances an emulated device's clock, which
             stands still in the meantime otherwise.
+        limits: of the device's temperatures, if it has sensors: close to them half of the frames are
+            computed, at them none, until it has cooled down. The others are answered by the fallback, or
+            dropped; without a rate, frames wait instead.
+        idle: seconds without a frame after which the device rests, and the next frame wakes it; None for
+            never.
+        idle_off: whether it is switched off then: waking it is a cold start, which the fallback bridges.
         observe: gets every inference that returned; for checks.
         watch: gets every event as it happens.
         telemetry: seconds of the clock between two readings of the device (power, temperatures, supply), made
@@ -113,6 +124,9 @@ class Stream:
         patience: float = PATIENCE,
         wait: bool = False,
         host_work: float = 0.0,
+        limits: Limits = CAR,
+        idle: float | None = None,
+        idle_off: bool = False,
         observe: Callable[[Inference], None] | None = None,
         watch: Callable[[Event], None] | None = None,
         telemetry: float | None = INTERVAL,
@@ -124,6 +138,7 @@ class Stream:
         _require_positive("depth", depth, "frames")
         _require_positive("checkpoint_states", checkpoint_states, "steps")
         _require_positive("patience", patience, "seconds")
+        _require_positive("idle", idle, "seconds")
         if late not in get_args(Late):
             raise UsageError(f"late is {late!r}", hint=f"one of {', '.join(get_args(Late))}")
         if host_work < 0 or (host_work and not session.timed):
@@ -139,6 +154,7 @@ class Stream:
         self.recoveries: list[Recovered] = []
         self._clock = session.clock
         self._chain = Chain("device", session, checkpoint_states, observe)
+        self._care = Care(session, limits, idle, idle_off, self._notice)
         self._standby: Standby | None = None
         if fallback is not None:
             require_same_interface(session, fallback)
@@ -154,7 +170,8 @@ class Stream:
         self._host_work = host_work
         self._watch = watch
         self._virtual = session.timed
-        self._telemetry = Telemetry(session, telemetry, readings, self._supply_changed)
+        self._telemetry = Telemetry(session, telemetry, self._measured, self._supply_changed)
+        self._readings = readings
         self._publish = publish
 
         self._running: Callable[[], Generator[Result] | None] = lambda: None
@@ -275,6 +292,8 @@ class Stream:
             )
             if self._landing is not None:
                 self._collect()
+            elif waiting is not None and not self._drops and (until := self._care.holds()) is not None:
+                self._cool(until)
             elif waiting is not None and len(chain.flying) < self._depth and not chain.wants_saving:
                 self._submit(waiting)
             elif chain.flying:
@@ -283,8 +302,8 @@ class Stream:
                 chain.save()
             elif self._feed.ended:
                 return False
-            elif self._feed.rate is not None and not self._telemetry.use_gap(self._feed.due):
-                self._sleep_until(self._feed.due)
+            elif self._feed.rate is not None:
+                self._wait_until(self._feed.due)
         except AWAY as problem:
             self._failed(problem)
         return True
@@ -300,6 +319,7 @@ class Stream:
         if self._failure is None or self._standby is None:
             self._feed.start(self._clock.now())
         self._started = True
+        self._care.worked()
 
     def _admit(self) -> None:
         """Take the frames that are due."""
@@ -332,11 +352,16 @@ class Stream:
     def _take(self) -> None:
         if self._feed.ended:
             return
-        frame = self._feed.take(self._clock)
+        if self._feed.live and not self._virtual and self._failure is None and not self._chain.flying:
+            frame = self._care.beside(lambda: self._feed.take(self._clock))
+        else:
+            frame = self._feed.take(self._clock)
         if frame is not None:
             self._tally.take(frame.due)
             frame.away = self._failure is not None
             self._queue.append(frame)
+            if self._failure is None and self._drops and not self._care.pace.admits():
+                self._spare(frame)
         elif self._feed.error is not None:
             self._error = as_towline_error(self._feed.error)
 
@@ -347,6 +372,7 @@ class Stream:
             return
         if self._host_work:
             self._clock.sleep(self._host_work)
+        self._care.wake()
         if not self._overlaps:
             self._shadow(frame)  # behind an inference that does not overlap it would be late, too
             if frame.result is not None:
@@ -381,6 +407,7 @@ class Stream:
         del self._flying[frame.number]
         now = self._clock.now()
         self._tally.answer(frame.submitted or now, now)
+        self._care.worked(frame.submitted)
         self._recovered(frame, now)
         latency = now - frame.due
         missed = self._deadline is not None and latency > self._deadline
@@ -426,6 +453,51 @@ class Stream:
             self._become("running", how, frame.number)
         if self.state == "running" and self._standby is not None:
             self._standby.rest()
+
+    # -- heat and power -------------------------------------------------------------------------------------
+
+    @property
+    def _drops(self) -> bool:
+        """Whether frames that heat does not allow are dropped, rather than waited with."""
+        return self._feed.rate is not None or self._feed.live
+
+    def _spare(self, frame: Frame) -> None:
+        """Do not give a frame to a device that is hot."""
+        cause = f"the device is hot: {self._care.pace.cause}"
+        result = None if self._standby is None else self._answered(self._standby, frame, cause)
+        if frame.result is None:
+            self._end(frame, result or frame.dropped(self._clock.now(), cause))
+
+    def _cool(self, until: float) -> None:
+        """Wait until the device may have the next frame."""
+        if self._chain.flying:
+            self._collect()
+        elif not self._wait and (error := self._care.too_long(self._patience, self._first_open())):
+            self._error = error
+            self._feed.ended = True
+            self._end_all("the device was too hot")
+        else:
+            self._sleep_until(until)
+            if not self._care.pace.share:
+                self._telemetry.read()
+
+    def _wait_until(self, moment: float) -> None:
+        """Nothing is to be done for frames until then, and nothing is in flight."""
+        rest = max(self._care.moment, self._clock.now())
+        if rest + PAUSE <= moment and rest <= self._telemetry.due:
+            self._sleep_until(rest)
+            self._care.act()
+        elif not self._telemetry.use_gap(moment):
+            self._sleep_until(moment)
+
+    def _measured(self, found: Metrics) -> None:
+        self._care.take(found)
+        self._telemetry.needed = self._care.pace.share < 1
+        if self._readings is not None:
+            self._readings(found)
+
+    def _supply_changed(self, cause: str) -> None:
+        self._notice("supply", cause)
 
     # -- failures -------------------------------------------------------------------------------------------
 
@@ -484,12 +556,14 @@ class Stream:
                 failure.attempts += 1
             if not beside:
                 failure.recovered(self._chain.recover(seconds), self._clock.now())
+                self._care.worked()
                 return
             self._attempt = self._attempt or Background(lambda: self._chain.recover(SLICE))
             found = self._attempt.wait(seconds)
             if found is not None:
                 self._attempt = None
                 failure.recovered(found, self._clock.now())
+                self._care.worked()
         except AWAY as problem:
             self._attempt = None
             self._sleep_until(now + max(seconds, SHORTEST))
@@ -620,8 +694,8 @@ class Stream:
         self.state = state
         self._report(Event(self._clock.now(), frame, state, cause, recovered))
 
-    def _supply_changed(self, cause: str) -> None:
-        self._report(Event(self._clock.now(), self._first_open(), "supply", cause))
+    def _notice(self, kind: Notice, cause: str, took: float | None = None) -> None:
+        self._report(Event(self._clock.now(), self._first_open(), kind, cause, took))
 
     def _report(self, event: Event) -> None:
         self.events.append(event)
@@ -643,7 +717,7 @@ class Stream:
     def _sleep_until(self, moment: float) -> None:
         left = moment - self._clock.now()
         if left > 0:
-            self._clock.sleep(left)
+            self._clock.sleep(max(left, TICK))
 
 
 def _require_positive(name: str, value: float | None, unit: str) -> None:

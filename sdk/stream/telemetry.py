@@ -56,11 +56,12 @@ class Telemetry:
     Args:
         session: the stream's.
         interval: seconds of its clock between two readings; None for no readings but the device's own.
-        taken: gets every reading, also those of the device itself; a governor of heat or power belongs here.
+        taken: gets every reading, also those of the device itself.
         supply: gets what happens to the supply, in words.
 
     Attributes:
         last: the last reading; None before the first.
+        needed: readings are made even if the interval is None.
         count: readings in gaps.
         longest: seconds that one took at most.
 
@@ -72,12 +73,13 @@ class Telemetry:
         self,
         session: Session,
         interval: float | None,
-        taken: Callable[[Metrics], None] | None,
+        taken: Callable[[Metrics], None],
         supply: Callable[[str], None],
     ) -> None:
         if interval is not None and not 0 < interval < float("inf"):
             raise UsageError(f"telemetry is {interval!r}: it has to be more than 0 seconds, or None")
         self.last: Metrics | None = None
+        self.needed = False
         self.count = 0
         self.longest = 0.0
         self._session = session
@@ -96,9 +98,9 @@ class Telemetry:
         more, for how long these take. Raises as `use_gap`.
         """
         self._session.frames.restart()  # the inference that loaded the network was none
-        if self._interval is not None and self._session.measures:
+        if self._reads:
             self._session.metrics()
-            self._read()
+            self.read()
 
     def use_gap(self, until: float) -> bool:
         """Nothing is in flight, and nothing waits until then: make a reading if one is due and fits.
@@ -112,7 +114,7 @@ class Telemetry:
         Raises:
             DeviceFailed, DeviceMissing: the device does not answer.
         """
-        if self._interval is None or not self._session.measures:
+        if not self._reads:
             return False
         clock = self._session.clock
         now = clock.now()
@@ -124,13 +126,24 @@ class Telemetry:
             return False
         if begin > now:
             clock.sleep(begin - now)
-        self._read()
+        self.read()
         return True
 
-    def _read(self) -> None:
+    @property
+    def due(self) -> float:
+        """When the next reading is; infinity for never."""
+        return self._next if self._reads else float("inf")
+
+    @property
+    def _reads(self) -> bool:
+        wanted = self._interval is not None or self.needed
+        return wanted and self._session.measures and self._session.rests != "off"
+
+    def read(self) -> None:
+        """Make a reading now. Raises as `use_gap`."""
         clock = self._session.clock
         begun = clock.now()
-        self._next = begun + (self._interval or 0.0)
+        self._next = begun + (self._interval or INTERVAL)
         found = self._session.metrics()
         self.count += 1
         self.longest = max(self.longest, clock.now() - begun)
@@ -149,8 +162,7 @@ class Telemetry:
         self.last = found
         for cause in self._watch.judge(found.supply):
             self._supply(cause)
-        if self._taken is not None:
-            self._taken(found)
+        self._taken(found)
 
     # -- publishing -----------------------------------------------------------------------------------------
 

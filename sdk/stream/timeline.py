@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sdk import chrome_trace
-from sdk.stream.records import STATES, Event, Result
+from sdk.stream.records import NOTICES, Event, Result
 
 
 class Timeline:
@@ -51,12 +51,16 @@ class Timeline:
             states = trace.track(self._about, "state")
             for event in self._events:
                 moment = _nanoseconds(event.time)
-                if event.kind not in STATES:
+                if event.kind in NOTICES:
                     states.instant(moment, event.kind, "event", {"cause": event.cause})
                     continue
                 states.end_all(moment)
                 states.begin(moment, event.kind, "state", {"cause": event.cause})
             states.end_all(self._end)
+            device = trace.track(self._about, "device")
+            for event in self._events:
+                if event.kind in NOTICES:
+                    device.instant(_nanoseconds(event.time), event.kind, "device", {"cause": event.cause})
             dropped = trace.track(self._about, "dropped")
             for moment, name, cause in sorted(self._dropped):
                 dropped.instant(moment, name, "dropped", {"cause": cause})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 
 from emulator.amdgpu.compute import ComputeEngine
+from emulator.amdgpu.cost import Work
 from emulator.amdgpu.mec import BOOT_CLOCKS
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.seams import Extent, Outcome, PageFault
 from emulator.core.clock import clocks
 from tests.unit import amdgpu_bench
@@ -68,8 +70,8 @@ class Bench:
         self.events = []
         self.context.observers.append(lambda event: self.events.append(event.text))
         self.engine = ComputeEngine(
-            self.context, lambda vmid, client: self.memory, self, self, self, self, self.require,
-            self.records.append,
+            self.context, lambda vmid, client: self.memory, self, self, self, self, Power(self.context),
+            self.require, self.records.append,
         )  # fmt: skip
         self.put = {}
         self.queues = 0
@@ -92,11 +94,11 @@ class Bench:
     def copy(self, size, system):
         return size
 
-    def dispatch(self, outcome, dispatch):
-        return DISPATCH_CLOCKS
+    def work(self, outcome, dispatch):
+        return Work(launch=1e-6, cycles=0.0, moved=0.0, issuing=0.0, share=outcome.waves / 8)
 
-    def share(self, outcome):
-        return outcome.waves / 8
+    def lasts(self, work):
+        return DISPATCH_CLOCKS
 
     def require(self, name, symptom):
         if name not in self.loaded:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from emulator.amdgpu import sdma as block
 from emulator.amdgpu.cost import Cost
+from emulator.amdgpu.power import Power
 from emulator.amdgpu.sdma_packets import atomic
 from emulator.amdgpu.seams import Extent, PageFault
 from emulator.core.clock import clocks
@@ -78,6 +79,7 @@ class Bench:
             self.doorbells,
             self.require,
             self.cost,
+            Power(self.context),
         )
         self.put = 0
         eleven = chip == "gfx1100"

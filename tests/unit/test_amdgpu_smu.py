@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.amdgpu import smu
-from emulator.amdgpu.smu import AMBIENT, RISE, TIME_CONSTANT, Smu
+from emulator.amdgpu.cost import Work
+from emulator.amdgpu.power import AMBIENT, RISE, TIME_CONSTANT, Power
+from emulator.amdgpu.smu import Smu
 from emulator.core.clock import clocks
 from tests.unit import amdgpu_bench as bench
+from usbgpu.amd.facts import interrupts as ih
 from usbgpu.amd.facts import smu as facts
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.amd.facts.smu import RESULTS
@@ -26,10 +31,22 @@ class Bench(bench.Noticed):
         self.chip = self.context.chip
         self.interface = facts.interface(self.chip)
         self.alive = alive
-        self.load = 0.0
         self.resets = 0
+        self.posts: list[tuple[int, ...]] = []
         memory = bench.FlatMemory(self.context.vram)
-        self.smu = Smu(self.context, memory, lambda: self.load, lambda: self.alive, self._reset)
+        self.power = Power(self.context)
+        self.smu = Smu(self.context, memory, self.power, self, lambda: self.alive, self._reset)
+
+    def work(self, load: float) -> None:
+        """From now on the card does so much of what it can do at most, in dispatches that never end."""
+        cycles, moved = 1e9, self.chip.vram_bandwidth * 1e9 / (self.chip.clocks["GFXCLK"][-1] * 1e6)
+        work = Work(0.0, cycles, load * moved, load * cycles, load)
+        self.power.run([work] if load else [], 1.0)
+
+    def post(
+        self, client: int, source: int, *, ring: int = 0, vmid: int = 0, data: Sequence[int] = (0, 0, 0, 0)
+    ) -> None:
+        self.posts.append((client, source, ring, vmid, *data))
 
     def _reset(self) -> None:
         self.resets += 1
@@ -181,7 +198,6 @@ def test_limits_push_each_other() -> None:
     card.value("SetSoftMinByFreq", 1500)
     assert card.smu.clock_mhz("GFXCLK") == 1500
     card.value("SetSoftMaxByFreq", 800)
-    card.load = 0.0
     assert card.metrics()["CurrClock0"] == 800
 
 
@@ -193,13 +209,14 @@ def test_power_and_temperature_follow_load(chip: str) -> None:
     idle = card.metrics()
     assert (idle["AverageSocketPower"], idle["AverageGfxActivity"]) == (round(board.idle_power), 0)
     assert idle["CurrClock0"] == board.clocks["GFXCLK"][0]
-    card.load = 1.0
+    card.work(1.0)
+    card.metrics()
     hot = card.metrics()
     assert hot["AverageSocketPower"] == board.board_power
     assert hot["CurrClock0"] == board.clocks["GFXCLK"][-1]
     assert (hot["AverageGfxActivity"], hot["AverageUclkActivity"]) == (100, 100)
     assert hot["AvgTemperature0"] <= idle["AvgTemperature0"] + 1
-    assert hot["MetricsCounter"] == idle["MetricsCounter"] + 1
+    assert hot["MetricsCounter"] == idle["MetricsCounter"] + 2
     card.link.run(clocks(TIME_CONSTANT))
     warm = card.metrics()
     assert abs(warm["AvgTemperature0"] - (AMBIENT + 0.632 * RISE)) <= 2
@@ -211,14 +228,63 @@ def test_power_and_temperature_follow_load(chip: str) -> None:
     assert (
         done["AvgTemperature1"] > done["AvgTemperature4"] > done["AvgTemperature0"]
     )  # hotspot, memory, edge
-    card.value("SetPptLimit", 150)
-    assert card.value("GetPptLimit") == 150
-    assert card.metrics()["AverageSocketPower"] == 150
-    card.value("SetSoftMaxByFreq", board.clocks["GFXCLK"][0])
-    assert card.metrics()["AverageSocketPower"] < 60
-    card.load = 0.0
+    card.work(0.0)
     card.link.run(clocks(10 * TIME_CONSTANT))
+    card.metrics()
     assert card.metrics()["AvgTemperature0"] < 30
+
+
+def throttling(card: Bench, place: int) -> int:
+    """An element of `ThrottlingPercentage` in the table that was sent last."""
+    data = card.context.vram.read(TABLE, card.interface.metrics.size)
+    return card.interface.metrics.get(data, "ThrottlingPercentage", place)
+
+
+@BOTH
+def test_a_power_limit_lowers_the_clock_and_the_power(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    least, most = card.chip.power_caps
+    assert card.value("GetPptLimit") == most == card.chip.board_power
+    card.work(1.0)
+    for limit in (most, (least + most) // 2, least):
+        card.value("SetPptLimit", limit)
+        assert card.value("GetPptLimit") == limit
+        card.metrics()
+        card.link.run(clocks(0.1))
+        found = card.metrics()
+        assert found["AverageSocketPower"] == limit
+        assert found["dGPU_W_MAX"] == limit
+        assert (found["CurrClock0"] < card.chip.clocks["GFXCLK"][-1]) == (limit < most)
+        assert (throttling(card, card.interface.ppt) > 0) == (limit < most)
+
+
+@BOTH
+def test_a_power_limit_outside_of_the_card_s_range_is_rejected(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    least, most = card.chip.power_caps
+    for wrong in (0, least - 1, most + 1, 0x10000 | least):
+        assert card.send("SetPptLimit", wrong)[0] == RESULTS["Failed"]
+        assert f"{wrong} W is not within {least} and {most} W" in card.findings
+    assert card.value("GetPptLimit") == most
+
+
+def test_pinned_clocks_cost_power_while_nothing_runs() -> None:
+    card = Bench()
+    card.start()
+    for name, levels in card.chip.clocks.items():
+        clock = card.interface.clocks.index(name) << 16
+        card.value("SetSoftMinByFreq", clock | levels[-1])
+    card.metrics()
+    card.link.run(clocks(0.1))
+    assert card.metrics()["AverageSocketPower"] == card.chip.ready_power
+    for name, levels in card.chip.clocks.items():
+        clock = card.interface.clocks.index(name) << 16
+        card.value("SetSoftMaxByFreq", clock | levels[0])
+    card.metrics()
+    card.link.run(clocks(0.1))
+    assert card.metrics()["AverageSocketPower"] == card.chip.idle_power
 
 
 @settings(max_examples=50, deadline=None)
@@ -227,11 +293,41 @@ def test_temperature_stays_between_ambient_and_the_limit(pieces: list[tuple[floa
     card = Bench()
     card.start()
     for load, duration in pieces:
-        card.load = load
+        card.work(load)
         card.link.run(clocks(duration))
-        card.smu.look()
-        assert AMBIENT <= card.smu.temperature <= AMBIENT + RISE
-        assert card.chip.idle_power <= card.smu.power <= card.chip.board_power
+        card.power.look()
+        assert AMBIENT <= card.power.temperature <= AMBIENT + RISE
+        assert card.chip.idle_power <= card.power.watts() <= card.chip.board_power
+
+
+INTERRUPT = (ih.CLIENTS["MP1"], ih.SOURCES["SMU_TO_DRIVER"], 0, 0, ih.THERMAL_THROTTLING, 0, 0, 0)
+
+
+@BOTH
+def test_heat_lowers_clocks_and_interrupts_the_driver(chip: str) -> None:
+    card = Bench(chip)
+    card.start()
+    control = card.chip.register("MP", smu.INTERRUPT)
+    card.work(1.0)
+    card.context.disturbance.heat = 80.0
+    assert card.power.hot
+    assert card.posts == []  # masked after a reset
+    card.metrics()
+    card.link.run(clocks(0.1))
+    found = card.metrics()
+    assert found["AverageSocketPower"] == card.chip.power_caps[0]
+    assert found["AvgTemperature0"] == 105
+    assert [throttling(card, place) for place in (0, 1, card.interface.ppt)] == [100, 0, 0]
+    bench.write(card.context, "MP", smu.INTERRUPT, control.pack(INT_MASK=0))
+    for heat, posts in ((0.0, 0), (80.0, 1), (0.0, 1), (80.0, 1)):  # the second is not acknowledged
+        card.context.disturbance.heat = heat
+        assert card.posts == posts * [INTERRUPT]
+    bench.write(card.context, "MP", smu.INTERRUPT, control.pack(INT_ACK=1))
+    assert not bench.read(card.context, "MP", smu.INTERRUPT)
+    card.context.disturbance.heat = 0.0
+    card.context.disturbance.heat = 80.0
+    assert card.posts == 2 * [INTERRUPT]
+    assert card.findings == ""
 
 
 def test_two_ways_to_a_mode1_reset() -> None:

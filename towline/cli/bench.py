@@ -46,7 +46,8 @@ LOAD = "load"
 ONNX = "onnx"
 GEMM = "gemm"
 DRIVING = "driving"
-SUBJECTS = ("mcs51", "firmware", "gpu", USB, LOAD, ONNX, GEMM, "zoo")
+POWER = "power"
+SUBJECTS = ("mcs51", "firmware", "gpu", USB, LOAD, ONNX, GEMM, POWER, "zoo")
 """What is measured besides a network."""
 ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
 
@@ -60,7 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the bridge's emulated CPU; or firmware, the clocks of the bridge's data paths; or gpu, "
         "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
         "its host; or load, --bytes of weights on their way to a card; or driving, that network's load and "
-        "steps on a GPU over USB; or gemm, products of float16 on an emulated GPU; or kernels, each kernel "
+        "steps on a GPU over USB; or gemm, products of float16 on an emulated GPU; or power, what emulated "
+        "cards draw, and how fast they are within power caps; or kernels, each kernel "
         "of a target on three shapes; or zoo, every network on every target, the classifiers at "
         "zoo_0.25_32 or another width and size",
     )
@@ -104,6 +106,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         raise UsageError(f"--size is for {GEMM} and {DRIVING} on amd-*")
     if args.steps is not None or args.no_check:
         raise UsageError(f"--steps and --no-check are for {DRIVING} on amd-*")
+    if args.power_cap is not None and args.subject in (*SUBJECTS, KERNELS):
+        raise UsageError(
+            f"{args.subject} takes no --power-cap",
+            hint=f"a network does, and {DRIVING}; {POWER} measures several caps",
+        )
+    if args.subject == POWER:
+        return _power(args, console)
     if args.subject == GEMM:
         return _gemm(args, console)
     if args.subject == LOAD:
@@ -314,6 +323,15 @@ def _usb(args: argparse.Namespace, console: Console) -> Result:
 
     document, text, counts = bench_usb.run(console)
     return _compared(args, baseline, document, text, counts)
+
+
+def _power(args: argparse.Namespace, console: Console) -> Result:
+    """What emulated cards draw; nothing of it is a count."""
+    if args.device or args.input_shape or args.baseline or args.update_baseline:
+        raise UsageError("power takes --target alone: it measures emulated cards, and no baseline is held")
+    from towline.cli import bench_gemm, bench_power
+
+    return bench_power.run(bench_gemm.targets(args.target), console)
 
 
 def _gemm(args: argparse.Namespace, console: Console) -> Result:

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_pool(parser, "inputs evaluated")
     parser.add_argument("--html", metavar="REPORT.html", help="write the report as one HTML file")
-    add_device(parser)
+    add_device(parser, power_cap=False)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:

@@ -250,6 +250,14 @@ def duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def watts(text: str) -> float:
+    """A power in watts, for argparse: 100W."""
+    match = re.fullmatch(r"([0-9]{1,4})W?", text)
+    if match is None or not int(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power in whole watts, such as 100W")
+    return float(match[1])
+
+
 def require_directory(path: str) -> None:
     """Refuse an output that could not be written, before the work that makes it.
 

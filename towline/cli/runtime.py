@@ -20,8 +20,8 @@ RUNTIMES = ("usbgpu", "dsp")
 """Whose logs -v shows."""
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare --device and --firmware."""
+def add_device(parser: argparse.ArgumentParser, *, power_cap: bool = True) -> None:
+    """Declare --device and --firmware; and --power-cap, which `open_options` needs."""
     parser.add_argument(
         "--device",
         metavar="DEVICE",
@@ -29,6 +29,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         f"(not yet run on hardware); default: {settings.DEVICE.name}, or emulated",
     )
     _add_firmware(parser)
+    if power_cap:
+        _add_power_cap(parser)
 
 
 GPU_DEVICES = (
@@ -52,6 +54,18 @@ def _add_firmware(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_power_cap(parser: argparse.ArgumentParser) -> None:
+    from towline.cli.options import watts
+
+    parser.add_argument(
+        "--power-cap",
+        type=watts,
+        metavar="WATTS",
+        help="the most that an AMD card's board may draw, as 100W: its clocks are lowered for that (default: "
+        "the card's own limit)",
+    )
+
+
 def firmware_directory(args: argparse.Namespace) -> Path | None:
     """The directory that --firmware or TOWLINE_FIRMWARE names; None if neither does.
 
@@ -72,14 +86,14 @@ def firmware_directory(args: argparse.Namespace) -> Path | None:
 
 
 def open_options(args: argparse.Namespace) -> OpenOptions:
-    """What --firmware, or TOWLINE_FIRMWARE, chooses for the device to open.
+    """What --firmware, or TOWLINE_FIRMWARE, and --power-cap choose for the device to open.
 
     Raises:
         UsageError: as `firmware_directory`.
     """
     from sdk.target import OpenOptions
 
-    return OpenOptions(firmware=firmware_directory(args))
+    return OpenOptions(firmware=firmware_directory(args), power_cap=args.power_cap)
 
 
 class _Details(logging.Handler):

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sdk.errors import CheckFailed, TowlineError, UsageError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sdk.telemetry.publication import Publication
 
 EXAMPLE = """towline stream net.tow --rate 20 --deadline 45ms --frames 200
-towline stream net.tow clip.npz --rate 20 --fallback net-c.tow --device usb
+towline stream net.tow clip.npz --rate 20 --fallback net-c.tow --device usb --power-cap 100W
 towline stream net.tow --rate 20 --torture 1000 --check --timeline stream.json"""
 
 
@@ -73,6 +74,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"how long the device may be away (default: {PATIENCE:g}s)",
     )
     parser.add_argument("--wait", action="store_true", help="and go on trying after that")
+    parser.add_argument(
+        "--idle",
+        type=duration,
+        metavar="TIME",
+        help="lower an AMD card's clocks when there was no frame for that long (default: never)",
+    )
+    parser.add_argument(
+        "--idle-off",
+        action="store_true",
+        help="and switch its slot off instead: the next frame waits for a cold start",
+    )
     parser.add_argument(
         "--host-work",
         type=duration,
@@ -157,6 +169,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             patience=args.patience,
             wait=args.wait,
             host_work=args.host_work,
+            idle=args.idle,
+            idle_off=args.idle_off,
             observe=checks,
             watch=watch,
             publish=publication or False,
@@ -227,7 +241,8 @@ def _opener(text: str, args: argparse.Namespace) -> Callable[[], Session]:
         from sdk.session import Session
         from sdk.target import EMULATED
 
-        return Session(path, device or EMULATED, open_options(args))
+        options = replace(open_options(args), power_cap=None)  # that is of the stream's own card
+        return Session(path, device or EMULATED, options)
 
     return open_it
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sdk.report import SCHEMA, dumps, table, write_stdout
+from sdk.stream.records import NOTICES
 
 if TYPE_CHECKING:
     from sdk.session import Session
@@ -100,8 +101,6 @@ def figures(summary: Summary) -> str:
 
 def text(summary: Summary) -> str:
     """A summary, whole."""
-    from sdk.stream.records import STATES
-
     parts = [figures(summary)]
     if summary.recoveries:
         rows = [
@@ -117,9 +116,8 @@ def text(summary: Summary) -> str:
         ]
         headers = ("frame", "recovery", "states", "back, ms", "first result, ms", "cause")
         parts.append(table(headers, rows, least=("states",)))
-        remarks = [event for event in summary.events if event.kind not in STATES]
-        if remarks:
-            parts.append(_events(remarks))
+        if notices := [event for event in summary.events if event.kind in NOTICES]:
+            parts.append(_events(notices))
     elif len(summary.events) > 1:
         parts.append(_events(summary.events))
     if summary.advice is not None:

@@ -61,6 +61,11 @@ class Later(Generic[T]):
             raise InternalError("a value was requested before its batch has run")
         return self._value
 
+    @property
+    def known(self) -> bool:
+        """Whether the batch has run."""
+        return self._value is not None
+
     def set(self, value: T) -> None:
         """Set it."""
         self._value = value

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, UsageError
+from sdk.target import Rest
 from sdk.telemetry import metrics as figures
 from usbgpu import bridge as bridges
 from usbgpu import emulation, pcie
 from usbgpu.amd import compute as computing
-from usbgpu.amd import information, kernels, layout, monitor, overlap
+from usbgpu.amd import information, kernels, layout, overlap
 from usbgpu.amd import start as starting
-from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
+from usbgpu.amd.batch import RESULT_ROOM, Batch
 from usbgpu.amd.card import Card
 from usbgpu.amd.compute import TIMEOUT, Compute, DispatchStep
 from usbgpu.amd.doctor import Doctor
@@ -36,10 +36,13 @@ from usbgpu.amd.kernels import Loaded, Module
 from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
 from usbgpu.amd.overlap import Overlap
+from usbgpu.amd.places import Asked, between, cut, load, place_of, product
 from usbgpu.amd.prepared import Prepared
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.reopening import Reopening
+from usbgpu.amd.resting import Resting
+from usbgpu.amd.smu import PowerCap
 from usbgpu.amd.start import Function
 from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
 from usbgpu.bridge.seam import Bridge
@@ -61,7 +64,10 @@ FENCE = layout.QUEUES + 15 * layout.KIB
 
 
 def open(
-    device: str | None = None, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+    device: str | None = None,
+    firmware: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU behind a bridge, and boot it if it is not up.
 
@@ -70,19 +76,25 @@ def open(
         firmware: directory of its firmware files; None for the system's, or for the emulator's
             if the device is emulated.
         report: gets a line for each step, at most 12 if it is booted, 3 if it is up.
+        power_cap: watts that its board may draw at most, until it is closed; None for its own limit.
 
     Raises:
+        UsageError: it does not take that power cap.
         DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
-    return attach(bridges.open(device), firmware, report)
+    return attach(bridges.open(device), firmware, report, power_cap)
 
 
 def attach(
-    bridge: Bridge, firmware: Path | None = None, report: Callable[[str], None] = lambda line: None
+    bridge: Bridge,
+    firmware: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU behind a bridge, which closes with it, also if that fails. Otherwise as `open`."""
     try:
-        return on_bridge(bridge, pcie.find(bridge), firmware or emulation.firmware_directory(bridge), report)
+        directory = firmware or emulation.firmware_directory(bridge)
+        return on_bridge(bridge, pcie.find(bridge), directory, report, power_cap)
     except BaseException:
         bridge.close()
         raise
@@ -93,8 +105,10 @@ def on_bridge(
     function: Function,
     firmware: Path | None = None,
     report: Callable[[str], None] = lambda line: None,
+    power_cap: float | None = None,
 ) -> Gpu:
     """Open the GPU that is a PCIe function behind a bridge, which it closes. Raises as `open` does."""
+    cap = None if power_cap is None else PowerCap(power_cap)
     queues: list[tuple[ComputeQueue, SdmaQueue]] = []
 
     def init_queues(card: Card, batch: Batch) -> None:
@@ -102,19 +116,22 @@ def on_bridge(
         for queue in queues[-1]:
             queue.init(batch)
 
-    started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report)
+    started = starting.start(bridge, function, directory=firmware, finish=init_queues, report=report, cap=cap)
     compute, sdma = queues[-1]
     doctor = Doctor(started.card, started.record, compute, sdma)
+    resting = Resting(doctor)
 
     def close() -> None:
         try:
-            starting.close(started.card, doctor.record)
+            if resting.state != "off":
+                starting.close(started.card, doctor.record, cap)
         except DeviceFailed as problem:  # the next start resets it
             log.info("%s is not left clean: %s", started.card.chip.name, problem)
         finally:
             bridge.close()
 
-    opened = Gpu(started.card, compute, sdma, doctor, close, Reopening(doctor, firmware, report))
+    reopening = Reopening(doctor, firmware, report, cap)
+    opened = Gpu(started.card, compute, sdma, doctor, close, reopening, resting)
     if isinstance(function, pcie.Function):
         opened.monitor = Monitor(started.card, bus=function.bus)
     return opened
@@ -129,6 +146,7 @@ class Gpu:
         doctor: diagnoses and recovers it.
         close: called at the end.
         reopening: opens it again after a failure; None if that is not possible.
+        resting: lowers its clocks; likewise.
 
     Attributes:
         card: as given.
@@ -146,8 +164,10 @@ class Gpu:
         doctor: computing.Doctor,
         close: Callable[[], None] = lambda: None,
         reopening: Reopening | None = None,
+        resting: Resting | None = None,
     ) -> None:
         self.card = card
+        self._resting = resting
         self._reopening = reopening
         self.memory = Memory.of(card.vram, card.window)
         self.compute = Compute(card, compute, self.memory, doctor)
@@ -210,6 +230,8 @@ class Gpu:
             raise DeviceFailed("this GPU cannot be opened again", where=self.card.bridge.name)
         end = self.clock.now() + seconds
         self._reopening.run(self.compute, seconds)
+        if self._resting is not None:
+            self._resting.recovered(intact=not self._reopening.lost)
         self.monitor.cool_down(end)
         self._opened = self.clock.now()
         intact, self._reopening.lost = not self._reopening.lost, False
@@ -221,7 +243,36 @@ class Gpu:
 
     def metrics(self) -> Metrics:
         """Power, temperatures and clocks now. Raises DeviceFailed: errors of card and bridge."""
-        return monitor.measure(self.card)
+        return self.monitor.look()
+
+    @property
+    def rests(self) -> Rest:
+        """Whether it is "awake", "idle" with low clocks, or "off"."""
+        return "awake" if self._resting is None else self._resting.state
+
+    def rest(self, *, off: bool = False) -> None:
+        """Use less power until there is something to do, once everything that was launched has ended.
+
+        Args:
+            off: switch the power of the card's slot off. All that was in VRAM is lost; `recover` boots the
+                card. Else the clocks are lowered; what is done next raises them first.
+
+        Raises:
+            KernelFailed, DeviceFailed: as `wait`; errors of card and bridge.
+            UsageError: it has been closed.
+        """
+        if self.rests == "awake":
+            self.wait()
+        self._open()
+        if self._resting is None:
+            raise DeviceFailed("the clocks of this GPU cannot be lowered", where=self.card.bridge.name)
+        self._resting.rest(off=off)
+
+    def wake(self) -> None:
+        """Raise the clocks again, which any work does by itself. Raises DeviceFailed: its power is off."""
+        self._open()
+        if self._resting is not None:
+            self._resting.wake()
 
     def reading(self) -> figures.Metrics:
         """The same with PCIe link, supply of the dock and traffic, behind everything that was launched.
@@ -364,11 +415,11 @@ class Gpu:
         Raises:
             as `upload` and `launch` do.
         """
-        reads = [_place(read.buffer, read.offset, read.size) for read in outputs]
+        reads = [place_of(read.buffer, read.offset, read.size) for read in outputs]
         needs = sorted({need for _, need in launches if need})
         if launches and [need for _, need in launches] != sorted(need for _, need in launches):
             raise UsageError("the bytes that launches of a stream need must not decrease")
-        pieces = _cut(load, needs)
+        pieces = cut(load, needs)
         if needs and needs[-1] > sum(len(piece.data) for piece in pieces):
             raise UsageError(f"a launch needs {needs[-1]} bytes of a stream that has fewer")
         fence = layout.address(FENCE)
@@ -444,8 +495,8 @@ class Gpu:
             times.free()
         profiled: list[dict[str, int | float]] = [
             {
-                "virtual_us": _between(data, 16 * number) / CLOCK_RATE * 1e6,
-                "waves": _product(launch.groups) * -(-_product(launch.threads) // 32),
+                "virtual_us": between(data, 16 * number) / CLOCK_RATE * 1e6,
+                "waves": product(launch.groups) * -(-product(launch.threads) // 32),
             }
             for number, launch in enumerate(launches)
         ]
@@ -489,11 +540,11 @@ class Gpu:
     ) -> list[bytes]:
         """Write, run a program that is in memory, read: what `Prepared.run` does."""
         pieces = [
-            Piece(layout.address(_place(each.buffer, each.offset, len(each.data))[0]), each.data)
+            Piece(layout.address(place_of(each.buffer, each.offset, len(each.data))[0]), each.data)
             for each in inputs
             if each.data
         ]
-        reads = [_place(each.buffer, each.offset, each.size) for each in outputs]
+        reads = [place_of(each.buffer, each.offset, each.size) for each in outputs]
         address, dwords = program.address, program.size // 4
         batch = self.batch_for_call(timeout)
         fetch = self._fetch(reads, self.compute.queue.value + 1, timeout)
@@ -516,7 +567,7 @@ class Gpu:
             raise UsageError("the GPU has been closed")
 
     def _batch(self) -> Batch:
-        self._open()
+        self.wake()
         return self.compute.batch()
 
     def _look(self) -> None:
@@ -572,10 +623,10 @@ class Gpu:
         if sum(size for _, size in reads) > RESULT_ROOM - 8 * len(reads):
             self.compute.finish(batch, timeout)
             return self._receive(reads)
-        parts: list[_Asked] = []
+        parts: list[Asked] = []
 
         def ask(batch: Batch) -> None:
-            parts[:] = [_load(batch, *read) for read in reads]
+            parts[:] = [load(batch, *read) for read in reads]
 
         self.compute.finish(batch, timeout, ask)
         return [part.value for part in parts]
@@ -583,7 +634,7 @@ class Gpu:
     def _receive(self, reads: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read VRAM: small pieces through BAR 0, the rest as streams."""
         batch = self._batch()
-        asked = {read: _load(batch, *read) for read in reads if self._little(read[1])}
+        asked = {read: load(batch, *read) for read in reads if self._little(read[1])}
         if asked:  # reads of a card that was reset do not fail by themselves
             batch.wait("GC", BOOTED, MAGIC, seconds=0, what="the card has not been reset")
         with self.compute.streaming():
@@ -598,64 +649,3 @@ class Gpu:
     def _little(self, size: int) -> bool:
         """Whether reading through BAR 0 is better: without lists, a stream is dozens of transfers."""
         return size <= (SMALL_READ if self.card.bridge.has_lists else RESULT_ROOM - 8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Bytes within what a batch reads."""
-
-    whole: Later[bytes]
-    start: int
-    size: int
-
-    @property
-    def value(self) -> bytes:
-        return self.whole.value[self.start : self.start + self.size]
-
-
-def _load(batch: Batch, place: int, size: int) -> _Asked:
-    """Read the dwords that bytes are in."""
-    first, end = place // 4 * 4, max(-(-(place + size) // 4) * 4, place // 4 * 4 + 4)
-    return _Asked(batch.load(first, end - first), place - first, size)
-
-
-def _place(buffer: object, offset: int, size: int) -> tuple[int, int]:
-    """Where bytes of a buffer are in VRAM, and how many."""
-    return _own(buffer).place(offset, size), size
-
-
-def _cut(load: Sequence[Write], needs: Sequence[int]) -> list[Piece]:
-    """Pieces of a stream that end wherever a launch waits: the first of these places gets the value 2."""
-    pieces = []
-    start, left = 0, list(needs)
-    for write in load:
-        data, address = (
-            memoryview(write.data).cast("B"),
-            _place(write.buffer, write.offset, len(write.data))[0],
-        )
-        end = start + len(data)
-        while left and left[0] <= end:
-            size = left.pop(0) - start
-            value = 1 + len(needs) - len(left)
-            pieces.append(Piece(layout.address(address), data[:size], value))
-            data, address, start = data[size:], address + size, start + size
-        if data:
-            pieces.append(Piece(layout.address(address), data))
-        start = end
-    return pieces
-
-
-def _own(buffer: object) -> Buffer:
-    if not isinstance(buffer, Buffer):
-        raise UsageError(f"{buffer!r} is not a buffer of this GPU")
-    return buffer
-
-
-def _between(data: bytes, place: int) -> int:
-    begin, end = (int.from_bytes(data[at : at + 8], "little") for at in (place, place + 8))
-    return end - begin
-
-
-def _product(values: Sequence[int]) -> int:
-    x, y, z = values
-    return x * y * z

@@ -7,11 +7,11 @@ Formats: `usbgpu.amd.facts.interrupts`; what is written in which order: Linux' `
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from usbgpu.amd import layout
-from usbgpu.amd.batch import RESULT_ROOM, Batch
+from usbgpu.amd.batch import RESULT_ROOM, Batch, Later
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import interrupts as facts
 
@@ -60,6 +60,12 @@ class Interrupt:
         return f"{_name(facts.CLIENTS, self.client)} {_name(facts.SOURCES, self.source)}"
 
     @property
+    def reports_heat(self) -> bool:
+        """Whether the power management reports that heat makes it lower clocks."""
+        mine = self.client == facts.CLIENTS["MP1"] and self.source == facts.SOURCES["SMU_TO_DRIVER"]
+        return mine and self.data[0] == facts.THERMAL_THROTTLING
+
+    @property
     def error(self) -> str | None:
         """What went wrong, as text, if it reports an error."""
         if self.source == facts.SOURCES["SQ_INTERRUPT_ID"]:
@@ -99,6 +105,15 @@ def init(batch: Batch, vram: int) -> None:
     batch.set("OSSSYS", "IH_RB_CNTL_RING1", RB_ENABLE=1)
 
 
+Pointers = tuple[Later[int], Later[int]]
+"""Of ring 0: up to where it has been read, and written."""
+
+
+def ask(batch: Batch) -> Pointers:
+    """Read the pointers of ring 0."""
+    return batch.read("OSSSYS", "IH_RB_RPTR"), batch.read("OSSSYS", "IH_RB_WPTR")
+
+
 def drain(card: Card) -> list[Interrupt]:
     """The newest entries of ring 0 that have not been read, oldest first; afterwards all have been.
 
@@ -108,16 +123,52 @@ def drain(card: Card) -> list[Interrupt]:
         GpuFailed, DeviceFailed, DeviceMissing: as `Batch.run`.
     """
     batch = Batch(card, "interrupts")
-    read, write = batch.read("OSSSYS", "IH_RB_RPTR"), batch.read("OSSSYS", "IH_RB_WPTR")
+    pointers = ask(batch)
     batch.run()
-    start, end = read.value & RING_SIZE - facts.ENTRY, write.value & RING_SIZE - facts.ENTRY
+    parts, end = _newest(batch, pointers)
+    batch.write("OSSSYS", "IH_RB_RPTR", end)
+    batch.run()
+    return _entries(parts)
+
+
+def throttlings(card: Card, pointers: Pointers) -> int:
+    """How often the power management has reported heat in what has not been read; that has been read then.
+
+    If there is something else, all is left for `drain`, and 0 is returned. No list if there is nothing, else
+    two or three.
+
+    Args:
+        card: whose.
+        pointers: of ring 0, which have been read.
+
+    Raises:
+        GpuFailed, DeviceFailed, DeviceMissing: as `Batch.run`.
+    """
+    if pointers[0].value == pointers[1].value:
+        return 0
+    batch = Batch(card, "interrupts")
+    parts, end = _newest(batch, pointers)
+    batch.run()
+    found = _entries(parts)
+    if not all(each.reports_heat for each in found):
+        return 0
+    batch = Batch(card, "interrupts")
+    batch.write("OSSSYS", "IH_RB_RPTR", end)
+    batch.run()
+    return len(found)
+
+
+def _newest(batch: Batch, pointers: Pointers) -> tuple[list[Later[bytes]], int]:
+    """Read the newest entries, as far as they fit into one result; and where they end."""
+    start, end = (pointer.value & RING_SIZE - facts.ENTRY for pointer in pointers)
     count = min((end - start) % RING_SIZE, NEWEST)
     start = (end - count) % RING_SIZE
     first = min(count, RING_SIZE - start)
     pieces = [(start, first), (0, count - first)]
-    parts = [batch.load(layout.INTERRUPTS + place, size) for place, size in pieces if size]
-    batch.write("OSSSYS", "IH_RB_RPTR", end)
-    batch.run()
+    return [batch.load(layout.INTERRUPTS + place, size) for place, size in pieces if size], end
+
+
+def _entries(parts: Sequence[Later[bytes]]) -> list[Interrupt]:
     data = b"".join(part.value for part in parts)
     return [_entry(data[at : at + facts.ENTRY]) for at in range(0, len(data), facts.ENTRY)]
 

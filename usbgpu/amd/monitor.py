@@ -2,8 +2,8 @@
 work. All readings of a card that is at work are made by its `Monitor`.
 
 The card protects itself: its power management lowers clocks and switches off, independently of a driver, and
-this one changes none of that (`smu.MAY_SEND`). The check here stops before that, with an error that says why
-the card would be slow.
+this one changes none of that (`smu.MAY_SEND`), but for a power limit that its user wants lower. The check
+here stops before that, with an error that says why the card would be slow.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from sdk.errors import DeviceFailed
 from sdk.telemetry import metrics as figures
 from usbgpu import pcie
-from usbgpu.amd import layout, smu
+from usbgpu.amd import ih, layout, smu
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.card import Card
 from usbgpu.amd.facts import smu as facts
 
-LIMITS: Mapping[str, int] = {"EDGE": 100, "HOTSPOT": 110, "MEM": 108}
-"""Degrees Celsius above which no work is submitted: `crit` of Linux' hwmon for an RX 7900 XTX, as users have
-published it (grade: hardware; for the other cards inferred). The card's own table of limits is not read."""
+LIMITS = facts.THERMAL_LIMITS
+"""Degrees Celsius above which no work is submitted. The card's own table of limits is not read."""
 INTERVAL = 1.0
 """Seconds of the device's time between two measurements of `Monitor.check`."""
 
@@ -43,6 +42,8 @@ class Metrics:
         activity: of the shaders, in per cent.
         fan: revolutions a minute.
         throttled: whether something limits the clocks.
+        heat: interrupts by which the power management has reported since the last measurement that heat
+            makes it lower clocks.
     """
 
     power: int
@@ -51,6 +52,7 @@ class Metrics:
     activity: int
     fan: int
     throttled: bool
+    heat: int = 0
 
     def document(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -61,11 +63,12 @@ class Metrics:
             "activity_percent": self.activity,
             "fan_rpm": self.fan,
             "throttled": self.throttled,
+            "heat_interrupts": self.heat,
         }
 
 
 def measure(card: Card) -> Metrics:
-    """Measure a card that is up. One list.
+    """Measure a card that is up, and see whether it has reported heat. One list, and two or three if it has.
 
     Raises:
         GpuFailed: the power management does not answer.
@@ -76,6 +79,8 @@ def measure(card: Card) -> Metrics:
     batch = Batch(card, "metrics")
     smu.send(batch, "TransferTableSmu2Dram", facts.TABLES["SMU_METRICS"])
     found = batch.load(layout.SMU_TABLE, -(-table.size // 4) * 4)
+    pointers = ih.ask(batch)
+    smu.acknowledge(batch)
     batch.run()
     data = found.value
     return Metrics(
@@ -90,6 +95,7 @@ def measure(card: Card) -> Metrics:
         throttled=any(
             table.get(data, "ThrottlingPercentage", place) for place in range(interface.throttlers)
         ),
+        heat=ih.throttlings(card, pointers),
     )
 
 
@@ -99,7 +105,6 @@ class Monitor:
     Args:
         card: that is up.
         limits: degrees Celsius by sensor.
-
         bus: of the card on PCIe; None if its link is not to be looked at.
 
     Attributes:
@@ -169,6 +174,13 @@ class Monitor:
                     raise
             clock.sleep(INTERVAL)
 
+    def look(self) -> Metrics:
+        """Measure the card alone; `check` needs not do so for a while then. Raises as `measure`."""
+        last = self.reading
+        self._measured(None if last is None else last.link, None if last is None else last.supply)
+        assert self.metrics is not None
+        return self.metrics
+
     def check(self, interval: float = INTERVAL) -> None:
         """Measure the card if the last measurement is `interval` seconds old. Call it before submitting work:
         the work waits for it then, so a caller that has time in between should `read` more often.
@@ -180,7 +192,7 @@ class Monitor:
         last, now = self.reading, self._card.bridge.clock.now()
         if last is not None and last.time is not None and now < last.time + interval and not self._hot:
             return
-        self._measured(None if last is None else last.link, None if last is None else last.supply)
+        self.look()
         if self._hot:
             text = ", ".join(
                 f"{name.lower()} {value} (limit {self._limits[name]})" for name, value in self._hot.items()

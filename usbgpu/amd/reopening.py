@@ -19,6 +19,7 @@ from usbgpu.amd import start
 from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.compute import Compute
 from usbgpu.amd.doctor import Doctor
+from usbgpu.amd.smu import PowerCap
 from usbgpu.bridge.seam import ListFailed
 from usbgpu.transport import DeviceBusy
 
@@ -35,17 +36,25 @@ class Reopening:
         doctor: of the card.
         directory: with firmware files; None for `firmware.DIRECTORY`.
         report: gets a line for each step of a boot.
+        cap: the power limit of a card that is booted; None for the card's own.
 
     Attributes:
         lost: what was in VRAM is lost. It stays so until the owner of what was there knows, however many
             attempts that takes, and is set back by it.
     """
 
-    def __init__(self, doctor: Doctor, directory: Path | None, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        doctor: Doctor,
+        directory: Path | None,
+        report: Callable[[str], None],
+        cap: PowerCap | None = None,
+    ) -> None:
         self.lost = False
         self._doctor = doctor
         self._directory = directory
         self._report = report
+        self._cap = cap
 
     def run(self, compute: Compute, seconds: float) -> None:
         """Make the card work again, its queues empty.
@@ -91,6 +100,7 @@ class Reopening:
             directory=self._directory,
             finish=self._doctor.init_queues,
             report=self._report,
+            cap=self._cap,
         )
         if started.card != card:
             raise DeviceFailed(

@@ -28,6 +28,7 @@ from usbgpu.amd.batch import Batch, GpuFailed
 from usbgpu.amd.card import DOORBELL_BAR, REGISTER_BAR, VRAM_BAR, Card
 from usbgpu.amd.facts.chips import CHIPS, VENDOR
 from usbgpu.amd.record import DIRTY, Record
+from usbgpu.amd.smu import PowerCap
 from usbgpu.bridge.base import POWER_OFF
 from usbgpu.bridge.seam import Bridge
 
@@ -102,6 +103,7 @@ def start(
     finish: Finish = lambda card, batch: None,
     report: Report = lambda line: None,
     again: Callable[[], Function] | None = None,
+    cap: PowerCap | None = None,
 ) -> Started:
     """Open a card, and boot it if need be.
 
@@ -113,15 +115,19 @@ def start(
         report: gets a line for each step: at most 12 cold, 3 warm.
         again: switches the slot off and on, and returns the function; None for the implementation
             by the bridge and `pcie`.
+        cap: the power limit; None for the card's own.
 
     Raises:
+        UsageError: the card does not take this power limit; it is as it was.
         Unsupported: its chip is unknown.
         DeviceMissing: the function is not an AMD GPU.
         FirmwareMissing, InvalidFirmware: as `firmware.load`; the card is as it was.
         GpuFailed: it refuses an operation, or hangs, also after a reset.
         DeviceFailed: it does not answer; the bridge's errors.
     """
-    return _Start(bridge, function, directory, finish, report, again or (lambda: _power_cycle(bridge))).run()
+    return _Start(
+        bridge, function, directory, finish, report, again or (lambda: _power_cycle(bridge)), cap
+    ).run()
 
 
 def require_gpu(name: str, function: Function) -> None:
@@ -150,8 +156,8 @@ def require_gpu(name: str, function: Function) -> None:
         )
 
 
-def close(card: Card, record: Record) -> bool:
-    """Take the queues off, stop the engines, lower the clocks. Idempotent.
+def close(card: Card, record: Record, cap: PowerCap | None = None) -> bool:
+    """Take the queues off, stop the engines, lower the clocks, take a power limit off. Idempotent.
 
     Returns:
         Whether all of it worked. If not, the next start resets the card.
@@ -163,6 +169,8 @@ def close(card: Card, record: Record) -> bool:
     gfx.stop(batch)
     sdma_engine.reset(batch)
     smu.lower_clocks(batch, record.clocks)
+    if cap is not None:
+        cap.restore(batch)
     for block in hub.PREFIXES:
         batch.wait(block, hub.fault_status(card, block), 0, seconds=0, what=f"no page fault in {block}")
     batch.write("GC", DIRTY, 0)
@@ -203,6 +211,7 @@ class _Start:
     finish: Finish
     report: Report
     again: Callable[[], Function]
+    cap: PowerCap | None
     steps: list[StartStep] = field(default_factory=list)
     since: float = 0.0
     powered: bool = False
@@ -215,10 +224,12 @@ class _Start:
         known = records.read(self.bridge, self.bars, self.window, look)
         if known is not None:
             card, record, checksum = known
+            self.require_cap(card)
             self.done(f"{card.chip.name} with {card.vram >> 20} MiB is known")
             if self.warm(card, record, checksum):
                 return self.started(card, record, cold=False)
         card = discovery.read_table(self.bridge, self.bars, self.window, look)
+        self.require_cap(card)
         self.done(f"{card.chip.name} with {card.vram >> 20} MiB, {card.compute_units} compute units")
         firmware = firmwares.load(card.chip, self.directory)
         order = psp.load_order(card.chip, firmware.blobs)
@@ -234,6 +245,11 @@ class _Start:
             log.info("once more after a reset: %s", problem)
         self.cycle_power()
         return discovery.first_look(self.bridge, self.bars)
+
+    def require_cap(self, card: Card) -> None:
+        """Refuse a power limit that a card does not take, before anything is done to it."""
+        if self.cap is not None:
+            self.cap.require(card)
 
     @property
     def bars(self) -> dict[int, int]:
@@ -271,6 +287,8 @@ class _Start:
         gfx.start(batch)
         sdma_engine.start(batch)
         smu.raise_clocks(batch, record.clocks)
+        if self.cap is not None:
+            self.cap.set(batch)
         self.finish(card, batch)
         try:
             batch.run()
@@ -336,6 +354,8 @@ class _Start:
         sdma_engine.start(batch)
         sdma_engine.route(batch)
         smu.raise_clocks(batch, clocks)
+        if self.cap is not None:
+            self.cap.set(batch)
         gfx.gate_clocks(batch)
         batch.write("GC", DIRTY, 1)
         self.finish(card, batch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sdk.clock import Clock
 from sdk.errors import DeviceFailed, TowlineError
-from sdk.target import Program, Recovery
+from sdk.target import Program, Recovery, Rest
 from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from usbgpu.seam import Gpu
 from usbgpu.target.session import CardSession
@@ -54,6 +54,18 @@ class Measured(Protocol):
     def reading(self) -> Metrics: ...
 
     def identity(self) -> Identity: ...
+
+
+@runtime_checkable
+class Restful(Protocol):
+    """What a `Gpu` offers beside if its clocks can be lowered; see `sdk.target.Rests`."""
+
+    @property
+    def rests(self) -> Rest: ...
+
+    def rest(self, *, off: bool) -> None: ...
+
+    def wake(self) -> None: ...
 
 
 class CardDevice:
@@ -133,7 +145,7 @@ class CardDevice:
         self.check()
         for session in self._sessions:
             session.land()
-        if self._measured is None:
+        if self._measured is None or self.rests == "off":
             return Metrics()
         self.check()  # what was submitted may have failed
         try:
@@ -148,6 +160,37 @@ class CardDevice:
         if self._measured is None:
             return Identity("", "", self._gpu.chip)
         return self._measured.identity()
+
+    # -- sdk.target.Rests -------------------------------------------------------------------------------
+
+    @property
+    def rests(self) -> Rest:
+        """See `sdk.target.Rests`."""
+        return self._gpu.rests if isinstance(self._gpu, Restful) else "awake"
+
+    def rest(self, *, off: bool = False) -> None:
+        """Lower the card's clocks, or switch its slot off, for which states are brought to the host; see
+        `sdk.target.Rests`.
+
+        Raises:
+            DeviceFailed, DeviceMissing: that failed; the device has to be recovered.
+        """
+        self.check()
+        if not isinstance(self._gpu, Restful):
+            raise DeviceFailed("this GPU cannot be put to rest")
+        try:
+            for session in self._sessions:
+                session.settle(states=off)
+            self._gpu.rest(off=off)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def wake(self) -> None:
+        """Raise the card's clocks; see `sdk.target.Rests`. Raises DeviceFailed, DeviceMissing."""
+        self.check()
+        if isinstance(self._gpu, Restful):
+            self._gpu.wake()
 
     # -- for its sessions -------------------------------------------------------------------------------
 

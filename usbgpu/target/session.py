@@ -321,6 +321,13 @@ class CardSession:
         """What was submitted and has no answer yet will have none."""
         self._flights.drop(DeviceFailed("the device was recovered meanwhile", hint="submit it again"))
 
+    def settle(self, *, states: bool) -> None:
+        """Compute everything that was submitted; `states`: and bring the states to the host."""
+        self._flights.land()
+        if states and not self._lost:
+            with self.exchange():
+                self._fetch_states()
+
     def renew(self, *, intact: bool) -> bool:
         """The card works again after a failure.
 

@@ -71,6 +71,11 @@ class AmdTarget:
         self.description = f"AMD {chip} GPU plugged in over USB: {self._chip.product}"
         self._open_gpu = open_gpu or connect
 
+    @property
+    def power_caps(self) -> tuple[int, int]:
+        """See `sdk.target.CapsPower`."""
+        return self._chip.power_caps
+
     def supports(self, graph: Graph, node: Node) -> Verdict:
         return verdict(graph, node, lambda network: lower(network, self._chip))
 
@@ -141,14 +146,15 @@ def connect(chip: str, device: str | None, options: OpenOptions) -> Gpu:
     """Open the GPU behind a bridge; an emulated bridge has this chip behind it by default.
 
     Raises:
-        UsageError: no such device string.
+        UsageError: no such device string, or the card takes no such power cap.
         DeviceMissing, DeviceFailed, EnvironmentMissing: bridge, card or firmware are missing, or fail.
     """
     from usbgpu import emulation  # pyusb is needed to run a program, not to compile one
     from usbgpu.amd import gpu
 
     named = options.firmware or settings.FIRMWARE.value()
-    opened = gpu.open(emulation.with_card(device, chip), Path(named) if named else None, log.info)
+    directory = Path(named) if named else None
+    opened = gpu.open(emulation.with_card(device, chip), directory, log.info, options.power_cap)
     return cast(Gpu, opened)  # it takes and gets only its own buffers
 
 

@@ -10,6 +10,7 @@ A new chip is an entry of CHIPS here and one of `firmware.FILES`: docs/gpu.md, "
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,6 +91,8 @@ REGISTERS: Mapping[str, Mapping[Version, Block]] = {
 (`amdgpu_discovery.c`, `gmc_v11_0.c`; grade: hardware)."""
 IDENTIFYING = ("GC", "SDMA0", "MP", "SMU")
 """Blocks that make a chip: each version takes firmware of its own."""
+LEAST_CAP = 0.25
+"""Share of the board's power below which no power limit is set (grade: guess)."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,9 @@ class Chip:
         vram_bandwidth: bytes a second at the highest UCLK (as published: bus width and rate of the memory).
         clocks: levels of the clocks that the power management scales, in MHz, rising (grade: the highest
             GFXCLK and UCLK inferred from published ones, the others guess).
-        idle_power: watts when nothing runs (grade: guess).
-        board_power: watts at most (as published).
+        idle_power: watts when nothing runs and clocks are low (grade: guess, from reviews' measurements).
+        ready_power: watts when nothing runs and clocks are at their highest (grade: guess).
+        board_power: watts at most (as published), and the power limit that the firmware begins with.
     """
 
     name: str
@@ -131,6 +135,7 @@ class Chip:
     vram_bandwidth: float
     clocks: Mapping[str, tuple[int, ...]]
     idle_power: float
+    ready_power: float
     board_power: int
 
     @property
@@ -142,6 +147,16 @@ class Chip:
     def family(self) -> Family:
         """What it has in common with the others of its generation."""
         return FAMILIES[self.generation]
+
+    @property
+    def power_caps(self) -> tuple[int, int]:
+        """Lowest and highest power limit that a driver may set, in watts.
+
+        The highest is the one that the card begins with: more is overclocking. What its firmware takes at
+        least is not published (grade: guess, LEAST_CAP). Linux stops at the minimum of the overdrive table,
+        about nine tenths; before 6.7 it did not, and users ran an RX 7900 XTX at 200 W (grade: hardware).
+        """
+        return math.ceil(LEAST_CAP * self.board_power), self.board_power
 
     @property
     def compute_units(self) -> int:
@@ -220,6 +235,7 @@ GFX1100 = Chip(
         "FCLK": (600, 1200, 1600, 2000),
     },
     idle_power=14.0,
+    ready_power=50.0,
     board_power=355,
 )
 GFX1102 = Chip(
@@ -251,6 +267,7 @@ GFX1102 = Chip(
         "FCLK": (600, 1200, 1600, 2000),
     },
     idle_power=6.0,
+    ready_power=22.0,
     board_power=165,
 )
 """GC, SDMA0, MP and SMU are in the names of its firmware, which Linux loads by the version in the table
@@ -287,6 +304,7 @@ GFX1200 = Chip(
         "FCLK": (307, 1200, 1900, 2600),
     },
     idle_power=6.0,
+    ready_power=22.0,
     board_power=160,
 )
 """GC, SDMA0 and MMHUB are in a core dump that a user published (hardware); MP and SMU in the names of its
@@ -321,6 +339,7 @@ GFX1201 = Chip(
         "FCLK": (307, 1200, 1900, 2600),
     },
     idle_power=12.0,
+    ready_power=35.0,
     board_power=304,
 )
 CHIPS: Mapping[str, Chip] = {chip.name: chip for chip in (GFX1100, GFX1102, GFX1200, GFX1201)}

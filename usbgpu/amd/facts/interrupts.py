@@ -1,7 +1,8 @@
 """Sources of interrupts, and the format of an entry of the interrupt ring.
 
 Sources: Linux 6.12, `soc15_ih_clientid.h` (the soc21 list), `irqsrcs_gfx_11_0_0.h`, `amdgpu_ih.c`,
-`ih_v6_0.c` and `gmc_v11_0.c` (MIT). gfx12 has no list of sources of its own: the kernel uses gfx11's.
+`ih_v6_0.c`, `gmc_v11_0.c` and `smu_v13_0.c` (MIT). gfx12 has no list of sources of its own: the kernel uses
+gfx11's.
 """
 
 from __future__ import annotations
@@ -43,8 +44,13 @@ SOURCES: Mapping[str, int] = {
     "CP_PRIV_REG_FAULT": 184,
     "CP_PRIV_INSTR_FAULT": 185,
     "SQ_INTERRUPT_ID": 239,
+    "SMU_TO_DRIVER": 254,
 }
-"""Source ids. UTCL2_FAULT comes from GFX or VMC, those of SDMA from GFX, of CP and SQ from GRBM_CP."""
+"""Source ids. UTCL2_FAULT comes from GFX or VMC, those of SDMA from GFX, of CP and SQ from GRBM_CP, and
+SMU_TO_DRIVER from MP1, which masks it by MP1_SMN_IH_SW_INT_CTRL.INT_MASK."""
+THERMAL_THROTTLING = 7
+"""The first context dword of SMU_TO_DRIVER when heat makes the SMU lower clocks (`smu13_driver_if_v13_0_0.h`;
+grade: hardware, though for 14.0 Linux handles no other than those of the fans)."""
 
 FAULT_WRITE, FAULT_RETRY = 1 << 5, 1 << 7
 """Bits of the second context dword of UTCL2_FAULT. The first one, and 3:0 of the second: the page number."""

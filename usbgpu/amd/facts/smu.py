@@ -66,6 +66,11 @@ _BOARD = (
 )
 
 
+THERMAL_LIMITS: Mapping[str, int] = {"EDGE": 100, "HOTSPOT": 110, "MEM": 108}
+"""Degrees Celsius by sensor from which on the card protects itself: `crit` of Linux' hwmon for an RX 7900
+XTX, as users have published it (grade: hardware; for the other cards inferred)."""
+
+
 @dataclass(frozen=True)
 class Interface:
     """What differs between versions of MP1.
@@ -78,7 +83,8 @@ class Interface:
         firmware: GetSmuVersion of the published file (Debian's 20250410-2).
         clocks: in the order of their numbers (PPCLK_e).
         temperatures: sensors in the order of `AvgTemperature` (TEMP_e); degrees Celsius.
-        throttlers: elements of `ThrottlingPercentage`.
+        throttlers: elements of `ThrottlingPercentage`; the first ones are those of the temperatures.
+        ppt: the element of the power limit (THROTTLER_PPT0_BIT).
         metrics: the metrics table: MHz, watts, degrees Celsius, per cent; `EnergyAccumulator` in units of
             2^-16 J.
     """
@@ -91,6 +97,7 @@ class Interface:
     clocks: tuple[str, ...]
     temperatures: tuple[str, ...]
     throttlers: int
+    ppt: int
     metrics: Struct
 
 
@@ -123,6 +130,7 @@ _13_0_0 = Interface(
         "LIQUID0", "LIQUID1", "PLX",
     ),
     throttlers=22,
+    ppt=16,
     metrics=_metrics_13("u8 VmaxThrottlingPercentage, u8 Padding1[3], ", 29),
 )  # fmt: skip
 _14_0_2 = Interface(
@@ -140,6 +148,7 @@ _14_0_2 = Interface(
         "LIQUID0", "LIQUID1", "PLX",
     ),
     throttlers=21,
+    ppt=14,
     metrics=_struct(
         "SmuMetricsExternal_t",
         "u32 CurrClock[11], " + _AVERAGES + "u16 AveragePCIeBusy, u16 dGPU_W_MAX, u16 padding, "
