@@ -6,10 +6,10 @@
         device.bulk_out(data, timeout=2.0)
 
 A device string says what to open (`device_string`): `emulated`, `emulated:IMAGE`, `usb`, `usb:SERIAL`,
-`usb:port=2-1.4`, `usb:fd=N`, `replay:FILE`. The same code serves an emulated bridge and a real one: both are
-pyusb devices. What differs is the clock. Time of an emulated device is virtual and passes only while a caller waits or
-sleeps, so every wait and every time-out of a caller goes through `Transport.clock`; a real device has
-wall-clock time.
+`usb:port=2-1.4`, `usb:fd=N`, `replay:FILE`. The same code serves an emulated bridge and a real one: both
+are pyusb devices. What differs is the clock. Time of an emulated device is virtual and passes only while a
+caller waits or sleeps, so every wait and every time-out of a caller goes through `Transport.clock`; a real
+device has wall-clock time.
 
 Several bulk transfers can be in flight (`pipeline`), and a device's calls with their outcomes can be recorded
 (`trace.record`) and replayed (`replay`).
