@@ -290,11 +290,19 @@ class Stream:
             waiting = next(
                 (one for one in self._queue if one.result is None and one.number not in self._flying), None
             )
+            overdue = self._telemetry.overdue
             if self._landing is not None:
                 self._collect()
+            elif overdue and not chain.flying:
+                self._telemetry.read()
             elif waiting is not None and not self._drops and (until := self._care.holds()) is not None:
                 self._cool(until)
-            elif waiting is not None and len(chain.flying) < self._depth and not chain.wants_saving:
+            elif (
+                waiting is not None
+                and not overdue
+                and len(chain.flying) < self._depth
+                and not chain.wants_saving
+            ):
                 self._submit(waiting)
             elif chain.flying:
                 self._collect()

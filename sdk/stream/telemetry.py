@@ -20,6 +20,9 @@ INTERVAL = 0.5
 work is submitted (`usbgpu.amd.monitor.INTERVAL`), so that no frame waits for that."""
 SPARE = 2
 """How many times as long as the longest reading a gap has to be."""
+STALE = 2.0
+"""Seconds after which a stream without gaps makes a reading before its next frame, if the device has made none by
+itself."""
 LOW, RISEN = 11.04, 11.28
 """Volts below which the supply sags, and from which on it is well again: cards must work on 12 V - 8 % (PCIe
 CEM 5.0, quoted in Intel's design guide ATX 3.0; the 2 % between the two are ours)."""
@@ -133,6 +136,12 @@ class Telemetry:
     def due(self) -> float:
         """When the next reading is; infinity for never."""
         return self._next if self._reads else float("inf")
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the next frame has to wait for a reading."""
+        known = None if self.last is None else self.last.time
+        return self._reads and known is not None and self._session.clock.now() >= known + STALE
 
     @property
     def _reads(self) -> bool:

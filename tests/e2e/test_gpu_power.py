@@ -10,7 +10,7 @@ from emulator.amdgpu import smu as model
 from emulator.amdgpu.kernels.build import code_object
 from emulator.board import described
 from sdk.errors import DeviceFailed, UsageError
-from sdk.target import Reading
+from sdk.telemetry.metrics import Metrics
 from tests.amount import amount
 from tests.gpu_host import Bench, User, firmware
 from usbgpu.amd import ih, monitor
@@ -200,12 +200,12 @@ def test_a_reading_spares_the_next_look():
     bench = Bench("gfx1100")
     with opened(bench) as gpu:
         bench.clock.sleep(5)
-        assert isinstance(gpu.reading(), Reading)
+        assert isinstance(gpu.reading(), Metrics)
         before = bench.runs
         gpu.monitor.check()
         assert bench.runs == before
         bench.card.disturbance.heat = 80.0
-        assert gpu.reading().gpu_celsius > 105
+        assert gpu.reading().hotspot_celsius > 105
         with pytest.raises(monitor.TooHot):
             gpu.monitor.check()
 

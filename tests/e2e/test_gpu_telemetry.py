@@ -28,7 +28,6 @@ from tests.amount import amount
 from tests.e2e.test_gpu_recovery import DEVICE, frame, network
 from tests.terminal import COLUMNS, Terminal
 from towline.cli import gpu_top, main
-from usbgpu.amd.gpu import Gpu
 from usbgpu.bridge.base import BaseBridge
 
 LOOP = 3e-6
@@ -70,12 +69,12 @@ def test_figures_of_a_session_on_a_card(card):
     assert found.gpu_celsius > 20
     assert found.memory_celsius > 20
     assert found.clocks_mhz["GFXCLK"] > 1000
-    assert (found.link.generation, found.link.lanes, found.link.rate_gt) == (4, 4, 16.0)
+    assert (found.link.generation, found.link.lanes, found.link.rate_gt) == (3, 4, 8.0)
     assert found.frames == before.frames + 1
     assert found.traffic.errors == 0
     assert found.traffic.transfers > before.traffic.transfers
     assert found.traffic.bytes_out > before.traffic.bytes_out
-    assert found.supply is None
+    assert found.supply.volts > 11
     assert found.time == pytest.approx(session.clock.now())
     identity = session.identify()
     assert (identity.place, identity.chip) == ("usb-1-1", "gfx1100")
@@ -116,14 +115,14 @@ def test_the_supply_is_the_bridges(card, monkeypatch):
     assert session.metrics().supply == Supply(11.5, 6.25, True)
 
 
-def test_a_reading_takes_two_short_lists(card):
+def test_a_reading_takes_two_short_lists_and_a_request(card):
     """What docs/telemetry.md states."""
     _, session = card
     session.metrics()
     before, began = session.last_metrics.traffic, session.clock.now()
     session.metrics()
-    assert session.clock.now() - began < 0.5e-3
-    assert session.last_metrics.traffic.since(before).transfers == 4
+    assert session.clock.now() - began < 1e-3
+    assert session.last_metrics.traffic.since(before).transfers == 5
 
 
 @pytest.mark.slow
@@ -446,9 +445,10 @@ def test_ctrl_c_and_a_stream_that_is_killed(stream):
         assert [one.about["name"] for one in published()] == ["dock"]
 
 
-def test_the_bridge_says_what_it_measures(card):
-    """The protocol of `usbgpu.bridge.seam`: no supply is known until a firmware reports one."""
-    device, _ = card
-    gpu = device._gpu
-    assert isinstance(gpu, Gpu)
-    assert gpu.card.bridge.supply() is None
+def test_the_supply_of_the_dock_is_part_of_a_reading(card):
+    """It feeds bridge and card, so it gives more than the card draws."""
+    _, session = card
+    found = session.metrics()
+    assert 11 < found.supply.volts < 12
+    assert found.supply.watts > found.watts > 0
+    assert not found.supply.fault

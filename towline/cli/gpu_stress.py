@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from usbgpu.amd.gpu import Gpu
     from usbgpu.stress import Report
     from usbgpu.stress.memories import Driven, Memory
+    from usbgpu.stress.record import Record
 
 SUMMARY = "test cable, port, supply and card under load, and say which one is to blame"
 EXAMPLE = """towline gpu stress --for 60s --device usb
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         def progress(done: float) -> None:
             console.progress("stress", min(round(100 * done / seconds), 100), 100)
 
-        report = stress.run(bench.memory, stress.Plan(seconds, names, args.seed), progress)
+        report = stress.run(bench.memory, stress.Plan(seconds, names, args.seed), progress, bench.record)
         console.end_progress()
         document = {
             "device": transport.name,
@@ -127,11 +128,13 @@ class _Bench:
     Attributes:
         memory: of the card, or of the bridge.
         chip: name of the card; None if the bridge's memory is tested.
+        record: of what went wrong on the way to it.
         problem: why no card is; None if one is, or was not to be.
     """
 
     memory: Memory
     chip: str | None
+    record: Record
     problem: TowlineError | None = None
 
 
@@ -142,23 +145,26 @@ def _opened(device: str | None, args: argparse.Namespace, console: Console) -> I
     from usbgpu import transport as transports
     from usbgpu.stress import BridgeMemory, CardMemory
     from usbgpu.stress.memories import Driven
+    from usbgpu.stress.record import Record
 
     with transports.open(device) as transport:
         bridge = bridges.attach(transport)
         assert isinstance(bridge, Driven)
-        problem = None
+        problem, record = None, Record()
         if not args.no_card:
-            gpu, problem = _card(bridge, args, console)
+            transport.observers.append(record.saw)
+            gpu, problem = _card(bridge, args, console, record)
+            transport.observers.remove(record.saw)
             if gpu is not None:
                 with gpu:
-                    yield _Bench(CardMemory(gpu, _kernels(gpu.chip, console)), gpu.chip)
+                    yield _Bench(CardMemory(gpu, _kernels(gpu.chip, console)), gpu.chip, record)
                 return
             console.warn(f"no card is tested, only the bridge's memory: {problem}")
-        yield _Bench(BridgeMemory(bridge), None, problem)
+        yield _Bench(BridgeMemory(bridge), None, record, problem)
 
 
 def _card(
-    bridge: Driven, args: argparse.Namespace, console: Console
+    bridge: Driven, args: argparse.Namespace, console: Console, record: Record
 ) -> tuple[Gpu | None, TowlineError | None]:
     """Open the card; a link that is bad may take more than one attempt."""
     from usbgpu import bridge as bridges
@@ -176,6 +182,7 @@ def _card(
         except (DeviceMissing, EnvironmentMissing) as problem:
             return None, problem
         except DeviceFailed as problem:
+            record.repeated(0.0, "open")
             console.warn(f"the card does not open: {problem}")
             failed = problem
     with contextlib.suppress(DeviceFailed):

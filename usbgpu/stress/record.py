@@ -56,7 +56,7 @@ class Incident:
         place: "bulk OUT", "bulk IN", "control", "bus", "memory" or "kernel"; "" if unknown.
         at: seconds since the test began.
         message: in words.
-        during: what the test did: "out", "in" or "kernel".
+        during: what the test did: "open", "out", "in" or "kernel".
     """
 
     kind: str

@@ -67,27 +67,33 @@ class Report:
         return 3600 * len(self.record.incidents) / self.seconds if self.seconds else 0.0
 
 
-def run(memory: Memory, plan: Plan, progress: Callable[[float], None] = lambda seconds: None) -> Report:
+def run(
+    memory: Memory,
+    plan: Plan,
+    progress: Callable[[float], None] = lambda seconds: None,
+    record: Record | None = None,
+) -> Report:
     """Test a memory and the way to it.
 
     Args:
         memory: which.
         plan: how long, and with what.
         progress: is called with the seconds so far.
+        record: of what happened before; None for nothing.
 
     Raises:
         DeviceFailed: the device does not answer at the start.
     """
-    return _Test(memory, plan).run(progress)
+    return _Test(memory, plan, record or Record()).run(progress)
 
 
 class _Test:
-    def __init__(self, memory: Memory, plan: Plan) -> None:
+    def __init__(self, memory: Memory, plan: Plan, record: Record) -> None:
         self._memory = memory
         self._plan = plan
         self._bridge = memory.bridge
         self._clock = memory.bridge.clock
-        self._record = Record()
+        self._record = record
         self._health = self._asked()
         self._damaged = self._bridge.repeated
         self._began = self._clock.now()
