@@ -69,13 +69,15 @@ def test_figures_of_a_session_on_a_card(card):
     assert found.gpu_celsius > 20
     assert found.memory_celsius > 20
     assert found.clocks_mhz["GFXCLK"] > 1000
-    assert (found.link.generation, found.link.lanes, found.link.rate_gt) == (3, 4, 8.0)
+    assert found.time == pytest.approx(session.clock.now())
+    link = device._gpu.info().link
+    assert (found.link.lanes, found.link.rate_gt) == (link.lanes, link.rate)
+    assert found.link.generation == 3
     assert found.frames == before.frames + 1
     assert found.traffic.errors == 0
     assert found.traffic.transfers > before.traffic.transfers
     assert found.traffic.bytes_out > before.traffic.bytes_out
-    assert found.supply.volts > 11
-    assert found.time == pytest.approx(session.clock.now())
+    assert found.supply.volts == pytest.approx(12, abs=0.5)
     identity = session.identify()
     assert (identity.place, identity.chip) == ("usb-1-1", "gfx1100")
     assert identity.serial
@@ -115,14 +117,15 @@ def test_the_supply_is_the_bridges(card, monkeypatch):
     assert session.metrics().supply == Supply(11.5, 6.25, True)
 
 
-def test_a_reading_takes_two_short_lists_and_a_request(card):
-    """What docs/telemetry.md states."""
+def test_a_reading_takes_two_short_lists(card):
+    """What docs/telemetry.md states; and a request, where the dock measures its supply."""
     _, session = card
     session.metrics()
     before, began = session.last_metrics.traffic, session.clock.now()
     session.metrics()
-    assert session.clock.now() - began < 1e-3
-    assert session.last_metrics.traffic.since(before).transfers == 5
+    assert session.clock.now() - began < 0.9e-3
+    found = session.last_metrics
+    assert found.traffic.since(before).transfers == (4 if found.supply is None else 5)
 
 
 @pytest.mark.slow
@@ -396,7 +399,7 @@ def test_beside_a_stream_in_a_terminal(stream):
         rows = {line[:13].strip(): line[13:] for line in seen.splitlines()}
         assert rows["device"] == DEVICE
         assert rows["card"].startswith("gfx1100, serial ")
-        assert rows["PCIe link"] == "generation 4, 16 GT/s, 4 lanes"
+        assert re.fullmatch("generation [34], (8|16) GT/s, 4 lanes", rows["PCIe link"])
         assert rows["power"].endswith("rpm")
         assert rows["temperature"].startswith("GPU ")
         assert rows["cable"].endswith(" 0 errors")
@@ -443,12 +446,3 @@ def test_ctrl_c_and_a_stream_that_is_killed(stream):
         terminal.close()
     with Publisher("emulated", name="dock"):  # the socket that was left is no obstacle
         assert [one.about["name"] for one in published()] == ["dock"]
-
-
-def test_the_supply_of_the_dock_is_part_of_a_reading(card):
-    """It feeds bridge and card, so it gives more than the card draws."""
-    _, session = card
-    found = session.metrics()
-    assert 11 < found.supply.volts < 12
-    assert found.supply.watts > found.watts > 0
-    assert not found.supply.fault
