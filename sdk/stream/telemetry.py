@@ -21,7 +21,7 @@ work is submitted (`usbgpu.amd.monitor.INTERVAL`), so that no frame waits for th
 SPARE = 2
 """How many times as long as the longest reading a gap has to be."""
 STALE = 2.0
-"""Seconds after which a stream without gaps makes a reading before its next frame, if the device made none."""
+"""Seconds after which a stream without gaps reads before its next frame, if the device has not by itself."""
 LOW, RISEN = 11.04, 11.28
 """Volts below which the supply sags, and from which on it is well again: cards must work on 12 V - 8 % (PCIe
 CEM 5.0, quoted in Intel's design guide ATX 3.0; the 2 % between the two are ours)."""

@@ -10,6 +10,7 @@ from emulator.amdgpu import smu as model
 from emulator.amdgpu.kernels.build import code_object
 from emulator.board import described
 from sdk.errors import DeviceFailed, UsageError
+from sdk.target import OpenOptions, open_device
 from sdk.telemetry.metrics import Metrics
 from tests.amount import amount
 from tests.gpu_host import Bench, User, firmware
@@ -84,6 +85,12 @@ def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_is_done(ch
     assert bench.card.power.limit == most
     with opened(bench, least):
         assert bench.card.power.limit == least
+
+
+@pytest.mark.parametrize("target", ["c", "hexagon-v65", "adreno-a6xx"])
+def test_other_targets_take_no_cap(target):
+    with pytest.raises(UsageError, match="no power cap"):
+        open_device(target, None, OpenOptions(power_cap=100))
 
 
 def test_the_card_s_own_limit_comes_back_when_it_is_closed():

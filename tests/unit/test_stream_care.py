@@ -219,6 +219,15 @@ def test_readings_between_frames_delay_none(plain):
     assert with_readings == pytest.approx(without, abs=1e-9)
 
 
+def test_a_device_without_pauses_is_looked_at_every_other_second(plain):
+    """Between frames are 0.15 ms, in which a reading has no room."""
+    session, device = opened(plain)
+    results = ran(Stream(session, rate=1 / 0.01015), frames(450))
+    assert {one.status for one in results} == {"ok"}
+    assert len(device.looks) == 2
+    assert np.diff(device.looks) == pytest.approx([2.0], abs=0.05)
+
+
 def test_the_fallback_answers_what_heat_does_not_allow(plain):
     session, device = opened(plain, HEAT)
     spare = Session(plain, opened=StreamDevice(Script(), device.clock))

@@ -57,6 +57,6 @@ class Resting:
 
     def recovered(self, *, intact: bool) -> None:
         """The card works again after a failure; with the clocks that it had, or else booted."""
-        if not intact or self.state == "off":
+        if not intact:
             self.state = "awake"
         self.wake()
