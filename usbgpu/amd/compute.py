@@ -186,14 +186,32 @@ class Compute:
         address: int,
         dwords: int,
         names: Sequence[str],
-        after: tuple[int, int] | None = None,
+        after: tuple[int, int] | Callable[[Batch], None] | None = None,
     ) -> None:
-        """Add launches to a batch whose program is in memory, or will be once a dword has a value or more."""
-        wait = [] if after is None else pm4.wait_memory(*after)
-        self._submit(batch, [*wait, *pm4.indirect(address, dwords)], tuple(names))
+        """Add launches to a batch whose program is in memory.
 
-    def _submit(self, batch: Batch, packets: Sequence[int], names: tuple[str, ...]) -> None:
-        self._flight[self.queue.submit(batch, packets)] = names
+        Args:
+            batch: gets them.
+            address: of the program, for the GPU.
+            dwords: of it.
+            names: of the launches.
+            after: when it is there and may begin: once a dword has a value or more; or behind what this adds.
+        """
+        wait, before = [], None
+        if isinstance(after, tuple):
+            wait = pm4.wait_memory(*after)
+        else:
+            before = after
+        self._submit(batch, [*wait, *pm4.indirect(address, dwords)], tuple(names), before)
+
+    def _submit(
+        self,
+        batch: Batch,
+        packets: Sequence[int],
+        names: tuple[str, ...],
+        after: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self._flight[self.queue.submit(batch, packets, after=after)] = names
 
     def make_room(self, dwords: int, timeout: float) -> None:
         """Wait until the ring has room for a submission."""

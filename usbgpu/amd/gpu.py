@@ -548,16 +548,17 @@ class Gpu:
         address, dwords = program.address, program.size // 4
         batch = self.batch_for_call(timeout)
         fetch = self._fetch(reads, self.compute.queue.value + 1, timeout)
+        uploaded = None
         with self.compute.at_risk():
             if self._in_one_list(pieces):
-                self.streams.add_upload(batch, pieces, fetch=fetch)
+                uploaded = self.streams.begin_upload(batch, pieces, fetch=fetch)
             else:
                 if pieces:
                     self.wait()  # if they must be sent again, the card is recovered, without launches
                     self._send(pieces)
                 if fetch is not None:
                     self.streams.add_fetch(batch, fetch)
-            self.compute.call(batch, address, dwords, names)
+            self.compute.call(batch, address, dwords, names, uploaded)
             return self._finish(batch, reads, fetch, timeout)
 
     # -- inside -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sdk.errors import InternalError
@@ -130,13 +130,20 @@ class Queue(ABC):
             self._write(batch, self._padding(padding), padding)
         return layout.address(self.place.ring + self._put % DWORDS * 4)
 
-    def submit(self, batch: Batch, packets: Sequence[int], seconds: float = WAIT) -> int:
+    def submit(
+        self,
+        batch: Batch,
+        packets: Sequence[int],
+        seconds: float = WAIT,
+        after: Callable[[Batch], None] | None = None,
+    ) -> int:
         """Execute packets after those before.
 
         Args:
             batch: gets the operations.
             packets: dwords.
             seconds: as for `reserve`.
+            after: adds what the engine must not begin before. The ring is written meanwhile.
 
         Returns:
             Its number; `value` from now on.
@@ -152,6 +159,8 @@ class Queue(ABC):
                 words += self._padding(rest)
                 dwords += rest
         self._write(batch, words, dwords)
+        if after is not None:
+            after(batch)
         put = self._put * 4 // self._unit
         if self._polled:
             batch.store(self.place.write_pointer, put.to_bytes(8, "little"))

@@ -180,6 +180,16 @@ class Streams:
             fence: as for `upload`.
             fetch: what SDMA continues with.
         """
+        self.begin_upload(batch, pieces, fence, fetch)(batch)
+
+    def begin_upload(
+        self, batch: Batch, pieces: Sequence[Piece], fence: int = 0, fetch: Fetch | None = None
+    ) -> Callable[[Batch], None]:
+        """The same without the wait for its end, while SDMA copies the last part.
+
+        Returns:
+            Adds that wait, to the same batch.
+        """
         total = self._total(pieces, fence)
         parts = fill(pieces, OUT_HALVES)
         program = self._copies(parts, fence)
@@ -216,9 +226,15 @@ class Streams:
             pairs = 0
         for part in parts[2 * pairs :]:
             self._bring(commands, [part])
-        last = parts[-1].number
-        commands.fence(DRAINED, last, microseconds=_us(PATIENCE))
-        batch.bridge(commands, f"upload of {total} bytes")
+        label = f"upload of {total} bytes"
+        batch.bridge(commands, label)
+        end = CommandList()
+        end.fence(DRAINED, parts[-1].number, microseconds=_us(PATIENCE))
+
+        def wait(batch: Batch) -> None:
+            batch.bridge(end, label)
+
+        return wait
 
     def _bring(self, commands: CommandList, parts: Sequence[Part], step: int = 0) -> None:
         """Parts for the same slots, one a round, each when the part before has landed.

@@ -126,6 +126,8 @@ static u8 data_matches(void)
 }
 
 static u8 poll_cause;
+/* At a fence between two at the time. */
+enum { LOOKS = 4 };
 
 /* A device may write the dword of a fence while its bytes are read: so it must be reached twice. */
 static u8 reached(void)
@@ -133,11 +135,19 @@ static u8 reached(void)
     return !((load32(SRAM_WINDOW + address()) - load32(VALUE)) & SIGN);
 }
 
-/* Whether the condition of the operation is met, or cannot be met any more. */
+/* Whether the condition of the operation is met, or cannot be met any more. A fence must be seen soon: the time
+ * between two looks is part of the next transfer's. */
 static u8 look(void)
 {
-    if (*operation == OPCODE_FENCE)
-        return reached() && reached();
+    u8 looks = LOOKS;
+
+    if (*operation == OPCODE_FENCE) {
+        do {
+            if (reached())
+                return reached();
+        } while (--looks);
+        return 0;
+    }
     poll_cause = read_dword();
     return poll_cause != DONE || data_matches();
 }

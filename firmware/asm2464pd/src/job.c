@@ -21,11 +21,6 @@ void job_abort(void)
     abort_generation++;
 }
 
-void job_begin(void)
-{
-    job_generation = abort_generation;
-}
-
 /* A packet of a stream that has arrived was sent before the request, so it is handled first. */
 void job_run(void)
 {

@@ -24,7 +24,7 @@ void job_post(void (*job)(void));
 void job_abort(void);
 
 /* Main's: begin something that can be given up. */
-void job_begin(void);
+#define job_begin() (job_generation = abort_generation)
 /* Main's: do the job that waits, if any. */
 void job_run(void);
 

@@ -14,6 +14,7 @@ enum { POINTED = I2C_CSR_DONE | I2C_CSR_OUTCOME_POINTED, READ = I2C_CSR_DONE | I
 #define SENSOR ((u8)(SENSOR_ADDRESS * 2))
 
 volatile __bit supply_wanted;
+volatile __bit supply_busy;
 
 static __xdata u8 step, began;
 static __xdata u8 status[SUPPLY_STATUS_SIZE];
@@ -23,6 +24,7 @@ static __xdata u8 status[SUPPLY_STATUS_SIZE];
 void supply_request(void)
 {
     supply_wanted = 1;
+    supply_busy = 1;
 }
 
 static void start(void)
@@ -147,6 +149,7 @@ static void answer(u8 fault)
     status[SUPPLY_STATUS_FAULT_OFFSET] = fault;
     step = IDLE;
     HOLD;
+    supply_busy = 0;
     if (supply_wanted) {
         supply_wanted = 0;
         copy_bytes(EP0_BUFFER, status, SUPPLY_STATUS_SIZE);
@@ -179,8 +182,7 @@ void supply_poll(void)
     u8 outcome;
 
     if (!step) {
-        if (supply_wanted)
-            begin();
+        begin();
         return;
     }
     outcome = I2C_CSR;

@@ -11,10 +11,13 @@
 
 /* The host waits for a measurement. The handler's, and main's in a HOLD. */
 extern volatile __bit supply_wanted;
+/* Main has something to do in supply_poll: a measurement is wanted, or one runs. Handler's, and main's in a
+ * HOLD. A bit of its own, for it is looked at in every loop that waits. */
+extern volatile __bit supply_busy;
 
 /* The handler's: the request. */
 void supply_request(void);
-/* Main's: go on with the measurement, if one is wanted. */
+/* Main's, if it is busy: go on with the measurement. */
 void supply_poll(void);
 
 #endif

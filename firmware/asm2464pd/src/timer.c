@@ -34,7 +34,8 @@ void timer_start(void)
 
 void timer_poll(void)
 {
-    supply_poll();
+    if (supply_busy)
+        supply_poll();
     if (!(TIMER2_CSR & EXPIRED))
         return;
     start_uptime();

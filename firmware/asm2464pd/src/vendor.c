@@ -193,8 +193,8 @@ const __code struct request vendor_requests[] = {
     {REQUEST_TLP_STATUS_TYPE, REQUEST_TLP_STATUS, TLP_RESULT_SIZE, pio_status},
     {REQUEST_SRAM_DMA_TYPE, REQUEST_SRAM_DMA, 0, slot_dma},
     {REQUEST_PCIE_POWER_TYPE, REQUEST_PCIE_POWER, 0, power},
-    {REQUEST_SUPPLY_TYPE, REQUEST_SUPPLY, ANY_LENGTH, supply_request},
     {REQUEST_LIST_TYPE, REQUEST_LIST, 0, list},
     {REQUEST_INFO_TYPE, REQUEST_INFO, ANY_LENGTH, info},
+    {REQUEST_SUPPLY_TYPE, REQUEST_SUPPLY, ANY_LENGTH, supply_request},
     {0, 0, 0, 0},
 };
