@@ -111,7 +111,7 @@ def test_fifos_delays_and_the_bridges_memory(rig: Rig) -> None:
     commands.xdata_read(SLOT_0, 130)
     commands.delay(1500)
     before = rig.bridge.clock.now()
-    assert rig.bridge.run(commands).values == (data[-4:] * 5, b"\xa5", b"\x44", bytes(range(130)))
+    assert rig.bridge.run(commands).values == (data[-4:] * 5, b"\xa5", b"\x43", bytes(range(130)))
     assert rig.bridge.clock.now() - before > 1.5e-3
 
 

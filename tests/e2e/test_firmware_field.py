@@ -71,7 +71,7 @@ def test_info_of_our_firmware_and_its_flash_chip(board, capsys):
     code, found = call(capsys, "info")
     assert code == 0
     assert (found["running"], found["usb"], found["serial"]) == ("towline firmware", "add1:0001", "0000beef")
-    assert (found["api_level"], found["place"], found["speed"]) == ("1.0", "usb-1-1", "super-speed-plus")
+    assert (found["api_level"], found["place"], found["speed"]) == ("1.1", "usb-1-1", "super-speed-plus")
     assert found["flash"] == {"id": "c22014", "bytes": 1 << 20, "status": 0, "protected": False}
     assert (found["health"]["pcie_link_up"], found["health"]["last_failure"]) == (True, "")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdk import compiler
-from sdk.errors import UsageError
+from sdk.errors import DeviceFailed, UsageError
 from sdk.session import Session
 from sdk.stream import Stream
 from sdk.target import OpenOptions, open_device
@@ -75,6 +75,23 @@ def test_states_survive_any_rest_of_the_card(artifact, expected, off):
         assert (0.1 < took < 1.0) if off else (0.0001 < took < 0.001)
         assert run.session.wake() == 0
         same(run.session.states(), expected[1])
+
+
+@pytest.mark.parametrize("fault", ["bulk-error@1", "link-drop@1us+20ms", "card-reset@1us"])
+def test_a_card_that_fails_while_it_rests_is_awake_when_it_works_again(artifact, expected, fault):
+    with Opened(artifact) as run:
+        same(run.session.step(frame(0)), expected[0][0])
+        run.session.rest()
+        run.device.inject(fault)
+        run.device.clock.sleep(0.001)
+        with pytest.raises(DeviceFailed):
+            run.session.step(frame(1))
+        kept = run.session.recover().states
+        assert kept == (fault != "card-reset@1us")
+        assert run.session.rests == "awake"
+        assert run.card.blocks.smu.clock_mhz("GFXCLK") == 2498
+        if kept:
+            same(run.session.step(frame(1)), expected[0][1])
 
 
 @pytest.mark.parametrize("off", [False, True])

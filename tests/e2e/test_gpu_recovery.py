@@ -265,7 +265,7 @@ def test_states_that_are_lost_are_not_used(run):
 
 def test_torments_are_of_each_kind_that_passes(run):
     kinds = [torment.partition("@")[0] for torment in run.device.torments]
-    assert set(kinds) == KIND.keys() | {"nak-storm", "host-stop"}
+    assert set(kinds) == KIND.keys() | {"nak-storm", "host-stop", "link-width", "supply-fault"}
     with pytest.raises(UsageError) as caught:
         run.device.inject("earthquake@3s")
     assert all(kind in caught.value.hint for kind in FORMS)

@@ -91,6 +91,14 @@ def test_the_help_names_every_fault() -> None:
     assert emulate.FAULTS.split(", ") == list(faults.FORMS)
 
 
+def test_heat_has_an_amount() -> None:
+    assert faults.parse("heat@1s+3s").amount == 0
+    assert faults.parse("heat@1s+3s=70").amount == 70
+    for wrong in ("heat@1s+3s=", "heat@1s+3s=0", "heat@1s+3s=101", "heat@1s=70"):
+        with pytest.raises(UsageError):
+            faults.parse(wrong)
+
+
 def test_durations() -> None:
     assert faults.duration("800") == 800
     assert faults.duration("7us") == 800

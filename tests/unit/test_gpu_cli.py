@@ -86,18 +86,18 @@ def test_a_firmware_directory_is_an_option_of_opening(tmp_path, monkeypatch):
     named.mkdir()
     other.mkdir()
     monkeypatch.delenv("TOWLINE_FIRMWARE", raising=False)
-    assert runtime.open_options(argparse.Namespace(firmware=None)) == OpenOptions()
-    assert runtime.open_options(argparse.Namespace(firmware=str(named))) == OpenOptions(named)
+    assert runtime.open_options(argparse.Namespace(firmware=None, power_cap=None)) == OpenOptions()
+    assert runtime.open_options(argparse.Namespace(firmware=str(named), power_cap=None)) == OpenOptions(named)
     monkeypatch.setenv("TOWLINE_FIRMWARE", str(other))
-    assert runtime.open_options(argparse.Namespace(firmware=None)) == OpenOptions(other)
-    assert runtime.open_options(argparse.Namespace(firmware=str(named))) == OpenOptions(named)
+    assert runtime.open_options(argparse.Namespace(firmware=None, power_cap=None)) == OpenOptions(other)
+    assert runtime.open_options(argparse.Namespace(firmware=str(named), power_cap=None)) == OpenOptions(named)
 
 
 def test_a_firmware_directory_that_is_not_there_is_refused(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     monkeypatch.setenv("TOWLINE_FIRMWARE", str(gone))
     with pytest.raises(UsageError) as caught:
-        runtime.open_options(argparse.Namespace(firmware=None))
+        runtime.open_options(argparse.Namespace(firmware=None, power_cap=None))
     assert caught.value.where == f"TOWLINE_FIRMWARE {gone}"
     with pytest.raises(UsageError) as caught:
         runtime.open_options(argparse.Namespace(firmware=str(gone)))
