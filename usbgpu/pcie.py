@@ -46,8 +46,10 @@ LARGEST_32 = 256 << 20
 IDENTITY, COMMAND, CLASS, HEADER, BARS, SUBSYSTEM, CAPABILITIES = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x2C, 0x34
 BUS_NUMBERS, WINDOW, PREFETCHABLE_WINDOW, WINDOW_HIGH, LIMIT_HIGH = 0x18, 0x20, 0x24, 0x28, 0x2C
 EXTENDED_CAPABILITIES = 0x100
-PCI_EXPRESS, LINK_STATUS = 0x10, 0x10
-"""The capability's id, and the dword of it whose upper half is the link status."""
+PCI_EXPRESS, LINK_CAPABILITIES, LINK_STATUS = 0x10, 0x0C, 0x10
+"""The capability's id, the dword with what the link could be, and the one with its status in the upper half."""
+SLOT_PORT, CARD_PORT = 1, 2
+"""Buses of the two ends of the link in the slot: the bridge's second port, and the card's first."""
 RESIZABLE_BAR = 0x15
 
 MEMORY_ENABLE, BUS_MASTER = 0x2, 0x4
@@ -133,6 +135,21 @@ class Link:
         return self.rate * self.lanes
 
 
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links between the bridge and a function.
+
+    Attributes:
+        narrowest: of them, as trained.
+        bridge: the best that the bridge's port of the slot could do.
+        card: the best that the card's port there could do.
+    """
+
+    narrowest: Link
+    bridge: Link
+    card: Link
+
+
 def find(bridge: Bridge) -> Function:
     """The function with its addresses: as it was left, or enumerated, with the slot powered first if need be.
 
@@ -208,13 +225,29 @@ def programmed(bridge: Bridge) -> Function | None:
 
 def link(bridge: Bridge, function: Function) -> Link:
     """The narrowest link between the bridge and a function, as the ports report."""
-    links = []
+    return links(bridge, function).narrowest
+
+
+def links(bridge: Bridge, function: Function) -> Links:
+    """The links between the bridge and a function, as the ports report; one transfer over lists."""
+    trained: list[Link] = []
+    best: dict[int, Link] = {}
     for space in _spaces(bridge, range(function.bus + 1)):
         for place in _capabilities(space):
             if space[place] & 0xFF == PCI_EXPRESS:
-                status = space[place + LINK_STATUS] >> 16
-                links.append(Link(RATES.get(status & 0xF, 0.0), status >> 4 & 0x3F))
-    return min(links, key=lambda each: each.throughput, default=Link(0.0, 0))
+                trained.append(_link(space[place + LINK_STATUS] >> 16))
+                best[space.bus] = _link(space[place + LINK_CAPABILITIES])
+    unknown = Link(0.0, 0)
+    return Links(
+        min(trained, key=lambda each: each.throughput, default=unknown),
+        best.get(min(SLOT_PORT, function.bus - 1), unknown),
+        best.get(min(CARD_PORT, function.bus), unknown),
+    )
+
+
+def _link(fields: int) -> Link:
+    """Of speed and width as link status and link capabilities have them."""
+    return Link(RATES.get(fields & 0xF, 0.0), fields >> 4 & 0x3F)
 
 
 # -- looking -------------------------------------------------------------------------------------------------
