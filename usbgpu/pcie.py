@@ -47,7 +47,7 @@ IDENTITY, COMMAND, CLASS, HEADER, BARS, SUBSYSTEM, CAPABILITIES = 0x00, 0x04, 0x
 BUS_NUMBERS, WINDOW, PREFETCHABLE_WINDOW, WINDOW_HIGH, LIMIT_HIGH = 0x18, 0x20, 0x24, 0x28, 0x2C
 EXTENDED_CAPABILITIES = 0x100
 PCI_EXPRESS, LINK_CAPABILITIES, LINK_STATUS = 0x10, 0x0C, 0x10
-"""The capability's id, the dword with what the link could be, and the one with its status in the upper half."""
+"""The capability's id, the dword with what the link could be, and that with its status in the upper half."""
 SLOT_PORT, CARD_PORT = 1, 2
 """Buses of the two ends of the link in the slot: the bridge's second port, and the card's first."""
 RESIZABLE_BAR = 0x15

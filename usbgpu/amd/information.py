@@ -34,6 +34,11 @@ class Information:
     bdf: str
     bars: dict[int, int]
 
+    @property
+    def link(self) -> pcie.Link:
+        """The narrowest, as trained."""
+        return self.links.narrowest
+
 
 def describe(card: Card, function: Function) -> Information:
     """The facts of a card that is up. Reads the PCIe ports' link registers.
