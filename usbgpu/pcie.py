@@ -46,8 +46,10 @@ LARGEST_32 = 256 << 20
 IDENTITY, COMMAND, CLASS, HEADER, BARS, SUBSYSTEM, CAPABILITIES = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x2C, 0x34
 BUS_NUMBERS, WINDOW, PREFETCHABLE_WINDOW, WINDOW_HIGH, LIMIT_HIGH = 0x18, 0x20, 0x24, 0x28, 0x2C
 EXTENDED_CAPABILITIES = 0x100
-PCI_EXPRESS, LINK_STATUS = 0x10, 0x10
-"""The capability's id, and the dword of it whose upper half is the link status."""
+PCI_EXPRESS, LINK_CAPABILITIES, LINK_STATUS = 0x10, 0x0C, 0x10
+"""The capability's id, the dword with what the link could be, and that with its status in the upper half."""
+SLOT_PORT, CARD_PORT = 1, 2
+"""Buses of the two ends of the link in the slot: the bridge's second port, and the card's first."""
 RESIZABLE_BAR = 0x15
 
 MEMORY_ENABLE, BUS_MASTER = 0x2, 0x4
@@ -133,6 +135,21 @@ class Link:
         return self.rate * self.lanes
 
 
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links between the bridge and a function.
+
+    Attributes:
+        narrowest: of them, as trained.
+        bridge: the best that the bridge's port of the slot could do.
+        card: the best that the card's port there could do.
+    """
+
+    narrowest: Link
+    bridge: Link
+    card: Link
+
+
 def find(bridge: Bridge) -> Function:
     """The function with its addresses: as it was left, or enumerated, with the slot powered first if need be.
 
@@ -208,14 +225,28 @@ def programmed(bridge: Bridge) -> Function | None:
 
 def link(bridge: Bridge, function: Function) -> Link:
     """The narrowest link between the bridge and a function, as the ports report."""
-    spaces = _spaces(bridge, range(function.bus + 1))
-    return _narrowest(space[place] for space, place in _link_statuses(spaces))
+    return links(bridge, function).narrowest
+
+
+def links(bridge: Bridge, function: Function) -> Links:
+    """The links between the bridge and a function, as the ports report; one transfer over lists."""
+    trained: list[Link] = []
+    best: dict[int, Link] = {}
+    for space, place in _ports(_spaces(bridge, range(function.bus + 1))):
+        trained.append(_link(space[place + LINK_STATUS] >> 16))
+        best[space.bus] = _link(space[place + LINK_CAPABILITIES])
+    unknown = Link(0.0, 0)
+    return Links(
+        _narrowest(trained),
+        best.get(min(SLOT_PORT, function.bus - 1), unknown),
+        best.get(min(CARD_PORT, function.bus), unknown),
+    )
 
 
 def link_registers(bridge: Bridge, bus: int) -> list[int]:
     """Where the ports' link statuses are, down to the function on a bus: for `link_now`."""
     spaces = _spaces(bridge, range(bus + 1))
-    return [config_address(space.bus, 0, 0, place) for space, place in _link_statuses(spaces)]
+    return [config_address(space.bus, 0, 0, place + LINK_STATUS) for space, place in _ports(spaces)]
 
 
 def link_now(bridge: Bridge, registers: Sequence[int]) -> Link:
@@ -223,20 +254,23 @@ def link_now(bridge: Bridge, registers: Sequence[int]) -> Link:
     commands = CommandList()
     for register in registers:
         commands.config_read(register)
-    return _narrowest(_dwords(bridge.run(commands)))
+    return _narrowest(_link(dword >> 16) for dword in _dwords(bridge.run(commands)))
 
 
-def _link_statuses(spaces: Iterable[_Space]) -> Iterator[tuple[_Space, int]]:
+def _ports(spaces: Iterable[_Space]) -> Iterator[tuple[_Space, int]]:
+    """Those of PCI Express, each with the place of that capability."""
     for space in spaces:
         for place in _capabilities(space):
             if space[place] & 0xFF == PCI_EXPRESS:
-                yield space, place + LINK_STATUS
+                yield space, place
 
 
-def _narrowest(dwords: Iterable[int]) -> Link:
-    """Of links by their status, the upper half of a dword."""
-    statuses = [dword >> 16 for dword in dwords]
-    links = [Link(RATES.get(status & 0xF, 0.0), status >> 4 & 0x3F) for status in statuses]
+def _link(fields: int) -> Link:
+    """Of speed and width as link status and link capabilities have them."""
+    return Link(RATES.get(fields & 0xF, 0.0), fields >> 4 & 0x3F)
+
+
+def _narrowest(links: Iterable[Link]) -> Link:
     return min(links, key=lambda each: each.throughput, default=Link(0.0, 0))
 
 

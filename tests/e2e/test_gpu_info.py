@@ -58,7 +58,10 @@ def test_the_emulated_card(device, chip, pci, capsys):
     assert (card["chip"], card["pci"], card["vram"], card["vram_reached"]) == (chip, pci, VRAM, VRAM)
     assert card["bars"] == {"0": VRAM, "2": 2 << 20, "5": CHIPS[chip].family.register_bar}
     assert card["untested"] == (chip in ("gfx1102", "gfx1200"))
-    assert result["link"] == {"pcie": {"rate_gt": 16.0, "lanes": 4}}
+    best = {"rate_gt": 16.0, "lanes": 4}
+    assert result["link"] == {
+        "pcie": {"rate_gt": 8.0, "lanes": 4, "bridge": best, "card": {"rate_gt": 16.0, "lanes": 16}}
+    }
     assert result["open"]["cold"]
     assert result["open"]["left_clean"]
     assert result["open"]["transfers"] <= 60

@@ -202,7 +202,12 @@ INFO = {
         "pci": "1002:744c", "bdf": "04:00.0", "bars": {"0": 256 << 20, "2": 2 << 20}, "chip": "gfx1102",
         "untested": True, "vram": 8176 << 20, "vram_reached": 256 << 20, "compute_units": 32,
     },
-    "link": {"pcie": {"rate_gt": 8.0, "lanes": 4}},
+    "link": {
+        "pcie": {
+            "rate_gt": 8.0, "lanes": 1, "bridge": {"rate_gt": 16.0, "lanes": 4},
+            "card": {"rate_gt": 8.0, "lanes": 16},
+        },
+    },
     "supply": {"volts": 11.5, "amperes": 5.0, "fault": True},
     "open": {
         "cold": False, "transfers": 10, "device_seconds": 0.0123, "wall_seconds": 0.01, "steps": [],
@@ -219,7 +224,8 @@ INFO = {
 def test_the_table_of_a_card():
     text = gpu_info.text(INFO)
     for words in (
-        "gfx1102, 32 compute units (untested", "8,176 MiB, 268.4 MB within reach of BAR 0", "8 GT/s, 4 lanes",
+        "gfx1102, 32 compute units (untested", "8,176 MiB, 268.4 MB within reach of BAR 0",
+        "8 GT/s, 1 lane; bridge and card could do 8 GT/s, 4 lanes",
         "warm: it was up; 10 USB transfers, 12.3 ms", "not in order",
         "55 W, 3 % busy, fan 1,200 rpm, throttled",
         "11.50 V, 5.00 A, 57.5 W, and it reports a fault",
@@ -227,6 +233,8 @@ def test_the_table_of_a_card():
     ):  # fmt: skip
         assert words in text, words
     assert "PLX" not in text
+    INFO["link"]["pcie"]["lanes"] = 4
+    assert "8 GT/s, 4 lanes\n" in gpu_info.text(INFO).replace(" \n", "\n")
     assert max(map(len, text.splitlines())) < 110
 
 

@@ -351,7 +351,9 @@ def test_a_loop_of_capabilities_ends() -> None:
 def test_the_narrowest_link_counts(lists: bool) -> None:
     bridge = FabricBridge(graphics_card(), (*BRIDGES[:3], NAVI_DOWNSTREAM), lists=lists)
     function = pcie.enumerate(bridge)
-    assert str(pcie.link(bridge, function)) == "16 GT/s x4"
+    links = pcie.links(bridge, function)
+    assert str(links.narrowest) == "16 GT/s x4"
+    assert (links.bridge, links.card) == (pcie.Link(16.0, 4), pcie.Link(16.0, 16))
     assert pcie.link_now(bridge, pcie.link_registers(bridge, function.bus)) == pcie.Link(16.0, 4)
     bridge = FabricBridge(graphics_card(), [NAVI_DOWNSTREAM] * 4, lists=lists)
     function = pcie.enumerate(bridge)

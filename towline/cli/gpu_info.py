@@ -19,6 +19,7 @@ from sdk.report import Console, Result, size, table
 from towline.cli.runtime import add_gpu_device, firmware_directory
 
 if TYPE_CHECKING:
+    from usbgpu import pcie
     from usbgpu.bridge import BridgeReport
     from usbgpu.transport import Transport
 
@@ -107,7 +108,10 @@ def _open(transport: Transport, firmware: Path | None, document: dict[str, Any],
             "compute_units": card.compute_units,
         }
         document["metrics"] = dict(monitor.measure(started.card).document())
-        document["link"] = {"pcie": {"rate_gt": card.link.rate, "lanes": card.link.lanes}}
+        links = card.links
+        document["link"] = {
+            "pcie": _link(links.narrowest) | {"bridge": _link(links.bridge), "card": _link(links.card)}
+        }
     finally:
         document["open"]["left_clean"] = start.close(started.card, started.record)
 
@@ -129,6 +133,10 @@ def bridge_document(report: BridgeReport) -> dict[str, Any]:
     }
 
 
+def _link(link: pcie.Link) -> dict[str, Any]:
+    return {"rate_gt": link.rate, "lanes": link.lanes}
+
+
 # -- text ---------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +153,7 @@ def text(document: Mapping[str, Any]) -> str:
     elif bridge["pcie_link_up"] is not None:
         rows.append(("PCIe", "the link is up" if bridge["pcie_link_up"] else "no link"))
     if document["link"] is not None:
-        pcie = document["link"]["pcie"]
-        rows.append(("PCIe link", f"{pcie['rate_gt']:g} GT/s, {pcie['lanes']} lanes"))
+        rows.append(("PCIe link", _pcie(document["link"]["pcie"])))
     if document["open"] is not None:
         rows += _open_rows(document["open"])
         rows.append(("supply", _supply(document["supply"])))
@@ -164,6 +171,19 @@ _SPEEDS = {
     "super-speed-plus": "USB 3 (10 Gb/s)",
 }
 _ADVICE = {"compatible firmware": "works; command lists, with our firmware, make it faster"}
+
+
+def _pcie(link: Mapping[str, Any]) -> str:
+    """The link as it is; and what it could be, if both ends can do more."""
+    text = f"{link['rate_gt']:g} GT/s, {_lanes(link['lanes'])}"
+    rate, lanes = (min(link[end][each] for end in ("bridge", "card")) for each in ("rate_gt", "lanes"))
+    if rate > link["rate_gt"] or lanes > link["lanes"]:
+        text += f"; bridge and card could do {rate:g} GT/s, {_lanes(lanes)}"
+    return text
+
+
+def _lanes(count: int) -> str:
+    return f"{count} lane" + "s" * (count != 1)
 
 
 def _bridge(bridge: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ class Information:
         compute_units: by its discovery table; 0 if that has none.
         vram: bytes of VRAM.
         vram_reached: bytes of it that PCIe BAR 0 reaches.
-        link: the narrowest PCIe link between the bridge and the card, as trained.
+        links: the narrowest PCIe link between the bridge and the card, as trained, and what they could do.
         bdf: bus, device and function of the card on the bridge's PCIe bus.
         bars: bytes of each PCIe BAR, by index.
     """
@@ -30,13 +30,18 @@ class Information:
     compute_units: int
     vram: int
     vram_reached: int
-    link: pcie.Link
+    links: pcie.Links
     bdf: str
     bars: dict[int, int]
 
+    @property
+    def link(self) -> pcie.Link:
+        """The narrowest, as trained."""
+        return self.links.narrowest
+
 
 def describe(card: Card, function: Function) -> Information:
-    """The facts of a card that is up. Reads the PCIe ports' link status.
+    """The facts of a card that is up. Reads the PCIe ports' link registers.
 
     Raises:
         DeviceFailed, DeviceMissing: the bridge's errors.
@@ -47,7 +52,7 @@ def describe(card: Card, function: Function) -> Information:
         compute_units=card.compute_units,
         vram=card.vram,
         vram_reached=card.window,
-        link=pcie.link(card.bridge, function),
+        links=pcie.links(card.bridge, function),
         bdf=function.bdf,
         bars={index: bar.size for index, bar in sorted(function.bars.items())},
     )

@@ -26,6 +26,7 @@ class Need(Enum):
     HIGH = "a High Speed link"
     VENDOR = "firmware that answers the vendor requests on EP0"
     LISTS = "firmware that runs command lists"
+    SUPPLY = "firmware of API level 1.1 or later"
     STORAGE = "mass-storage firmware"
     SANDBOX = "an emulated device: it would disturb the system, or the card in the slot"
     ENDPOINT = "the emulator's PCIe test endpoint on bus 4"
@@ -93,6 +94,8 @@ def _has(bench: Bench, need: Need) -> bool:
             return ids in OPEN_FIRMWARE and identity.interface_class == VENDOR_CLASS
         case Need.LISTS:
             return identity.running is Running.OURS and identity.api_level is not None
+        case Need.SUPPLY:
+            return identity.running is Running.OURS and (identity.api_level or 0) >= 0x0101
         case Need.STORAGE:
             return identity.interface_class == MASS_STORAGE
         case Need.SANDBOX:

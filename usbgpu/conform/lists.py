@@ -47,6 +47,18 @@ def _info(bench: Bench) -> None:
     require(found["build"], "the build is 0")
 
 
+@INFO(
+    "lanes", "contract INFO: link_rate is what the link status of both ports of the slot says", Need.ENDPOINT
+)
+def _lanes(bench: Bench) -> None:
+    pcie.number_buses(bench)
+    rate = commands.INFO.unpack(bench.vendor_in(requests.INFO, length=commands.INFO.size))["link_rate"]
+    for bus in (1, 2):
+        status = pcie.link_status(bench, bus)
+        generation, lanes = (link.PCIE_LINK_RATE.field(name).get(rate) for name in ("GENERATION", "LANES"))
+        equal(f"generation and lanes on bus {bus}", (status & 0xF, status >> 4 & 0x3F), (generation, lanes))
+
+
 @INFO("uptime", "contract INFO: in milliseconds")
 def _uptime(bench: Bench) -> None:
     with bench.restless():
@@ -305,6 +317,52 @@ def _slots_in(bench: Bench) -> None:
     equal("what follows SYNC, before its packet", bench.peek(WINDOW), b"\0")
     bench.device.bulk_out(sealed(PAYLOAD_HEADER.pack(number=0)))
     equal("the dword", done(result(bench), 7).dwords(), [pcie.ENDPOINT_MAGIC])
+
+
+@LISTS(
+    "slots both ways in turn",
+    "contract: SLOT_OUT, FENCE, SLOT_IN and SYNC may follow each other again and again in a list",
+    Need.ENDPOINT,
+)
+def _slots_in_turn(bench: Bench) -> None:
+    pcie.set_up(bench)
+    turns = (1, 2, 3)
+    size = memory.SRAM_WINDOW.size
+    operations = []
+    for turn in turns:
+        operations += [
+            op("SLOT_OUT", 0, size // pcie.SECTOR, count=1),
+            op("FENCE", size - 4, turn, mask=0, timeout=1_000_000),  # the last bytes that arrive
+            op("SLOT_IN", 0, size // pcie.SECTOR, count=1),
+            op("WRITE", REGISTERS + pcie.FENCE, pcie.TRIGGER),
+            op("WRITE", REGISTERS + pcie.FENCE_VALUE, 0),
+            op("WRITE", REGISTERS + pcie.SIGNAL, 1),
+            op("SYNC"),
+        ]
+    bench.poke(WINDOW + size - 4, bytes(4))
+    open_lists(bench)
+    bench.device.bulk_out(packed(operations))
+    for turn in turns:
+        data = pattern(size - 4, turn) + turn.to_bytes(4, "little")
+        bench.device.bulk_out(data)
+        same_bytes(f"the slot in turn {turn}", bench.device.bulk_in(size), data)
+        bench.device.bulk_out(sealed(PAYLOAD_HEADER.pack(number=0)))
+    done(result(bench), len(operations))
+
+
+@LISTS(
+    "supply beside a list",
+    "contract SUPPLY: it is answered within 100 ms also while a list runs, which goes on meanwhile",
+    Need.SUPPLY,
+)
+def _supply_beside(bench: Bench) -> None:
+    open_lists(bench)
+    bench.device.bulk_out(packed([op("DELAY", value=300_000)]))
+    supply = requests.SUPPLY
+    before = bench.device.clock.now()
+    bench.device.control_in(supply.request_type, supply.code, length=5, timeout=0.1)
+    require(bench.device.clock.now() - before < 0.1, "it took 100 ms or more")
+    done(result(bench), 1)
 
 
 @LISTS("SYNC", "contract: SYNC takes an empty packet of payload with number 0, and no other")

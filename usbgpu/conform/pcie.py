@@ -184,6 +184,18 @@ def number_buses(bench: Bench) -> None:
         config_write(bench, bus, 0x18, LAST_BUS << 16 | bus + 1 << 8 | bus)
 
 
+def link_status(bench: Bench, bus: int) -> int:
+    """Of a port's PCI Express capability; buses must have been numbered."""
+    place = config_read(bench, bus, 0x34) & 0xFC
+    for _ in range(48):
+        head = config_read(bench, bus, place)
+        if head & 0xFF == 0x10:
+            return config_read(bench, bus, place + 0x10) >> 16
+        place = head >> 8 & 0xFC
+        require(place, f"bus {bus} has no PCI Express capability")
+    raise Failed(f"the capabilities on bus {bus} do not end")
+
+
 def has_endpoint(bench: Bench) -> bool:
     """Whether the test endpoint is on the last bus; numbers the buses to find it, once per bench."""
     if bench.endpoint is None:

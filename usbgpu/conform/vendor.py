@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firmware.asm2464pd.registers import link, memory, phy, tlp
 from firmware.protocol import requests
-from firmware.protocol.requests import VENDOR_IN, VENDOR_OUT
+from firmware.protocol.requests import SUPPLY_STATUS, VENDOR_IN, VENDOR_OUT
 from usbgpu.conform import pcie
 from usbgpu.conform.bench import Bench, equal, pattern, require, same_bytes
 from usbgpu.conform.check import Need, Section
@@ -16,6 +16,7 @@ TLP = Section("PCIe requests: F0", NEEDS)
 STREAM = Section("PCIe streams: F0", NEEDS)
 SRAM = Section("slot DMA: F2", NEEDS)
 POWER = Section("slot power: F3", NEEDS)
+SUPPLY = Section("supply: C0", NEEDS | {Need.SUPPLY})
 
 E4, E5, F0, F2, F3 = (
     requests.XDATA_READ.code,
@@ -368,4 +369,40 @@ def _power_shapes(bench: Bench) -> None:
     bench.refuses(VENDOR_OUT, F3, 1, 0, bytes(4))
 
 
-SECTIONS = (XDATA, TLP, STREAM, SRAM, POWER)
+# -- C0 -------------------------------------------------------------------------------------------------
+
+
+@SUPPLY("measurement", "contract C0: 5 bytes within 100 ms; zeros if the fault says that no sensor answers")
+def _supply(bench: Bench) -> None:
+    request = requests.SUPPLY
+    for _ in range(3):
+        with bench.restless():
+            raw = bench.device.control_in(request.request_type, request.code, length=64, timeout=0.1)
+        equal("its length", len(raw), SUPPLY_STATUS.size)
+        found = SUPPLY_STATUS.unpack(raw)
+        fault = SUPPLY_STATUS.member("fault")
+        require(
+            not found["fault"] & ~(fault.field("SUPPLY").mask | fault.field("SENSOR").mask), "unknown faults"
+        )
+        if fault.field("SENSOR").get(found["fault"]):
+            equal("the values without a sensor", raw[:4], bytes(4))
+        else:
+            require(5000 <= found["millivolts"] <= 16_000, f"a supply of {found['millivolts']} mV")
+
+
+@SUPPLY("shorter", "contract C0: the host may ask for less; the first bytes come")
+def _supply_shorter(bench: Bench) -> None:
+    request = requests.SUPPLY
+    for length in (1, 2, 4):
+        raw = bench.device.control_in(request.request_type, request.code, length=length, timeout=0.1)
+        equal("its length", len(raw), length)
+
+
+@SUPPLY("wrong shapes of C0", "contract C0: only IN, and only for the device")
+def _supply_shapes(bench: Bench) -> None:
+    bench.refuses(VENDOR_OUT, requests.SUPPLY.code, 0, 0, b"")
+    bench.refuses(VENDOR_OUT, requests.SUPPLY.code, 0, 0, bytes(5))
+    bench.refuses(VENDOR_IN | 1, requests.SUPPLY.code, 0, 0, 5)
+
+
+SECTIONS = (XDATA, TLP, STREAM, SRAM, POWER, SUPPLY)
