@@ -2,7 +2,7 @@
 
 It answers nothing until its firmware is loaded. Messages and tables: `usbgpu.amd.facts.smu`; levels of clocks
 and powers: `usbgpu.amd.facts.chips`; what the board draws: `emulator.amdgpu.power`. Averages in the table of
-measurements are those since it was last sent (model; grade: guess).
+measurements are those since it was last sent, and the first one has what is now (model; grade: guess).
 
 When heat makes it lower clocks, it posts an interrupt, unless that is masked (INT_MASK of
 MP1_SMN_IH_SW_INT_CTRL, set after a reset: inferred), or the one before was not acknowledged (INT_ACK:
@@ -109,7 +109,7 @@ class Smu:
         self._features = False
         self._limits = {name: (levels[0], levels[-1]) for name, levels in self._chip.clocks.items()}
         self._address: dict[str, int] = {}
-        self._sent = Sums()  # when the table of measurements was last sent
+        self._sent: Sums | None = None  # when the table of measurements was last sent
         self._transfers = 0
         self._working = False
         self._handlers: Mapping[str, Callable[[int], int]] = {
@@ -348,8 +348,9 @@ class Smu:
 
     def _since_last(self) -> Sums:
         """What has added up since the table was last sent."""
-        before, self._sent = self._sent, self._power.sums
-        return Sums(*(getattr(self._sent, name) - getattr(before, name) for name in Sums.__slots__))
+        before, now = self._sent, self._power.sums
+        self._sent = now
+        return Sums() if before is None else now - before
 
     # -- heat -------------------------------------------------------------------------------------------
 
