@@ -56,6 +56,16 @@ class Sums:
     memory: float = 0.0
     traffic: float = 0.0
 
+    def __sub__(self, before: Sums) -> Sums:
+        return Sums(
+            self.seconds - before.seconds,
+            self.energy - before.energy,
+            self.busy - before.busy,
+            self.graphics - before.graphics,
+            self.memory - before.memory,
+            self.traffic - before.traffic,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _State:

@@ -2,11 +2,11 @@
 
 It answers nothing until its firmware is loaded. Messages and tables: `usbgpu.amd.facts.smu`; levels of clocks
 and powers: `usbgpu.amd.facts.chips`; what the board draws: `emulator.amdgpu.power`. Averages in the table of
-measurements are those since it was last sent (model; grade: guess).
+measurements are those since it was last sent, and the first one has what is now (model; grade: guess).
 
-When heat makes it lower clocks, it posts an interrupt, unless that is masked (INT_MASK of
-MP1_SMN_IH_SW_INT_CTRL, set after a reset: inferred), or the one before was not acknowledged (INT_ACK:
-inferred).
+When heat makes it lower clocks, it posts an interrupt with the source of MP1_SMN_IH_SW_INT (inferred), unless
+that is masked (INT_MASK of MP1_SMN_IH_SW_INT_CTRL, set after a reset: inferred), or the one before was not
+acknowledged (INT_ACK: inferred).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MESSAGE_CLOCKS = clocks(20e-6)
 """A message (model; grade: guess)."""
 SILENT = 0
 """What the response register holds while there is none."""
-INTERRUPT = "MP1_SMN_IH_SW_INT_CTRL"
-"""The register of the interrupt to the driver."""
+SOURCE, INTERRUPT = "MP1_SMN_IH_SW_INT", "MP1_SMN_IH_SW_INT_CTRL"
+"""The registers of the interrupt to the driver."""
 
 IGNORED = (
     "SetAllowedFeaturesMaskLow", "SetAllowedFeaturesMaskHigh", "SetToolsDramAddrHigh", "SetToolsDramAddrLow",
@@ -109,7 +109,7 @@ class Smu:
         self._features = False
         self._limits = {name: (levels[0], levels[-1]) for name, levels in self._chip.clocks.items()}
         self._address: dict[str, int] = {}
-        self._sent = Sums()  # when the table of measurements was last sent
+        self._sent: Sums | None = None  # when the table of measurements was last sent
         self._transfers = 0
         self._working = False
         self._handlers: Mapping[str, Callable[[int], int]] = {
@@ -141,7 +141,7 @@ class Smu:
         registers.store("SMU", *(_name(number) for number in (53, 54, 82, 90)))
         registers.on_write("SMU", _name(66), self._message)
         registers.on_write("SMU", _name(75), self._debug_message)
-        registers.store("MP", "MP1_SMN_IH_SW_INT")
+        registers.store("MP", SOURCE)
         masked = context.chip.register("MP", INTERRUPT).pack(INT_MASK=1)
         registers.on_write("MP", INTERRUPT, self._set_interrupt, reset=masked)
         self._unacknowledged = False
@@ -348,8 +348,9 @@ class Smu:
 
     def _since_last(self) -> Sums:
         """What has added up since the table was last sent."""
-        before, self._sent = self._sent, self._power.sums
-        return Sums(*(getattr(self._sent, name) - getattr(before, name) for name in Sums.__slots__))
+        before, now = self._sent, self._power.sums
+        self._sent = now
+        return Sums() if before is None else now - before
 
     # -- heat -------------------------------------------------------------------------------------------
 
@@ -367,8 +368,13 @@ class Smu:
         if not hot or not self._features or masked or self._unacknowledged:
             return
         self._unacknowledged = True
-        client, source = ih.CLIENTS["MP1"], ih.SOURCES["SMU_TO_DRIVER"]
-        self._interrupts.post(client, source, data=(ih.THERMAL_THROTTLING, 0, 0, 0))
+        source = self._context.registers.get("MP", SOURCE, "ID")
+        if source != ih.SOURCES["SMU_TO_DRIVER"]:
+            self._context.diagnosis.wrong(
+                f"the SMU's interrupt has the source {source:#x}: write {ih.SOURCES['SMU_TO_DRIVER']:#x} to "
+                f"{SOURCE}.ID, as drivers do"
+            )
+        self._interrupts.post(ih.CLIENTS["MP1"], source, data=(ih.THERMAL_THROTTLING, 0, 0, 0))
 
 
 def _name(number: int) -> str:

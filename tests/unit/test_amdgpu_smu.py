@@ -318,6 +318,7 @@ def test_heat_lowers_clocks_and_interrupts_the_driver(chip: str) -> None:
     assert found["AverageSocketPower"] == card.chip.power_caps[0]
     assert found["AvgTemperature0"] == 105
     assert [throttling(card, place) for place in (0, 1, card.interface.ppt)] == [100, 0, 0]
+    bench.write(card.context, "MP", smu.SOURCE, card.chip.register("MP", smu.SOURCE).pack(ID=254))
     bench.write(card.context, "MP", smu.INTERRUPT, control.pack(INT_MASK=0))
     for heat, posts in ((0.0, 0), (80.0, 1), (0.0, 1), (80.0, 1)):  # the second is not acknowledged
         card.context.disturbance.heat = heat
@@ -328,6 +329,15 @@ def test_heat_lowers_clocks_and_interrupts_the_driver(chip: str) -> None:
     card.context.disturbance.heat = 80.0
     assert card.posts == 2 * [INTERRUPT]
     assert card.findings == ""
+
+
+def test_an_interrupt_without_its_source_is_noticed() -> None:
+    card = Bench()
+    card.start()
+    bench.write(card.context, "MP", smu.INTERRUPT, 0)
+    card.context.disturbance.heat = 80.0
+    assert card.posts[0][1] == 0
+    assert "MP1_SMN_IH_SW_INT.ID" in card.findings
 
 
 def test_two_ways_to_a_mode1_reset() -> None:

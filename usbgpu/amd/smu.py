@@ -14,6 +14,7 @@ from sdk.errors import InternalError, UsageError
 from usbgpu.amd import layout
 from usbgpu.amd.batch import Batch, Later
 from usbgpu.amd.card import Card
+from usbgpu.amd.facts import interrupts
 from usbgpu.amd.facts import smu as facts
 
 MAY_SEND = frozenset(
@@ -28,8 +29,8 @@ PINNED = ("UCLK", "FCLK", "SOCCLK", "GFXCLK")
 MESSAGE_TIME = 2.0
 """Seconds that a message may take (`smu_cmn.c`)."""
 
-INTERRUPT = "MP1_SMN_IH_SW_INT_CTRL"
-"""The register that masks and acknowledges its interrupt."""
+SOURCE, INTERRUPT = "MP1_SMN_IH_SW_INT", "MP1_SMN_IH_SW_INT_CTRL"
+"""The registers that give its interrupt a source, and that mask and acknowledge it."""
 
 Ranges = Mapping[str, tuple[int, int]]
 """Lowest and highest frequency of each pinned clock, in MHz."""
@@ -101,7 +102,10 @@ def lower_clocks(batch: Batch, known: Ranges) -> None:
 
 def acknowledge(batch: Batch) -> None:
     """Its interrupt is wanted, and has been seen: it may post the next (Linux, `smu_v13_0_irq_process`)."""
-    batch.write("MP", INTERRUPT, batch.card.chip.register("MP", INTERRUPT).pack(INT_ACK=1))
+    chip = batch.card.chip
+    source = interrupts.SOURCES["SMU_TO_DRIVER"]
+    batch.write("MP", SOURCE, chip.register("MP", SOURCE).pack(ID=source))
+    batch.write("MP", INTERRUPT, chip.register("MP", INTERRUPT).pack(INT_ACK=1))
 
 
 class PowerCap:

@@ -68,14 +68,13 @@ def _within(board: Board, chip: str, cap: int) -> dict[str, Any]:
         card = _card(board)
         before = _sums(card)
         gpu.run([launch])
-        after = _sums(card)
-        busy = after.busy - before.busy
-        rest = (after.seconds - before.seconds - busy) * CHIPS[chip].ready_power
+        passed = _sums(card) - before
+        rest = (passed.seconds - passed.busy) * CHIPS[chip].ready_power
         return {
             "cap_watts": cap,
-            "watts": round((after.energy - before.energy - rest) / busy, 1),
-            "gfxclk_mhz": round((after.graphics - before.graphics) / busy),
-            "kernel_us": round(1e6 * busy, 2),
+            "watts": round((passed.energy - rest) / passed.busy, 1),
+            "gfxclk_mhz": round(passed.graphics / passed.busy),
+            "kernel_us": round(1e6 * passed.busy, 2),
         }
 
 
@@ -90,8 +89,8 @@ def _launch(gpu: Gpu, chip: str) -> Launch:
 def _at_rest(gpu: Gpu, card: AmdCard) -> float:
     before = _sums(card)
     gpu.clock.sleep(PAUSE)
-    after = _sums(card)
-    return round((after.energy - before.energy) / (after.seconds - before.seconds), 1)
+    passed = _sums(card) - before
+    return round(passed.energy / passed.seconds, 1)
 
 
 def _seconds(gpu: Gpu, action: Any) -> float:
