@@ -52,7 +52,7 @@ def worked(card, gpu, rounds=100):
 # -- caps ---------------------------------------------------------------------------------------------------
 
 
-@BOTH
+@pytest.mark.parametrize("chip", [pytest.param("gfx1100", marks=pytest.mark.slow), "gfx1201"])
 def test_a_cap_makes_kernels_slower_and_their_results_stay(chip):
     least, most = CHIPS[chip].power_caps
     found = []
