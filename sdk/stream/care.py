@@ -1,6 +1,6 @@
 """What a stream does for its device while no frame is there: it reads the sensors, and puts it to rest.
 
-All temperatures come through `Care.look`: who reads them elsewhere passes them to `Care.take`.
+All temperatures come through `Care.look`; readings that are made elsewhere go to `Care.take`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Care:
         self.take(self._session.reading())
 
     def take(self, reading: Reading) -> None:
-        """Take a reading, whoever has made it."""
+        """Take a reading, of this stream or of another reader of the sensors."""
         before = self.pace.share
         if self.pace.take(reading):
             share = self.pace.share
