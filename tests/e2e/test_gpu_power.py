@@ -14,6 +14,7 @@ from sdk.target import OpenOptions, open_device
 from sdk.telemetry.metrics import Metrics
 from tests.amount import amount
 from tests.gpu_host import Bench, User, firmware
+from towline.cli import main
 from usbgpu.amd import ih, monitor
 from usbgpu.amd.batch import Batch
 from usbgpu.amd.facts.chips import CHIPS
@@ -52,7 +53,7 @@ def worked(card, gpu, rounds=100):
 # -- caps ---------------------------------------------------------------------------------------------------
 
 
-@BOTH
+@pytest.mark.parametrize("chip", [pytest.param("gfx1100", marks=pytest.mark.slow), "gfx1201"])
 def test_a_cap_makes_kernels_slower_and_their_results_stay(chip):
     least, most = CHIPS[chip].power_caps
     found = []
@@ -265,3 +266,21 @@ def test_a_supply_is_written_with_its_unit(text):
 def test_a_supply_is_for_a_card():
     with pytest.raises(UsageError, match="GPU"):
         described("emulated?supply=100W")
+    assert main(["emulate", "firmware", "--supply", "100W"]) == 2
+    assert main(["emulate", "firmware", "--gpu", "gfx1100", "--supply", "100"]) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bench", "usb", "--power-cap", "100W"],
+        ["bench", "gemm", "--power-cap", "100W"],
+        ["bench", "power", "--device", "usb"],
+        ["bench", "power", "--target", "c"],
+        ["run", "net.tow", "--power-cap", "much"],
+        ["run", "net.tow", "--power-cap", "0W"],
+    ],
+)
+def test_wrong_options_are_refused(command, capsys):
+    assert main(command) == 2
+    assert "hint" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_the_least_cap_is_above_what_raised_clocks_take(chip):
     assert facts.idle_power < facts.ready_power < least < most == facts.board_power
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     chip=st.sampled_from(list(CHIPS)),
     cap=st.floats(0, 1),

@@ -60,7 +60,7 @@ def test_the_sensor_that_is_closest_to_its_limit_decides():
     assert "memory 90" in pace.cause
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(20, 130), min_size=1, max_size=40))
 def test_no_reading_at_a_limit_is_answered_with_work(temperatures):
     for celsius, before, share in zip(
@@ -335,6 +335,7 @@ def on_the_wall(artifact, **script):
     return Session(artifact, opened=device)
 
 
+@pytest.mark.slow
 def test_the_fallback_answers_while_a_device_without_power_comes_back(plain):
     session = on_the_wall(plain, warm=0.2)
     spare = Session(plain, opened=StreamDevice(Script(compute=0.001), Wall()))
@@ -344,6 +345,7 @@ def test_the_fallback_answers_while_a_device_without_power_comes_back(plain):
     assert [one.status for one in results] == ["ok", "fallback"]
 
 
+@pytest.mark.slow
 def test_a_device_rests_while_a_camera_is_silent(plain):
     """A live source is waited for in a thread, on a device whose time is the wall's."""
 

@@ -328,7 +328,10 @@ def _usb(args: argparse.Namespace, console: Console) -> Result:
 def _power(args: argparse.Namespace, console: Console) -> Result:
     """What emulated cards draw; nothing of it is a count."""
     if args.device or args.input_shape or args.baseline or args.update_baseline:
-        raise UsageError("power takes --target alone: it measures emulated cards, and no baseline is held")
+        raise UsageError(
+            f"{POWER} takes no other option: it measures emulated cards, and no baseline is held",
+            hint="give --target, or nothing for all of them",
+        )
     from towline.cli import bench_gemm, bench_power
 
     return bench_power.run(bench_gemm.targets(args.target), console)

@@ -129,6 +129,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     card.add_argument(
         "--vram", metavar="SIZE", help="its memory, such as 512M or 16G (default: the card's own)"
     )
+    card.add_argument(
+        "--supply",
+        metavar="WATTS",
+        help="such as 100W: a card that draws a tenth more is lost (default: any)",
+    )
     see = parser.add_argument_group("what to show and record")
     see.add_argument(
         "--trace",
@@ -154,7 +159,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults, poke
-    from emulator.board import Board, Options, PowerCut, check_model, memory_size
+    from emulator.board import Board, Options, PowerCut, check_model, memory_size, supply_watts
     from emulator.model import Model
     from emulator.usb.wire import Speed
     from firmware.asm2464pd.registers import ASM2464PD
@@ -172,6 +177,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         flash=Path(args.flash) if args.flash else None,
         gpu=args.gpu or "",
         vram=memory_size(args.vram) if args.vram is not None else None,
+        supply=supply_watts(args.supply) if args.supply is not None else None,
         model=Model.of(args.model),
     )
     check_model(options)
@@ -235,6 +241,8 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError("--gpu needs a name that is not empty")
     if args.vram is not None and not args.gpu:
         raise UsageError("--vram is the size of the card's memory: give --gpu too")
+    if args.supply is not None and not args.gpu:
+        raise UsageError("--supply is the power that the card may draw: give --gpu too")
     if GPU in _chosen(args) and not args.gpu:
         raise UsageError(f"--trace {GPU} shows the card: give --gpu too")
     if args.replay and (
