@@ -108,7 +108,7 @@ def test_xdata_delay_and_loops(host):
     values = host.check(built)
     assert host.now - before > 1.5e-3
     assert values[0] == b"\xa5"
-    assert values[1] == b"\x44"
+    assert values[1] == b"\x43"
     assert values[2:] == (0, 1, 2, 3, 4)
 
 
