@@ -127,7 +127,7 @@ static u8 data_matches(void)
 
 static u8 poll_cause;
 /* At a fence between two at the time. */
-enum { LOOKS = 4 };
+enum { LOOKS = 16 };
 
 /* A device may write the dword of a fence while its bytes are read: so it must be reached twice. */
 static u8 reached(void)
