@@ -12,7 +12,7 @@ from typing import Any
 
 from sdk.errors import UsageError
 from sdk.session import Session
-from sdk.telemetry.metrics import Metrics, Supply
+from sdk.telemetry.metrics import LOW_VOLTS, Metrics, Supply
 from sdk.telemetry.publication import Publication
 
 INTERVAL = 0.5
@@ -22,9 +22,8 @@ SPARE = 2
 """How many times as long as the longest reading a gap has to be."""
 STALE = 2.0
 """Seconds after which a stream without gaps reads before its next frame, if the device has not by itself."""
-LOW, RISEN = 11.04, 11.28
-"""Volts below which the supply sags, and from which on it is well again: cards must work on 12 V - 8 % (PCIe
-CEM 5.0, quoted in Intel's design guide ATX 3.0; the 2 % between the two are ours)."""
+RISEN = 11.28
+"""Volts from which on a supply that sagged is well again; the 2 % above LOW_VOLTS are our choice."""
 
 
 class SupplyWatch:
@@ -42,9 +41,9 @@ class SupplyWatch:
         if supply.fault != self._fault:
             found.append(f"the supply reports {'a fault' if supply.fault else 'no fault any longer'}")
         measured = f"{supply.volts:.2f} V, {supply.amperes:.2f} A"
-        if not self._low and supply.volts < LOW:
+        if not self._low and supply.volts < LOW_VOLTS:
             self._low = True
-            found.append(f"the supply sags: {measured}; cards need {LOW} V")
+            found.append(f"the supply sags: {measured}; cards need {LOW_VOLTS} V")
         elif self._low and supply.volts >= RISEN:
             self._low = False
             found.append(f"the supply is well again: {measured}")

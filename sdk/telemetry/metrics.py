@@ -9,6 +9,8 @@ from typing import Any
 
 GENERATIONS: Mapping[float, int] = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """Of PCI Express, by the GT/s of a lane (its base specification)."""
+LOW_VOLTS = 11.04
+"""Below it a supply sags: cards work on 12 V - 8 % (PCIe CEM 5.0, quoted in Intel's design guide ATX 3.0)."""
 LATELY = 64
 """Inferences over which a rate is counted, at most."""
 

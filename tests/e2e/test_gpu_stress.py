@@ -46,7 +46,7 @@ def test_a_good_cable_has_no_errors_and_the_links_rate():
     assert report.rounds > 4
     assert report.record.sent == report.rounds << 19
     assert report.record.sent / report.record.out_seconds > 600e6
-    assert report.evidence == ()
+    assert len(report.evidence) == 1, "what the supply gave"
 
 
 def test_a_bad_cable_is_to_blame_for_each_transfer_that_breaks_off_and_the_test_goes_on():
@@ -126,6 +126,27 @@ def test_without_a_card_ports_and_supplies_are_told_apart(fault, verdict):
     assert report.verdict is verdict
     assert len(report.record.incidents) == 1
     assert report.gone is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "weak"),
+    [
+        ("supply-sag@240ms+100ms=10.5v", True),
+        ("supply-fault@240ms+100ms", True),
+        ("supply-sag@240ms+9ms=11.9v", False),
+    ],
+)
+def test_a_weak_supply_is_measured(fault, weak):
+    """Nothing fails, but the dock's sensor shows it."""
+    report = stressed(0.08, fault)
+    assert report.verdict is (stress.Verdict.SUPPLY if weak else stress.Verdict.GOOD)
+    assert report.record.incidents == []
+    assert any("the supply gave" in sentence for sentence in report.evidence)
+
+
+def test_a_dock_without_a_sensor_is_tested_without_it():
+    report = stressed(0.02, "no-sensor")
+    assert (report.verdict, report.record.lowest) == (stress.Verdict.GOOD, None)
 
 
 @pytest.mark.slow

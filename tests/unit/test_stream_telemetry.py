@@ -13,9 +13,10 @@ from sdk import compiler
 from sdk.errors import DeviceFailed, UsageError
 from sdk.session import Session
 from sdk.stream import Stream
-from sdk.stream.telemetry import INTERVAL, LOW, RISEN, SPARE, SupplyWatch
+from sdk.stream.telemetry import INTERVAL, RISEN, SPARE, SupplyWatch
 from sdk.stream.timeline import Timeline
 from sdk.target import Measures
+from sdk.telemetry.metrics import LOW_VOLTS as LOW
 from sdk.telemetry.metrics import Identity, Metrics, Supply, Traffic
 from sdk.telemetry.places import NameTaken
 from sdk.telemetry.reader import Reader, published

@@ -225,6 +225,9 @@ def _document(report: Report) -> dict[str, Any]:
         ],
         "wrong": [asdict(wrong) for wrong in record.wrong],
         "recoveries": [asdict(recovery) for recovery in record.recoveries],
+        "supply": None
+        if record.lowest is None or record.highest is None
+        else {"volts": {"min": record.lowest.volts, "max": record.highest.volts}, "fault": record.fault},
         "link": None if report.speed is None else report.speed.value,
         "link_errors": None
         if report.link_errors is None

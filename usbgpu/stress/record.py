@@ -14,6 +14,7 @@ import numpy as np
 
 from firmware.protocol.commands import RESULT_TRAILER
 from sdk.errors import TowlineError
+from sdk.telemetry.metrics import Supply
 from usbgpu.bridge.base import HINTS
 from usbgpu.bridge.seam import ListFailed
 from usbgpu.transport import Call, CallKind, Outcome
@@ -103,6 +104,8 @@ class Record:
         wrong: the first SHOWN places of wrong bytes.
         recoveries: in order.
         left_bus: the device was away since the last error was counted.
+        lowest, highest: of the supply's measurements, by volts; None without any.
+        fault: the supply reported a fault.
     """
 
     transfers: int = 0
@@ -117,6 +120,9 @@ class Record:
     wrong: list[WrongBytes] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
     left_bus: bool = False
+    lowest: Supply | None = None
+    highest: Supply | None = None
+    fault: bool = False
     _first: tuple[Call, Outcome] | None = None
 
     def saw(self, call: Call, outcome: Outcome) -> None:
@@ -125,6 +131,12 @@ class Record:
         self.left_bus = self.left_bus or outcome.code == "disconnected"
         if self._first is None and outcome.code not in CONSEQUENCES:
             self._first = call, outcome
+
+    def measured(self, supply: Supply) -> None:
+        """Take a measurement of the supply."""
+        self.lowest = min(self.lowest or supply, supply, key=lambda each: each.volts)
+        self.highest = max(self.highest or supply, supply, key=lambda each: each.volts)
+        self.fault = self.fault or supply.fault
 
     def forget(self) -> None:
         """What has failed so far belongs to an error that has been counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from usbgpu.transport import Running, Speed, sysfs
 
 PATIENCE = 30.0
 """Seconds of the device's clock that a recovery may take: a supply that comes back, a card that boots."""
+SUPPLY_INTERVAL = 0.02
+"""Seconds between two measurements of the supply."""
 UPTIME_ERROR = 0.05
 """Seconds by which the firmware's time since its start may be behind: it counts in steps of 10 ms."""
 
@@ -99,6 +102,7 @@ class _Test:
         self._began = self._clock.now()
         self._during = ""
         self._first = False  # after a recovery: a part of it may be done late
+        self._measures = self._began  # when the supply is measured next
 
     def run(self, progress: Callable[[float], None]) -> Report:
         """See `run`."""
@@ -112,6 +116,7 @@ class _Test:
                     self._round(self._plan.seed + rounds)
                     self._first = False
                     self._repeated()
+                    self._measure()
                 except (DeviceFailed, DeviceMissing) as problem:
                     gone = self._recover(record.failed(problem, self._so_far(), self._during))
                 rounds += 1
@@ -167,6 +172,16 @@ class _Test:
         if not record.repeated(self._so_far(), self._during):
             for _ in range(damaged):
                 record.damaged(self._so_far(), self._during)
+
+    def _measure(self) -> None:
+        """Measure the supply, if it has a sensor and it is time."""
+        if self._clock.now() < self._measures:
+            return
+        self._during = "supply"
+        supply = self._bridge.supply()
+        self._measures = math.inf if supply is None else self._clock.now() + SUPPLY_INTERVAL
+        if supply is not None:
+            self._record.measured(supply)
 
     def _write(self, number: int, data: bytes) -> None:
         record, began = self._record, self._clock.now()

@@ -9,6 +9,7 @@ What an error looked like to the host says less than what the bridge and the car
 * The card has lost its state, and neither of these: it was reset by itself.
 * The device left the bus and came back as it was: the contact, or the port.
 * Transfers that failed on the wire, or data that were right in memory and wrong here: the cable.
+* The dock's sensor saw less than 11.04 V, or a fault: the supply, whatever else failed with it.
 * More than 5 link errors a second: the link is unstable although the data got through (hardware: above that
   rate docks failed; the counter alone was not enough to tell good docks from bad ones).
 * A link at USB 2: the cable's or the port's wires for USB 3 have no contact.
@@ -24,6 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from sdk.telemetry.metrics import LOW_VOLTS
 from usbgpu.stress.record import Incident, Record, Recovery
 from usbgpu.transport import Speed
 
@@ -103,13 +105,21 @@ def judge(
     ]
     counts = Counter(verdict for verdict, _ in blamed)
     evidence = [_sentence(verdict, [each for one, each in blamed if one is verdict]) for verdict in counts]
+    weak = False
+    if record.lowest is not None and record.highest is not None:
+        volts = f"{record.lowest.volts:.2f} to {record.highest.volts:.2f} V"
+        reported = "reported a fault" if record.fault else "no fault"
+        evidence.append(f"the supply gave {volts}, at the lowest {record.lowest.amperes:.2f} A; {reported}")
+        weak = record.fault or record.lowest.volts < LOW_VOLTS
     if gone:
         evidence.append("the device did not work again after the last error")
     if link_errors is not None:
         rate = link_errors.per_second
         evidence.append(f"the host controller counts {rate:.2g} link errors a second")
-        if rate > UNSTABLE and not counts[Verdict.SUPPLY]:
+        if rate > UNSTABLE and not counts[Verdict.SUPPLY] and not weak:
             return Verdict.UNSTABLE_LINK, tuple(evidence)
+    if weak:
+        return Verdict.SUPPLY, tuple(evidence)
     if counts:
         order = list(Verdict)
         worst = max(counts, key=lambda verdict: (counts[verdict], order.index(verdict)))
