@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from emulator.amdgpu.card import AmdCard
-from emulator.asm2464pd import timing
 from emulator.board import Board, Options
 from emulator.core.clock import clocks
+from emulator.pcie.ports import USUAL, Slot
 from emulator.usb.wire import Speed
 from tests.amount import amount
 from tests.gpu_host import firmware
@@ -56,8 +56,8 @@ class Way:
         return result
 
 
-def opened(chip: str, lists: bool = True, speed: Speed = Speed.SUPER_PLUS) -> Way:
-    board = Board.of("firmware", Options(port=speed, strict=True, gpu=chip, vram=VRAM))
+def opened(chip: str, lists: bool = True, speed: Speed = Speed.SUPER_PLUS, slot: Slot = USUAL) -> Way:
+    board = Board.of("firmware", Options(port=speed, strict=True, gpu=chip, vram=VRAM, slot=slot))
     usb = transport.attach(board.backend())
     calls: list[object] = []
     usb.observers.append(lambda call, outcome: calls.append(call))
@@ -120,7 +120,7 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
             f"{chip}, {'lists' if lists else 'compatible'}: upload",
             lambda: way.gpu.streams.upload(pieces),
             size,
-            least=0.94 if lists else 0.84,
+            least=0.93 if lists else 0.84,
             most=6 + size // MIB if lists else 4 + size // (MIB // 4),
         )
         assert way.card.vram.read(buffer.offset, size) == data
@@ -128,7 +128,7 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
             f"{chip}, {'lists' if lists else 'compatible'}: download",
             lambda: way.gpu.streams.download(buffer.address, size),
             size,
-            least=amount(0.89, 0.9) if lists else 0.77,
+            least=amount(0.89, 0.9) if lists else 0.71,
             most=2 + 8 * size // MIB if lists else 6 + 6 * size // MIB,
         )
         assert got == data
@@ -137,12 +137,9 @@ def test_64_mib_use_the_link(chip: str, lists: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_part_that_is_overwritten_too_early_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_part_that_is_overwritten_too_early_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     """A slot so slow that SDMA does not finish a part before the next one comes."""
-    monkeypatch.setattr(timing, "PCIE_BYTES_PER_SECOND", 500_000_000)
-    way = opened("gfx1100", lists=False)
+    way = opened("gfx1100", lists=False, slot=Slot(lanes=1, generation=2))
     size = 3 * MIB
     data = noise(size)
     buffer = way.gpu.allocate(size)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+from emulator.amdgpu.kernels.build import code_object
 from emulator.board import Board, described
 from firmware.asm2464pd.registers.link import PCIE_LINK_RATE
 from firmware.protocol import commands, requests
 from tests.gpu_host import firmware
 from usbgpu import bridge, pcie, transport
+from usbgpu.amd import gpu as gpus
 from usbgpu.amd.gpu import Gpu, on_bridge
+from usbgpu.seam import Read, Write
 
 SIZE = 1_500_000
 
@@ -86,4 +90,27 @@ def test_a_link_that_flaps_between_widths(lists: bool) -> None:
         assert gpu.download(buffer, len(data)) == data
     assert dock.reported() == "8 GT/s x4"
     assert seen == {"8 GT/s x4", "8 GT/s x1"} or not lists, "without lists, an upload outlasts it"
+    gpu.close()
+
+
+@pytest.mark.slow
+def test_launches_that_wait_for_an_upload_that_is_sent_again() -> None:
+    """On one lane the card copies a part too slowly: what was launched before is launched once more."""
+    gpu = Dock("gpu=gfx1100&vram=256M&lanes=1&gen=2", lists=False).opened()
+    parsed = gpus.kernels.parse(code_object("integer", gpu.chip))
+    image = gpu.allocate(len(parsed.image), 4096)
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(0, 1 << 32, (600, 256), np.uint32) for _ in range(6)]
+    sources, targets = ([gpu.allocate(one.nbytes) for one in inputs] for _ in range(2))
+    load, launches, there = [Write(image, 0, parsed.image)], [], len(parsed.image)
+    for given, source, target in zip(inputs, sources, targets, strict=True):
+        load.append(Write(source, 0, given.tobytes()))
+        there += given.nbytes
+        scan = parsed.kernels["scan"].launch(image.address, (len(given),), None, [source, target])
+        launches.append((scan, there))
+    got = gpu.stream(load, launches, [Read(one, 0, one.size) for one in targets])
+    assert gpu.streams._paced, "the upload was not sent again"
+    for given, data in zip(inputs, got, strict=True):
+        wanted = np.add.accumulate(given, axis=1, dtype=np.uint32)
+        assert (np.frombuffer(data, np.uint32).reshape(-1, 256) == wanted).all()
     gpu.close()
