@@ -1,5 +1,6 @@
 """`towline completion`: the scripts, and what a real bash makes of one."""
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -22,11 +23,8 @@ def script(tmp_path_factory):
     """The file of the script for bash."""
     pytest.importorskip("shtab")
     path = tmp_path_factory.mktemp("completion") / "towline.bash"
-    with pytest.MonkeyPatch.context() as patch:
-        written = []
-        patch.setattr("sdk.report.write_stdout", written.append)
+    with path.open("w") as file, contextlib.redirect_stdout(file):
         assert main(["completion", "bash"]) == 0
-    path.write_text("".join(written))
     return path
 
 
