@@ -237,6 +237,11 @@ class Gpu:
         intact, self._reopening.lost = not self._reopening.lost, False
         return intact
 
+    @property
+    def addresses_lost(self) -> bool:
+        """Whether the last `recover` found the card without its addresses: PCIe link or power was gone."""
+        return self._reopening is not None and self._reopening.addresses_lost
+
     def info(self) -> Information:
         """What card it is, its memory, its PCIe link. Raises DeviceFailed: errors of the bridge."""
         return information.describe(self.card, pcie.find(self.card.bridge))

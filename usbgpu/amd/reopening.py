@@ -41,6 +41,7 @@ class Reopening:
     Attributes:
         lost: what was in VRAM is lost. It stays so until the owner of what was there knows, however many
             attempts that takes, and is set back by it.
+        addresses_lost: the last `run` found the card without its addresses: link or power was gone.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Reopening:
         cap: PowerCap | None = None,
     ) -> None:
         self.lost = False
+        self.addresses_lost = False
         self._doctor = doctor
         self._directory = directory
         self._report = report
@@ -69,6 +71,7 @@ class Reopening:
         """
         clock = self._doctor.card.bridge.clock
         end = clock.now() + seconds
+        self.addresses_lost = False
         while True:
             try:
                 return self._attempt(compute, max(0.0, end - clock.now()))
@@ -85,6 +88,7 @@ class Reopening:
         ours = bridges.renew(card.bridge, seconds)
         function = pcie.programmed(card.bridge)
         addresses = {} if function is None else {index: bar.address for index, bar in function.bars.items()}
+        self.addresses_lost = self.addresses_lost or addresses != card.bars
         if not (ours and addresses == card.bars and self._is_as_left()):
             self.lost = True
         if not self.lost:

@@ -58,6 +58,7 @@ class Memory(Protocol):
         of_card: it is a card's.
         computes: whether kernels run beside.
         bridge: the way to it.
+        addresses_lost: the last recovery found a card without its addresses.
     """
 
     size: int
@@ -65,6 +66,9 @@ class Memory(Protocol):
     of_card: bool
     computes: bool
     bridge: Driven
+
+    @property
+    def addresses_lost(self) -> bool: ...
 
     def address(self, number: int) -> int:
         """Where the transfer of a number goes, as an address of that memory."""
@@ -140,6 +144,11 @@ class CardMemory:
             self._module = self._gpu.load(self._code)
         return not intact
 
+    @property
+    def addresses_lost(self) -> bool:
+        """See `Memory`."""
+        return self._gpu.addresses_lost
+
     @staticmethod
     def _offset(number: int) -> int:
         return number % PLACES * SIZE
@@ -152,7 +161,7 @@ class BridgeMemory:
         bridge: without a card, or one that is left alone.
     """
 
-    of_card = computes = False
+    of_card = computes = addresses_lost = False
 
     def __init__(self, bridge: Driven) -> None:
         self.bridge = bridge

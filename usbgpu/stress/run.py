@@ -221,6 +221,8 @@ class _Test:
         link_lost = None
         if now.links_lost is not None and last.links_lost is not None:
             link_lost = not restarted and now.links_lost != last.links_lost
+        if self._memory.addresses_lost and not restarted:  # a short loss, which the firmware did not see
+            link_lost = True
         self._record.recoveries.append(
             Recovery(
                 incident.kind,
