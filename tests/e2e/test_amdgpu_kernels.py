@@ -375,4 +375,4 @@ def test_power_and_temperature_follow_the_load(fresh):
     driver.host.sleep(clocks(60))
     driver.metrics()
     driver.host.sleep(clocks(1))
-    assert driver.metrics()["AverageSocketPower"] == idle["AverageSocketPower"]
+    assert driver.metrics()["AverageSocketPower"] < busy["AverageSocketPower"]

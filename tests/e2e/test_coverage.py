@@ -166,7 +166,7 @@ def test_an_image_with_its_sources_elsewhere(capfd: pytest.CaptureFixture[str], 
     arguments = ("firmware", "coverage", image, "--no-suite", "--merge", saved, "--html", page)
     assert run(capfd, *arguments, "--source", sources)[0] == 0
     text = page.read_text()
-    assert '<tr class="hit" id="main.c-17">' in text
+    assert '<tr class="hit" id="main.c-18">' in text
     assert text.count("its source was not found") == text.count("<details") - 1
 
 

@@ -336,12 +336,12 @@ def test_at_a_terminal(tmp_path):
 
     try:
         until(r"^\(towline\) *$")
-        press("break main.cx", "BSpace", ":35", "Enter")
-        until("breakpoint 1 at .* main.c:35")
+        press("break main.cx", "BSpace", ":36", "Enter")
+        until("breakpoint 1 at .* main.c:36")
         press("continue", "Enter")
         until("breakpoint 1, at 0.18")
         press("next", "Enter")
-        until(r"^36 .*\n\(towline\) *$")
+        until(r"^37 .*\n\(towline\) *$")
         press("Enter")
         until(r"^37 .*\n\(towline\) *$")
         press("half a li", "C-c")
