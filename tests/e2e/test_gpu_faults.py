@@ -173,7 +173,7 @@ def test_ctrl_c_during_a_boot():
         works(desk)
 
 
-@pytest.mark.parametrize("name", ["call", pytest.param("add_upload", marks=SLOW)])
+@pytest.mark.parametrize("name", ["call", pytest.param("begin_upload", marks=SLOW)])
 def test_ctrl_c_while_operations_are_collected(desk, monkeypatch, name):
     """The queue counts what has been added; the card never gets it."""
     gpu, job = job_on(desk)
