@@ -253,6 +253,7 @@ def fails(rig: Rig, commands: CommandList, cause: str, index: int, address: int)
     return failed.value.values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["read", "modify", "poll", "block_read", "fifo_read"])
 @pytest.mark.parametrize("cause", ["unsupported request", "completer abort"])
 def test_requests_that_are_refused(rig: Rig, operation: str, cause: str) -> None:

@@ -13,6 +13,7 @@ FIRST = 100
 PLAIN_TARGETS = ("amd-gfx1100", "amd-gfx1201", "c")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_network(seed):
     check(quick("amd-gfx1100"), seed)

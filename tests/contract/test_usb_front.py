@@ -67,6 +67,7 @@ def exchange(device, data: bytes) -> bytes:
 # -- enumeration ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_enumeration(rig: Rig):
     device = rig.device
     assert device.idVendor == 0xADD1

@@ -38,6 +38,7 @@ def discover(board: Board) -> int:
     return host.read32(BAR5 + 4 * 0xDE3)
 
 
+@pytest.mark.slow
 def test_a_device_string_puts_the_card_behind_the_firmware() -> None:
     name, options = described("emulated?gpu=gfx1201&vram=512M")
     board = Board.of(name or "firmware", options)

@@ -46,6 +46,7 @@ def command(device: Any, cdb: bytes, *, length: int = 0, data: bytes = b"") -> t
     return status, answer[: size - residue] if length else answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", [Speed.SUPER_PLUS, Speed.HIGH])
 def test_vendor_image_answers_e4_and_e5_as_control_requests(port: Speed) -> None:
     device = connect(Board.of("vendor", Options(port=port, strict=True)))

@@ -60,6 +60,7 @@ def test_link_drop_ends_transfers_and_the_device_comes_back() -> None:
     assert it.usb.clock.now() >= 0.230
 
 
+@pytest.mark.slow
 def test_link_drop_without_an_end_is_permanent() -> None:
     it = board("link-drop@220ms")
     connect(it)

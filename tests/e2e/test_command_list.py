@@ -566,6 +566,7 @@ def test_each_transfer_towards_the_host_waits_for_the_one_before(host):
     host.works()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("enables", "address"), [(0x1F, 0), (0x0F, 2)])
 def test_an_invalid_write_after_a_slot_transfer_is_reported(enables, address):
     host = host_of()

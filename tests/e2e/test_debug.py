@@ -173,6 +173,7 @@ def test_without_onnxruntime_the_target_is_still_compared(network, capsys, monke
     assert document["result"]["elements"] > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

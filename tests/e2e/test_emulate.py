@@ -33,6 +33,7 @@ def result(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     return document["result"]
 
 
+@pytest.mark.slow
 def test_uart_goes_to_stdout_and_requests_are_answered(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capfd, "vendor", "--for", BOOTED, "--control", "C0:E4:9100:0:1")
     assert code == 0
@@ -79,6 +80,7 @@ def test_the_image_in_the_makers_style_is_clean_under_strict(
     assert "92c5-92c7" in warning, "the registers of unknown meaning, in one line"
 
 
+@pytest.mark.slow
 def test_a_replay_is_identical_and_a_change_is_found(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -343,12 +345,14 @@ def test_a_damaged_image_names_the_field(capfd: pytest.CaptureFixture[str], tmp_
     assert "crc" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", ["vendor", "storage"])
 def test_both_images_run_under_every_guard(capfd: pytest.CaptureFixture[str], image: str) -> None:
     found = result(capfd, image, "--for", "250ms", "--guard", "all", "--strict")
     assert found["speed"] == "super-speed-plus"
 
 
+@pytest.mark.slow
 def test_a_choice_of_the_model_reaches_the_chip(capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ("firmware", "--for", BOOTED, "--control", "C0:E4:9100:0:1")
     assert result(capfd, *arguments)["control"][0]["data"] == "03"

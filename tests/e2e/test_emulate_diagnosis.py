@@ -167,6 +167,7 @@ def _place(name: str):
     return register.space, register.address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [

@@ -103,6 +103,7 @@ def by_hand(network):
     return result
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_each_model_by_itself(network, capsys, inline):
     expected = by_hand(network)
     result, err = call(capsys, *everything(network))

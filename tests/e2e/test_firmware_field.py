@@ -123,6 +123,7 @@ def test_info_without_an_answer_of_the_flash_chip(board, capsys, monkeypatch):
 # -- reset --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_reset_starts_the_firmware_again(board, capsys):
     board()
     with transport.open("emulated") as device:
@@ -136,6 +137,7 @@ def test_reset_starts_the_firmware_again(board, capsys):
     assert (code, found["what"], found["after"]["running"]) == (0, "firmware", "towline firmware")
 
 
+@pytest.mark.slow
 def test_reset_of_the_port_alone_leaves_the_firmware(board, capsys):
     board()
     with transport.open("emulated") as device:
@@ -189,6 +191,7 @@ def test_the_monitor_shows_the_uart_and_what_the_firmware_reports(capsys):
     assert result["seconds"] == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_monitor_follows_a_board_through_its_failures(capsys):
     device = "emulated?inject=pcie-drop@500ms+50ms,unplug@800ms+200ms,bridge-reset@1400ms"
     code, events, _ = watched(capsys, "--device", device, "--for", "1800ms", "--interval", "50ms")

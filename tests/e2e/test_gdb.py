@@ -233,6 +233,7 @@ def test_the_run_continues_when_gdb_disconnects(session):
     assert session.board.machine.clock.now >= 34_000_000
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_refused():
     board = Board.of("firmware")
     stub = Gdb(board, 0, cdb.Variables(), Sources(()))

@@ -432,6 +432,7 @@ def test_a_secure_os_that_never_starts(monkeypatch):
     assert bench.clock.now() < 10
 
 
+@pytest.mark.slow
 def test_a_ring_that_is_refused(monkeypatch):
     bench = Bench("gfx1100")
     monkeypatch.setattr(type(bench.card.blocks.psp), "_create_ring", lambda self: 6)

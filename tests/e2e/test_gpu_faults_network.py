@@ -256,6 +256,7 @@ def test_firmware_is_refused_before_the_card_is_touched(how, lists, tmp_path):
 # -- other cards, other bridges ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [True, pytest.param(False, marks=SLOW)], ids=["lists", "compatible"])
 @pytest.mark.parametrize(
     ("what", "words"),

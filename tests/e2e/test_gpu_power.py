@@ -69,6 +69,7 @@ def test_a_cap_makes_kernels_slower_and_their_results_stay(chip):
     assert capped_time > 1.3 * free_time
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("wrong", [1.0, "below", "above", 120.5])

@@ -58,6 +58,7 @@ def test_a_bad_cable_is_to_blame_for_each_transfer_that_breaks_off_and_the_test_
     assert report.errors_per_hour == pytest.approx(3600 * len(report.record.incidents) / report.seconds)
 
 
+@pytest.mark.slow
 def test_the_same_bad_cable_fails_at_the_same_transfers():
     first, second = (stressed(0.05, "bad-cable=4e-2").record for _ in range(2))
     assert [each.at for each in first.incidents] == [each.at for each in second.incidents]
@@ -112,6 +113,7 @@ def test_a_bit_that_was_damaged_on_the_way_to_the_card():
     assert report.verdict is stress.Verdict.CABLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "verdict"),
     [
@@ -128,6 +130,7 @@ def test_without_a_card_ports_and_supplies_are_told_apart(fault, verdict):
     assert report.gone is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "weak"),
     [

@@ -59,6 +59,7 @@ def card(compiled):
 # -- figures ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_figures_of_a_session_on_a_card(card):
     device, session = card
     assert isinstance(device, Measures)
@@ -98,6 +99,7 @@ def test_traffic_is_what_goes_over_the_cable(card):
     assert added.bytes_in == sum(len(outcome.data) for _, outcome in calls)
 
 
+@pytest.mark.slow
 def test_a_reading_computes_what_was_submitted_first(card):
     _, session = card
     session.reset()
@@ -173,6 +175,7 @@ def streamed(session, count, telemetry):
     return np.array([result.latency for result in results]), taken, results
 
 
+@pytest.mark.slow
 def test_latencies_with_and_without_readings(card):
     """They differ by the phase of the firmware's loop, as those of two frames do without readings."""
     _, session = card

@@ -60,6 +60,7 @@ def test_c0_as_the_published_tools_ask() -> None:
     assert pytest.approx(1e3 * BRIDGE_WATTS / 12, abs=2) == CURRENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", [Speed.SUPER_PLUS, Speed.HIGH])
 def test_c0_has_five_bytes_or_as_many_as_the_host_wants(speed: Speed) -> None:
     host = power_up(speed)
@@ -90,6 +91,7 @@ def test_the_card_is_in_it_and_gone_with_the_slots_power() -> None:
     assert host.control_in(0xC0, 0, 0, 5) == struct.pack("<HhB", VOLTS, CURRENT, 0)
 
 
+@pytest.mark.slow
 def test_faults_of_the_supply() -> None:
     host = host_of("emulated?inject=supply-fault@900ms+100ms,supply-sag@2s+1s=10.5V")
     assert at(host, 0.95) == (VOLTS, CURRENT, 1)
@@ -98,6 +100,7 @@ def test_faults_of_the_supply() -> None:
     assert at(host, 3.1) == (VOLTS, CURRENT, 0)
 
 
+@pytest.mark.slow
 def test_a_sag_below_what_the_dock_needs_takes_the_power() -> None:
     host = host_of("emulated?inject=supply-sag@900ms+300ms=8V")
     host.sleep(1.0 - seconds(host.board.machine.clock.now))

@@ -140,6 +140,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(made, tmp_path, monkeypa
     assert "the compiled program is not kept: " in caplog.text
 
 
+@pytest.mark.slow
 def test_a_refused_program_shows_the_log_once_and_trimmed(folder, capfd):
     bad = "\n".join(f"__kernel void k{n}(__global int *x) {{ x[0] = missing{n}; }}" for n in range(40))
     with pytest.raises(BuildFailed) as caught:
@@ -154,6 +155,7 @@ def test_a_refused_program_shows_the_log_once_and_trimmed(folder, capfd):
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_the_compiler_refuses_source_that_is_not_ascii():
     with pytest.raises(BuildFailed, match=r"network\.cl:1:"):
         build(source=SOURCE + "\u00e9".encode())

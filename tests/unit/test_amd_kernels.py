@@ -193,6 +193,7 @@ def test_weights_of_nine_bits_are_signed_bytes_and_an_offset(low, data):
     assert (offsets[0] == 0) == (min(channel) >= -128 and max(channel) <= 127)
 
 
+@pytest.mark.slow
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=5),
     pad=st.integers(0, 3),

@@ -172,6 +172,7 @@ def compiled():
     return target("gfx1100").compile(small(), Options())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_plan_is_refused(damage, compiled):
     amd = target("gfx1100")

@@ -124,6 +124,7 @@ def test_odd_shapes(what):
     assert_identical(target(CHIPS[len(graph.nodes) % 2]), graph)
 
 
+@pytest.mark.slow
 def test_groups_apart_and_together(amd):
     """Groups of whole tiles get a launch each, others are one product with zeros."""
     for channels, groups in ((64, 2), (24, 3)):
@@ -387,6 +388,7 @@ def test_refused_nodes_say_why(amd):
         assert f"{name} [32768" in amd.supports(graph, conv).reason
 
 
+@pytest.mark.slow
 def test_weights_of_many_groups_are_counted_as_they_will_lie_in_memory(amd):
     """By group where each is computed by itself: single channels and whole tiles."""
     for channels, group, supported in ((8192, 8192, True), (8192, 512, True), (8192, 1024, False)):

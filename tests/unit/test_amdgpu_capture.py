@@ -62,6 +62,7 @@ def test_the_pages_that_are_reached_are_kept_in_runs():
     assert (found.kernel, found.chip, found.dispatch) == ("kernel", "gfx1100", DISPATCH)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 50), st.binary(min_size=1, max_size=PAGE)),

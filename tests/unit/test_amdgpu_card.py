@@ -201,6 +201,7 @@ def test_more_than_the_host_has_is_refused():
         AmdCard("gfx1100", 1 << 60)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="unknown elsewhere")
 def test_memory_takes_what_has_been_written():
     vram = AmdCard("gfx1100", 256 * MIB).vram

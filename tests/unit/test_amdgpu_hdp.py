@@ -101,6 +101,7 @@ def test_engines_writes_lie_under_what_waits(bench):
     assert bench.vram.read(0x1000, 6) == b"hostne"
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(

@@ -38,6 +38,7 @@ def _queue():
 # -- packets as they are written down --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_packets_survive_being_packed(data):
     packet = data.draw(st.sampled_from(list(PACKETS.values())))
@@ -343,6 +344,7 @@ def test_a_packet_in_two_parts_waits_for_the_second(queue):
     assert queue.memory.word(DATA) == 5
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 0xFFFF_FFFF), min_size=1, max_size=40), st.booleans())
 def test_no_words_break_the_processor(words, typed):

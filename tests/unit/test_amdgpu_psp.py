@@ -535,6 +535,7 @@ def test_invalid_rings_and_pointers_are_refused() -> None:
     assert "0xa0000 is unknown" in card.findings
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     chip=st.sampled_from(list(CHIPS)),

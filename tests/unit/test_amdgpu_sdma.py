@@ -426,6 +426,7 @@ def test_a_poll_gives_up_after_its_retries(bench):
     assert "11 polls" in bench.findings[-1]
 
 
+@pytest.mark.slow
 def test_waiting_costs_the_host_little(bench):
     bench.submit(*poll(func=3, addr=OTHER, value=1, interval=4))
     events, clock = 0, bench.link.clock

@@ -327,6 +327,7 @@ def assembled(bench, body, threads=32):
     return bench.run(code, "k", (1, 1, 1), (threads, 1, 1), [])
 
 
+@pytest.mark.slow
 @both
 def test_trap(chip):
     fault = assembled(Bench(chip), "s_nop 0\ns_trap 2").fault

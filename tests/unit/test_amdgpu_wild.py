@@ -191,6 +191,7 @@ void put_in(void)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_with_a_handler_that_removes_itself(tmp_path):
     """As LLVM's does, which an OpenCL driver brings into the process."""
     source, library = tmp_path / "handler.c", tmp_path / "handler.so"

@@ -176,6 +176,7 @@ def test_a_bridge_that_has_left_list_mode(rig: Rig) -> None:
     rig.works()
 
 
+@pytest.mark.slow
 def test_an_earlier_failure_is_not_taken_for_this_lists(rig: Rig) -> None:
     commands = CommandList()
     commands.read(rig.ram + 0x4000_0000)

@@ -122,6 +122,7 @@ def test_a_device_that_comes_back_as_another_is_found_again(monkeypatch: pytest.
     assert pretender.calls[2:4] == ["reset", "reopen"]
 
 
+@pytest.mark.slow
 def test_reports_of_emulated_boards() -> None:
     with transport.attach(Board.of("firmware").backend()) as device:
         report = bridge.describe(device)

@@ -288,6 +288,7 @@ def test_a_compiler_that_writes_nothing_has_failed(monkeypatch, tmp_path):
     assert not list((tmp_path / "c").iterdir())
 
 
+@pytest.mark.slow
 def test_gcc_suffices(monkeypatch, tmp_path):
     """A machine that only runs networks need not have the clang that compiles the DSP's kernels."""
     for tool in ("gcc", "as", "ld"):

@@ -215,6 +215,7 @@ def test_nonsense_on_the_pins_does_nothing() -> None:
     assert pins.read(0, 3) == b"abc"
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

@@ -194,6 +194,7 @@ def status(requester: Requester) -> list[tuple[int, int]]:
 COMMITS = {f"PCIE_LANE_COMMIT_{lane}": 0x4F | (lane > 1) << 7 for lane in range(4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", [1, 2, 3, 4])
 @pytest.mark.parametrize(("lanes", "width"), [(1, 1), (2, 2), (4, 4), (8, 4), (16, 4)])
 def test_the_link_is_as_wide_and_fast_as_the_card_and_gen4_falls_back(lanes, width, generation):

@@ -207,6 +207,7 @@ def test_case_4_no_data_where_some_is_expected() -> None:
     assert host.command(bytes((0xE5, 0x42, 0x50, 0x01, 0x00)), wanted=64) == (0, b"", 64)
 
 
+@pytest.mark.slow
 def test_case_5_less_data_than_expected() -> None:
     host = Host(body(SIZE))
     assert host.command(INQUIRY, wanted=96)[2] == 60

@@ -350,6 +350,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 shapes = st.lists(st.integers(1, 10**6), min_size=1, max_size=5).map(tuple)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, shapes, min_size=1, max_size=3))
 def test_input_shapes_are_read_back(given_shapes):
     texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in given_shapes.items()]

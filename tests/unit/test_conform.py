@@ -87,6 +87,7 @@ def test_good_descriptors_pass(good, speed):
     assert failures(good, speed) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "place", "value", "broken"),
     [

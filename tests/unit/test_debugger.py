@@ -177,6 +177,7 @@ def stepper(script, kind):
     return lambda: {"stepi": stepping.instruction, "nexti": stepping.next_instruction}[kind](script.debugger)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "steps", "places"),
     [

@@ -121,6 +121,7 @@ def test_the_first_write_backs_up_what_the_flash_holds(bench: Bench) -> None:
     assert bench.jobs() == []
 
 
+@pytest.mark.slow
 def test_a_later_run_takes_the_configuration_from_the_interrupted_ones_backup(bench: Bench) -> None:
     interrupted(bench)
     assert bench.contents[:0x80] != CONFIG[0]

@@ -43,6 +43,7 @@ def moments(memory: bytearray, contents: Contents):
             yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", [filler(300), filler(0xFF00 - 10), filler(0xFF00, every=9), LARGEST])
 @pytest.mark.parametrize("old", [filler(5000), filler(0x12345, every=5), b"\xff" * 100])
 def test_at_every_moment_the_old_image_is_whole_or_the_new_one_or_the_length_is_invalid(old, new) -> None:

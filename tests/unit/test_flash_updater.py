@@ -50,6 +50,7 @@ def test_sectors_of_4_kib_are_erased_and_nothing_else(bench: Bench) -> None:
     assert holds(bench.contents, NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "address",
     [
@@ -79,6 +80,7 @@ def test_everything_is_read_twice(bench: Bench, address: int) -> None:
     assert differ.value.where == f"flash address {address:#07x}"
 
 
+@pytest.mark.slow
 def test_a_bulk_packet_of_which_only_64_bytes_reach_the_buffer(bench: Bench) -> None:
     """At USB 2; the rest is written by E5, as the updater does with all."""
     board = bench.power(port=Speed.HIGH)

@@ -141,6 +141,7 @@ def test_kernels_that_need_something_else_are_refused(offset, form, value, messa
         parse(bytes(data))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_damaged_files_are_refused_or_read_but_nothing_else(data):
     file = bytearray(code("integer"))

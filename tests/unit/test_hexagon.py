@@ -38,6 +38,7 @@ SPANS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(SPANS, st.sampled_from([0, 100]))
 def test_live_buffers_never_share_bytes(spans, guard):
     buffers = [

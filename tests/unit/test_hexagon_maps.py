@@ -59,11 +59,13 @@ DENSE = {
 }
 
 
+@pytest.mark.slow
 def test_maps_of_dense_tensors():
     graph = together({name: graph_of(*DENSE[name], seed=len(name)) for name in DENSE})
     assert_identical(HEXAGON, graph, guard=128)
 
 
+@pytest.mark.slow
 def test_constants_of_pixels_and_of_all_elements():
     pixels = np.linspace(-2, 2, 42).reshape(6, 7)
     every = np.linspace(-1, 1, 210).reshape(1, 5, 6, 7)
@@ -75,6 +77,7 @@ def test_constants_of_pixels_and_of_all_elements():
     assert_identical(HEXAGON, graph, guard=128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_all_operations_at_once(seed):
     """Comparisons of all kinds, logic, and values that a select takes from all of them."""
@@ -89,6 +92,7 @@ def test_all_operations_at_once(seed):
     assert_identical(HEXAGON, graph)
 
 
+@pytest.mark.slow
 def test_comparisons_of_equals():
     """With one scale, some of so many elements are equal."""
     wide = (1, 5, 30, 33)

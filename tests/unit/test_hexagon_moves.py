@@ -102,6 +102,7 @@ def test_pixels_to_channels_and_back():
     assert_identical(HEXAGON, b.graph(wide, deep, mixed), guard=128)
 
 
+@pytest.mark.slow
 def test_halves_of_channels_are_joined_without_a_copy():
     """A detector's stage: both halves, and what became of the second, beside each other again."""
     b = GraphBuilder((1, 3, 6, 9), seed=5)

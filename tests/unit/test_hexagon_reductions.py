@@ -100,6 +100,7 @@ def test_reductions_on_the_device(keep):
     assert_identical(HEXAGON, together(graphs), guard=128)
 
 
+@pytest.mark.slow
 def test_means_with_zero_points_at_the_ends():
     graphs = {
         f"{name} {low}": reduction(name, "mean", dtype=dtype, zero_points=(low, 255 - low))

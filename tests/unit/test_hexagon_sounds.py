@@ -102,6 +102,7 @@ def test_convolutions_of_sounds(layers):
         assert_identical(TARGET, network(layers, length=length, zero_point=zero_point), guard=256)
 
 
+@pytest.mark.slow
 def test_a_transposed_convolution_of_a_sound():
     layers = [(6, 3, {"pads": [1, 1]})]
     graph = network(layers, length=21, transposed=(5, 4, {"strides": [2], "pads": [1, 1]}))

@@ -139,6 +139,7 @@ def test_the_lanes_are_tuned_as_the_facts_say(name):
 # -- vendor ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_vendor_standard_requests(vendor):
     usb = vendor.usb
     configure(vendor, 0)

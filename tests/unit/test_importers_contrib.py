@@ -125,6 +125,7 @@ LENGTHS = np.array([3, 5], np.int32)
 RAW = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [None, LENGTHS, RAW, RAW[:, None] * np.ones((1, 5, 1), np.int32)])
 @pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.2}])
 def test_attention(mask, attributes):

@@ -356,6 +356,7 @@ def resized(opset, shape, *, scales=None, sizes=None, op="Resize", **attributes)
     return differences(builder.model({"y": "uint8"}), {"x": data})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coordinates", "rounding"),
     [

@@ -274,6 +274,7 @@ def float_model(op, inputs, opset=13, domain="", **attributes):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FLOAT)
 def test_float_models_are_refused_by_node_name(case):
     arguments, error, fragment = FLOAT[case]

@@ -356,6 +356,7 @@ def test_files_that_contradict_themselves(case):
     assert caught.value.where
 
 
+@pytest.mark.slow
 def test_the_command_line_cuts_a_model(tmp_path, capsys):
     model = parsed(
         """g (float[1, 3, 8, 8] x, int64 mode) => (int64[3, n] found) {

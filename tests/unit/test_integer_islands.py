@@ -183,6 +183,7 @@ def test_only_targets_of_integers_see_them():
     assert len(for_arithmetic(graph, get_target("hexagon-v65").arithmetic).nodes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_quantised_constants_are_found_again(axis, dtype):

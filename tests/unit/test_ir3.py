@@ -196,6 +196,7 @@ def test_a_library_of_another_layout_is_refused(tinymesa):
     assert "EnvironmentMissing: tinymesa 25.2" in done.stderr
 
 
+@pytest.mark.slow
 def test_figures_of_a_program(tinymesa):
     """Two launches that share a kernel, one of a kernel without NIR; half of the blocks are idle."""
     constants = {name: value for name, value in POINTWISE.items() if name != "fused"}

@@ -79,6 +79,7 @@ OPERATIONS = {
 """In LLVM IR, by NIR's names."""
 
 
+@pytest.mark.slow
 @EVERY
 def test_loops_are_those_of_the_opencl_c(case):
     """Loops over the two streams are unrolled, others are not."""

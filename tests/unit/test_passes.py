@@ -435,6 +435,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_the_verifier_refuses(case):
     mutate, error, message = WRONG[case]

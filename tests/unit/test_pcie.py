@@ -325,6 +325,7 @@ def test_a_switch_that_is_not_ready_yet(cause: str) -> None:
         assert pcie.enumerate(bridge).vendor == 0x1002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0.3, 2.0])
 def test_a_function_that_is_not_ready_yet(late: float) -> None:
     endpoint = TestEndpoint()

@@ -41,6 +41,7 @@ def test_capabilities_are_linked_by_offset():
     assert config.value(0x7C, 4) == 0x23
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 0xFFFFFFFF), st.integers(0, 15)), max_size=6))
 def test_a_write_changes_what_its_masks_allow(writes):
     config = space(capabilities=(ODD,))

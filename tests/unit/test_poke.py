@@ -130,6 +130,7 @@ BEHAVIOUR = {{"{PLACE}": copied}}
 """
 
 
+@pytest.mark.slow
 def test_a_function_stands_in_for_a_register(tmp_path):
     made = board(tmp_path, COPY, behaviour=PLAIN, strict=True)
     assert [seen(made, 0.9e-3), seen(made, 1e-3)] == [0, 0x30]
@@ -172,6 +173,7 @@ def test_a_file_of_behaviours_that_is_not_there(tmp_path):
     assert caught.value.where == str(tmp_path / "none.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

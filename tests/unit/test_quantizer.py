@@ -533,6 +533,7 @@ def test_an_output_is_not_cut_to_the_range_of_what_reads_it(tmp_path, op):
     assert set(load_model(tmp_path / "q.onnx").outputs) == {"y", "c"}
 
 
+@pytest.mark.slow
 def test_a_square_is_a_product_and_not_part_of_a_function(tmp_path):
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
@@ -545,6 +546,7 @@ def test_a_square_is_a_product_and_not_part_of_a_function(tmp_path):
     assert operators == ["Quantize", "Conv", "Mul", "Lookup", "Dequantize"]
 
 
+@pytest.mark.slow
 def test_a_tensor_may_have_the_name_that_the_quantiser_gives(tmp_path):
     y = "y_QuantizeLinear_Input"
     nodes = [
@@ -623,6 +625,7 @@ def test_biases_of_every_shape(tmp_path, form, shape):
     assert agrees(tmp_path / "q.onnx", {"x": samples(1, (16,))})
 
 
+@pytest.mark.slow
 def test_a_product_with_two_biases(tmp_path):
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"], name="fc"),
@@ -715,6 +718,7 @@ def test_dynamic_shapes(tmp_path):
         quantize(path, samples(), tmp_path / "q.onnx", input_shapes={"x": (1, 3, 8, 8), "z": (1,)})
 
 
+@pytest.mark.slow
 def test_softmax_stays_float_and_two_outputs_are_compared(tmp_path):
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
@@ -874,6 +878,7 @@ def test_a_function_stays_whole(tmp_path, nodes, ends):
         assert np.array_equal(values[name], array)
 
 
+@pytest.mark.slow
 def test_what_others_read_is_quantised(tmp_path):
     """The gate of a function is also the network's output, and also read by a convolution."""
     nodes = [

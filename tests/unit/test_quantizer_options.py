@@ -230,6 +230,7 @@ def test_both_sides_of_a_state_have_one_scale_found_over_sequences(tmp_path):
     assert set(graph.inputs) == {"x", "h"}
 
 
+@pytest.mark.slow
 def test_states_may_be_given_and_then_are_not_fed_back(tmp_path):
     path = recurrent(tmp_path / "m.onnx")
     given = {"x": samples(9, (4,)), "h": samples(9, (6,), seed=4)}
@@ -270,6 +271,7 @@ def test_integer_inputs_are_taken_as_they_are(tmp_path):
             quantize(path, wrong, tmp_path / "q.onnx")
 
 
+@pytest.mark.slow
 def test_a_float16_network_becomes_float32_first(tmp_path):
     nodes = [
         node("Constant", [], "two", value=numpy_helper.from_array(np.float16([2.0]))),

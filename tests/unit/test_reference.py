@@ -122,6 +122,7 @@ def test_max_pool_padding_never_wins():
         assert (reference.run(graph, {"x": value})["y"] == low + 1).all()
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     st.floats(2.0**-20, 255.0, width=32),
@@ -141,6 +142,7 @@ def test_q31_requantisation_is_exact_integers(scale, accumulators, zero_point):
         assert result.tolist() == expected
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     st.floats(2.0**-6, 20, width=32),

@@ -39,6 +39,7 @@ def inputs(document):
 # -- which inputs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [

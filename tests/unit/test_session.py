@@ -61,6 +61,7 @@ def test_outputs_that_numpy_has_no_dtype_for(dtype):
         assert np.array_equal(session.run({"x": given})["y"], given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

@@ -70,6 +70,7 @@ def test_help_lists_every_variable():
     assert [setting.name for setting in SETTINGS if setting.name not in text] == []
 
 
+@pytest.mark.slow
 def test_the_environment_is_not_written():
     written = {
         path for path, tree in sources(r"environ|env\b") if any(map(changes_environment, ast.walk(tree)))

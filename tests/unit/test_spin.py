@@ -59,6 +59,7 @@ TIMER_ON = "758901 D28C"
 SUBROUTINE = {0x180: "E0 5430 22"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [

@@ -238,6 +238,7 @@ def test_the_fallback_answers_what_heat_does_not_allow(plain):
     assert all(one.cause for one in results if one.status == "fallback")
 
 
+@pytest.mark.slow
 def test_without_a_rate_frames_wait_and_the_device_has_pauses(plain):
     session, _ = opened(plain, ((0.0, 50.0), (1.0, 97.0), (3.0, 101.0), (5.0, 60.0)))
     results = ran(Stream(session, depth=1), frames(600))

@@ -123,6 +123,7 @@ class Camera:
 # -- gaps ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1, 3, 20, 40])
 @pytest.mark.parametrize("compute", [0.0004, 0.01, 0.016])
 def test_latencies_are_the_same_with_and_without_readings(plain, rate, compute):

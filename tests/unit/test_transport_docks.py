@@ -69,6 +69,7 @@ def test_device_strings_by_serial_number_and_by_port():
         assert refused.value.where == wrong
 
 
+@pytest.mark.slow
 def test_a_board_is_opened_by_its_serial_number_or_its_port(docks):
     docks(FIRST, SECOND)
     for name, number in [
@@ -86,6 +87,7 @@ def test_a_board_is_opened_by_its_serial_number_or_its_port(docks):
     assert SECOND in missing.value.hint
 
 
+@pytest.mark.slow
 def test_a_choice_that_is_not_clear_lists_the_boards_and_who_has_them(docks):
     docks(FIRST, SECOND)
     with transport.open("usb:port=1-2"), pytest.raises(UsageError) as unclear:
@@ -122,6 +124,7 @@ def test_a_board_that_may_not_be_opened_does_not_hide_the_others(docks, monkeypa
         bus.the_one(DeviceString.parse(f"usb:{FIRST}"))
 
 
+@pytest.mark.slow
 def test_a_board_is_not_mistaken_for_another_that_comes_back_first(docks):
     found = docks(FIRST, SECOND)
     with transport.open("usb:port=1-1") as device:

@@ -89,6 +89,7 @@ def test_a_queue_that_is_never_empty_loses_no_time(rig, device):
     assert rig.functions[0].taken == 4 * MIB
 
 
+@pytest.mark.slow
 def test_what_is_in_flight_is_bounded(rig, device):
     use(device, SINK)
     pending = outs(device, *[MIB] * (WINDOW // MIB))

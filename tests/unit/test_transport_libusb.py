@@ -123,6 +123,7 @@ def test_file_descriptors_that_are_not_a_device(fake, tmp_path):
     assert (count(fake, "opened"), count(fake, "closed")) == (0, 0)
 
 
+@pytest.mark.slow
 def test_without_a_libusb(fake, descriptor, monkeypatch):
     def refuse(find_library=None):
         raise OSError("not there")
@@ -132,6 +133,7 @@ def test_without_a_libusb(fake, descriptor, monkeypatch):
         transport.open(f"usb:fd={descriptor}")
 
 
+@pytest.mark.slow
 def test_the_real_libusb_refuses_what_is_not_a_device(descriptor):
     if ctypes.util.find_library("usb-1.0") is None:
         pytest.skip("no libusb")
@@ -171,6 +173,7 @@ def test_order_with_many_in_flight(fake, device):
     assert count(fake, "living") == 0
 
 
+@pytest.mark.slow
 def test_a_failure_cancels_what_is_behind_it(fake, device):
     put(fake, "held", 2)
     sent = [device.submit(device.out_call(bytes([number]) * 10)) for number in range(3)]
@@ -186,6 +189,7 @@ def test_a_failure_cancels_what_is_behind_it(fake, device):
     assert device.bulk_in(1024) == b"on", "nothing of the others had arrived"
 
 
+@pytest.mark.slow
 def test_a_time_out_cancels_the_last_one_first(fake, device):
     put(fake, "held", 2)
     sent = [device.submit(device.out_call(bytes(10), timeout=0.05)) for _ in range(3)]
@@ -202,6 +206,7 @@ def test_a_time_out_cancels_the_last_one_first(fake, device):
     assert device.bulk_in(1024) == b"on"
 
 
+@pytest.mark.slow
 def test_a_device_that_leaves_the_bus(fake, device):
     put(fake, "held", 2)
     sent = device.submit(device.out_call(b"x"))
@@ -213,6 +218,7 @@ def test_a_device_that_leaves_the_bus(fake, device):
         device.bulk_out(b"x")
 
 
+@pytest.mark.slow
 def test_no_memory(fake, device):
     put(fake, "fails_submit", 1)
     with pytest.raises(DeviceFailed) as failed:
@@ -221,6 +227,7 @@ def test_no_memory(fake, device):
     assert count(fake, "living") == 0
 
 
+@pytest.mark.slow
 def test_closing_cancels_what_is_in_flight(fake, descriptor):
     with transport.open(f"usb:fd={descriptor}") as device:
         pending = device.submit(device.in_call(bytearray(8)))
@@ -229,6 +236,7 @@ def test_closing_cancels_what_is_in_flight(fake, descriptor):
     assert (count(fake, "living"), count(fake, "closed")) == (0, 1)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_waiting(fake, device):
     main = threading.main_thread().ident
     timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
@@ -246,6 +254,7 @@ def test_ctrl_c_while_waiting(fake, device):
     assert device.bulk_in(1024) == b"on"
 
 
+@pytest.mark.slow
 def test_two_threads_that_wait(fake, device):
     found = []
     reader = threading.Thread(target=lambda: found.append(device.bulk_in(1024)))
@@ -256,6 +265,7 @@ def test_two_threads_that_wait(fake, device):
     assert found == [b"for the other"]
 
 
+@pytest.mark.slow
 def test_buffers_are_not_copied(fake, device):
     data = np.arange(4 * MIB, dtype=np.uint32).view(np.uint8)[: 4 * MIB]
     room = np.zeros(4 * MIB, np.uint8)

@@ -141,6 +141,7 @@ def test_a_trace_that_cannot_be_written(tmp_path):
         pytest.fail("the block began")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

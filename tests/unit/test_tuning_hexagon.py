@@ -34,6 +34,7 @@ def network(seed=0, channels=8):
     return b.graph(b.gemm(b.reshape(b.global_average_pool(x)), 5))
 
 
+@pytest.mark.slow
 def test_weights_scales_and_zero_points_are_not_in_a_signature():
     """Other values, other places in the blob: the same signatures, in the same order."""
 

@@ -162,6 +162,7 @@ def test_no_time_passes_without_a_wait(rig):
     assert rig.host.clock.now() == pytest.approx(rig.now * 8.75e-9)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=6))
 def test_loopback_keeps_every_byte_and_boundary(messages):
     rig = Rig()

@@ -226,6 +226,7 @@ def test_a_device_without_transfers_slows_down(monkeypatch):
         assert 0 < found.host.clock.now() - virtual < (time.monotonic() - wall) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

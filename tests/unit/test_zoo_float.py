@@ -160,6 +160,7 @@ def test_normalisations_of_a_float16_network_are_in_float32(sample):
     assert {kinds[node.output[0]] for node in products} == {onnx.TensorProto.FLOAT16}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "millions", "macs", "states"),
     [
