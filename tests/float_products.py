@@ -11,6 +11,7 @@ import numpy as np
 from sdk import dtypes
 from sdk.graph import Array
 from sdk.opencl.product import Constant, Matrix, Operand, Product
+from sdk.reference.comparison import compare
 from sdk.reference.plain import half_summed, summed
 from sdk.reference.spread import Spread
 
@@ -152,3 +153,30 @@ def dense(shape: Sequence[int], dtype: str, gaps: Sequence[int] = (), lead: int 
     filled = (*gaps, *(0,) * len(shape))[: len(shape)]
     strides = strides_of(shape, range(len(shape)), filled)
     return Operand(dtype, strides[lead : lead + 3], strides[-1], strides[:lead])
+
+
+def assert_clamped_sum(made: Trial, epilogue: Any, total: Spread, result: Array, rounded: bool) -> None:
+    """A result is the product's `total` and a residual, by a factor, from 0 to a limit.
+
+    Args:
+        made: with the three operands of the epilogue.
+        epilogue: what they are.
+        total: the product by itself.
+        result: as stored.
+        rounded: product and sum were rounded to float16, each.
+    """
+    added, factor, limit = (
+        dtypes.decode(values, one.dtype) for values, one in zip(made.others, epilogue.operands, strict=True)
+    )
+    total = total.stored("float16") if rounded else total
+    both = Spread.around(total.value + added, total.reach, total.modelled)
+    both = both.stored("float16") if rounded else both
+    low, high = (np.clip(edge * factor, 0, limit) for edge in (both.low, both.high))
+    value = np.clip(both.value * factor, 0, limit)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    bound = Spread(value, value - low + 1e-6, high - value + 1e-6).stored("float16")
+    found = compare(bound, result, "float16")
+    assert found.outside == 0, found
+    decoded = dtypes.decode(result, "float16")
+    assert (decoded == 0).any()
+    assert (decoded == 1.5).any()

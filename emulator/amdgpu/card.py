@@ -263,7 +263,7 @@ class AmdCard(ConfiguredFunction):
     # -- faults -----------------------------------------------------------------------------------------
 
     def go_dark(self) -> None:
-        """A mode-1 reset begins; nobody need have asked for it."""
+        """A mode-1 reset begins, requested by a driver or not."""
         self.context.event("card", lambda: "mode-1 reset begins")
         self._lose(vram=not self._keeps_vram)
         self._dark = True

@@ -5,6 +5,7 @@ Offsets stay symbolic until memory is planned.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
@@ -25,7 +26,7 @@ STATUS_BYTES = 8
 """Of the two words that launches write an index out of range to."""
 
 
-class PlainContext:
+class PlainContext(ABC):
     """A network on its way into launches.
 
     Attributes:
@@ -58,9 +59,9 @@ class PlainContext:
         found._inner = True
         return found
 
+    @abstractmethod
     def _for(self, body: Graph) -> Self:
         """A context of the same kind."""
-        raise NotImplementedError
 
     # -- where tensors are ------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ class Stream:
                     work.join()
             self._attempt = self._landing = None
             self._end_all("the stream was ended")
-            for _ in self._delivered():  # nobody takes them, but they count
+            for _ in self._delivered():  # they are not taken, but they count
                 pass
             self._telemetry.end("the stream has ended")
             self._running = lambda: None
@@ -679,7 +679,7 @@ class Stream:
         self._flying.clear()
 
     def _land(self) -> None:
-        """Collect what is in flight, for nobody: the session can be used again behind it."""
+        """Collect what is in flight, and discard it: the session can be used again afterwards."""
         if self._landing is not None:
             self._landing.join()
         while self._chain.flying:
