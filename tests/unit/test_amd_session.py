@@ -212,7 +212,7 @@ def test_weights_of_gigabytes_are_sent_from_where_they_lie():
 
 @pytest.mark.slow
 def test_two_cameras_share_weights_and_code():
-    """The same layers on two inputs: constants that are equal are there once, whoever has them."""
+    """The same layers on two inputs: constants that are equal are there once, for all layers."""
 
     def network(passes):
         b = GraphBuilder((1, 32, 8, 8), seed=5)
