@@ -471,6 +471,7 @@ class Stream:
 
     def _spare(self, frame: Frame) -> None:
         """Do not give a frame to a device that is hot."""
+        frame.away = True
         cause = f"the device is hot: {self._care.pace.cause}"
         result = None if self._standby is None else self._answered(self._standby, frame, cause)
         if frame.result is None:
