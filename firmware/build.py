@@ -98,11 +98,11 @@ def build(extra: Path | None = None) -> Built:
         OutputFailed: the cache cannot be written.
     """
     built = _kept(extra)
-    if not all(path.exists() for path in built.paths):
+    home = built.ihx.parent
+    if not cache.has_files(home, (path.name for path in built.paths)):
         with scratch_directory() as scratch:
             made = compile_into(scratch, extra)
-            for source, kept in zip(made.paths, built.paths, strict=True):
-                cache.keep(kept, source.read_bytes())
+            cache.keep_files(home, {path.name: path for path in made.paths})
     return built
 
 

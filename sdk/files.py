@@ -7,10 +7,16 @@ that a reader, a crash, Ctrl-C or a full disk never leaves half a file under the
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import functools
 import io
 import mmap
 import os
+import shutil
+import stat
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,19 +28,86 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
+PREFIX = ".towline-"
+"""Of the names of all temporary files and directories."""
+
+LITTER_SECONDS = 3600
+"""How old what a killed process left must be before another removes it: in the moment between its making and
+its lock it looks the same."""
+
+
 @contextlib.contextmanager
-def scratch_directory() -> Iterator[Path]:
-    """A directory for intermediate files, removed when the block ends.
+def scratch_directory(inside: Path | None = None) -> Iterator[Path]:
+    """A directory for intermediate files, removed when the block ends; after SIGKILL, by a later process.
+
+    Args:
+        inside: where it is made; in the directory for temporary files if None.
 
     Raises:
-        OutputFailed: it cannot be created.
+        OutputFailed: it cannot be created in the directory for temporary files.
+        OSError: it cannot be created inside another.
     """
     try:
-        directory = tempfile.TemporaryDirectory(prefix="towline-", ignore_cleanup_errors=True)
+        parent = Path(tempfile.gettempdir()) if inside is None else inside
+        remove_litter(parent)
+        directory = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True)
     except OSError as problem:
+        if inside is not None:
+            raise
         raise no_room(problem) from problem
-    with directory as name:
+    with directory as name, _locked(name):
         yield Path(name)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """While the block runs, a directory is locked, so that nobody takes it for litter."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        hold(number)
+        yield
+    finally:
+        os.close(number)
+
+
+def hold(number: int) -> bool:
+    """Lock a file or directory for as long as its descriptor is open; False if another has."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:  # a file system without locks has no litter that could be told apart
+        return problem.errno not in {errno.EWOULDBLOCK, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+    return True
+
+
+@functools.cache
+def remove_litter(directory: Path) -> None:
+    """Remove what killed processes of this user left in a directory; once for each in a process.
+
+    That is what has the name of a temporary file or directory, is this user's, has not been changed for
+    `LITTER_SECONDS`, and is not locked.
+    """
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX):
+                with contextlib.suppress(OSError):
+                    _remove_if_litter(entry)
+
+
+def _remove_if_litter(entry: os.DirEntry[str]) -> None:
+    status = entry.stat(follow_symlinks=False)
+    age = time.time() - status.st_mtime
+    if entry.is_symlink() or status.st_uid != os.geteuid() or age < LITTER_SECONDS:
+        return
+    number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not hold(number):
+            return
+        if stat.S_ISDIR(status.st_mode):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif stat.S_ISREG(status.st_mode):
+            os.unlink(entry.path)
+    finally:
+        os.close(number)
 
 
 def no_room(problem: OSError) -> OutputFailed:
@@ -57,10 +130,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise OutputFailed("is not a regular file", where=str(path), hint="name a file to write")
     temporary: str | None = None
+    remove_litter(target.parent)
     try:
         try:
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".towline-")
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=PREFIX)
             with os.fdopen(handle, "wb") as file:
+                hold(handle)
                 yield file
             os.chmod(temporary, 0o666 & ~_UMASK)
             os.replace(temporary, target)

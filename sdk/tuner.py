@@ -174,11 +174,8 @@ def _path(name: str, candidate: Candidate) -> Path:
 
 def _known(name: str, candidate: Candidate) -> int | None:
     """The count of an earlier run; None if there is none, or a damaged one."""
-    try:
-        count = json.loads(_path(name, candidate).read_bytes())["count"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return count if type(count) is int and count >= 0 else None
+    kept = cache.load(_path(name, candidate))
+    return None if kept is None else int(json.loads(kept)["count"])
 
 
 def _keep(name: str, candidate: Candidate, count: int) -> None:

@@ -9,7 +9,6 @@ PoCL is not asked for binaries: it keeps its own and would compile each kernel o
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import warnings
@@ -25,7 +24,6 @@ from sdk.errors import BuildFailed, OutputFailed
 LOG_LINES = 20
 """Lines of the compiler's log that go into an error."""
 
-_DIGEST = hashlib.sha256().digest_size
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ def build(
     """
     cl = opencl._pyopencl()
     path = None if found.platform == opencl.POCL else file(found, source, options)
-    if path is not None and (binary := _read(path)) is not None:
+    if path is not None and (binary := cache.load(path)) is not None:
         try:
             program = _built(cl.Program(context, [found.handle], [binary]), options)
             return [cl.Kernel(program, name) for name in kernels]
@@ -76,21 +74,12 @@ def _built(program: Any, options: Sequence[str]) -> Any:
         return program.build(list(options))
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    binary = data[_DIGEST:]
-    return binary if binary and hashlib.sha256(binary).digest() == data[:_DIGEST] else None
-
-
 def _keep(path: Path, binary: bytes) -> None:
     """Keep a binary; a cache that cannot be written only costs time."""
     if not binary:
         return  # a driver may have none
     try:
-        cache.keep(path, hashlib.sha256(binary).digest() + binary)
+        cache.keep(path, binary)
     except OutputFailed as problem:
         log.warning("the compiled program is not kept: %s", problem)
 

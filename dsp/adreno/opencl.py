@@ -67,10 +67,12 @@ def _pyopencl() -> Any:
     Before PoCL is loaded, its cache is placed beside ours, unless the user has placed it.
 
     Raises:
-        EnvironmentMissing: it is not installed, or finds no libOpenCL to load.
+        EnvironmentMissing: it is not installed, finds no libOpenCL, or others may write to the cache.
     """
     if POCL_CACHE not in os.environ:
-        os.environ[POCL_CACHE] = str(cache.directory("pocl"))
+        own = cache.directory("pocl")
+        cache.require_own(own)  # PoCL runs what it finds there
+        os.environ[POCL_CACHE] = str(own)
     try:
         return require("pyopencl", extra="opencl")
     except EnvironmentMissing as problem:

@@ -8,7 +8,6 @@ A `.tow` holds code: it is compiled and executed here, with the rights of the us
 
 from __future__ import annotations
 
-import os
 import platform
 import struct
 import subprocess
@@ -21,10 +20,10 @@ import numpy as np
 from dsp.c.context import amalgamate
 from dsp.c.lowering import traffic
 from dsp.c.plan import SOURCE, CPlan
-from sdk import cache, dtypes, settings, toolchain
+from sdk import cache, dtypes, toolchain
 from sdk.child import Child
-from sdk.errors import BuildFailed, DeviceFailed, InvalidInput, OutputFailed
-from sdk.files import no_room
+from sdk.errors import BuildFailed, DeviceFailed, InvalidInput
+from sdk.files import no_room, scratch_directory
 from sdk.graph import Array, Graph, Tensor, macs
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import LayerProfile, Profile, Program, check_inputs
@@ -32,6 +31,9 @@ from sdk.target import LayerProfile, Profile, Program, check_inputs
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off")
 
 POSIX = b"#define _POSIX_C_SOURCE 200809L /* mmap */\n"
+
+IMAGE = "network"
+"""The program's name in the cache."""
 
 NO_MEMORY = "3"
 """Exit status of a process that could not allocate its arena or map its weights."""
@@ -223,23 +225,14 @@ def _built(source: bytes) -> Path:
         *FLAGS,
         source,
     ]
-    folder = cache.directory("c")
-    image = folder / f"network-{cache.digest(facts)}"
-    if not image.exists():
+    folder = cache.directory("c") / f"network-{cache.digest(facts)}"
+    if not cache.has_files(folder, [IMAGE]):
         # The compiler itself writes it. If this process had it open for writing, a child started meanwhile
         # would inherit the handle, and the system refuses to execute a file that is open for writing.
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
-                built = Path(scratch, "network")
-                toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built, "-lm"], input=source)
-                if not built.exists():
-                    raise BuildFailed("it wrote nothing", where="cc")
-                os.replace(built, image)
-        except OSError as problem:
-            raise OutputFailed(
-                f"the cache cannot be written: {problem.strerror}",
-                where=str(folder),
-                hint=f"set {settings.CACHE.name} to a directory that can be written",
-            ) from problem
-    return image
+        with cache.writing(folder.parent), scratch_directory(folder.parent) as scratch:
+            built = scratch / IMAGE
+            toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built, "-lm"], input=source)
+            if not built.exists():
+                raise BuildFailed("it wrote nothing", where="cc")
+            cache.keep_files(folder, {IMAGE: built})
+    return folder / IMAGE

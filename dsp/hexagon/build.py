@@ -19,7 +19,7 @@ from dsp.hexagon.calls import At, Call, Fields, Layer, Lowered
 from dsp.hexagon.layout import MAX_STRIDE
 from sdk import cache, toolchain
 from sdk.arena import align
-from sdk.errors import BuildFailed, InternalError
+from sdk.errors import InternalError
 from sdk.files import scratch_directory, write
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -115,12 +115,7 @@ def build(lowered: Lowered, version: str) -> tuple[dict[str, bytes], dict[str, f
         network = directory / "network.o"
         source = network_source(lowered)
         write(network, _compile([*FROM_TEXT, "-fPIC"], cpu, source))
-        try:
-            code = _link(network, objects)
-        except BuildFailed:  # perhaps a damaged cache entry: it must work without the cache
-            for path in objects:
-                path.unlink(missing_ok=True)
-            code = _link(network, _objects(units, cpu))
+        code = _link(network, objects)
     return code, {"kernels": compiled - started, "network": time.perf_counter() - compiled}
 
 
@@ -151,7 +146,7 @@ def _object(unit: Unit, cpu: tuple[str, ...]) -> Path:
     own = ["-fPIC"] if source == "skel.c" else []
     facts = [*_facts(source, cpu, text), *flags(schedule), *own, *defines]
     cached = cache.directory(CACHE) / f"{Path(source).stem}-{cache.digest(facts)}.o"
-    if not cached.exists():
+    if cache.load_path(cached) is None:
         given = FROM_TEXT if text else (KERNELS / source,)
         what = [*given, *own, *(f"-D{define}" for define in defines)]
         cache.keep(cached, _compile(what, cpu, text, schedule))

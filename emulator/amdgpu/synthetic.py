@@ -12,6 +12,7 @@ from pathlib import Path
 
 from emulator.amdgpu import firmware_files
 from sdk import cache
+from sdk.files import scratch_directory, write
 from usbgpu.amd.facts import firmware
 from usbgpu.amd.facts.chips import Chip
 from usbgpu.amd.facts.firmware import SIGNED_EXTRA, SIGNED_HEADER, File
@@ -80,9 +81,11 @@ def folder(chip: Chip) -> Path:
     """
     files = directory(chip, full_size=True)
     home = cache.directory(CACHE) / f"{chip.name}-{cache.digest((*files, *files.values()))}"
-    for name, data in files.items():
-        if not (home / name).is_file():
-            cache.keep(home / name, data)
+    if not cache.has_files(home, files):
+        with scratch_directory() as scratch:
+            for name, data in files.items():
+                write(scratch / name, data)
+            cache.keep_files(home, {name: scratch / name for name in files})
     return home
 
 

@@ -125,7 +125,7 @@ def build(name: str) -> Built:
     sources = _sources(recipe)
     home = cache.directory(CACHE) / f"{name}-{_digest(recipe, sources)}"
     built = _files(name, home)
-    if not all(path.exists() for path in built.paths):
+    if not cache.has_files(home, (path.name for path in built.paths)):
         _build(recipe, sources, built)
     return built
 
@@ -206,5 +206,4 @@ def _build(recipe: Recipe, sources: Mapping[str, bytes], target: Built) -> None:
         toolchain.run("sdcc", [*LINK_FLAGS, *objects, "-o", linked.ihx.name], cwd=scratch, timeout=TIMEOUT)
         image = require("intelhex", extra="emulator").IntelHex(str(linked.ihx))
         write(linked.bin, image.tobinstr(start=0))
-        for made, kept in zip(linked.paths, target.paths, strict=True):
-            cache.keep(kept, made.read_bytes())
+        cache.keep_files(target.ihx.parent, {path.name: path for path in linked.paths})

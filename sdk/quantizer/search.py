@@ -80,7 +80,8 @@ def search(
     owners = [owner for owner in reversed(list(layout.groups)) if owner not in layout.ends]
     facts = (SCHEMA, trial.digest(), repr(sorted(start.items())), repr((scored, held, ROUNDS, owners)))
     path = cache.directory("searches") / f"{cache.digest(facts)}.json"
-    state = _State.read(path.read_bytes()) if path.is_file() else None
+    kept = cache.load(path)
+    state = _State.read(kept) if kept is not None else None
     total = len(owners) * len(ROUNDS)
 
     def errors(ranges: Mapping[str, Range], which: Sequence[int]) -> list[float]:

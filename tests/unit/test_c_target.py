@@ -268,13 +268,11 @@ def test_running_one_needs_only_numpy(tmp_path, monkeypatch):
 def test_a_cache_holds_programs_and_nothing_else(monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     identical(small())
-    (image,) = (tmp_path / "c").iterdir()
+    (image,) = (tmp_path / "c").rglob("network")
     before = image.stat()
     identical(small())
     assert image.stat().st_mtime_ns == before.st_mtime_ns
-    image.write_bytes(b"damaged")
-    with pytest.raises(DeviceFailed, match="stopped"):
-        identical(small())
+    assert len(list((tmp_path / "c").iterdir())) == 1
 
 
 def test_a_compiler_that_writes_nothing_has_failed(monkeypatch, tmp_path):

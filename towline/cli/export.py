@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,8 +59,8 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
             raise UsageError("is a directory", where=str(path), hint="name another folder for the export")
     try:
         parent = target if there else target.parent
-        with tempfile.TemporaryDirectory(prefix=".towline-", dir=parent) as scratch:
-            made = Path(scratch, "made")  # unlike the scratch directory with the permissions of the umask
+        with files.scratch_directory(parent) as scratch:
+            made = scratch / "made"  # unlike the scratch directory with the permissions of the umask
             made.mkdir()
             for file, data in contents.items():
                 files.write(made / file, data)

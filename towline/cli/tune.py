@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         )
     # Read again: another run may have added to it meanwhile.
     data = tuner.merged(tuning.existing(output, args.target), outcome).to_bytes()
-    (cache.keep if args.output is None else files.write)(output, data)
+    with cache.writing(output.parent) if args.output is None else contextlib.nullcontext():
+        files.write(output, data)
     document = _document(args.target, output, outcome)
     return Result(document, _text(document, outcome))
 

@@ -180,9 +180,11 @@ def code_object(unit: Unit, chip: str, headers: Mapping[str, str]) -> bytes:
     facts = [toolchain.version("clang"), toolchain.version("lld"), chip, *FLAGS]
     facts += [*unit.flags, unit.text, *included]
     cached = cache.directory(CACHE) / f"{_file_name(unit.source)}-{chip}-{cache.digest(facts)}.co"
-    if not cached.exists():
-        cache.keep(cached, _compile(unit, chip))
-    return cached.read_bytes()
+    code = cache.load(cached)
+    if code is None:
+        code = _compile(unit, chip)
+        cache.keep(cached, code)
+    return code
 
 
 def headers() -> dict[str, str]:

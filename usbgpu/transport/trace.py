@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
+from sdk import files
 from sdk.errors import InvalidInput, OutputFailed
 from usbgpu.transport.call import Call, CallKind, Data, Outcome
 from usbgpu.transport.device import Transport
@@ -148,8 +149,9 @@ def record(device: Transport, path: str | os.PathLike[str], *, whole: bool = Fal
     temporary = ""
     try:
         try:
-            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".towline-")
+            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=files.PREFIX)
             with os.fdopen(handle, "w", encoding="ascii") as stream:
+                files.hold(handle)
                 recorder = Recorder(device, stream, whole=whole)
                 try:
                     yield recorder

@@ -121,10 +121,8 @@ def figures(kernels: Sequence[KernelInstance]) -> list[Figures]:
 
 
 def _kept(path: Path) -> Figures | None:
-    try:
-        return Figures.of(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    made = cache.load(path)
+    return None if made is None else Figures.of(json.loads(made))
 
 
 @functools.cache

@@ -74,17 +74,12 @@ def key(*facts: str | bytes) -> str:
 
 def kept(name: str) -> bytes | None:
     """Object code from the cache, None if it is not there or damaged."""
-    try:
-        data = (cache.directory(CACHE) / f"{name}.o").read_bytes()
-    except OSError:
-        return None
-    body, digest = data[:-32], data[-32:]
-    return body if hashlib.sha256(body).digest() == digest else None
+    return cache.load(cache.directory(CACHE) / f"{name}.o")
 
 
 def keep(name: str, code: bytes) -> None:
     """Put object code into the cache. Raises OutputFailed."""
-    cache.keep(cache.directory(CACHE) / f"{name}.o", code + hashlib.sha256(code).digest())
+    cache.keep(cache.directory(CACHE) / f"{name}.o", code)
 
 
 def compiled(text: str) -> bytes:

@@ -42,9 +42,11 @@ def code_object(source: str, chip: str) -> bytes:
     facts = [toolchain.version("clang"), toolchain.version("lld"), chip, *FLAGS, path.read_text()]
     facts += [header.read_text() for header in sorted(SOURCES.glob("*.h"))]
     cached = cache.directory(CACHE) / f"{source}-{chip}-{cache.digest(facts)}.co"
-    if not cached.exists():
-        cache.keep(cached, compile_file(path, chip))
-    return cached.read_bytes()
+    code = cache.load(cached)
+    if code is None:
+        code = compile_file(path, chip)
+        cache.keep(cached, code)
+    return code
 
 
 def compile_file(path: Path, chip: str) -> bytes:
