@@ -7,24 +7,26 @@ Softmax) is done here, by the reference's own operators, the same for every targ
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdk import artifact, reference, settings
 from sdk.artifact import Artifact
-from sdk.classification import Prediction, probabilities
+from sdk.classification import Prediction
 from sdk.clock import Clock
 from sdk.dtypes import storage
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
 from sdk.graph import Array, Graph, Node, Quantize, Tensor
 from sdk.loaded import AWAY, Loaded
-from sdk.preprocess import Channels, InputStatistics, Preprocessing, from_pixels
+from sdk.pictures import Pictures
+from sdk.preprocess import Channels
 from sdk.segments import Segment
 from sdk.target import (
     EMULATED,
@@ -57,8 +59,26 @@ class Ticket:
     """An inference that was submitted and not yet collected."""
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _alone(method: Callable[Concatenate[Session, _P], _R]) -> Callable[Concatenate[Session, _P], _R]:
+    """A method that uses the device: one thread at a time, the others wait."""
+
+    @functools.wraps(method)
+    def waiting(session: Session, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with session._using:
+            return method(session, *args, **kwargs)
+
+    return waiting
+
+
 class Session:
-    """An artefact loaded on a device. A context manager; to be used by one thread at a time.
+    """An artefact loaded on a device. A context manager.
+
+    Several threads may use it: what needs the device is done one after the other, a `step` from the states of
+    whichever was before it. `on_device` is outside of that.
 
     Args:
         source: an artefact, or the path of a `.tow`. A `.tow` holds code: open only those you trust.
@@ -103,10 +123,9 @@ class Session:
         self._reset_to: dict[str, Array] | None = None  # what it has, if it made no step since
         self._lost = False  # whether it came back without them
         self._tickets: dict[Ticket, Callable[[], dict[str, Array]]] = {}
-        recipe, statistics = self.artifact.preprocessing, self.artifact.input_statistics
-        self._preprocessing = None if recipe is None else Preprocessing.from_json(recipe)
-        self._statistics = None if statistics is None else InputStatistics.from_json(statistics)
+        self._pictures = Pictures(self.artifact)
         self._closed = False
+        self._using = threading.RLock()
         self.frames = Frames()
         self._publication: Publication | None = None
         self._loaded = Loaded(self.artifact, self.device, options, opened)
@@ -187,6 +206,7 @@ class Session:
 
     # -- figures --------------------------------------------------------------------------------------------
 
+    @_alone
     def metrics(self) -> Metrics:
         """Power, clocks, temperatures, link, traffic and supply, measured now, and the frames so far.
 
@@ -210,6 +230,7 @@ class Session:
         """Whether the device can measure anything."""
         return self._loaded.measures is not None
 
+    @_alone
     def identify(self) -> Identity | None:
         """Which device it is; None if it does not say. Takes a few transfers.
 
@@ -236,6 +257,7 @@ class Session:
         device = self._loaded.device
         return device.rests if isinstance(device, Rests) else None
 
+    @_alone
     def rest(self, *, off: bool = False) -> None:
         """Have the device use less power until the next inference, which wakes it. States are kept.
 
@@ -252,6 +274,7 @@ class Session:
             raise UsageError(f"the device of {self.artifact.target} cannot rest")
         device.rest(off=off)
 
+    @_alone
     def wake(self, seconds: float = PATIENCE) -> float:
         """Make a device that rests ready for the next inference.
 
@@ -275,6 +298,7 @@ class Session:
                 device.wake()
         return self.clock.now() - begun
 
+    @_alone
     def run(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference; states are inputs and outputs like the others.
 
@@ -296,6 +320,7 @@ class Session:
         values = self._tried(retries, lambda: self._values(inputs))
         return {name: values[name] for name in self._graph.outputs}
 
+    @_alone
     def observe(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """As `run`, but returns every tensor that the host has, or the device materialises, by name.
 
@@ -330,6 +355,7 @@ class Session:
 
     # -- states ---------------------------------------------------------------------------------------------
 
+    @_alone
     def step(self, inputs: Mapping[str, Array], *, retries: int = 0) -> dict[str, Array]:
         """One inference from the states that the last one left behind.
 
@@ -379,6 +405,7 @@ class Session:
         next_states = {output for output, _ in self.artifact.states}
         return [name for name in self._graph.outputs if name not in next_states]
 
+    @_alone
     def reset(self, states: Mapping[str, Array] | None = None) -> None:
         """Put states in place: those given, by the name of their input; the others become zero.
 
@@ -402,6 +429,7 @@ class Session:
             self._states = found
         self._lost = False
 
+    @_alone
     def states(self) -> dict[str, Array]:
         """The states as they are now, by the name of their input.
 
@@ -416,6 +444,7 @@ class Session:
 
     # -- several at once ------------------------------------------------------------------------------------
 
+    @_alone
     def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Ticket:
         """Begin an inference as `run` does, or with `step` as that does; `collect` gives its outputs.
 
@@ -482,6 +511,7 @@ class Session:
             if node.output not in values:
                 values[node.output] = self._evaluate(node, values)
 
+    @_alone
     def collect(self, ticket: Ticket) -> dict[str, Array]:
         """The outputs of a submitted inference, once.
 
@@ -495,6 +525,7 @@ class Session:
 
     # -- failures -------------------------------------------------------------------------------------------
 
+    @_alone
     def recover(self, seconds: float = PATIENCE) -> Recovery:
         """Make a device that failed usable again, and load the network if need be.
 
@@ -534,6 +565,7 @@ class Session:
                 self.recover()
         return infer()
 
+    @_alone
     def profile(self) -> Profile:
         """The device's counters of one inference, layer by layer.
 
@@ -555,39 +587,11 @@ class Session:
             UsageError: an unknown `channels`, or one given for something that has an order of its own.
             EnvironmentMissing: Pillow is not installed.
         """
-        if channels not in get_args(Channels):
-            raise UsageError(
-                f"unknown order of channels {channels!r}", hint=f"one of {', '.join(get_args(Channels))}"
-            )
-        if isinstance(picture, np.ndarray):
-            picture = from_pixels(picture, channels)
-        elif channels != "rgb":
-            raise UsageError(
-                "channels is the order in an array; a picture has its own", hint="leave channels out"
-            )
-        # By its attribute: a PIL.Image is known without importing Pillow.
-        elif not isinstance(picture, str | os.PathLike) and not hasattr(picture, "getexif"):
-            raise InvalidInput(
-                f"a {type(picture).__name__} is not a picture",
-                hint="give a path, a PIL.Image or an array of pixels; what run returned goes to rank",
-            )
-        if self._preprocessing is None or len(self._graph.inputs) != 1:
-            raise InvalidInput(
-                "the artefact does not say how a picture becomes its input",
-                where=self._graph.name,
-                hint="it takes the frames of a camera: give arrays of their bytes"
-                if self.artifact.cameras
-                else "quantise the model with pictures or --preprocess, or give arrays",
-            )
-        return {self._graph.inputs[0]: self._as_input(self._preprocessing.apply(picture))}
+        return self._pictures.prepare(picture, channels)
 
     def unlike_calibration(self, inputs: Mapping[str, Array]) -> str | None:
         """A warning if a float input is nothing like the calibration's inputs, else None."""
-        name = self._graph.inputs[0]
-        if self._statistics is None or name not in inputs:
-            return None
-        array = np.asarray(inputs[name])
-        return self._statistics.unlike_calibration(array) if array.dtype == np.float32 else None
+        return self._pictures.unlike_calibration(inputs)
 
     def classify(self, picture: Any, top: int = 5, *, channels: Channels = "rgb") -> list[Prediction]:
         """The likeliest classes of a picture, best first; a picture unlike the calibration's gets a warning
@@ -617,38 +621,23 @@ class Session:
                 has one output with one axis longer than 1.
             UsageError: `top` is not a whole number of 1 or more.
         """
-        if not isinstance(top, int | np.integer) or top < 1:
-            raise UsageError(f"top must be a whole number of 1 or more, not {top!r}")
-        for name, tensor in self.outputs.items():
-            array = outputs.get(name) if isinstance(outputs, Mapping) else None
-            if array is None:
-                raise InvalidInput(f"no output named {name!r} was given", hint="give what run returned")
-            found = np.asarray(array)
-            if found.shape != tensor.shape or found.dtype != storage(tensor.dtype):
-                raise InvalidInput(
-                    f"{found.dtype} {list(found.shape)}, expected {tensor.dtype} {list(tensor.shape)}",
-                    where=f"output {name}",
-                    hint="give what run returned",
-                )
-        scores = probabilities(self._graph, outputs)
-        if scores is None:
-            shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in self.outputs.values())
-            raise InvalidInput(
-                f"it is not a classifier: its outputs are {shapes}", where=self._graph.name, hint="use run"
-            )
-        labels = self.artifact.labels or []
-        return [
-            Prediction(int(index), labels[index] if index < len(labels) else None, float(scores[index]))
-            for index in np.argsort(-scores, kind="stable")[:top]
-        ]
+        return self._pictures.rank(outputs, top)
 
     def close(self) -> None:
-        """Release the device. Closing twice does nothing."""
-        if not self._closed:
-            self._closed = True
-            if self._publication is not None:
-                self._publication.close("the session was closed")
-            self._loaded.close()
+        """Release the device. Closing twice does nothing.
+
+        What another thread does on it is waited for, up to PATIENCE; then that fails.
+        """
+        waited = self._using.acquire(timeout=PATIENCE)
+        try:
+            if not self._closed:
+                self._closed = True
+                if self._publication is not None:
+                    self._publication.close("the session was closed")
+                self._loaded.close()
+        finally:
+            if waited:
+                self._using.release()
 
     def __enter__(self) -> Session:
         return self
@@ -696,17 +685,6 @@ class Session:
 
     def _evaluate(self, node: Node, values: Mapping[str, Array]) -> Array:
         return reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
-
-    def _as_input(self, real: NDArray[np.float32]) -> Array:
-        """Real values as the first input's integers, if that is not float."""
-        tensor = self._graph.tensor(self._graph.inputs[0])
-        if tensor.quantization is None:
-            return real
-        values = {"real": real}
-        quantize = Quantize("", ("real",), tensor.name)
-        known = {"real": Tensor("real", real.shape, "float32"), tensor.name: tensor}
-        graph = dataclasses.replace(self._graph, tensors=known)
-        return reference.evaluate(graph, quantize, values, self.artifact.arithmetic)
 
     def _given(self, inputs: Mapping[str, Array], held: Collection[str] = ()) -> dict[str, Array]:
         """The given arrays, checked, of all inputs but those that the device holds; quantised tensors may

@@ -65,7 +65,8 @@ class Stream:
 
     Every frame ends as one of "ok", "late", "fallback" and "dropped", in order. A network with states is
     stepped: its states are reset at the start, and each result says from which frame its states descend. A
-    context manager, which ends `run`; to be used by one thread at a time.
+    context manager, which ends `run`. One thread takes the results; if another does at the same time, Python
+    raises ValueError in it.
 
     Args:
         session: an open session; it stays the caller's to close.

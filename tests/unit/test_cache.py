@@ -125,7 +125,9 @@ def _network(target):
 
 def _amd():
     b = GraphBuilder((1, 4, 6, 6), seed=3)
-    return sorted(get_target("amd-gfx1100").compile(b.graph(b.conv("x", 8, 3, pads=1)), Options()).code.items())
+    return sorted(
+        get_target("amd-gfx1100").compile(b.graph(b.conv("x", 8, 3, pads=1)), Options()).code.items()
+    )
 
 
 def _texts(built):
