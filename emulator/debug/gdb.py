@@ -165,6 +165,8 @@ class Gdb:
                     return None
                 going, plan = self._handle(connection, packet.decode("latin-1"))
                 if going:
+                    if connection.lost:  # and sent more than this: nothing else would stop the CPU for it
+                        self.debugger.interrupt()
                     return plan
 
     def _handle(self, connection: Connection, packet: str) -> tuple[bool, Plan | None]:

@@ -41,6 +41,9 @@ class Connection:
     Args:
         peer: the socket; closed by `close`.
         interrupted: called in the reading thread when GDB sends 0x03, or disconnects.
+
+    Attributes:
+        lost: whether GDB has disconnected; packets from before may still wait.
     """
 
     def __init__(self, peer: socket.socket, interrupted: Callable[[], None]) -> None:
@@ -49,6 +52,7 @@ class Connection:
         self._packets: queue.Queue[bytes | None] = queue.Queue()
         self._lock = threading.Lock()
         self._acknowledge = True
+        self.lost = False
         self._last = b""
         self._reader = threading.Thread(target=self._read, name="gdb", daemon=True)
         self._reader.start()
@@ -100,6 +104,7 @@ class Connection:
             if len(pending) > 4 * MAX_PACKET:
                 break  # this is not GDB
         self._packets.put(None)
+        self.lost = True
         self._interrupted()
 
     def _consume(self, data: bytes) -> bytes:

@@ -320,3 +320,14 @@ def test_gdb_itself():
     finally:
         towline.kill()
         towline.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", ["cc", "cc?", "c!c", "c!!c!", "ccccc", "sc!s?c", "c!ccc!c?"])
+def test_a_client_that_waits_for_nothing_and_hangs_up(sent):
+    """Packets that still wait when it has gone do not keep the board from going on without it."""
+    packets = {"c": b"$vCont;c#a8", "s": b"$vCont;s#b8", "?": b"$?#3f", "!": b"\x03"}
+    session = Session(endless=True)
+    session.client.socket.sendall(b"".join(packets[each] for each in sent))
+    session.close()
+    assert session.ending is None
