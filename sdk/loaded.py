@@ -8,7 +8,18 @@ import logging
 from sdk.artifact import Artifact
 from sdk.clock import ContinuingClock, WallClock
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError
-from sdk.target import Device, DeviceSession, Measures, OpenOptions, Recovers, Recovery, Timed, open_device
+from sdk.target import (
+    ChecksPrograms,
+    Device,
+    DeviceSession,
+    Measures,
+    OpenOptions,
+    Recovers,
+    Recovery,
+    Timed,
+    get_target,
+    open_device,
+)
 from sdk.telemetry.metrics import Metrics, Traffic
 
 AWAY = (DeviceFailed, DeviceMissing)
@@ -35,6 +46,7 @@ class Loaded:
         before: what went over the cable before the network was loaded.
 
     Raises:
+        InvalidArtifact: a program's plan is damaged; no device has been opened then.
         UsageError, DeviceMissing, ToolMissing, DeviceFailed: as `sdk.target.open_device` and `Device.load`.
     """
 
@@ -48,6 +60,10 @@ class Loaded:
         self.sessions: list[DeviceSession] = []
         self.clock = ContinuingClock()
         self.before = Traffic()
+        target = get_target(artifact.target)
+        if isinstance(target, ChecksPrograms):  # a card takes seconds to boot
+            for program in artifact.programs:
+                target.check(program)
         self.measures: Measures | None = None
         self.device = self._opened() if opened is None else opened
         self._load()

@@ -393,6 +393,14 @@ class Target(Protocol):
         """(device string, description) of what `open` takes here and now."""
 
 
+@runtime_checkable
+class ChecksPrograms(Protocol):
+    """What a target offers beside `Target` if it can tell a damaged program before a device is opened."""
+
+    def check(self, program: Program) -> None:
+        """Raises InvalidArtifact: the plan does not fit the program's graph, weights or code."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One way to compute one kind of layer, to be measured.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dsp.adreno import opencl
 from dsp.adreno.lowering import lower
-from dsp.adreno.plan import SOURCE
+from dsp.adreno.plan import SOURCE, AdrenoPlan
 from dsp.adreno.session import OpenClDevice
 from sdk import toolchain
 from sdk.graph import Graph, Node
@@ -59,6 +59,9 @@ class AdrenoTarget:
             if counters
         ]
         return {"tinymesa": toolchain.tinymesa()[0]}, found
+
+    def check(self, program: Program) -> None:
+        AdrenoPlan.of(program)
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         return OpenClDevice(opencl.choose(device))

@@ -43,6 +43,9 @@ class CTarget:
         seconds = {"lowering": time.perf_counter() - started}
         return Program(self.name, graph, plan.to_json(), lowered.weights, code, seconds)
 
+    def check(self, program: Program) -> None:
+        CPlan.of(program)
+
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> HostDevice:
         if device in (None, "emulated", "host"):
             return HostDevice()

@@ -96,6 +96,9 @@ class HexagonTarget:
         ]
         return plan.toolchain, found
 
+    def check(self, program: Program) -> None:
+        HexagonPlan.of(program)
+
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         if device in (None, "emulated"):
             return EmulatedDevice(self._qemu_flags)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from dsp.adreno.plan import AdrenoPlan
 from dsp.c.plan import CPlan
 from dsp.hexagon.plan import HexagonPlan
+from sdk.artifact import Artifact
 from sdk.errors import InvalidArtifact
+from sdk.session import Session
 from sdk.target import Options, get_target
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import target
@@ -119,3 +121,17 @@ def test_a_changed_plan_is_refused_or_read_as_it_is(name, data):
     except InvalidArtifact:
         return
     assert text(plan.to_json()) == text(program.plan)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_damaged_plan_is_refused_before_a_device_is_opened(name, monkeypatch):
+    program = damaged(name)
+    program.plan["memory"]["arena"] = -1
+
+    def opened(*_):
+        pytest.fail("the device was opened")
+
+    monkeypatch.setattr(type(get_target(name)), "open", opened)
+    with pytest.raises(InvalidArtifact) as caught:
+        Session(Artifact((program,), program.graph, get_target(name).arithmetic))
+    assert "memory" in str(caught.value)

@@ -121,6 +121,9 @@ class AmdTarget:
         ]
         return plan.toolchain, found
 
+    def check(self, program: Program) -> None:
+        CardPlan.of(program)
+
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
         return device_of(self._open_gpu(self._chip.name, device, options))
 
