@@ -41,6 +41,8 @@ Channels = Literal["rgb", "bgr"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_MARGIN = 256 / 224
 LARGEST_SIDE = 16384
+MOST_PIXELS = 64 << 20
+"""Of a picture's file: more than cameras have, and some hundred megabytes while it is decoded."""
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 
@@ -102,9 +104,11 @@ class Preprocessing:
                 raise InvalidInput("is not a regular file", where=path)
             try:
                 with warnings.catch_warnings():
-                    # Pillow warns at 89 and refuses at 179 million pixels: the refusal is enough.
+                    # Pillow warns at 89 million pixels; from MOST_PIXELS on they are refused.
                     warnings.simplefilter("ignore")
                     with image_module.open(path) as opened:
+                        if opened.width * opened.height > MOST_PIXELS:
+                            raise _too_large(opened.size, path)
                         opened.load()
                         pixels = self._pixels(opened, path)
             except InvalidInput:
@@ -112,7 +116,7 @@ class Preprocessing:
             except FileNotFoundError:
                 raise InvalidInput("no such picture", where=path) from None
             except image_module.DecompressionBombError as problem:
-                raise InvalidInput("too many pixels", where=path, hint="scale the picture down") from problem
+                raise _too_large(None, path) from problem
             except Exception as problem:  # a damaged file can raise nearly anything out of Pillow
                 raise InvalidInput(
                     f"cannot be read as a picture: {_reason(problem, path)}",
@@ -441,11 +445,20 @@ def _picture_shape(shape: Sequence[int]) -> tuple[tuple[int, int], int, Layout]:
     )
 
 
+def _too_large(size: tuple[int, int] | None, path: str) -> InvalidInput:
+    what = f"{size[0]} x {size[1]}" if size else "far more"
+    return InvalidInput(
+        f"has {what} pixels; at most {MOST_PIXELS >> 20} Mi are read",
+        where=path,
+        hint="scale the picture down",
+    )
+
+
 def _eight_bits(picture: Image.Image, where: str) -> Image.Image:
     """The picture with 8-bit channels and no transparency."""
     image_module = require("PIL.Image")
     if picture.mode.startswith("I"):
-        wide = np.clip(np.asarray(picture).astype(np.int64), 0, 65535)
+        wide = np.clip(np.asarray(picture).astype(np.int32, copy=False), 0, 65535)
         return cast("Image.Image", image_module.fromarray(((wide + 128) // 257).astype(np.uint8)))
     if picture.mode == "F":
         raise InvalidInput(

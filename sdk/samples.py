@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from sdk.array_files import StoredArray, open_arrays
 from sdk.errors import InvalidInput
 from sdk.graph import Array, Tensor
 
@@ -40,7 +40,7 @@ def arrays(
         InvalidInput: it cannot be read, or its arrays are not the network's by name or shape.
     """
     tensors = {**inputs, **(quantized or {})}
-    found = _read(path)
+    found = open_arrays(path)
     if len(inputs) == 1 and len(found) == 1 and next(iter(found)) in UNNAMED:
         (array,) = found.values()
         fitting = [name for name, tensor in tensors.items() if tensor.dtype == array.dtype.name]
@@ -51,11 +51,9 @@ def arrays(
     if len(set(counts.values())) != 1:
         raise InvalidInput(f"its arrays hold different numbers of samples: {counts}", where=path)
     count = next(iter(counts.values()))
-    for index in range(count):
-        feeds = {}
-        for name, array in found.items():
-            batch = tensors[name].shape[0]
-            feeds[name] = np.ascontiguousarray(array[index * batch : (index + 1) * batch])
+    streams = [array.parts(tensors[name].shape[0]) for name, array in found.items()]
+    for index, parts in enumerate(zip(*streams, strict=True)):
+        feeds = {name: np.ascontiguousarray(part) for name, part in zip(found, parts, strict=True)}
         yield Sample(path if count == 1 else f"{path}[{index}]", feeds)
 
 
@@ -73,26 +71,14 @@ def _misnamed(
     )
 
 
-def _count(array: Array, tensor: Tensor, path: str) -> int:
+def _count(array: StoredArray, tensor: Tensor, path: str) -> int:
     """How many inferences an array holds along its first axis."""
     name, shape = tensor.name, tensor.shape
-    whole = array.ndim == len(shape) and array.ndim > 0 and array.shape[1:] == shape[1:]
-    if not whole or len(array) == 0 or len(array) % shape[0]:
+    whole = len(array.shape) == len(shape) > 0 and array.shape[1:] == shape[1:]
+    if not whole or array.shape[0] == 0 or array.shape[0] % shape[0]:
         raise InvalidInput(
             f"the array for {name} has shape {list(array.shape)}; the network takes {list(shape)}",
             where=path,
             hint="several samples are stacked along the first axis",
         )
-    return len(array) // shape[0]
-
-
-def _read(path: str) -> dict[str, Array]:
-    try:
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {"": loaded}
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as problem:
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise InvalidInput(f"its arrays cannot be read: {reason}", where=path) from problem
+    return array.shape[0] // shape[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -269,7 +270,7 @@ def unpack(data: bytes) -> Capture:
         raise
     except (
         zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, EOFError, RuntimeError,
-        NotImplementedError, RecursionError, OverflowError,
+        NotImplementedError, RecursionError, OverflowError, zlib.error,
     ) as problem:  # fmt: skip
         what = f"{type(problem).__name__}: {problem}"
         hint = "captures are written by `towline gpu capture`"

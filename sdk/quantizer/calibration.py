@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sdk.array_files import open_arrays
 from sdk.errors import InvalidInput, UsageError
 from sdk.preprocess import Preprocessing, default_for, require_shape
 
@@ -105,7 +106,7 @@ def load(
             raise UsageError("is neither a directory nor a regular file", where=str(path))
         if path.is_dir() or path.suffix.lower() in PICTURE_SUFFIXES:
             return _pictures(path, inputs, preprocessing, limit, progress)
-        return _arrays(_read_arrays(path), inputs, preprocessing, limit, str(path), states)
+        return _arrays(_read_arrays(path, inputs, states), inputs, preprocessing, limit, str(path), states)
     return _arrays(source, inputs, preprocessing, limit, "calibration data", states)
 
 
@@ -210,20 +211,21 @@ def spread(count: int, limit: int | None) -> list[int]:
     return [index * count // limit for index in range(limit)]
 
 
-def _read_arrays(path: Path) -> Mapping[str, NDArray[Any]] | NDArray[Any]:
+def _read_arrays(
+    path: Path, inputs: Mapping[str, Input], states: Collection[str]
+) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a file that are the network's inputs; their shapes fit before any is read."""
+    where = str(path)
     try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            return {name: loaded[name] for name in loaded.files}
-    except Exception as problem:  # a damaged file can raise nearly anything out of numpy and zipfile
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise InvalidInput(
-            f"cannot be read as calibration data: {reason}",
-            where=str(path),
-            hint="give a directory of pictures, or an .npz or .npy file of float arrays",
-        ) from problem
+        stored = open_arrays(path)
+        given = _by_name({name: array.empty for name, array in stored.items()}, inputs, where, states)
+        for name, array in given.items():
+            _checked(array, name, inputs[name], where, bool(states))
+        alone = len(stored) == 1
+        return {name: (next(iter(stored.values())) if alone else stored[name]).whole() for name in given}
+    except InvalidInput as problem:
+        hint = problem.hint or "give a directory of pictures, or an .npz or .npy file of float arrays"
+        raise InvalidInput(problem.message, where=problem.where, hint=hint) from problem
 
 
 def _arrays(

@@ -132,3 +132,13 @@ def test_files_that_are_cut_or_not_a_zip_are_refused(tmp_path):
 def test_an_unknown_chip_is_refused():
     with pytest.raises(InvalidInput, match="gfx9999"):
         capture.replay(replace(recorded(), chip="gfx9999"))
+
+
+def test_a_changed_byte_anywhere_is_read_or_refused():
+    """Also in the middle of what is deflated, where zlib raises an error of its own."""
+    whole = capture.pack(recorded())
+    for at in range(len(whole)):
+        try:
+            capture.unpack(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        except InvalidInput:
+            continue

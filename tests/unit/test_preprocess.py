@@ -374,3 +374,16 @@ def test_statistics_are_those_of_numpy(photographs):
     np.testing.assert_allclose(statistics.std, stack.std(axis=(0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(statistics.maximum, stack.max(axis=(0, 2, 3)))
     np.testing.assert_allclose(statistics.mean_low, stack.mean(axis=(2, 3)).min(axis=0))
+
+
+@pytest.mark.parametrize("size", [(13_000, 13_000), (1 << 26, 2)])
+def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path, size):
+    """A PNG's header states its size; behind it nothing need be."""
+    header = struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    path = tmp_path / "huge.png"
+    path.write_bytes(data + struct.pack(">I", 4) + b"IDAT" + bytes(8))
+    with pytest.raises(InvalidInput) as caught:
+        IMAGENET.apply(path)
+    assert caught.value.hint == "scale the picture down"

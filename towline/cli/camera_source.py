@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from sdk.array_files import open_arrays
 from sdk.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from sdk.artifact import Artifact
     from sdk.camera.sources import CameraFrames
     from sdk.graph import Array
+
+
+MOST_NUMBERS = 1000
+"""Of a file that is read to the end to see whether it is a matrix."""
 
 
 def add_camera_source(parser: argparse.ArgumentParser) -> None:
@@ -68,16 +73,15 @@ def _named(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _read(path: str) -> Array:
-    try:
-        with open(path, "rb") as file:
-            found = np.load(file, allow_pickle=False)
-    except FileNotFoundError:
-        raise UsageError("no such file", where=path) from None
-    except (OSError, ValueError, EOFError) as problem:
-        hint = "numpy.save(FILE, matrix) writes one"
-        raise InvalidInput(f"cannot be read as an .npy file: {problem}", where=path, hint=hint) from problem
-    if not isinstance(found, np.ndarray):
+    if not Path(path).is_file():
+        raise UsageError("no such file", where=path)
+    found = open_arrays(path)
+    if "" not in found:
         raise InvalidInput(
-            "is an .npz file, which holds arrays by name: one .npy array is wanted", where=path
+            "is an .npz file, which holds arrays by name: one .npy array is wanted",
+            where=path,
+            hint="numpy.save(FILE, matrix) writes one",
         )
-    return found
+    if math.prod(shape := found[""].shape) > MOST_NUMBERS:
+        raise InvalidInput(f"holds {list(shape)} numbers: a matrix has 3 x 3", where=path)
+    return found[""].whole()
