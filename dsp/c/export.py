@@ -41,7 +41,7 @@ functions of a quantised network together at most 2,752 bytes, with AVX-512 at -
 call each other; the largest kernels of plain tensors 1,770, what they call and what calls them below 1,400.
 """
 
-HEADERS = {"float", "immintrin", "math", "stddef", "stdint", "stdio", "stdlib", "string"}
+HEADERS = {"float", "immintrin", "math", "stddef", "stdint", "stdio", "stdlib", "string", "time"}
 """Headers of C that the sources include: with -I on the folder, a NAME.h of that name would hide it."""
 
 C_TYPES: Mapping[str, str] = {
@@ -148,8 +148,14 @@ def _header(name: str, body: Graph, plan: CPlan) -> str:
         if tensor.quantization is not None:
             lines += [f"{macro}_SCALE {_float(tensor)}", f"{macro}_ZERO_POINT ({tensor.zero_point})"]
         lines.append("")
+    kernels = [
+        "",
+        "/* Which form of the products the compiler's macros chose. */",
+        f"extern const char *const {name}_kernels;",
+        "",
+    ]
     cplusplus = ["#ifdef __cplusplus", 'extern "C"', "#endif"]
-    return "\n".join([*lines, *cplusplus, f"{_signature(name, body)};", "", "#endif", ""])
+    return "\n".join([*lines, *cplusplus, f"{_signature(name, body)};", *kernels, "#endif", ""])
 
 
 def _meanings(body: Graph) -> list[str]:
@@ -216,7 +222,9 @@ def _network(name: str, program: Program, plan: CPlan) -> str:
     if fails:
         lines.append("  return 0;")
     source = program.code[SOURCE].decode("ascii", "replace")
-    return "\n".join([f'#include "{name}.h"', "", source, *lines, "}", ""])
+    chosen = ["#ifndef KERNELS", '#define KERNELS "plain C"', "#endif"]
+    chosen += [f"const char *const {name}_kernels = KERNELS;", ""]
+    return "\n".join([f'#include "{name}.h"', "", source, *chosen, *lines, "}", ""])
 
 
 def _is_raised(tensor: Tensor) -> bool:
@@ -247,6 +255,10 @@ const uint64_t {name}_weights[] = {{
 
 
 # -- the program ----------------------------------------------------------------------------------------
+
+
+TIME = 'printf("%.3f\\n", 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC);'
+"""Milliseconds of the processor's time, a line for each run."""
 
 
 def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
@@ -315,16 +327,24 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
     if raw:
         inputs = either(raw_in, real_in + head)
         outputs = either(raw_out, tail + real_out)
-    options = ['  int quantized = argc > 1 && !strcmp(argv[1], "-q");'] if raw else []
+    options = [
+        '  if (argc > 1 && !strcmp(argv[1], "-k")) return puts(' + name + "_kernels) < 0;",
+        '  int runs = argc > 2 && !strcmp(argv[1], "-t") ? atoi(argv[2]) : 0;',
+        "  if (runs > 0) argc -= 2, argv += 2;",
+    ]
+    if raw:
+        options.append('  int quantized = argc > 1 && !strcmp(argv[1], "-q");')
     skipped = " + quantized" if raw else ""
+    timed = indented(["clock_t start = clock();", *head, run, *tail, TIME], 6)
     return f"""\
-/* A program around {name}: `{name}_main {"[-q] " if raw else ""}INPUT [OUTPUT]`; see README.md. */
+/* A program around {name}: `{name}_main [-t RUNS] {"[-q] " if raw else ""}INPUT [OUTPUT]`; see README.md. */
 #include "{name}.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *program = "{name}_main";
 
@@ -336,12 +356,17 @@ int main(int argc, char **argv) {{
 {indented(options, 0)}  char **files = argv + 1{skipped};
   int count = argc - 1{skipped.replace("+", "-")};
   if (count < 1 || count > 2) {{
-    fprintf(stderr, "usage: %s {"[-q] " if raw else ""}INPUT [OUTPUT]\\n", program);
+    fprintf(stderr, "usage: %s [-t RUNS] {"[-q] " if raw else ""}INPUT [OUTPUT]\\n", program);
     return 2;
   }}
   FILE *input = fopen(files[0], "rb"), *output = count > 1 ? fopen(files[1], "wb") : NULL;
   if (!input) fail("the input cannot be opened");
   if (count > 1 && !output) fail("the output cannot be opened");
+  if (runs > 0) {{
+{indented(real_in, 4).replace(") break;", ') fail("the input is empty");')}    while (runs--) {{
+{timed}    }}
+    return 0;
+  }}
   for (;;) {{
 {inputs}    {run}
 {outputs}  }}

@@ -23,6 +23,7 @@ from sdk.session import Session
 from sdk.target import CountsKernels, LayerProfile, Options, Profile, get_target, open_device, target_names
 from sdk.zoo.benchmark import benchmark, require_name
 from sdk.zoo.catalogue import find
+from towline.cli import bench_c
 from towline.cli.options import (
     MODEL,
     TOW,
@@ -47,7 +48,8 @@ ONNX = "onnx"
 GEMM = "gemm"
 DRIVING = "driving"
 POWER = "power"
-SUBJECTS = ("mcs51", "firmware", "gpu", USB, LOAD, ONNX, GEMM, POWER, "zoo")
+C = "c"
+SUBJECTS = ("mcs51", "firmware", "gpu", USB, LOAD, ONNX, GEMM, POWER, C, "zoo")
 """What is measured besides a network."""
 ZOO = re.compile(r"zoo(_(?P<shape>\d+\.\d+_\d+))?")
 
@@ -62,9 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the emulated GPU's shaders: speed, and results of all kernels; or usb, what a GPU over USB costs "
         "its host; or load, --bytes of weights on their way to a card; or driving, that network's load and "
         "steps on a GPU over USB; or gemm, products of float16 on an emulated GPU; or power, what emulated "
-        "cards draw, and how fast they are within power caps; or kernels, each kernel "
-        "of a target on three shapes; or zoo, every network on every target, the classifiers at "
-        "zoo_0.25_32 or another width and size",
+        "cards draw, and how fast they are within power caps; or c, the time of a network's exported C; "
+        "or kernels, each kernel of a target on three shapes; or zoo, every network on every target, the "
+        "classifiers at zoo_0.25_32 or another width and size",
     )
     parser.add_argument(
         "--target", metavar="NAME", help="what to compile a model, a name of the zoo or the kernels for"
@@ -91,9 +93,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", metavar="SIZE", help="of load: how many weights, as 512M (default) or 4G")
     parser.add_argument("--only", metavar="PART", help="of onnx: the tests with this in their names")
     add_input_shape(parser)
+    bench_c.configure(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.subject == C:
+        return bench_c.run(args, console)
+    bench_c.refuse(args)
     if args.subject == ONNX:
         return _onnx(args, console)
     if args.only is not None:

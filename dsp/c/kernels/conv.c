@@ -55,11 +55,11 @@ static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8
             memset(row, 0, sizeof *both);
           for (int32_t k = 0; p->offset && k < PIXELS; k++) totals[k] += row[k];
         }
-        weave(panel, pair, both);
+        weave(panel, pairs, pair, both, p->zero_point);
       }
       for (int32_t block = 0; block < blocks; block++) {
         int32_t sums[OUTPUTS][PIXELS];
-        dots(sums, panel, weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs);
+        dots(sums, panel, weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs, p->zero_point);
         for (int32_t j = 0; j < OUTPUTS && block * OUTPUTS + j < p->outputs; j++) {
           int32_t output = block * OUTPUTS + j;
           const uint8_t *constant = constants + (group * p->outputs + output) * CHANNEL;
