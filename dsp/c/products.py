@@ -14,7 +14,7 @@ from dsp.c.walks import Loop, broadcast_steps, limited, merged
 from sdk.errors import Unsupported
 from sdk.graph import Array, Conv, ConvTranspose, MatMul, Tensor
 
-COLUMNS, TERMS, CHUNK = 64, 128, 256
+COLUMNS, TERMS, CHUNK, ROWS = 64, 128, 256, 4
 """Of kernels/plain/products.h."""
 
 FEW = 3
@@ -206,5 +206,5 @@ def _bias(context: Context, biases: Sequence[Tensor]) -> str:
 
 
 def _panel_bytes(rows: int) -> int:
-    """Of a panel and the totals of as many rows as have one at a time."""
-    return 4 * COLUMNS * (TERMS + min(rows, CHUNK))
+    """Of a panel, and of what is taken at a time: rows to be multiplied, and totals of rows."""
+    return 4 * (COLUMNS * (TERMS + min(rows, CHUNK)) + ROWS * TERMS)

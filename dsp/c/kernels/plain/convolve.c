@@ -50,10 +50,10 @@ static void scatter_outputs(const struct convolve *p, uint8_t *plane, const floa
   }
 }
 
-/* `scratch` is a panel and, for at most CHUNK outputs of one group, totals. */
+/* `scratch` is a panel, ROWS outputs' weights and, for at most CHUNK outputs of one group, totals. */
 static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
                      const uint8_t *bias, float *scratch) {
-  float *panel = scratch, *totals = scratch + TERMS * COLUMNS;
+  float *panel = scratch, *factors = panel + TERMS * COLUMNS, *totals = factors + ROWS * TERMS;
   int64_t terms = p->channels * p->count, positions = p->rows * p->columns;
   for (int64_t image = 0; image < p->images * p->groups; image++) {
     const uint8_t *source = x + image * p->channels * p->height * p->width * p->x_size;
@@ -74,11 +74,13 @@ static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, con
             const uint8_t *plane = source + (term + k) / p->count * p->height * p->width * p->x_size;
             gather_tap(p, panel + k * COLUMNS, plane, p->taps[(term + k) % p->count], start, width);
           }
-          for (int64_t i = 0; i < outputs; i++) {
-            float factors[TERMS];
-            int64_t at = (first_output + chunk + i) * terms + term;
-            load_row(p->weight_type, factors, weights + at * p->weight_size, p->weight_size, block);
-            add_products(totals + i * COLUMNS, factors, panel, block, width);
+          for (int64_t i = 0; i < outputs; i += ROWS) {
+            int64_t rows = outputs - i < ROWS ? outputs - i : ROWS;
+            for (int64_t k = 0; k < rows; k++) {
+              int64_t at = (first_output + chunk + i + k) * terms + term;
+              load_row(p->weight_type, factors + k * TERMS, weights + at * p->weight_size, p->weight_size, block);
+            }
+            add_products(totals + i * COLUMNS, factors, panel, block, width, rows);
           }
         }
         for (int64_t i = 0; i < outputs; i++) {

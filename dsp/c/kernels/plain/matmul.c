@@ -47,10 +47,10 @@ static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, c
   }
 }
 
-/* `scratch` is a panel and, for at most CHUNK rows, totals; or FEW rows of a. */
+/* `scratch` is a panel, ROWS rows of a and, for at most CHUNK rows, totals; or FEW rows of a. */
 static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
                    const uint8_t *bias, float *scratch) {
-  float *panel = scratch, *totals = scratch + TERMS * COLUMNS;
+  float *panel = scratch, *factors = panel + TERMS * COLUMNS, *totals = factors + ROWS * TERMS;
   struct position position = {{0}, {0}};
   do {
     const uint8_t *left = a + position.at[1], *right = b + position.at[2];
@@ -70,11 +70,13 @@ static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const u
         for (int64_t term = 0; term < p->terms; term += TERMS) {
           int64_t block = p->terms - term < TERMS ? p->terms - term : TERMS;
           fill_panel(p, panel, right + term * p->b_term + column * p->b_column, block, width);
-          for (int64_t i = 0; i < rows; i++) {
-            float factors[TERMS];
-            int64_t at = (chunk + i) * p->terms + term;
-            load_row(p->a_type, factors, left + at * p->a_size, p->a_size, block);
-            add_products(totals + i * COLUMNS, factors, panel, block, width);
+          for (int64_t i = 0; i < rows; i += ROWS) {
+            int64_t count = rows - i < ROWS ? rows - i : ROWS;
+            for (int64_t k = 0; k < count; k++) {
+              int64_t at = (chunk + i + k) * p->terms + term;
+              load_row(p->a_type, factors + k * TERMS, left + at * p->a_size, p->a_size, block);
+            }
+            add_products(totals + i * COLUMNS, factors, panel, block, width, count);
           }
         }
         for (int64_t i = 0; i < rows; i++) {
