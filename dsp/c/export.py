@@ -26,8 +26,9 @@ from dsp.c.context import amalgamate
 from dsp.c.elements import ELEMENTS, float_literal
 from dsp.c.lowering import is_plain, may_fail
 from dsp.c.plan import SOURCE, CPlan
+from sdk import dtypes, reference
 from sdk.errors import InternalError, UsageError
-from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
+from sdk.graph import Array, Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
 from sdk.segments import Split, split
 from sdk.target import Program
 
@@ -93,7 +94,28 @@ def export(
         "Makefile": _makefile(name),
         "README.md": _readme(name, graph, program.graph, plan, preprocessing),
     }
-    return {file: text.encode() for file, text in texts.items()}
+    inputs = random_inputs(graph)
+    outputs = reference.run(graph, inputs, "f32")
+    recorded = {
+        f"{name}_check.input": b"".join(inputs[each].tobytes() for each in graph.inputs),
+        f"{name}_check.output": b"".join(outputs[each].tobytes() for each in graph.outputs),
+    }
+    return {file: text.encode() for file, text in texts.items()} | recorded
+
+
+def random_inputs(graph: Graph, seed: int = 1) -> dict[str, Array]:
+    """Inputs to check and to time a network with: normal floats, any bytes, zero for what may be indices."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for tensor in map(graph.tensor, graph.inputs):
+        if dtypes.is_float(tensor.dtype):
+            found[tensor.name] = dtypes.encode(random.standard_normal(tensor.shape), tensor.dtype)
+        elif tensor.dtype in ("int8", "uint8"):
+            low = -128 if tensor.dtype == "int8" else 0
+            found[tensor.name] = random.integers(low, low + 256, tensor.shape).astype(tensor.dtype)
+        else:
+            found[tensor.name] = np.zeros(tensor.shape, tensor.dtype)
+    return found
 
 
 def _parts(graph: Graph, body: Graph) -> Split:
@@ -223,7 +245,14 @@ def _network(name: str, program: Program, plan: CPlan) -> str:
         lines.append("  return 0;")
     source = program.code[SOURCE].decode("ascii", "replace")
     chosen = ["#ifndef KERNELS", '#define KERNELS "plain C"', "#endif"]
-    chosen += [f"const char *const {name}_kernels = KERNELS;", ""]
+    chosen += [
+        "#ifdef __FAST_MATH__",
+        '#define FLAGS ", with -ffast-math"',
+        "#else",
+        '#define FLAGS ""',
+        "#endif",
+    ]
+    chosen += [f"const char *const {name}_kernels = KERNELS FLAGS;", ""]
     return "\n".join([f'#include "{name}.h"', "", source, *chosen, *lines, "}", ""])
 
 
@@ -257,8 +286,16 @@ const uint64_t {name}_weights[] = {{
 # -- the program ----------------------------------------------------------------------------------------
 
 
-TIME = 'printf("%.3f\\n", 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC);'
-"""Milliseconds of the processor's time, a line for each run."""
+TIME = 'printf("%.3f\\n", milliseconds() - start);'
+
+FLOAT_PART, HALF_PART = 1e-4, 2e-2
+"""By what part of a tensor's largest element a float may differ from what was recorded: functions of libm
+differ in their last place, and where tensors are narrow each of them rounds that to a place of its own."""
+
+FAST = (
+    "compiled with -ffast-math, which changes the order of sums and drops what makes each rounding "
+    "happen once: the results need not be those that were recorded; leave it out"
+)
 
 
 def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
@@ -308,6 +345,19 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
             case _:
                 raise InternalError(f"{node.op} in the tail", where=f"node {node.name}")
     real_out = writes(graph.outputs)
+    part = (
+        FLOAT_PART if all(body.tensor(each).dtype not in ELEMENTS[1:] for each in body.tensors) else HALF_PART
+    )
+    checks = []
+    for tensor in map(graph.tensor, graph.outputs):
+        a, element = array(tensor.name), tensor.dtype.upper() + "_KIND" if is_any else GIVEN[tensor.dtype]
+        allowed = part if dtypes.is_float(tensor.dtype) else 0
+        checks += [
+            f"if (!take(input, {a}, sizeof {a}, 1) || !take(output, recorded, sizeof {a}, 1)) fail(what);",
+            f"wrong += differing({a}, recorded, {tensor.size}, {element}, {allowed:g});",
+        ]
+    most = max(graph.tensor(each).nbytes for each in graph.outputs)
+    arrays.append(f"static union {{\n  uint8_t bytes[{most}];\n  double aligned;\n}} memory;")
     helpers |= {f"{call.partition('(')[0]}.c" for call in (*head, *tail)}
     ends = ", ".join(array(tensor) for tensor in (*body.inputs, *body.outputs))
     run = f"{name}_run({ends});"
@@ -327,6 +377,19 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
     if raw:
         inputs = either(raw_in, real_in + head)
         outputs = either(raw_out, tail + real_out)
+    helpers.add("time.c")
+    compared = [
+        *([f'if (strstr({name}_kernels, "-ffast-math")) fail("{FAST}");'] if is_plain(body) else []),
+        "size_t wrong = 0;",
+        "void *recorded = memory.bytes;",
+        'const char *what = "a file ends early";',
+        'FILE *input = fopen(argv[2], "rb"), *output = fopen(argv[3], "rb");',
+        'if (!input || !output) fail("the results cannot be opened");',
+        *checks,
+        'printf("%lu elements differ from what was recorded; kernels: %s\\n", (unsigned long)wrong, '
+        f"{name}_kernels);",
+        "return wrong != 0;",
+    ]
     options = [
         '  if (argc > 1 && !strcmp(argv[1], "-k")) return puts(' + name + "_kernels) < 0;",
         '  int runs = argc > 2 && !strcmp(argv[1], "-t") ? atoi(argv[2]) : 0;',
@@ -335,9 +398,10 @@ def _main(name: str, graph: Graph, parts: Split, body: Graph) -> str:
     if raw:
         options.append('  int quantized = argc > 1 && !strcmp(argv[1], "-q");')
     skipped = " + quantized" if raw else ""
-    timed = indented(["clock_t start = clock();", *head, run, *tail, TIME], 6)
+    timed = indented(["double start = milliseconds();", *head, run, *tail, TIME], 6)
     return f"""\
-/* A program around {name}: `{name}_main [-t RUNS] {"[-q] " if raw else ""}INPUT [OUTPUT]`; see README.md. */
+/* A program around {name}: `{name}_main [-t RUNS] {"[-q] " if raw else ""}INPUT [OUTPUT]`, `-k` or `-c FOUND
+ * RECORDED`; see README.md. */
 #include "{name}.h"
 
 #include <math.h>
@@ -351,8 +415,10 @@ static const char *program = "{name}_main";
 {chr(10).join(arrays)}
 
 {kernels}{amalgamate(sorted(helpers), DRIVER)}
-{amalgamate(["give_any.c" if is_any else "give.c"], DRIVER)}
+{amalgamate(["give_any.c" if is_any else "give.c", "compare.c"], DRIVER)}
 int main(int argc, char **argv) {{
+  if (argc == 4 && !strcmp(argv[1], "-c")) {{
+{indented(compared, 4)}  }}
 {indented(options, 0)}  char **files = argv + 1{skipped};
   int count = argc - 1{skipped.replace("+", "-")};
   if (count < 1 || count > 2) {{
@@ -387,21 +453,36 @@ def _quantize(graph: Graph, node: Quantize, array: Callable[[str], str]) -> str:
 def _makefile(name: str) -> str:
     objects = f"{name}.o {name}_weights.o"
     return f"""\
+# make CFLAGS="-O3 -march=native" THREADS=4
+# make check compares with what was recorded; RUN=qemu-aarch64 runs a foreign processor's program
 CFLAGS ?= -O2
-STRICT = -std=c11 -ffp-contract=off -Wall -Wextra -pedantic
+THREADS ?= 1
+STRICT = -std=c11 -Wall -Wextra -pedantic
+ifneq ($(THREADS),1)
+STRICT += -DTHREADS=$(THREADS) -pthread
+endif
 
 {name}_main: {name}_main.o {objects}
-\t$(CC) $(LDFLAGS) -o $@ $^ -lm
+\t$(CC) $(STRICT) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+\t@echo "kernels: `$(RUN) ./$@ -k 2>/dev/null`"
 
-%.o: %.c
-\t$(CC) $(STRICT) $(CFLAGS) -c -o $@ $<
+%.o: %.c {name}.flags
+\t$(CC) $(STRICT) $(CFLAGS) -ffp-contract=off -c -o $@ $<
 
 {name}.o {name}_main.o: {name}.h
 
-clean:
-\trm -f {name}_main {name}_main.o {objects}
+# what the objects were compiled with: others are compiled again
+{name}.flags: force
+\t@echo '$(CC) $(STRICT) $(CFLAGS)' | cmp -s - $@ || echo '$(CC) $(STRICT) $(CFLAGS)' > $@
 
-.PHONY: clean
+check: {name}_main
+\t$(RUN) ./{name}_main {name}_check.input {name}_check.found
+\t$(RUN) ./{name}_main -c {name}_check.found {name}_check.output
+
+clean:
+\trm -f {name}_main {name}_main.o {objects} {name}.flags {name}_check.found
+
+.PHONY: check clean force
 """
 
 

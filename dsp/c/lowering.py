@@ -74,7 +74,8 @@ def lower(graph: Graph, guard: int) -> Lowered:
     for what, size in (("activations", arena), ("constants", common.blob.nbytes)):
         if size >= QUANTIZED_LIMIT and not plain:
             raise Unsupported(f"its {what} take {size:,} bytes; the limit is 2 GiB", where=graph.name)
-    source = amalgamate(["base.h", *sorted(common.kernels)]) + _network(nodes)
+    scratch = f"#define SCRATCH_BYTES {max(context.scratch_bytes, 1)}\n"
+    source = scratch + amalgamate(["base.h", *sorted(common.kernels)]) + _network(nodes)
     return Lowered(nodes, buffers, places, arena, memory.live_peak, common.blob.weights(), source)
 
 

@@ -24,7 +24,7 @@ DEPTHWISE_OUTPUTS = 4
 """Outputs of a channel up to which each channel is summed by itself."""
 
 DEPTHWISE_TAPS = 128
-"""Elements of a kernel up to which it is (kernels/plain/depthwise.c)."""
+"""Elements of a kernel up to which it is (kernels/plain/channelwise.c)."""
 
 
 def conv(context: Context, node: Conv) -> None:
@@ -127,7 +127,7 @@ def _depthwise(context: Context, node: Conv, x: Tensor, weight: Tensor, y: Tenso
     fields |= _elements({"x": x, "weight": weight}, biases, y)
     places = [context.at(name) for name in (y.name, x.name, weight.name)]
     scratch = context.floats(4 * (fields["lines"] * fields["line"] + fields["columns"]))
-    context.call("plain/depthwise", fields, *places, _bias(context, biases), scratch)
+    context.call("plain/channelwise", fields, *places, _bias(context, biases), scratch)
 
 
 def window_fields(

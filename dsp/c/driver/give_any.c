@@ -19,6 +19,11 @@ static double value_of(enum kind kind, const uint8_t *p) {
   return 0;
 }
 
+static double number(const void *data, size_t k, enum kind kind) {
+  static const uint8_t bytes[] = {1, 1, 1, 2, 2, 4, 8, 4, 2, 2, 1, 1}; /* of an element, by its kind */
+  return value_of(kind, (const uint8_t *)data + k * bytes[kind]);
+}
+
 /* To a file, or as a line of text. `bytes` are those of an element. */
 static void give(FILE *file, const void *data, size_t size, size_t bytes, enum kind kind) {
   if (file) {

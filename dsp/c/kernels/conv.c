@@ -1,4 +1,5 @@
 #include "dots.h"
+#include "threads.h"
 #include "tile.h"
 
 /* [images][groups][channels][height][width] -> [images][groups][outputs][rows][columns]; channels and outputs
@@ -37,13 +38,25 @@ static void gather(int16_t *term, const struct conv *p, const uint8_t *plane, in
 /* As a product of matrices: for PIXELS positions of the output at a time all that their windows read goes into a
  * panel. `weights` are int8 [groups][outputs / OUTPUTS][pairs][OUTPUTS][2], pairs of terms [channels][kernel];
  * `constants` has for each output channel its bias, its weights' zero-point (int32) and its scale (float). */
-static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
-                 const uint8_t *constants, int16_t *panel) {
+struct conv_task {
+  const struct conv *p;
+  uint8_t *y;
+  const uint8_t *x, *weights, *constants;
+  int16_t *panel;
+};
+
+static void conv_part(const void *given, int32_t part) {
+  const struct conv_task *task = given;
+  const struct conv *p = task->p;
+  const uint8_t *x = task->x;
+  int16_t *panel = scratch_of(part, task->panel);
+  int32_t tile = 0;
   int32_t taps = p->kernel[0] * p->kernel[1], plane = p->height * p->width, positions = p->rows * p->columns;
   int32_t terms = p->channels * taps, pairs = (terms + 1) / 2, blocks = (p->outputs + OUTPUTS - 1) / OUTPUTS;
   for (int32_t image = 0; image < p->images * p->groups; image++, x += p->channels * plane) {
     int32_t group = image % p->groups;
     for (int32_t start = 0; start < positions; start += PIXELS) {
+      if (tile++ % THREADS != part) continue;
       int32_t count = positions - start < PIXELS ? positions - start : PIXELS, totals[PIXELS] = {0};
       int16_t both[2][PIXELS] = {{0}};
       for (int32_t pair = 0; pair < pairs; pair++) {
@@ -59,15 +72,21 @@ static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8
       }
       for (int32_t block = 0; block < blocks; block++) {
         int32_t sums[OUTPUTS][PIXELS];
-        dots(sums, panel, weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs, p->zero_point);
+        dots(sums, panel, task->weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs, p->zero_point);
         for (int32_t j = 0; j < OUTPUTS && block * OUTPUTS + j < p->outputs; j++) {
           int32_t output = block * OUTPUTS + j;
-          const uint8_t *constant = constants + (group * p->outputs + output) * CHANNEL;
+          const uint8_t *constant = task->constants + (group * p->outputs + output) * CHANNEL;
           int32_t weight_zero = int_at(constant + 4);
           for (int32_t k = 0; weight_zero && k < PIXELS; k++) sums[j][k] -= weight_zero * totals[k];
-          finish(y + (image * p->outputs + output) * positions + start, sums[j], count, constant, p->out);
+          finish(task->y + (image * p->outputs + output) * positions + start, sums[j], count, constant, p->out);
         }
       }
     }
   }
+}
+
+static void conv(const struct conv *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
+                 const uint8_t *constants, int16_t *panel) {
+  struct conv_task task = {p, y, x, weights, constants, panel};
+  in_parts(conv_part, &task);
 }

@@ -1,3 +1,4 @@
+#include "threads.h"
 #include "tile.h"
 
 enum { MOST_TAPS = 128 };
@@ -29,12 +30,23 @@ static inline void add_nine(int32_t *restrict sums, const int16_t *restrict x, i
 }
 
 /* `weights` are int8 [channels][outputs][kernel]; `constants` as those of conv. */
-static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
-                      const uint8_t *constants, int16_t *lines) {
+struct depthwise_task {
+  const struct depthwise *p;
+  uint8_t *y;
+  const uint8_t *x, *weights, *constants;
+  int16_t *lines;
+};
+
+static void depthwise_part(const void *given, int32_t part) {
+  const struct depthwise_task *task = given;
+  const struct depthwise *p = task->p;
+  int16_t *lines = scratch_of(part, task->lines);
   int32_t taps = p->kernel[0] * p->kernel[1], stride = p->strides[1];
   int nine = p->kernel[0] == 3 && p->kernel[1] == 3 && p->dilations[0] == 1 && p->dilations[1] == 1;
   memset(lines, 0, (size_t)p->lines * (size_t)p->line * sizeof *lines);
-  for (int32_t plane = 0; plane < p->planes; plane++, x += p->height * p->width) {
+  for (int32_t plane = part; plane < p->planes; plane += THREADS) {
+    const uint8_t *x = task->x + plane * p->height * p->width;
+    uint8_t *y = task->y + plane * p->outputs * p->rows * p->columns;
     for (int32_t row = 0; row < p->height; row++) {
       const uint8_t *from = x + row * p->width;
       int16_t *to = lines + (row + p->pads[0]) * p->line + p->pads[1];
@@ -45,7 +57,7 @@ static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, c
     }
     for (int32_t output = 0; output < p->outputs; output++) {
       int32_t channel = plane % p->channels * p->outputs + output;
-      const uint8_t *constant = constants + channel * CHANNEL, *bytes = weights + channel * taps;
+      const uint8_t *constant = task->constants + channel * CHANNEL, *bytes = task->weights + channel * taps;
       int16_t weight[MOST_TAPS];
       for (int32_t tap = 0; tap < taps; tap++) weight[tap] = (int16_t)((int8_t)bytes[tap] - int_at(constant + 4));
       for (int32_t row = 0; row < p->rows; row++)
@@ -66,4 +78,10 @@ static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, c
         }
     }
   }
+}
+
+static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
+                      const uint8_t *constants, int16_t *lines) {
+  struct depthwise_task task = {p, y, x, weights, constants, lines};
+  in_parts(depthwise_part, &task);
 }

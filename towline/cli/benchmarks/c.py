@@ -18,11 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp.c.export import export
+from dsp.c.export import export, random_inputs
 from sdk import files, ort, toolchain
 from sdk.artifact import Artifact
 from sdk.check import check
-from sdk.dtypes import storage
 from sdk.errors import BuildFailed, CheckFailed, UsageError
 from sdk.extras import require
 from sdk.graph import Array
@@ -73,21 +72,6 @@ def usual() -> list[Build]:
     return [Build(cc, flags) for cc in compilers for flags in ("-O2", "-O3", "-O3 -march=native")]
 
 
-def random_inputs(network: Artifact, seed: int = 1) -> dict[str, Array]:
-    """Standard normal floats; integers over the range of their dtype."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for name in network.graph.inputs:
-        tensor = network.graph.tensor(name)
-        dtype = np.dtype(storage(tensor.dtype))
-        if dtype.kind == "f":
-            found[name] = random.standard_normal(tensor.shape).astype(dtype)
-        else:
-            info = np.iinfo(dtype)
-            found[name] = random.integers(max(info.min, -128), min(info.max, 255), tensor.shape).astype(dtype)
-    return found
-
-
 def measure(
     network: Artifact,
     model: Path | None,
@@ -103,7 +87,7 @@ def measure(
         BuildFailed: a compiler refused the C.
         EnvironmentMissing: make or a package is missing.
     """
-    inputs = random_inputs(network)
+    inputs = random_inputs(network.graph)
     with Session(network) as session:
         expected = session.run(inputs)
         outcome = check(network, session, inputs)

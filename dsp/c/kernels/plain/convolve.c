@@ -1,4 +1,5 @@
 #include "plain/products.h"
+#include "threads.h"
 
 /* Where an element of the kernel reads, from the output's position times the strides. */
 struct tap {
@@ -51,21 +52,32 @@ static void scatter_outputs(const struct convolve *p, uint8_t *plane, const floa
 }
 
 /* `scratch` is a panel, ROWS outputs' weights and, for at most CHUNK outputs of one group, totals. */
-static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
-                     const uint8_t *bias, float *scratch) {
+struct convolve_task {
+  const struct convolve *p;
+  uint8_t *y;
+  const uint8_t *x, *weights, *bias;
+  float *scratch;
+};
+
+static void convolve_part(const void *given, int32_t part) {
+  const struct convolve_task *task = given;
+  const struct convolve *p = task->p;
+  float *scratch = scratch_of(part, task->scratch);
+  int64_t tile = 0;
   float *panel = scratch, *factors = panel + TERMS * COLUMNS, *totals = factors + ROWS * TERMS;
   int64_t terms = p->channels * p->count, positions = p->rows * p->columns;
   for (int64_t image = 0; image < p->images * p->groups; image++) {
-    const uint8_t *source = x + image * p->channels * p->height * p->width * p->x_size;
+    const uint8_t *source = task->x + image * p->channels * p->height * p->width * p->x_size;
     int64_t first_output = image % p->groups * p->outputs;
     for (int64_t chunk = 0; chunk < p->outputs; chunk += CHUNK) {
       int64_t outputs = p->outputs - chunk < CHUNK ? p->outputs - chunk : CHUNK;
       for (int64_t start = 0; start < positions; start += COLUMNS) {
+        if (tile++ % THREADS != part) continue;
         int64_t width = positions - start < COLUMNS ? positions - start : COLUMNS;
         for (int64_t i = 0; i < outputs; i++) {
           float first = 0;
           if (p->bias_size)
-            first = load_one(p->bias_type, bias + (first_output + chunk + i) * p->bias_size);
+            first = load_one(p->bias_type, task->bias + (first_output + chunk + i) * p->bias_size);
           for (int64_t j = 0; j < width; j++) totals[i * COLUMNS + j] = first;
         }
         for (int64_t term = 0; term < terms; term += TERMS) {
@@ -78,16 +90,23 @@ static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, con
             int64_t rows = outputs - i < ROWS ? outputs - i : ROWS;
             for (int64_t k = 0; k < rows; k++) {
               int64_t at = (first_output + chunk + i + k) * terms + term;
-              load_row(p->weight_type, factors + k * TERMS, weights + at * p->weight_size, p->weight_size, block);
+              const uint8_t *from = task->weights + at * p->weight_size;
+              load_row(p->weight_type, factors + k * TERMS, from, p->weight_size, block);
             }
             add_products(totals + i * COLUMNS, factors, panel, block, width, rows);
           }
         }
         for (int64_t i = 0; i < outputs; i++) {
-          uint8_t *plane = y + (p->start + (image * p->outputs + chunk + i) * p->plane) * p->y_size;
+          uint8_t *plane = task->y + (p->start + (image * p->outputs + chunk + i) * p->plane) * p->y_size;
           scatter_outputs(p, plane, totals + i * COLUMNS, start, width);
         }
       }
     }
   }
+}
+
+static void convolve(const struct convolve *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
+                     const uint8_t *bias, float *scratch) {
+  struct convolve_task task = {p, y, x, weights, bias, scratch};
+  in_parts(convolve_part, &task);
 }

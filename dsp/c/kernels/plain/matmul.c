@@ -1,6 +1,7 @@
 #include "plain/loops.h"
 #include "plain/products.h"
 #include "plain/sums.h"
+#include "threads.h"
 
 enum { FEW = 3 };
 
@@ -31,37 +32,47 @@ static void fill_panel(const struct matmul *p, float *panel, const uint8_t *b, i
 /* A few rows by columns whose terms follow each other: turning b for a panel would take longer than the
  * products. `factors` are all of the rows, as floats. */
 static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
-                         const uint8_t *bias, float *factors) {
+                         const uint8_t *bias, float *factors, int32_t part) {
   load_row(p->a_type, factors, a, p->a_size, p->rows * p->terms);
-  for (int64_t column = 0; column < p->columns; column++, b += p->b_column) {
-    float totals[FEW], part[TERMS];
+  for (int64_t column = part; column < p->columns; column += THREADS) {
+    float totals[FEW], block_of_b[TERMS];
     float first = p->bias_size ? load_one(p->bias_type, bias + column * p->bias_size) : 0;
     for (int64_t i = 0; i < p->rows; i++) totals[i] = first;
     for (int64_t term = 0; term < p->terms; term += TERMS) {
       int64_t block = p->terms - term < TERMS ? p->terms - term : TERMS;
-      load_row(p->b_type, part, b + term * p->b_term, p->b_term, block);
+      load_row(p->b_type, block_of_b, b + column * p->b_column + term * p->b_term, p->b_term, block);
       for (int64_t i = 0; i < p->rows; i++)
-        totals[i] += sum_of_products(factors + i * p->terms + term, part, block);
+        totals[i] += sum_of_products(factors + i * p->terms + term, block_of_b, block);
     }
     store_row(p->y_type, y + column * p->y_size, p->columns * p->y_size, totals, p->rows);
   }
 }
 
 /* `scratch` is a panel, ROWS rows of a and, for at most CHUNK rows, totals; or FEW rows of a. */
-static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
-                   const uint8_t *bias, float *scratch) {
+struct matmul_task {
+  const struct matmul *p;
+  uint8_t *y;
+  const uint8_t *a, *b, *bias;
+  float *scratch;
+};
+
+static void matmul_part(const void *given, int32_t part) {
+  const struct matmul_task *task = given;
+  const struct matmul *p = task->p;
+  const uint8_t *bias = task->bias;
+  float *scratch = scratch_of(part, task->scratch);
   float *panel = scratch, *factors = panel + TERMS * COLUMNS, *totals = factors + ROWS * TERMS;
   struct position position = {{0}, {0}};
   do {
-    const uint8_t *left = a + position.at[1], *right = b + position.at[2];
-    uint8_t *to = y + position.at[0];
+    const uint8_t *left = task->a + position.at[1], *right = task->b + position.at[2];
+    uint8_t *to = task->y + position.at[0];
     if (p->rows <= FEW && p->b_term < p->b_column) {
-      multiply_few(p, to, left, right, bias, scratch);
+      multiply_few(p, to, left, right, bias, scratch, part);
       continue;
     }
     for (int64_t chunk = 0; chunk < p->rows; chunk += CHUNK) {
       int64_t rows = p->rows - chunk < CHUNK ? p->rows - chunk : CHUNK;
-      for (int64_t column = 0; column < p->columns; column += COLUMNS) {
+      for (int64_t column = part * COLUMNS; column < p->columns; column += THREADS * COLUMNS) {
         int64_t width = p->columns - column < COLUMNS ? p->columns - column : COLUMNS;
         float first[COLUMNS] = {0};
         if (p->bias_size)
@@ -86,4 +97,10 @@ static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const u
       }
     }
   } while (next_position(&position, p->batch, p->loops));
+}
+
+static void matmul(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
+                   const uint8_t *bias, float *scratch) {
+  struct matmul_task task = {p, y, a, b, bias, scratch};
+  in_parts(matmul_part, &task);
 }

@@ -1,10 +1,11 @@
 #include "plain/rows.h"
+#include "threads.h"
 
 enum { TAPS = 128 };
 
 /* [images][channels][height][width] -> [images][channels][outputs][rows][columns] by weights [channels]
  * [outputs][kernel], of at most TAPS: each channel by itself. */
-struct depthwise {
+struct channelwise {
   int64_t images, channels, height, width, outputs, rows, columns;
   int64_t kernel[2], strides[2], pads[2], dilations[2];
   int64_t lines, line; /* of the plane with its padding */
@@ -13,7 +14,7 @@ struct depthwise {
 };
 
 /* Where a tap reads for the first output of a row. */
-static const float *tap_of(const struct depthwise *p, const float *padded, int64_t row, int64_t tap) {
+static const float *tap_of(const struct channelwise *p, const float *padded, int64_t row, int64_t tap) {
   int64_t line = row * p->strides[0] + tap / p->kernel[1] * p->dilations[0];
   return padded + line * p->line + tap % p->kernel[1] * p->dilations[1];
 }
@@ -35,19 +36,30 @@ static void add_taps(float *restrict sums, const float *const *taps, const float
 }
 
 /* `scratch` is a plane with its padding, converted once for all taps, and a row of sums. */
-static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
-                      const uint8_t *bias, float *scratch) {
+struct channelwise_task {
+  const struct channelwise *p;
+  uint8_t *y;
+  const uint8_t *x, *weights, *bias;
+  float *scratch;
+};
+
+static void channelwise_part(const void *given, int32_t part) {
+  const struct channelwise_task *task = given;
+  const struct channelwise *p = task->p;
+  float *scratch = scratch_of(part, task->scratch);
   float *sums = scratch + p->lines * p->line;
   int64_t taps = p->kernel[0] * p->kernel[1];
   for (int64_t k = 0; k < p->lines * p->line; k++) scratch[k] = 0;
-  for (int64_t plane = 0; plane < p->images * p->channels; plane++) {
+  for (int64_t plane = part; plane < p->images * p->channels; plane += THREADS) {
+    const uint8_t *x = task->x + plane * p->height * p->width * p->x_size;
+    uint8_t *y = task->y + plane * p->outputs * p->rows * p->columns * p->y_size;
     for (int64_t row = 0; row < p->height; row++, x += p->width * p->x_size)
       load_row(p->x_type, scratch + (row + p->pads[0]) * p->line + p->pads[1], x, p->x_size, p->width);
     for (int64_t output = 0; output < p->outputs; output++) {
       int64_t channel = plane % p->channels * p->outputs + output;
-      float first = p->bias_size ? load_one(p->bias_type, bias + channel * p->bias_size) : 0;
+      float first = p->bias_size ? load_one(p->bias_type, task->bias + channel * p->bias_size) : 0;
       float kernel[TAPS + 3] = {0};
-      load_row(p->weight_type, kernel, weights + channel * taps * p->weight_size, p->weight_size, taps);
+      load_row(p->weight_type, kernel, task->weights + channel * taps * p->weight_size, p->weight_size, taps);
       for (int64_t row = 0; row < p->rows; row++, y += p->columns * p->y_size) {
         for (int64_t k = 0; k < p->columns; k++) sums[k] = first;
         for (int64_t tap = 0, together; tap < taps; tap += together) {
@@ -60,4 +72,10 @@ static void depthwise(const struct depthwise *p, uint8_t *y, const uint8_t *x, c
       }
     }
   }
+}
+
+static void channelwise(const struct channelwise *p, uint8_t *y, const uint8_t *x, const uint8_t *weights,
+                      const uint8_t *bias, float *scratch) {
+  struct channelwise_task task = {p, y, x, weights, bias, scratch};
+  in_parts(channelwise_part, &task);
 }
