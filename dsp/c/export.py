@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dsp.c.boards import Profile, board_files
 from dsp.c.context import amalgamate
 from dsp.c.elements import ELEMENTS, float_literal
 from dsp.c.lowering import is_plain, may_fail
@@ -64,7 +65,11 @@ def identifier(text: str) -> str:
 
 
 def export(
-    graph: Graph, program: Program, name: str, preprocessing: Mapping[str, Any] | None = None
+    graph: Graph,
+    program: Program,
+    name: str,
+    preprocessing: Mapping[str, Any] | None = None,
+    profile: Profile | None = None,
 ) -> dict[str, bytes]:
     """The files of the folder, by their names.
 
@@ -73,10 +78,12 @@ def export(
         program: its body, compiled for the target `c`.
         preprocessing: how a picture becomes the input, as in the artefact; for the README.
         name: begins every file, function and macro; as `identifier` gives it.
+        profile: the microcontroller whose bare board gets a start, a memory layout and a Makefile.
 
     Raises:
         UsageError: the program is for another target.
         InvalidArtifact: it is incomplete, or its plan damaged.
+        Unsupported: it does not fit the profile's memory.
     """
     if program.target != "c":
         raise UsageError(
@@ -94,6 +101,8 @@ def export(
         "Makefile": _makefile(name),
         "README.md": _readme(name, graph, program.graph, plan, preprocessing),
     }
+    if profile is not None:
+        texts |= board_files(name, profile, plan, STACK_BYTES)
     inputs = random_inputs(graph)
     outputs = reference.run(graph, inputs, "f32")
     recorded = {

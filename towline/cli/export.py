@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sdk import artifact, files
 from sdk.errors import OutputFailed, UsageError
 from sdk.report import Console, Result, table
-from towline.cli.options import TOW, require_directory, require_suffix
+from towline.cli.options import TOW, memory_bytes, require_directory, require_suffix
+
+if TYPE_CHECKING:
+    from dsp.c.boards import Profile
 
 EXAMPLE = "towline compile q.onnx --target c -o net.tow\ntowline export net.tow -o net"
 
@@ -19,12 +24,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", metavar="NET.tow", help="a network compiled with --target c")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to create")
     parser.add_argument("--name", help="prefix of files and functions (default: the name of the .tow)")
+    parser.add_argument(
+        "--profile",
+        metavar="PART",
+        help="for a microcontroller without an operating system: cortex-m4, cortex-m7 or cortex-m55",
+    )
+    for memory in ("flash", "ram"):
+        meaning = f"the part's {memory}, as 512K (default: a usual part's)"
+        parser.add_argument(f"--{memory}", type=memory_bytes, metavar="SIZE", help=meaning)
     parser.add_argument("--force", action="store_true", help="write into a folder that is not empty")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     from dsp.c.export import export, identifier
 
+    profile = _profile(args)
     path = require_suffix(args.network, TOW)
     folder = Path(args.output)
     require_directory(args.output)
@@ -40,11 +54,23 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         hint = f"for example {identifier(name)}"
         raise UsageError(f"--name {name!r} cannot begin a C identifier", hint=hint)
     network = artifact.load(path)
-    contents = export(network.graph, network.program, name, network.preprocessing)
+    contents = export(network.graph, network.program, name, network.preprocessing, profile)
     _write(folder, contents)
     rows = [(file, len(data)) for file, data in contents.items()]
     document = {"output": args.output, "name": name, "files": dict(rows)}
     return Result(document, f"{table(('file', 'bytes'), rows)}\n\nnow: make -C {folder}")
+
+
+def _profile(args: argparse.Namespace) -> Profile | None:
+    """The microcontroller that the options describe. Raises UsageError."""
+    from dsp.c.boards import named
+
+    sizes = {name: size for name in ("flash", "ram") if (size := getattr(args, name)) is not None}
+    if args.profile is None:
+        if sizes:
+            raise UsageError("--flash and --ram are for --profile", hint="--profile cortex-m4")
+        return None
+    return dataclasses.replace(named(args.profile), **sizes)
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:

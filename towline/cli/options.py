@@ -258,6 +258,14 @@ def watts(text: str) -> float:
     return float(match[1])
 
 
+def memory_bytes(text: str) -> int:
+    """Bytes as 65536, 64K, 2M or 1G; a type of argparse's."""
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not digits.isdecimal() or unit not in ("", "K", "M", "G") or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: for example 64K or 2M")
+    return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
 def require_directory(path: str) -> None:
     """Refuse an output that could not be written, before the work that makes it.
 

@@ -50,14 +50,17 @@ static void conv_part(const void *given, int32_t part) {
   const struct conv *p = task->p;
   const uint8_t *x = task->x;
   int16_t *panel = scratch_of(part, task->panel);
-  int32_t tile = 0;
   int32_t taps = p->kernel[0] * p->kernel[1], plane = p->height * p->width, positions = p->rows * p->columns;
   int32_t terms = p->channels * taps, pairs = (terms + 1) / 2, blocks = (p->outputs + OUTPUTS - 1) / OUTPUTS;
   for (int32_t image = 0; image < p->images * p->groups; image++, x += p->channels * plane) {
-    int32_t group = image % p->groups;
-    for (int32_t start = 0; start < positions; start += PIXELS) {
-      if (tile++ % THREADS != part) continue;
+    int32_t group = image % p->groups, tiles = (positions + PIXELS - 1) / PIXELS;
+    int few = tiles < THREADS; /* each part gathers all of them, for its outputs */
+    int32_t from = few ? (int32_t)first_of(part, blocks) : 0, to = few ? (int32_t)first_of(part + 1, blocks) : blocks;
+    int32_t end = few ? tiles : (int32_t)first_of(part + 1, tiles);
+    for (int32_t tile = few ? 0 : (int32_t)first_of(part, tiles); tile < end; tile++) {
+      int32_t start = tile * PIXELS;
       int32_t count = positions - start < PIXELS ? positions - start : PIXELS, totals[PIXELS] = {0};
+      int32_t whole = (count + TILE - 1) / TILE * TILE;
       int16_t both[2][PIXELS] = {{0}};
       for (int32_t pair = 0; pair < pairs; pair++) {
         for (int32_t term = 2 * pair; term < 2 * pair + 2; term++) {
@@ -66,18 +69,18 @@ static void conv_part(const void *given, int32_t part) {
             gather(row, p, x + term / taps * plane, term % taps, start, count);
           else
             memset(row, 0, sizeof *both);
-          for (int32_t k = 0; p->offset && k < PIXELS; k++) totals[k] += row[k];
+          for (int32_t k = 0; p->offset && k < whole; k++) totals[k] += row[k];
         }
-        weave(panel, pairs, pair, both, p->zero_point);
+        weave(panel, pairs, pair, both, p->zero_point, whole);
       }
-      for (int32_t block = 0; block < blocks; block++) {
+      for (int32_t block = from; block < to; block++) {
         int32_t sums[OUTPUTS][PIXELS];
-        dots(sums, panel, task->weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs, p->zero_point);
+        dots(sums, panel, task->weights + (group * blocks + block) * pairs * OUTPUTS * 2, pairs, p->zero_point, whole);
         for (int32_t j = 0; j < OUTPUTS && block * OUTPUTS + j < p->outputs; j++) {
           int32_t output = block * OUTPUTS + j;
           const uint8_t *constant = task->constants + (group * p->outputs + output) * CHANNEL;
           int32_t weight_zero = int_at(constant + 4);
-          for (int32_t k = 0; weight_zero && k < PIXELS; k++) sums[j][k] -= weight_zero * totals[k];
+          for (int32_t k = 0; weight_zero && k < whole; k++) sums[j][k] -= weight_zero * totals[k];
           finish(task->y + (image * p->outputs + output) * positions + start, sums[j], count, constant, p->out);
         }
       }

@@ -44,7 +44,7 @@ static void depthwise_part(const void *given, int32_t part) {
   int32_t taps = p->kernel[0] * p->kernel[1], stride = p->strides[1];
   int nine = p->kernel[0] == 3 && p->kernel[1] == 3 && p->dilations[0] == 1 && p->dilations[1] == 1;
   memset(lines, 0, (size_t)p->lines * (size_t)p->line * sizeof *lines);
-  for (int32_t plane = part; plane < p->planes; plane += THREADS) {
+  for (int64_t plane = first_of(part, p->planes); plane < first_of(part + 1, p->planes); plane++) {
     const uint8_t *x = task->x + plane * p->height * p->width;
     uint8_t *y = task->y + plane * p->outputs * p->rows * p->columns;
     for (int32_t row = 0; row < p->height; row++) {
@@ -56,7 +56,7 @@ static void depthwise_part(const void *given, int32_t part) {
       for (; k < p->width; k++) to[k] = (int16_t)(from[k] - p->zero_point);
     }
     for (int32_t output = 0; output < p->outputs; output++) {
-      int32_t channel = plane % p->channels * p->outputs + output;
+      int32_t channel = (int32_t)(plane % p->channels) * p->outputs + output;
       const uint8_t *constant = task->constants + channel * CHANNEL, *bytes = task->weights + channel * taps;
       int16_t weight[MOST_TAPS];
       for (int32_t tap = 0; tap < taps; tap++) weight[tap] = (int16_t)((int8_t)bytes[tap] - int_at(constant + 4));

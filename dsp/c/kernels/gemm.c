@@ -17,7 +17,7 @@ static void gemm_part(const void *given, int32_t part) {
   const struct gemm_task *task = given;
   const struct gemm *p = task->p;
   for (int32_t row = 0; row < p->rows; row++)
-    for (int32_t output = part; output < p->outputs; output += THREADS) {
+    for (int64_t output = first_of(part, p->outputs); output < first_of(part + 1, p->outputs); output++) {
       const uint8_t *x = task->x + row * p->inputs, *weight = task->weights + output * p->inputs;
       const uint8_t *constant = task->constants + output * 12;
       int32_t sum = int_at(constant), weight_zero = int_at(constant + 4);

@@ -2,15 +2,19 @@
 
 /* Work in THREADS parts, by as many threads: compile with -DTHREADS=4 -pthread. They are POSIX threads where there
  * are some, and C11's elsewhere or with -DC11_THREADS. No part writes what another reads or writes, so that the
- * results are the same bits. The threads are started when they are first needed, and wait between two calls until
- * the program ends. One that cannot be started is done without. */
+ * results are the same bits. The threads are started when they are first needed, and wait between two calls, at
+ * first awake, until the program ends. One that cannot be started is done without. */
 #ifndef THREADS
 #define THREADS 1
 #endif
 
 typedef void part_of(const void *task, int32_t part);
 
+/* The first of `items` of a part: parts are runs, so that caches share no lines but at their ends. */
+static int64_t first_of(int32_t part, int64_t items) { return items * part / THREADS; }
+
 #if THREADS > 1
+#include <stdatomic.h>
 #if defined(C11_THREADS) || !(defined(__unix__) || defined(__APPLE__))
 #include <threads.h>
 #define LOCK(m) mtx_lock(m)
@@ -44,13 +48,17 @@ static struct {
   signal_type begun, done;
   part_of *work;
   const void *task;
-  uint32_t round;           /* of work, which all that have started take part in */
-  int32_t started, working; /* threads */
+  _Atomic uint32_t round; /* of work, which all that have started take part in */
+  int32_t started;        /* threads */
+  _Atomic int32_t working;
 } crew;
+
+enum { SPINS = 100000 }; /* some tens of microseconds, which is less than it takes to be woken */
 
 static WORKER crew_member(void *given) {
   int32_t part = (int32_t)(intptr_t)given;
   for (uint32_t round = 0;;) {
+    for (int32_t k = 0; k < SPINS && atomic_load(&crew.round) == round; k++) continue;
     LOCK(&crew.lock);
     while (crew.round == round) WAIT(&crew.begun, &crew.lock);
     round = crew.round;
@@ -74,11 +82,14 @@ static void in_parts(part_of *work, const void *task) {
       crew.started++;
   }
   LOCK(&crew.lock);
-  crew.work = work, crew.task = task, crew.working = crew.started, crew.round++;
+  crew.work = work, crew.task = task;
+  crew.working = crew.started;
+  crew.round++;
   WAKE(&crew.begun);
   UNLOCK(&crew.lock);
   work(task, 0);
   for (int32_t part = crew.started + 1; part < THREADS; part++) work(task, part);
+  for (int32_t k = 0; k < SPINS && atomic_load(&crew.working); k++) continue;
   LOCK(&crew.lock);
   while (crew.working) WAIT(&crew.done, &crew.lock);
   UNLOCK(&crew.lock);

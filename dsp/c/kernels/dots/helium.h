@@ -7,7 +7,7 @@
 /* Sixteen products of int8 and their sum by one instruction: pixels less 128, [PIXELS][pairs][2]. What that adds
  * to a sum is known from the weights alone. */
 static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint8_t *weights, int32_t pairs,
-                 int32_t zero_point) {
+                 int32_t zero_point, int32_t count) {
   int32_t terms = 2 * pairs, added[OUTPUTS] = {0};
   uint8x16_t lanes = vidupq_n_u8(0, 1), places = vmulq_n_u8(vshrq_n_u8(lanes, 1), OUTPUTS * 2);
   places = vaddq_u8(places, vandq_u8(lanes, vdupq_n_u8(1)));
@@ -23,7 +23,7 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
     added[1] = vaddvaq_s8(added[1], second);
     added[2] = vaddvaq_s8(added[2], third);
     added[3] = vaddvaq_s8(added[3], fourth);
-    for (int32_t k = 0; k < PIXELS; k++, x += terms) {
+    for (int32_t k = 0; k < count; k++, x += terms) {
       int8x16_t pixel = vldrbq_z_s8(x, there);
       sums[0][k] = vmladavaq_s8(sums[0][k], pixel, first);
       sums[1][k] = vmladavaq_s8(sums[1][k], pixel, second);
@@ -32,12 +32,13 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
     }
   }
   for (int32_t j = 0; j < OUTPUTS; j++)
-    for (int32_t k = 0; k < PIXELS; k++) sums[j][k] -= added[j] * (zero_point - 128);
+    for (int32_t k = 0; k < count; k++) sums[j][k] -= added[j] * (zero_point - 128);
 }
 
-static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point) {
+static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point,
+                  int32_t count) {
   int8_t *to = (int8_t *)panel + 2 * pair;
-  for (int32_t k = 0; k < PIXELS; k++, to += 2 * pairs)
+  for (int32_t k = 0; k < count; k++, to += 2 * pairs)
     for (int32_t i = 0; i < 2; i++) to[i] = (int8_t)(terms[i][k] + zero_point - 128);
 }
 #endif

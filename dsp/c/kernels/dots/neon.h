@@ -8,10 +8,10 @@
 /* Four products of int8 by one instruction: pixels less 128, [quads][PIXELS][4]. What that adds to a sum is
  * known from the weights alone. */
 static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint8_t *weights, int32_t pairs,
-                 int32_t zero_point) {
+                 int32_t zero_point, int32_t count) {
   enum { STEP = 16 };
   const int8_t *pixels = (const int8_t *)panel, *w = (const int8_t *)weights;
-  for (int32_t start = 0; start < PIXELS; start += STEP) {
+  for (int32_t start = 0; start < count; start += STEP) {
     int32x4_t total[OUTPUTS][STEP / 4], added = vdupq_n_s32(0);
     for (int32_t j = 0; j < OUTPUTS; j++)
       for (int32_t i = 0; i < STEP / 4; i++) total[j][i] = vdupq_n_s32(0);
@@ -38,10 +38,11 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
   }
 }
 
-static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point) {
+static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point,
+                  int32_t count) {
   int8_t *to = (int8_t *)panel + pair / 2 * PIXELS * 4 + pair % 2 * 2;
   (void)pairs;
-  for (int32_t k = 0; k < PIXELS; k++)
+  for (int32_t k = 0; k < count; k++)
     for (int32_t i = 0; i < 2; i++) to[4 * k + i] = (int8_t)(terms[i][k] + zero_point - 128);
 }
 #else
@@ -54,9 +55,9 @@ static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][
 
 /* One term of eight pixels at a time, [pairs][2][PIXELS]. */
 static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint8_t *weights, int32_t pairs,
-                 int32_t zero_point) {
+                 int32_t zero_point, int32_t count) {
   (void)zero_point;
-  for (int32_t start = 0; start < PIXELS; start += 8) {
+  for (int32_t start = 0; start < count; start += 8) {
     int32x4_t total[OUTPUTS][2];
     for (int32_t j = 0; j < OUTPUTS; j++) total[j][0] = total[j][1] = vdupq_n_s32(0);
     for (int32_t k = 0; k < pairs; k++) {
@@ -73,8 +74,9 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
   }
 }
 
-static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point) {
-  (void)pairs, (void)zero_point;
+static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point,
+                  int32_t count) {
+  (void)pairs, (void)zero_point, (void)count;
   memcpy(panel + pair * PIXELS * 2, terms, 2 * sizeof *terms);
 }
 #endif

@@ -5,6 +5,6 @@
  * announce defines KERNELS, `weave` and `dots`.
  *
  * A panel holds the terms of PIXELS pixels, in the order that suits the form: `weave` puts pair number `pair` of
- * `pairs` into it, two rows of pixels less the zero-point. `dots` sums the products of a panel and of OUTPUTS
+ * `pairs` into it, two rows of pixels less the zero-point; of both, the first `count` matter. `dots` sums the products of a panel and of OUTPUTS
  * outputs' weights, which are int8 [pairs][OUTPUTS][2]. */
 enum { PIXELS = 32, OUTPUTS = 4 };

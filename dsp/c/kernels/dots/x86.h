@@ -41,10 +41,10 @@
 /* Pairs of int16, multiplied and added by one instruction: [pairs][PIXELS][2]. Two vectors of pixels at a time,
  * which with OUTPUTS sums each fill half the registers. */
 static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint8_t *weights, int32_t pairs,
-                 int32_t zero_point) {
+                 int32_t zero_point, int32_t count) {
   (void)zero_point;
   enum { LANES = sizeof(VECTOR) / sizeof(int32_t), STEP = 2 * LANES };
-  for (int32_t start = 0; start < PIXELS; start += STEP) {
+  for (int32_t start = 0; start < count; start += STEP) {
     VECTOR total[OUTPUTS][2];
     for (int32_t j = 0; j < OUTPUTS; j++) total[j][0] = total[j][1] = ZERO;
     for (int32_t k = 0; k < pairs; k++) {
@@ -64,8 +64,9 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
   }
 }
 
-static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point) {
-  (void)pairs, (void)zero_point;
+static void weave(int16_t *panel, int32_t pairs, int32_t pair, int16_t terms[2][PIXELS], int32_t zero_point,
+                  int32_t count) {
+  (void)pairs, (void)zero_point, (void)count;
   uint32_t both[PIXELS];
   for (int32_t k = 0; k < PIXELS; k++) both[k] = (uint16_t)terms[0][k] | (uint32_t)terms[1][k] << 16;
   memcpy(panel + pair * PIXELS * 2, both, sizeof both);

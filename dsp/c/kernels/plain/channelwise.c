@@ -50,7 +50,8 @@ static void channelwise_part(const void *given, int32_t part) {
   float *sums = scratch + p->lines * p->line;
   int64_t taps = p->kernel[0] * p->kernel[1];
   for (int64_t k = 0; k < p->lines * p->line; k++) scratch[k] = 0;
-  for (int64_t plane = part; plane < p->images * p->channels; plane += THREADS) {
+  int64_t planes = p->images * p->channels;
+  for (int64_t plane = first_of(part, planes); plane < first_of(part + 1, planes); plane++) {
     const uint8_t *x = task->x + plane * p->height * p->width * p->x_size;
     uint8_t *y = task->y + plane * p->outputs * p->rows * p->columns * p->y_size;
     for (int64_t row = 0; row < p->height; row++, x += p->width * p->x_size)

@@ -63,7 +63,6 @@ static void convolve_part(const void *given, int32_t part) {
   const struct convolve_task *task = given;
   const struct convolve *p = task->p;
   float *scratch = scratch_of(part, task->scratch);
-  int64_t tile = 0;
   float *panel = scratch, *factors = panel + TERMS * COLUMNS, *totals = factors + ROWS * TERMS;
   int64_t terms = p->channels * p->count, positions = p->rows * p->columns;
   for (int64_t image = 0; image < p->images * p->groups; image++) {
@@ -71,8 +70,8 @@ static void convolve_part(const void *given, int32_t part) {
     int64_t first_output = image % p->groups * p->outputs;
     for (int64_t chunk = 0; chunk < p->outputs; chunk += CHUNK) {
       int64_t outputs = p->outputs - chunk < CHUNK ? p->outputs - chunk : CHUNK;
-      for (int64_t start = 0; start < positions; start += COLUMNS) {
-        if (tile++ % THREADS != part) continue;
+      int64_t tiles = (positions + COLUMNS - 1) / COLUMNS, end = first_of(part + 1, tiles) * COLUMNS;
+      for (int64_t start = first_of(part, tiles) * COLUMNS; start < end; start += COLUMNS) {
         int64_t width = positions - start < COLUMNS ? positions - start : COLUMNS;
         for (int64_t i = 0; i < outputs; i++) {
           float first = 0;

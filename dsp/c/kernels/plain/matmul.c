@@ -34,7 +34,7 @@ static void fill_panel(const struct matmul *p, float *panel, const uint8_t *b, i
 static void multiply_few(const struct matmul *p, uint8_t *y, const uint8_t *a, const uint8_t *b,
                          const uint8_t *bias, float *factors, int32_t part) {
   load_row(p->a_type, factors, a, p->a_size, p->rows * p->terms);
-  for (int64_t column = part; column < p->columns; column += THREADS) {
+  for (int64_t column = first_of(part, p->columns); column < first_of(part + 1, p->columns); column++) {
     float totals[FEW], block_of_b[TERMS];
     float first = p->bias_size ? load_one(p->bias_type, bias + column * p->bias_size) : 0;
     for (int64_t i = 0; i < p->rows; i++) totals[i] = first;
@@ -70,9 +70,11 @@ static void matmul_part(const void *given, int32_t part) {
       multiply_few(p, to, left, right, bias, scratch, part);
       continue;
     }
+    int64_t tiles = (p->columns + COLUMNS - 1) / COLUMNS, limit = first_of(part + 1, tiles) * COLUMNS;
+    int64_t end = limit < p->columns ? limit : p->columns;
     for (int64_t chunk = 0; chunk < p->rows; chunk += CHUNK) {
       int64_t rows = p->rows - chunk < CHUNK ? p->rows - chunk : CHUNK;
-      for (int64_t column = part * COLUMNS; column < p->columns; column += THREADS * COLUMNS) {
+      for (int64_t column = first_of(part, tiles) * COLUMNS; column < end; column += COLUMNS) {
         int64_t width = p->columns - column < COLUMNS ? p->columns - column : COLUMNS;
         float first[COLUMNS] = {0};
         if (p->bias_size)
