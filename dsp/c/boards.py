@@ -45,8 +45,8 @@ PROFILES: Mapping[str, Profile] = {
         "-mcpu=cortex-m55", "mps3-an547", 32_000_000, 2 << 20, 2 << 20, 0x0100_0000, 0x2100_0000, vectors=0
     ),
 }
-"""Boards: QEMU's documentation of them (docs/system/arm/mps2.rst), run. Sizes: of an STM32F407, an STM32F767 and,
-for the M55, of the emulated board (published: their data sheets)."""
+"""Boards: QEMU's documentation of them (docs/system/arm/mps2.rst), run. Sizes: of an STM32F407, an STM32F767
+and, for the M55, of the emulated board (published: their data sheets)."""
 
 
 def named(name: str) -> Profile:

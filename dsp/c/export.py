@@ -43,7 +43,22 @@ functions of a quantised network together at most 2,752 bytes, with AVX-512 at -
 call each other; the largest kernels of plain tensors 1,770, what they call and what calls them below 1,400.
 """
 
-HEADERS = {"float", "immintrin", "math", "stddef", "stdint", "stdio", "stdlib", "string", "time"}
+HEADERS = {
+    *(
+        "float",
+        "math",
+        "pthread",
+        "stdatomic",
+        "stddef",
+        "stdint",
+        "stdio",
+        "stdlib",
+        "string",
+        "threads",
+        "time",
+    ),
+    *("arm_acle", "arm_mve", "arm_neon", "immintrin"),
+}
 """Headers of C that the sources include: with -I on the folder, a NAME.h of that name would hide it."""
 
 C_TYPES: Mapping[str, str] = {

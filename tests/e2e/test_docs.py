@@ -10,7 +10,7 @@ The info string of a code block of README.md or docs/*.md says what it is:
     ```sh checkout    the source tree,
     ```sh install     changes the machine,
     ```sh fragment    leaves something to the reader,
-    ```sh long        takes minutes, and has a test of its own: these seven are parsed, and not run
+    ```sh long        takes minutes, and has a test of its own: these eight are parsed, and not run
     ```text           directly behind a block that runs: each of its lines occurs in the block's output, in
                       this order; `...` stands for anything, and any blanks for any other
     ```python         run like ```sh; ```python fragment is part of a program, and compiled

@@ -15,11 +15,13 @@ import pytest
 from dsp.c.export import STACK_BYTES, export, identifier
 from sdk import artifact, compiler, files, toolchain
 from sdk.errors import OutputFailed
+from sdk.graph import macs
 from sdk.quantizer import quantize
 from sdk.session import Session
 from sdk.zoo import digits
 from tests.graph_builder import GraphBuilder
 from tests.reference_target import small_network
+from tests.unit.test_c_plain_export import small_cnn
 from towline.cli import main
 
 STRICT = "-O2 -Werror -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual"
@@ -119,8 +121,10 @@ def assert_stack(folder):
         where, size, kind = line.split("\t")
         assert kind == "static", line
         frames[where.rpartition(":")[2].partition(".")[0]] = int(size)
-    kernels = {name: frames.pop(name, 0) for name in ("conv", "gemm", "add", "mul", "average_pool")}
-    assert kernels["conv"] > 256
+    divided = ("conv", "depthwise", "gemm")  # either function takes in the other
+    names = (*divided, *(f"{name}_part" for name in divided), "add", "mul", "average_pool")
+    assert max(frames.values()) > 256  # of the convolutions, or of what has taken them in
+    kernels = {name: frames.pop(name, 0) for name in names}
     assert sum(frames.values()) + max(kernels.values()) <= STACK_BYTES
 
 
@@ -148,7 +152,8 @@ def test_an_integer_network_with_two_outputs(tmp_path, dtype):
     assert not re.search(r"\b(malloc|calloc|realloc|free|alloca)\b", text)
     assert set(re.findall(r"^#include <(.*)>", text, re.M)) == {
         *("float.h", "stddef.h", "stdint.h", "string.h"),
-        "immintrin.h",  # of compilers for x86
+        *("immintrin.h", "arm_neon.h", "arm_mve.h", "arm_acle.h"),  # of compilers for x86 and ARM
+        *("pthread.h", "threads.h", "stdatomic.h"),  # where THREADS asks for them
     }
 
 
@@ -378,3 +383,156 @@ def test_other_processors_give_the_same_bits(digits_folder, tmp_path, prefix, em
     np.testing.assert_array_equal(found, outputs[:count])
     frames = [int(line.split("\t")[1]) for line in (tmp_path / "net" / "digits.su").read_text().splitlines()]
     assert sum(frames) <= STACK_BYTES
+
+
+# -- forms of the products, threads, and microcontrollers -------------------------------------------------
+
+
+def windows():
+    """Convolutions with odd numbers of terms, outputs and positions, and weights with zero-points."""
+    b = GraphBuilder((1, 5, 11, 37), seed=3)
+    x = b.conv("x", 7, 3, strides=(2, 1), pads=(1, 2, 0, 1), dilations=(1, 2))
+    x = b.conv(x, 9, weight_zero_point=90)
+    x = b.conv(x, 6, (3, 5), pads=(1, 2, 1, 2), group=3)
+    x = b.depthwise(b.depthwise(x, strides=2, pads=1), (2, 5), strides=(1, 3), pads=(1, 4, 0, 4))
+    x = b.conv(b.depthwise(x, pads=1, weight_zero_point=3), 33)
+    return b.graph(b.gemm(b.reshape(b.global_average_pool(x)), 7))
+
+
+FOREIGN = {
+    "NEON of 32 bits": ("arm-linux-gnueabihf-gcc", "-march=armv7-a -mfpu=neon", "qemu-arm", "NEON"),
+    "NEON": ("aarch64-linux-gnu-gcc", "-march=armv8-a", "qemu-aarch64", "NEON"),
+    "dot products": (
+        *("aarch64-linux-gnu-gcc", "-march=armv8.2-a+dotprod"),
+        *("qemu-aarch64 -cpu max", "NEON dot product"),
+    ),
+    "SIMD32": ("arm-linux-gnueabihf-gcc", "-march=armv7-a+fp -mfpu=vfpv3-d16 -marm", "qemu-arm", "SIMD32"),
+}
+"""Compiler, flags, emulator, and the form that the compiler's macros choose."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FOREIGN)
+def test_forms_of_other_processors_give_the_same_bits(tmp_path, form):
+    compiler_name, flags, emulator, kernels = FOREIGN[form]
+    available(compiler_name)
+    available(emulator.split()[0])
+    _, folder = exported(tmp_path, windows())
+    make(folder, f"CC={compiler_name}", f"CFLAGS={STRICT} {flags}", "LDFLAGS=-static", f"RUN={emulator}")
+    command = ["make", "-s", "-C", folder, f"CC={compiler_name}", f"CFLAGS={STRICT} {flags}"]
+    command += ["LDFLAGS=-static", f"RUN={emulator}", "check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"0 elements differ from what was recorded; kernels: {kernels}\n" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize(
+    ("compiler_name", "flags"),
+    [("gcc", "-fsanitize=thread -g"), ("gcc", "-DC11_THREADS"), ("clang-19", "-march=native")],
+)
+@pytest.mark.parametrize("network", ["integers", "floats"])
+def test_threads_give_the_same_bits(tmp_path, network, compiler_name, flags, count):
+    _, folder = exported(tmp_path, windows() if network == "integers" else small_cnn()[1])
+    variables = [f"CC={available(compiler_name)}", f"CFLAGS={STRICT} {flags}", f"THREADS={count}"]
+    make(folder, *variables, *(["LDFLAGS=-fsanitize=thread"] if "sanitize" in flags else []))
+    sample = (folder / "net_check.input").read_bytes()
+    recorded = (folder / "net_check.output").read_bytes()
+    found = program(folder, sample * 5)
+    assert len(found) == 5 * len(recorded)
+    assert found == found[: len(recorded)] * 5
+    if network == "integers":
+        assert found == recorded * 5
+    done = subprocess.run(["make", "-s", "-C", folder, *variables, "check"], check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_check_says_what_differs_and_why(tmp_path):
+    _, folder = exported(tmp_path, small_cnn()[1])
+
+    def check(*variables):
+        command = [available("make"), "-s", "-C", folder, "check", *variables]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = check()
+    assert (done.returncode, "0 elements differ" in done.stdout) == (0, True), done.stderr
+    done = check("CFLAGS=-O2 -ffast-math")
+    assert (done.returncode != 0, "-ffast-math" in done.stderr) == (True, True)
+    recorded = np.fromfile(folder / "net_check.output", np.float32)
+    recorded[[0, -1]] += 0.1 * np.abs(recorded).max()
+    recorded.tofile(folder / "net_check.output")
+    done = check()
+    assert (done.returncode != 0, "2 elements differ" in done.stdout) == (True, True)
+    (folder / "net_check.output").write_bytes(b"short")
+    assert check().returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "kernels", "pictures"),
+    [("cortex-m4", "SIMD32", 450), ("cortex-m7", "SIMD32", 20), ("cortex-m55", "Helium", 20)],
+)
+def test_the_digits_on_a_bare_board(digits_folder, tmp_path, profile, kernels, pictures):
+    """On qemu-system-arm, from the exported sources, without an operating system."""
+    folder, inputs, outputs, labels = digits_folder
+    for tool in ("arm-none-eabi-gcc", "qemu-system-arm"):
+        available(tool)
+    export_to = ["export", str(folder / "digits.tow"), "-o", str(tmp_path / "net"), "--profile", profile]
+    assert main(export_to) == 0
+    command = ["make", "-s", "-C", tmp_path / "net"]
+    done = subprocess.run([*command, "check"], capture_output=True, text=True, check=True)
+    assert f"0 elements differ from what was recorded; kernels: {kernels}" in done.stdout
+    (tmp_path / "net" / "digits_check.input").write_bytes(inputs[:pictures].tobytes())
+    subprocess.run([*command, "check"], capture_output=True, check=False)  # the first one's results differ
+    found = np.fromfile(tmp_path / "net" / "digits_check.found", np.float32).reshape(-1, 10)
+    np.testing.assert_array_equal(found, outputs[:pictures])
+    assert (found.argmax(axis=1) == labels[:pictures]).mean() > 0.98
+    counted = [
+        subprocess.run([*command, "count"], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert counted[0] == counted[1]
+    assert 5 < float(counted[0]) < 30
+
+
+def published_cnn():
+    """The network for CIFAR-10 whose time is published for CMSIS-NN (arXiv 1801.06601): 12.3 million MACs."""
+    b = GraphBuilder((1, 3, 32, 32), seed=1)
+    x = b.max_pool(b.conv("x", 32, 5, pads=2, relu=True), 3, strides=2, pads=(0, 0, 1, 1))
+    for outputs in (32, 64):
+        x = b.average_pool(b.conv(x, outputs, 5, pads=2, relu=True), 3, strides=2, pads=(0, 0, 1, 1))
+    return b.graph(b.gemm(b.reshape(x), 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "most"), [("cortex-m4", 2.1), ("cortex-m7", 2.1), ("cortex-m55", 0.92)])
+def test_instructions_of_a_published_network(tmp_path, profile, most):
+    for tool in ("arm-none-eabi-gcc", "qemu-system-arm"):
+        available(tool)
+    graph = published_cnn()
+    compiler.compile(graph, "c", tmp_path / "net.tow")
+    folder = tmp_path / "net"
+    assert main(["export", str(tmp_path / "net.tow"), "-o", str(folder), "--profile", profile]) == 0
+    done = subprocess.run(["make", "-s", "-C", folder, "check", "count"], capture_output=True, text=True)
+    assert "0 elements differ" in done.stdout, done.stderr
+    counted = float(done.stdout.splitlines()[-1])
+    work = sum(macs(graph, node) for node in graph.nodes)
+    print(f"{profile}: {counted} million instructions, {1e6 * counted / work:.2f} for each of {work:,} MACs")
+    assert 1e6 * counted / work <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (["--profile", "cortex-m9"], 2),
+        (["--ram", "64K"], 2),
+        (["--profile", "cortex-m4", "--ram", "many"], 2),
+        (["--profile", "cortex-m4", "--ram", "4K"], 1),
+        (["--profile", "cortex-m7", "--flash", "8K"], 1),
+    ],
+)
+def test_boards_that_do_not_fit_are_refused(tow, tmp_path, options, status, capsys):
+    assert main(["export", str(tow), "-o", str(tmp_path / "net"), *options]) == status
+    assert capsys.readouterr().err
+    assert not (tmp_path / "net").exists()

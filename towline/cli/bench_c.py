@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
                 "milliseconds": one.median,
                 "ratio_to_onnxruntime": None if ort is None else one.median / ort,
                 "text_bytes": one.text_bytes,
-                "different_bytes": one.different_bytes,
+                "different": one.different,
             }
             for one in builds
         ],
@@ -92,13 +92,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             round(one.median, 2),
             None if ort is None else round(one.median / ort, 1),
             one.text_bytes,
-            one.different_bytes,
+            one.different,
         )
         for one in found
     ]
-    headers = ("", "kernels", "ms", "x onnxruntime", "text bytes", "different bytes")
+    headers = ("", "kernels", "ms", "x onnxruntime", "text bytes", "different")
     text = f"{table(headers, rows)}\n\nmedians of the processor's time, one thread, all in this run"
-    wrong = [one.name for one in builds if one.different_bytes]
+    wrong = [one.name for one in builds if one.different]
     failure = CheckFailed(f"results differ: {', '.join(wrong)}") if wrong else None
     return Result(document, text, failure)
 
