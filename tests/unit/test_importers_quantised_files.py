@@ -537,7 +537,8 @@ def test_products_of_integers_by_fixed_zero_points():
     builder.input("x", [3, 8], "uint8")
     inputs = [
         "x",
-        builder.constant("w", integers(RANDOM, "int8", (8, 6))),
+        # Of seven bits: onnxruntime's pairs of products saturate where the processor has no VNNI.
+        builder.constant("w", integers(RANDOM, "int8", (8, 6)) // 2),
         builder.constant("z", np.uint8(7)),
     ]
     builder.node("MatMulInteger", inputs, "y", name="product")
