@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--adb", nargs="?", const="", metavar="SERIAL", help="an Android phone; SERIAL if there are several"
     )
     way.add_argument("--ssh", metavar="HOST", help="a phone with an ssh server: HOST as ssh takes it")
-    parser.add_argument("--runs", type=positive, default=10, metavar="N", help="timed inferences (default: 10)")
+    parser.add_argument(
+        "--runs", type=positive, default=10, metavar="N", help="timed inferences (default: 10)"
+    )
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference, here")
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--times", metavar="FILE.json", help="write the times, also layer by layer")
@@ -132,6 +134,5 @@ def _line(name: str, results: Sequence[Done]) -> str:
 
     runs = [time for done in results for time in done.runs_us]
     low, middle, high = np.percentile(runs, [0, 50, 100]) / 1000
-    return (
-        f"{name}: {len(runs)} inferences, {low:.3f} ms at least, {middle:.3f} ms median, {high:.3f} ms at most"
-    )
+    figures = f"{low:.3f} ms at least, {middle:.3f} ms median, {high:.3f} ms at most"
+    return f"{name}: {len(runs)} inferences, {figures}"

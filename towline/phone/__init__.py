@@ -1,4 +1,4 @@
-"""A network on a phone that has no Python: a static program is sent there, runs it, and sends back what came out.
+"""A network on a phone that has no Python: a static program is sent there, and runs it.
 
 build  the program, of runner/*.c, for arm64
 job    the plan that it is given, and the result that it writes

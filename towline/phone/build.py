@@ -24,7 +24,7 @@ LIBC = Path("/usr/aarch64-linux-gnu/include/stdio.h")
 
 
 def runner(program: Program) -> Path:
-    """Path of the program for a network: for the target c the network is in it; the DSP's is the same for all.
+    """Path of the program for a network; that of the target c holds the network, the DSP's is for all.
 
     Raises:
         InvalidArtifact: the network is incomplete, or its plan damaged.
@@ -61,7 +61,7 @@ def built(sources: Sequence[Path], network: str = "") -> Path:
             where=str(LIBC),
             hint="sudo apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
         )
-    given = [*sources, *(["-x", "c", "-"] if network else [])]
+    given: list[str | Path] = [*sources, *(["-x", "c", "-"] if network else [])]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The compiler writes it, as dsp.c.session says.

@@ -61,13 +61,13 @@ class Phone:
         traced: bool = False,
         profiled: bool = False,
         keep: bool = False,
-        choice: Choice = Choice(),
+        choice: Choice | None = None,
     ) -> None:
         self.link = link
         self.runs, self.traced, self.profiled = runs, traced, profiled
         self.done: list[Done] = []
         self.sent: list[tuple[str, int]] = []
-        self.choice = choice
+        self.choice = choice or Choice()
         self._keep = keep
         machine, self._folder, self.name = self._probe()
         if machine not in PROCESSORS:
@@ -112,11 +112,9 @@ class Phone:
         folder = self._folder
         clean = "" if self._keep else f"; [ $s = {ENDED} ] && rm -rf {folder}"
         # A shell that dies with the connection could not clean up.
-        script = (
-            f"trap '' HUP; cd {folder} && chmod 700 {image} && ./{image} {plan} {result}; s=$?{clean}; exit $s"
-        )
+        start = f"trap '' HUP; cd {folder} && chmod 700 {image} && ./{image} {plan} {result}"
         try:
-            self._require_done(self.link.shell(script, timeout=None))
+            self._require_done(self.link.shell(f"{start}; s=$?{clean}; exit $s", timeout=None))
             done = Done.of(self._fetch(result), job)
         finally:
             if self._keep:
@@ -181,7 +179,7 @@ class Phone:
     def _look(self) -> dict[str, int]:
         """Bytes of the files that are there from earlier, by name."""
         said = self._require(
-            f"cd {self._folder} && for f in *; do [ -f \"$f\" ] && echo \"towline:$f $(wc -c < $f)\"; done; true",
+            f'cd {self._folder} && for f in *; do [ -f "$f" ] && echo "towline:$f $(wc -c < $f)"; done; true',
             "its directory cannot be read",
         )
         rows = [line.removeprefix("towline:").split() for line in said.splitlines() if "towline:" in line]
@@ -233,7 +231,12 @@ class PhoneSession:
         self._last: tuple[bytes, Done] | None = None
         steps = [node.output for node in graph.nodes]
         outputs = _bytes(program, graph.outputs)
-        self._engine, code, trace, self._layers = FOR_C, b"", _bytes(program, steps), [n.name for n in graph.nodes]
+        self._engine, code, trace, self._layers = (
+            FOR_C,
+            b"",
+            _bytes(program, steps),
+            [n.name for n in graph.nodes],
+        )
         self._encode: Callable[[Mapping[str, Array]], bytes] = lambda inputs: encode_inputs(graph, inputs)
         self._plan: HexagonPlan | None = None
         if program.target.startswith("hexagon-"):
@@ -289,10 +292,17 @@ class PhoneSession:
             return self._last[1]
         choice = phone.choice
         job = Job(
-            *(self._engine, phone.runs, phone.traced, len(self._layers) if phone.profiled else 0),
-            *(self._output_bytes, self._trace_bytes, self._code, self._weights, data),
-            ANY if choice.domain is None else DOMAINS[choice.domain],
-            ANY if choice.signed is None else int(choice.signed),
+            engine=self._engine,
+            runs=phone.runs,
+            traced=phone.traced,
+            layers=len(self._layers) if phone.profiled else 0,
+            output_bytes=self._output_bytes,
+            trace_bytes=self._trace_bytes,
+            code=self._code,
+            weights=self._weights,
+            input=data,
+            domain=ANY if choice.domain is None else DOMAINS[choice.domain],
+            process=ANY if choice.signed is None else int(choice.signed),
         )
         done = phone.run(self._runner, job)
         if done.failure is not None:

@@ -77,7 +77,9 @@ def _said(done: subprocess.CompletedProcess[str]) -> Said:
     return Said(status, before if mark else done.stdout, done.stderr)
 
 
-def _run(tool: str, args: Sequence[str], timeout: float | None, where: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    tool: str, args: Sequence[str], timeout: float | None, where: str
+) -> subprocess.CompletedProcess[str]:
     """Run adb or ssh; its standard input is open and silent until it ends.
 
     Its outputs are files: adb leaves a server behind, which would keep pipes open.
@@ -92,7 +94,9 @@ def _run(tool: str, args: Sequence[str], timeout: float | None, where: str) -> s
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise DeviceFailed(
-                f"the phone did not answer within {timeout:g} s", where=where, hint="is it asleep or unplugged?"
+                f"the phone did not answer within {timeout:g} s",
+                where=where,
+                hint="is it asleep or unplugged?",
             ) from None
         finally:
             if process.stdin is not None:
@@ -160,7 +164,9 @@ class Adb:
         self.where = f"adb {serial}"
         state = phones[serial]
         if state != "device":
-            message, hint = _STATES.get(state, (f"the phone is in the state {state!r}", "start Android on it"))
+            message, hint = _STATES.get(
+                state, (f"the phone is in the state {state!r}", "start Android on it")
+            )
             raise DeviceMissing(message, where=self.where, hint=hint)
 
     def shell(self, script: str, timeout: float | None = FILES) -> Said:
@@ -183,10 +189,18 @@ class Adb:
 # -- ssh ------------------------------------------------------------------------------------------------
 
 _REFUSALS = (
-    ("host key verification failed", "the host's key is not known, or has changed", "log in once by hand: {0}"),
+    (
+        "host key verification failed",
+        "the host's key is not known, or has changed",
+        "log in once by hand: {0}",
+    ),
     ("permission denied", "the host refuses this user", "it takes keys only here: ssh-copy-id, then {0}"),
     ("could not resolve", "there is no such host", "check the name, or give an address"),
-    ("connection refused", "nothing answers ssh there", "start sshd on the phone; Termux has it at port 8022"),
+    (
+        "connection refused",
+        "nothing answers ssh there",
+        "start sshd on the phone; Termux has it at port 8022",
+    ),
     ("timed out", "the host does not answer", "is it on, and in the same network?"),
     ("no route", "the host cannot be reached", "is it on, and in the same network?"),
 )
