@@ -149,6 +149,8 @@ if args == ["devices"]:
     print("\n".join(rows.get(fault, ["A1\tdevice"])))
     sys.exit()
 assert args[:2] == ["-s", "A1"], args
+if os.path.exists(phone + ".gone"):
+    say("error: device 'A1' not found")
 verb, *rest = args[2:]
 there = lambda text: text.replace("/data/local/tmp", phone)
 if verb == "push":
@@ -156,11 +158,13 @@ if verb == "push":
         say("adb: error: failed to copy: remote couldn't create file: No space left on device")
     shutil.copy(rest[0], there(rest[1]))
     with open(there(rest[1]), "r+b") as file:
-        if fault == "damage" or fault == "damaged plan" and "plan-" in rest[0]:
-            file.seek(20)
-            byte = file.read(1)[0]
-            file.seek(20)
-            file.write(bytes([byte ^ 1]))
+        data = bytearray(file.read())
+        # Of a plan the domain of the DSP, which the target c does not read; of weights and inputs the end.
+        plan = "plan-" in rest[0]
+        if fault == ("damaged plan" if plan else "damage") and data[:4] != b"\x7fELF":
+            data[168 if plan else -1] ^= 1
+            file.seek(0)
+            file.write(data)
     print("1 file pushed")
 elif verb == "pull":
     shutil.copy(there(rest[0]), rest[1])
@@ -174,8 +178,9 @@ else:
     child = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE if runs else None)
     if runs and fault == "unplug":
         time.sleep(0.3)
+        open(phone + ".gone", "w").close()
         child.stdin.close()
-        child.wait()
+        child.wait(20)
         say("error: closed")
     if runs:
         import threading
