@@ -167,6 +167,27 @@ TOOLS: Mapping[str, Tool] = {
             optional=True,
             ask="-V",
         ),
+        Tool(
+            "adb",
+            settings.ADB.name,
+            ("adb",),
+            (1, 0),
+            r"Android Debug Bridge version (\d+(?:\.\d+)+)",
+            "adb",
+            "pushes networks to an Android phone",
+            optional=True,
+        ),
+        Tool(
+            "ssh",
+            settings.SSH.name,
+            ("ssh",),
+            (6, 7),
+            r"OpenSSH\D*_(\d+(?:\.\d+)+)",
+            "openssh-client",
+            "pushes networks to a phone that runs Linux",
+            optional=True,
+            ask="-V",
+        ),
     )
 }
 

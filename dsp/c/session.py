@@ -93,7 +93,7 @@ class HostSession:
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        with self._child.exchange(b"R" + self._encode(inputs)):
+        with self._child.exchange(b"R" + encode_inputs(self._graph, inputs)):
             failure = self._receive_failure()
             outputs = {} if failure else {name: self._receive(name) for name in self._graph.outputs}
         if failure:
@@ -102,7 +102,7 @@ class HostSession:
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         traced, failure = {}, None
-        with self._child.exchange(b"T" + self._encode(inputs)):
+        with self._child.exchange(b"T" + encode_inputs(self._graph, inputs)):
             for node in self._graph.nodes:
                 if failure := self._receive_failure():
                     break
@@ -146,33 +146,14 @@ class HostSession:
 
     # -- framing ----------------------------------------------------------------------------------------
 
-    def _encode(self, inputs: Mapping[str, Array]) -> bytes:
-        given = check_inputs(self._graph, inputs)
-        tensors = self._graph.tensors
-        return b"".join(
-            np.ascontiguousarray(array).tobytes()
-            if tensors[name].quantization is None
-            else to_unsigned(array, tensors[name])
-            for name, array in given.items()
-        )
-
     def _receive(self, name: str) -> Array:
         tensor = self._graph.tensor(name)
-        data = self._child.receive(tensor.nbytes)
-        if tensor.quantization is not None:
-            return from_unsigned(data, tensor)
-        return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape).copy()
+        return decode(self._child.receive(tensor.nbytes), tensor)
 
     def _receive_failure(self) -> InvalidInput | None:
         """Why a run ended before its end."""
         node, index, limit = struct.unpack("<iqq", self._child.receive(20))
-        if node < 0:
-            return None
-        return InvalidInput(
-            f"index {index} of an axis of {limit}: it must be from {-limit} to {limit - 1}",
-            where=f"node {self._graph.nodes[node].name}",
-            hint="give inputs from which the network computes indices in this range",
-        )
+        return None if node < 0 else out_of_range(self._graph.nodes[node].name, index, limit)
 
     def _died(self, status: str) -> DeviceFailed:
         if status == NO_MEMORY:
@@ -193,8 +174,44 @@ def _zeros(tensor: Tensor) -> Array:
     return np.full(tensor.shape, value, dtypes.storage(tensor.dtype))
 
 
+def encode_inputs(graph: Graph, inputs: Mapping[str, Array]) -> bytes:
+    """The graph's inputs in its order, as its code takes them.
+
+    Raises:
+        InvalidInput: they are not what the graph takes.
+    """
+    tensors = graph.tensors
+    return b"".join(
+        np.ascontiguousarray(array).tobytes()
+        if tensors[name].quantization is None
+        else to_unsigned(array, tensors[name])
+        for name, array in check_inputs(graph, inputs).items()
+    )
+
+
+def decode(data: bytes, tensor: Tensor) -> Array:
+    """A tensor from the bytes that a network's code made."""
+    if tensor.quantization is not None:
+        return from_unsigned(data, tensor)
+    return np.frombuffer(data, dtypes.storage(tensor.dtype)).reshape(tensor.shape).copy()
+
+
+def out_of_range(node: str, index: int, limit: int) -> InvalidInput:
+    """The error of an inference that computed an index out of its axis."""
+    return InvalidInput(
+        f"index {index} of an axis of {limit}: it must be from {-limit} to {limit - 1}",
+        where=f"node {node}",
+        hint="give inputs from which the network computes indices in this range",
+    )
+
+
 def _host(plan: CPlan, graph: Graph) -> bytes:
     """What makes a process of a network: its sizes, and kernels/host.c."""
+    return f"{sizes_and_spans(plan, graph)}\n{amalgamate(['host.c'])}".encode()
+
+
+def sizes_and_spans(plan: CPlan, graph: Graph) -> str:
+    """C that says how large a network's memory is, and where in it inputs, outputs and steps' outputs lie."""
     sizes = {
         "MARGIN": MARGIN,
         "ARENA_BYTES": plan.memory["arena"],
@@ -213,7 +230,7 @@ def _host(plan: CPlan, graph: Graph) -> bytes:
     for name, tensors in spans.items():
         pairs = ", ".join(f"{{{plan.places[tensor]}, {graph.tensor(tensor).nbytes}}}" for tensor in tensors)
         lines.append(f"static const struct span {name}[] = {{{pairs}}};")
-    return "\n".join([*lines, amalgamate(["host.c"])]).encode()
+    return "\n".join(lines)
 
 
 def _built(source: bytes) -> Path:

@@ -26,6 +26,7 @@ VERBS: Mapping[str, str] = {
     "quantize": "quantise a float ONNX model to int8, calibrated on pictures or arrays",
     "compile": "compile a quantised ONNX or TFLite model for a target",
     "run": "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)",
+    "push": "run a compiled network on a phone by adb or ssh: check it, time it (nothing is installed there)",
     "stream": "run a compiled network on frames, at a rate, through the device's failures",
     "eval": "evaluate a compiled network on a folder of pictures: float model, reference, target",
     "export": "write a network as C: sources, weights, header, Makefile and a program around it",

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             if (warning := session.unlike_calibration(sample.feeds)) is not None:
                 console.warn(f"{sample.name}: {warning}")
             raw.append(stopwatch.run(session, sample.feeds))
-            outputs.append(_described(session, sample.name, raw[-1], args.top))
+            outputs.append(described(session, sample.name, raw[-1], args.top))
             if args.check:
                 checks.append(check(network, session, sample.feeds))
             if args.twice:
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.output is not None:
         _save(args.output, raw)
     document: dict[str, Any] = {"target": network.target, "outputs": outputs, "time": time}
-    text = _text(outputs)
+    text = outputs_text(outputs)
     if half is not None:
         document["half_arithmetic"] = half
         text += f"\n\nhalf arithmetic: {HALF[half]}"
@@ -117,9 +117,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.check:
         found = combine(checks)
         document["check"] = found.to_json()
-        verdict, failure = _verdict(network, found)
+        verdict, failure = check_verdict(network, found)
         if (overflow := found.first_overflow) is not None:
-            console.warn(_overflow(overflow))
+            console.warn(overflow_text(overflow))
         text += f"\n\n{verdict}"
         failures.append(failure)
     if args.twice:
@@ -138,7 +138,8 @@ def _save(path: str, raw: Sequence[dict[str, Array]]) -> None:
         np.savez(file, **stacked)
 
 
-def _described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
+def described(session: Session, name: str, values: dict[str, Array], count: int) -> dict[str, Any]:
+    """What `--json` says of one input's outputs, with the `count` best classes of a classifier."""
     from sdk.classification import probabilities
 
     classifier = probabilities(session.artifact.graph, values) is not None
@@ -151,7 +152,8 @@ def _described(session: Session, name: str, values: dict[str, Array], count: int
     }
 
 
-def _text(outputs: Sequence[dict[str, Any]]) -> str:
+def outputs_text(outputs: Sequence[dict[str, Any]]) -> str:
+    """The same as a table."""
     if not any(output["top"] for output in outputs):
         rows = [
             (output["input"], name, tensor["dtype"], "x".join(map(str, tensor["shape"])))
@@ -174,7 +176,7 @@ def _text(outputs: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _overflow(layer: LayerCheck) -> str:
+def overflow_text(layer: LayerCheck) -> str:
     """What a tensor had no room for, and what to do."""
     return (
         f"layer {layer.node} overflows: {layer.overflows:,} elements of {layer.tensor} are infinite, and "
@@ -183,7 +185,8 @@ def _overflow(layer: LayerCheck) -> str:
     )
 
 
-def _verdict(network: Artifact, found: Check) -> tuple[str, CheckFailed | None]:
+def check_verdict(network: Artifact, found: Check) -> tuple[str, CheckFailed | None]:
+    """A check in words, and its failure if there is one."""
     parts = []
     if found.elements or not found.float_elements:
         parts.append(

@@ -1,0 +1,191 @@
+"""The kernel of a phone for the program of `towline push`: `FakeKernel`, behind a socket (fake_system.c)."""
+
+import contextlib
+import ctypes
+import socket
+import struct
+import threading
+
+INVOKE, INIT_CREATE = 0xC010_5203, 0xC018_5205
+
+
+class KernelServer:
+    """Answers system calls from another process until it is closed; a context manager."""
+
+    def __init__(self, kernel, path):
+        self.kernel = kernel
+        self.maps = {}  # descriptor -> (address in the program, address here, mapping)
+        self.failed = []
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.bind(str(path))
+        self.socket.listen(8)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.end()
+        assert not self.failed
+
+    def end(self):
+        """What a kernel does when a program ends."""
+        self.maps.clear()
+        for descriptor in [*self.kernel.files, *self.kernel.buffers]:
+            with contextlib.suppress(OSError):
+                self.kernel.close(descriptor)
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = self.socket.accept()
+                threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+
+    def _serve(self, line):
+        with line, contextlib.suppress(ConnectionError):
+            try:
+                (operation,) = struct.unpack("<I", _get(line, 4))
+                (self._open, self._close, self._map, self._ioctl)[operation - 1](line)
+            except ConnectionError:
+                raise
+            except Exception as failure:
+                self.failed.append(failure)
+
+    def _open(self, line):
+        path = _get(line, struct.unpack("<I", _get(line, 4))[0]).decode()
+        try:
+            result = self.kernel.open(path)
+        except OSError as refusal:
+            result = -refusal.errno
+        line.sendall(struct.pack("<i", result))
+
+    def _close(self, line):
+        (descriptor,) = struct.unpack("<i", _get(line, 4))
+        self.kernel.close(descriptor)
+        line.sendall(bytes(4))
+
+    def _map(self, line):
+        descriptor, size = struct.unpack("<iQ", _get(line, 12))
+        mapping = self.kernel.map(descriptor, size)
+        socket.send_fds(line, [b"\0"], [descriptor])
+        (there,) = struct.unpack("<Q", _get(line, 8))
+        self.maps[descriptor] = (there, self.kernel.buffers[descriptor], mapping)
+        line.sendall(b"\0")
+
+    def _here(self, address, descriptor):
+        there, here, _ = self.maps[descriptor]
+        return here + address - there
+
+    def _ioctl(self, line):
+        descriptor, request = struct.unpack("<iQ", _get(line, 12))
+        size = request >> 16 & 0x3FFF
+        given = _get(line, size)
+        kept, arguments, inputs = [], [], 0
+        if request == INVOKE:
+            handle, scalars, address = struct.unpack("<IIQ", given)
+            inputs, outputs = scalars >> 16 & 255, scalars >> 8 & 255
+            arguments = list(struct.iter_unpack("<QQiI", _get(line, 24 * (inputs + outputs))))
+            rows = b""
+            for index, (where, length, file, attributes) in enumerate(arguments):
+                memory = ctypes.create_string_buffer(max(length, 1))
+                if file == -1 and index < inputs:
+                    memory.raw = _get(line, length).ljust(max(length, 1), b"\0")
+                kept.append(memory)
+                here = ctypes.addressof(memory) if file == -1 else self._here(where, file)
+                rows += struct.pack("<QQiI", here, length, file, attributes)
+            table = ctypes.create_string_buffer(rows, max(len(rows), 1))
+            given = struct.pack("<IIQ", handle, scalars, ctypes.addressof(table))
+        if request == INIT_CREATE:
+            length, file, attributes, signature, address = struct.unpack("<IiIIQ", given)
+            given = struct.pack("<IiIIQ", length, file, attributes, signature, self._here(address, file))
+        argument = (ctypes.c_char * size).from_buffer_copy(given)
+        try:
+            result = self.kernel.ioctl(descriptor, request, argument)
+        except OSError as refusal:
+            result = -refusal.errno
+        answer = struct.pack("<q", result) + bytes(argument)
+        if result == 0:
+            for index, (_, length, file, _) in enumerate(arguments):
+                if index >= inputs and file == -1:
+                    answer += kept[index].raw[:length]
+        line.sendall(answer)
+
+
+def _get(line, size):
+    data = b""
+    while len(data) < size:
+        part = line.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise ConnectionError
+        data += part
+    return data
+
+
+def fake_adb(path, phone):
+    """Write an adb whose phone is a directory, and whose processor is qemu-aarch64.
+
+    What goes wrong with it is in the environment variable FAKE_ADB.
+    """
+    path.write_text(ADB.replace("PHONE", repr(str(phone))))
+    path.chmod(0o755)
+    phone.mkdir()
+
+
+ADB = r"""#!/usr/bin/env python3
+import os, re, shutil, signal, subprocess, sys, time
+phone, fault, args = PHONE, os.environ.get("FAKE_ADB", ""), sys.argv[1:]
+def say(text, status=1):
+    print(text, file=sys.stderr)
+    sys.exit(status)
+if args == ["--version"]:
+    print("Android Debug Bridge version 1.0.41")
+    sys.exit()
+if args == ["devices"]:
+    rows = {"none": [], "two": ["A1\tdevice", "B2\tdevice"], "unauthorized": ["A1\tunauthorized"],
+            "offline": ["A1\toffline"], "permissions": ["A1\tno permissions (user in plugdev group); see"]}
+    print("* daemon started successfully\nList of devices attached")
+    print("\n".join(rows.get(fault, ["A1\tdevice"])))
+    sys.exit()
+assert args[:2] == ["-s", "A1"], args
+if os.path.exists(phone + ".gone"):
+    say("error: device 'A1' not found")
+verb, *rest = args[2:]
+there = lambda text: text.replace("/data/local/tmp", phone)
+if verb == "push":
+    if fault == "full":
+        say("adb: error: failed to copy: remote couldn't create file: No space left on device")
+    shutil.copy(rest[0], there(rest[1]))
+    with open(there(rest[1]), "r+b") as file:
+        data = bytearray(file.read())
+        # Of a plan the domain of the DSP, which the target c does not read; of weights and inputs the end.
+        plan = "plan-" in rest[0]
+        if fault == ("damaged plan" if plan else "damage") and data[:4] != b"\x7fELF":
+            data[168 if plan else -1] ^= 1
+            file.seek(0)
+            file.write(data)
+    print("1 file pushed")
+elif verb == "pull":
+    shutil.copy(there(rest[0]), rest[1])
+    if fault == "cut":
+        os.truncate(rest[1], os.path.getsize(rest[1]) // 2)
+else:
+    machine = {"arm32": "armv7l", "x86": "x86_64"}.get(fault, "aarch64")
+    script = there(rest[0]).replace("uname -m", f"echo {machine}")
+    qemu = {"crash": "sh -c 'kill -SEGV $$' ./", "noexec": "/dev/null ./"}.get(fault, "qemu-aarch64 ./")
+    script, runs = re.subn(r"\./(?=[0-9a-f]{64} )", qemu, script)
+    child = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE if runs else None)
+    if runs and fault == "unplug":
+        time.sleep(0.3)
+        open(phone + ".gone", "w").close()
+        child.stdin.close()
+        child.wait(20)
+        say("error: closed")
+    if runs:
+        import threading
+        threading.Thread(target=lambda: (sys.stdin.buffer.read(), child.stdin.close()), daemon=True).start()
+    status = child.wait()
+    sys.stdout.flush()
+    os._exit(status & 255)
+"""

@@ -1,0 +1,431 @@
+"""`towline push` against a phone in a directory: its program under qemu-aarch64, its DSP in qemu-hexagon."""
+
+import contextlib
+import errno
+import functools
+import getpass
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsp.hexagon.fastrpc import domain
+from sdk import artifact, toolchain
+from sdk.errors import DeviceFailed, ToolMissing
+from sdk.target import Options, get_target
+from tests.graph_builder import GraphBuilder
+from tests.unit.fake_fastrpc import SHELL, FakeKernel
+from tests.unit.fake_phone import KernelServer, fake_adb
+from towline.cli import main
+from towline.phone import build
+from towline.phone.job import FOR_C, Done, Job
+
+needs_phone = pytest.mark.skipif(
+    not (shutil.which("qemu-aarch64") and build.LIBC.exists()),
+    reason="needs qemu-aarch64 (qemu-user) and the C library for arm64 (libc6-dev-arm64-cross)",
+)
+FAKE_SYSTEM = Path(__file__).with_name("fake_system.c")
+
+
+@functools.cache
+def program(target):
+    b = GraphBuilder((1, 3, 13, 21), dtype="int8", seed=2)
+    x = b.conv("x", 12, 3, strides=2, pads=1, relu=True)
+    y = b.add(b.conv(b.depthwise(x, pads=1), 12), x)
+    graph = b.graph(y, b.gemm(b.reshape(b.global_average_pool(y)), 10))
+    return graph, get_target(target).compile(graph, Options())
+
+
+@pytest.fixture
+def phone(tmp_path, monkeypatch):
+    """A working directory with arrays x.npy, and a phone at adb: its directory."""
+    fake_adb(tmp_path / "adb", tmp_path / "phone")
+    monkeypatch.setenv("TOWLINE_ADB", str(tmp_path / "adb"))
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(1).integers(-128, 127, (2, 3, 13, 21), np.int8, endpoint=True)
+    np.save("x.npy", values)
+    return tmp_path / "phone"
+
+
+def saved(target):
+    graph, made = program(target)
+    arithmetic = "f32" if target == "c" else "q31"
+    artifact.save(artifact.Artifact((made,), graph, arithmetic), "net.tow")
+
+
+def push(capsys, *options, way=("--adb",)):
+    """(exit code, result or error)."""
+    code = main(["push", "net.tow", "--input", "x.npy", "--runs", "2", "--json", *options, *way])
+    document = json.loads(capsys.readouterr().out)
+    return code, document["result" if document["ok"] else "error"]
+
+
+# -- the target c -----------------------------------------------------------------------------------------
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_network_in_c_passes_its_check_on_the_phone(phone, capsys):
+    saved("c")
+    code, result = push(capsys, "--check", "--times", "times.json")
+    assert code == 0
+    assert result["check"]["mismatches"] == 0
+    assert result["check"]["elements"] > 1400
+    times = json.loads(Path("times.json").read_text())
+    assert times == result["times"]
+    assert (times["schema"], times["target"], len(times["runs_us"])) == (1, "c", 4)
+    assert [layer["name"] for layer in times["layers"]] == [node.name for node in program("c")[1].graph.nodes]
+    assert all(layer["us"] > 0 for layer in times["layers"])
+    assert main(["run", "net.tow", "x.npy", "--json"]) == 0
+    assert result["outputs"] == json.loads(capsys.readouterr().out)["result"]["outputs"]
+    assert list(phone.iterdir()) == [], "something is left on the phone"
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_second_push_sends_what_changed(phone, capsys):
+    saved("c")
+    whole = push(capsys, "--keep")[1]["sent_bytes"]
+    assert whole > 100_000
+    left = sorted(path.name for path in (phone / "towline-push").iterdir())
+    assert all(len(name) == 64 for name in left), "plans and results are not kept"
+    assert push(capsys, "--keep", "--check")[1]["sent_bytes"] == 2 * 208, "the plans alone"
+    np.save("x.npy", np.zeros((1, 3, 13, 21), np.int8))
+    assert push(capsys)[1]["sent_bytes"] == 208 + 3 * 13 * 21
+    assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_wrong_result_fails_the_check(phone, capsys, monkeypatch):
+    saved("c")
+    text = (build.SOURCES / "network.c").read_text()
+    bad = text.replace("memcpy(kept, engine", "engine_arena[steps[k].offset] ^= 1;\n    memcpy(kept, engine")
+    assert bad != text
+    monkeypatch.setattr(build, "SOURCES", phone.parent / "runner")
+    shutil.copytree(Path(build.__file__).parent / "runner", build.SOURCES)
+    (build.SOURCES / "network.c").write_text(bad)
+    code, error = push(capsys, "--check")
+    assert (code, error["code"]) == (1, "check-failed")
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "code", "kind"),
+    [
+        ("none", 3, "device-missing"),
+        ("unauthorized", 3, "device-missing"),
+        ("offline", 3, "device-missing"),
+        ("permissions", 3, "device-missing"),
+        ("two", 2, "usage"),
+        ("arm32", 3, "device-missing"),
+        ("x86", 3, "device-missing"),
+    ],
+)
+def test_a_phone_that_is_not_ready(phone, capsys, monkeypatch, fault, code, kind):
+    saved("c")
+    monkeypatch.setenv("FAKE_ADB", fault)
+    found, error = push(capsys)
+    assert (found, error["code"]) == (code, kind)
+    assert error["hint"]
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("full", "output-failed"),
+        ("damage", "device-failed"),
+        ("damaged plan", "device-failed"),
+        ("cut", "device-failed"),
+        ("crash", "device-failed"),
+        ("noexec", "device-failed"),
+    ],
+)
+def test_a_phone_that_fails_leaves_nothing_behind(phone, capsys, monkeypatch, fault, kind):
+    saved("c")
+    monkeypatch.setenv("FAKE_ADB", fault)
+    code, error = push(capsys, "--check")
+    assert (code, error["code"]) == (1, kind)
+    assert "adb A1" in error["message"] or fault == "cut"
+    assert list(phone.iterdir()) == []
+    monkeypatch.delenv("FAKE_ADB")
+    assert push(capsys)[0] == 0
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_phone_that_is_unplugged_ends_the_program_and_removes_it(phone, capsys, monkeypatch):
+    saved("c")
+    monkeypatch.setenv("FAKE_ADB", "unplug")
+    code, error = push(capsys, "--runs", "100000000")
+    assert (code, error["code"]) == (1, "device-failed")
+    assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_behind(phone):
+    saved("c")
+    command = [sys.executable, "-m", "towline", "push", "net.tow", "x.npy", "--runs", "100000000", "--adb"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    end = time.monotonic() + 60
+    while not list(phone.glob("*/plan-????????????????")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 130
+    assert list(phone.iterdir()) == []
+
+
+def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
+    saved("c")
+    monkeypatch.setenv("TOWLINE_ADB", "/nowhere/adb")
+    assert push(capsys)[0] == 3
+    assert push(capsys, way=("--ssh", "-oProxyCommand=x"))[0] == 2
+    assert push(capsys, way=())[0] == 2
+    monkeypatch.setattr(build, "LIBC", Path("/nowhere/stdio.h"))
+    with pytest.raises(ToolMissing):
+        build.built([FAKE_SYSTEM])
+
+
+def test_a_result_that_is_damaged_is_refused():
+    job = Job(FOR_C, 1, False, 0, 4, 0, b"", memoryview(b""), b"abc")
+    whole = (
+        b"TOWDONE1" + b"\xff" * 8 + bytes(16) + b"\1\0\0\0\0\0\0\0" + (1500).to_bytes(8, "little") + b"wxyz"
+    )
+    whole += hashlib.sha256(whole).digest()
+    assert Done.of(whole, job) == Done(None, [1.5], [], b"wxyz", b"")
+    for place in range(0, len(whole), 7):
+        with pytest.raises(DeviceFailed):
+            Done.of(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :], job)
+        with pytest.raises(DeviceFailed):
+            Done.of(whole[:place], job)
+
+
+@pytest.mark.slow
+def test_the_digest_in_c_is_sha_256(tmp_path):
+    source = tmp_path / "main.c"
+    source.write_text(
+        '#include "runner.h"\n#include <stdio.h>\nint main(void) {\n  uint8_t data[200], digest[32];\n'
+        "  for (int i = 0; i < 200; i++) data[i] = (uint8_t)(7 * i);\n  for (int n = 0; n <= 200; n++) {\n"
+        "    sha256(data, (size_t)n, digest);\n    fwrite(digest, 1, 32, stdout);\n  }\n}\n"
+    )
+    flags = ["-std=c11", f"-I{build.SOURCES}", "-o", tmp_path / "digests"]
+    toolchain.run("cc", [*flags, source, build.SOURCES / "sha256.c"])
+    answers = subprocess.run([tmp_path / "digests"], capture_output=True, check=True).stdout
+    data = bytes(7 * i & 255 for i in range(200))
+    assert answers == b"".join(hashlib.sha256(data[:n]).digest() for n in range(201))
+
+
+# -- the DSP ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kernel(phone, monkeypatch):
+    """The phone's kernel: a model, which its program reaches by a socket."""
+    (phone.parent / "fastrpc_shell_unsigned_3").write_bytes(SHELL)
+    monkeypatch.setenv(domain.LIBRARY_PATH, str(phone.parent))
+    monkeypatch.setenv("TOWLINE_FAKE_KERNEL", str(phone.parent / "kernel"))
+    monkeypatch.setattr(build, "DSP", (*build.DSP[:-1], str(FAKE_SYSTEM)))
+    saved("hexagon-v65")
+    fake = FakeKernel()
+    with KernelServer(fake, phone.parent / "kernel") as fake.server:
+        yield fake
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize("has_heap", [True, False])
+def test_a_network_on_the_phone_s_dsp_passes_its_check(kernel, phone, capsys, has_heap):
+    kernel.has_heap = has_heap
+    code, result = push(capsys, "--check", "--times", "times.json")
+    assert code == 0
+    assert result["check"]["mismatches"] == 0
+    assert result["check"]["elements"] > 1400
+    assert len(result["times"]["runs_us"]) == 4
+    assert main(["run", "net.tow", "x.npy", "--json"]) == 0
+    assert result["outputs"] == json.loads(capsys.readouterr().out)["result"]["outputs"]
+    assert kernel.shells == [(True, SHELL)] * 2
+    assert ("dma_heap_alloc" in kernel.log) == has_heap
+    assert list(phone.iterdir()) == []
+
+
+def _no_node(kernel):
+    kernel.nodes.clear()
+
+
+def _denied(kernel):
+    kernel.nodes.update({"/dev/fastrpc-cdsp": errno.EACCES, "/dev/fastrpc-cdsp-secure": errno.EACCES})
+
+
+def _no_shell(kernel):
+    os.environ[domain.LIBRARY_PATH] = "/nowhere"
+
+
+def _vendor(kernel):
+    kernel.nodes = {"/dev/adsprpc-smd": 0}
+
+
+def _unsigned(kernel):
+    kernel.create_result = 0x8000_0481
+
+
+def _refuses(kernel):
+    kernel.loader_says = "signature verify failed"
+
+
+def _dies(kernel):
+    kernel.invoke_error = errno.EPIPE
+
+
+def _no_memory(kernel):
+    kernel.buffers_left = 1
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("break_it", "code", "kind"),
+    [
+        (_no_node, 3, "device-missing"),
+        (_denied, 3, "device-missing"),
+        (_no_shell, 3, "device-missing"),
+        (_vendor, 3, "device-missing"),
+        (_unsigned, 1, "device-failed"),
+        (_refuses, 1, "device-failed"),
+        (_dies, 1, "device-failed"),
+        (_no_memory, 1, "device-failed"),
+    ],
+)
+def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, kind):
+    break_it(kernel)
+    found, error = push(capsys)
+    assert (found, error["code"]) == (code, kind)
+    assert "adb A1" in error["message"]
+    assert list(phone.iterdir()) == []
+
+
+# -- ssh --------------------------------------------------------------------------------------------------
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or ""
+needs_sshd = pytest.mark.skipif(
+    not SSHD or (os.geteuid() == 0 and not Path("/run/sshd").is_dir()),
+    reason="needs sshd (openssh-server), and as root its directory /run/sshd",
+)
+
+AS_A_PHONE = r"""#!/bin/sh
+XDG_CACHE_HOME={0}/phone
+export XDG_CACHE_HOME
+command=$(printf %s "$SSH_ORIGINAL_COMMAND" |
+  sed -E 's#\./([0-9a-f]{{64}} )#qemu-aarch64 ./\1#; s/uname -m/echo aarch64/')
+exec sh -c "$command"
+"""
+
+
+@pytest.fixture
+def server(phone, monkeypatch):
+    """A phone at ssh://127.0.0.1:PORT: sshd of this user, with keys and a port of its own."""
+    root = phone.parent
+    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f"]
+    for name in ("host", "user"):
+        subprocess.run([*keygen, root / name], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (root / "as_a_phone").write_text(AS_A_PHONE.format(root))
+    (root / "as_a_phone").chmod(0o755)
+    (root / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {root}/host\nAuthorizedKeysFile {root}/user.pub\n"
+        f"StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\n"
+        f"ForceCommand {root}/as_a_phone\n"
+    )
+    key = (root / "host.pub").read_text().split()
+    (root / "known").write_text(f"[127.0.0.1]:{port} {key[0]} {key[1]}\n")
+    (root / "config").write_text(
+        f"Host *\n  User {getpass.getuser()}\n  IdentityFile {root}/user\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {root}/known\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
+    )
+    (root / "ssh").write_text(f'#!/bin/sh\nexec ssh -F {root}/config "$@"\n')
+    (root / "ssh").chmod(0o755)
+    monkeypatch.setenv("TOWLINE_SSH", str(root / "ssh"))
+    argv = toolchain.dying_with_us([SSHD, "-D", "-e", "-f", root / "sshd_config"])
+    with (root / "sshd.log").open("wb") as log, subprocess.Popen(argv, stderr=log) as process:
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.05)
+            yield f"ssh://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+@needs_phone
+@needs_sshd
+@pytest.mark.slow
+def test_a_phone_at_ssh(server, phone, capsys):
+    saved("c")
+    code, result = push(capsys, "--check", way=("--ssh", server))
+    assert code == 0
+    assert result["check"]["mismatches"] == 0
+    assert list(phone.iterdir()) == []
+    code, result = push(capsys, "--keep", way=("--ssh", server))
+    assert push(capsys, "--keep", way=("--ssh", server))[1]["sent_bytes"] == 2 * 208
+    assert push(capsys, way=("--ssh", server))[0] == 0
+    assert list(phone.iterdir()) == []
+
+
+@needs_sshd
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["known", "user", "port", "name"])
+def test_a_host_that_refuses(server, phone, capsys, fault):
+    saved("c")
+    if fault == "known":
+        (phone.parent / "known").write_text("")
+    elif fault == "user":
+        (phone.parent / "user").unlink()
+    elif fault == "port":
+        server = "ssh://127.0.0.1:1"
+    else:
+        server = "nowhere.invalid"
+    code, error = push(capsys, way=("--ssh", server))
+    assert (code, error["code"]) == (3, "device-missing")
+    assert error["hint"]
+
+
+@needs_phone
+@needs_sshd
+@pytest.mark.slow
+def test_a_host_that_is_gone_in_mid_run(server, phone):
+    saved("c")
+    command = [sys.executable, "-m", "towline", "push", "net.tow", "x.npy", "--runs", "100000000"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([*command, "--ssh", server], env=environment, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not list(phone.glob("*/plan-????????????????")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    # The client's connection is cut, as a network does it.
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"-F\0{phone.parent}/config\0".encode() in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+    assert process.wait(60) == 1
+    while list(phone.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list(phone.iterdir()) == []

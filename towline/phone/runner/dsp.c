@@ -1,0 +1,313 @@
+/* The engine for a Snapdragon's DSP under a mainline kernel: a process on it, the network's object loaded.
+ *
+ * Order as in dsp/hexagon/fastrpc/domain.py: open the node, INIT_CREATE with the shell, announce the listener,
+ * remotectl.open, calls; methods of the object: dsp/hexagon/kernels/skel.c.
+ */
+#include "rpc.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const uint32_t ENGINE = FOR_DSP;
+
+/* misc/fastrpc.h, linux/dma-heap.h and linux/dma-buf.h (evidence: published). */
+struct alloc {
+  int32_t file;
+  uint32_t flags;
+  uint64_t bytes;
+};
+struct invoke {
+  uint32_t handle, scalars;
+  uint64_t arguments;
+};
+struct create {
+  uint32_t bytes;
+  int32_t file;
+  uint32_t attributes, signature;
+  uint64_t address;
+};
+struct grow {
+  int32_t file;
+  uint32_t flags;
+  uint64_t in, bytes, out;
+};
+struct shrink {
+  uint64_t address, bytes;
+};
+struct heap {
+  uint64_t bytes;
+  uint32_t file, file_flags;
+  uint64_t heap_flags;
+};
+
+#define REQUEST(kind, letter, number, type) \
+  ((unsigned long)(kind) << 30 | sizeof(type) << 16 | (unsigned long)(letter) << 8 | (number))
+#define ALLOC_DMA_BUFF REQUEST(3, 'R', 1, struct alloc)
+#define INVOKE REQUEST(3, 'R', 3, struct invoke)
+#define INIT_CREATE REQUEST(3, 'R', 5, struct create)
+#define MMAP REQUEST(3, 'R', 6, struct grow)
+#define MUNMAP REQUEST(3, 'R', 7, struct shrink)
+#define DMA_HEAP_ALLOC REQUEST(3, 'H', 0, struct heap)
+#define DMA_BUF_SYNC REQUEST(1, 'b', 0, uint64_t)
+
+_Static_assert(sizeof(struct alloc) == 16 && sizeof(struct invoke) == 16, "as in misc/fastrpc.h");
+_Static_assert(sizeof(struct create) == 24 && sizeof(struct argument) == 24, "as in misc/fastrpc.h");
+_Static_assert(sizeof(struct grow) == 32 && sizeof(struct shrink) == 16, "as in misc/fastrpc.h");
+_Static_assert(sizeof(struct heap) == 24, "as in linux/dma-heap.h");
+
+enum { UNSIGNED_MODULE = 8, SYNC_READ = 1, SYNC_WRITE = 2, SYNC_END = 4, READ_WRITE_CLOEXEC = 02000002 };
+enum { REMOTECTL = 0, PROCESS = 4, EXIT = 2 };
+enum { LOAD = 2, RUN, TRACE, PROFILE };
+enum { PAGE = 4096, ERROR_TEXT = 255, PATH = 512, ARGUMENTS = 8 };
+
+static const char *const DOMAINS[] = {"adsp", NULL, NULL, "cdsp"};
+static const char *const DIRECTORIES[] = {
+    "/usr/lib/dsp/%s",    "/usr/lib/dsp", "/usr/lib/qcom/%s", "/usr/lib/rfsa/adsp",
+    "/vendor/dsp/%s",     "/vendor/dsp",  "/dsp/%s",          "/dsp",
+    "/usr/share/qcom/*/*/*/dsp/%s"};
+
+static int node = -1;
+static const char *domain;
+static const struct plan *plan;
+static uint32_t handle;
+static struct buffer input, output;
+
+static void refused(const char *what, int64_t result) {
+  if (result < 0) fail("failed", "the kernel refused %s: %s; dmesg has the reason", what, strerror((int)-result));
+  fail("failed", "the DSP answered %s with %#x", what, (uint32_t)result);
+}
+
+int64_t call(uint32_t module, uint32_t method, const uint32_t *words, uint32_t count,
+             const struct argument *arguments, uint32_t inputs, uint32_t outputs) {
+  struct argument table[ARGUMENTS];
+  uint32_t first = count ? 1 : 0;
+  if (count) table[0] = (struct argument){(uintptr_t)words, 4 * count, -1, 0};
+  memcpy(table + first, arguments, (inputs + outputs) * sizeof *table);
+  struct invoke invoke = {module, method << 24 | (inputs + first) << 16 | outputs << 8, (uintptr_t)table};
+  return system_ioctl(node, INVOKE, &invoke);
+}
+
+int64_t heap_grow(uint32_t flags, uint64_t bytes, uint64_t *address) {
+  struct grow grow = {-1, flags, 0, bytes, 0};
+  int64_t result = system_ioctl(node, MMAP, &grow);
+  *address = grow.out;
+  return result;
+}
+
+int64_t heap_shrink(uint64_t address, uint64_t bytes) {
+  struct shrink shrink = {address, bytes};
+  return system_ioctl(node, MUNMAP, &shrink);
+}
+
+/* -- memory ------------------------------------------------------------------------------------------- */
+
+static struct buffer buffer(uint64_t bytes) {
+  struct buffer made = {0, bytes ? bytes : 1, -1};
+  uint64_t whole = (made.bytes + PAGE - 1) / PAGE * PAGE;
+  int heap = system_open("/dev/dma_heap/system");
+  int64_t result;
+  if (heap >= 0) {
+    struct heap request = {whole, 0, READ_WRITE_CLOEXEC, 0};
+    result = system_ioctl(heap, DMA_HEAP_ALLOC, &request);
+    system_close(heap);
+    made.file = (int32_t)request.file;
+  } else {
+    struct alloc request = {-1, 0, whole};
+    result = system_ioctl(node, ALLOC_DMA_BUFF, &request);
+    made.file = request.file;
+  }
+  if (result) refused("memory for a buffer", result);
+  void *memory = system_map(made.file, whole);
+  if (!memory) fail("memory", "a buffer of %llu bytes cannot be mapped", (unsigned long long)whole);
+  made.address = (uintptr_t)memory;
+  return made;
+}
+
+/* The driver's own buffers are coherent, and some kernels do not implement the request for them. */
+static void sync_buffer(const struct buffer *made, uint64_t flags) {
+  system_ioctl(made->file, DMA_BUF_SYNC, &flags);
+}
+
+static void fill(const struct buffer *made, const uint8_t *data, uint64_t bytes) {
+  sync_buffer(made, SYNC_WRITE);
+  memcpy((void *)(uintptr_t)made->address, data, bytes);
+  sync_buffer(made, SYNC_WRITE | SYNC_END);
+}
+
+static void take(const struct buffer *made, void *to) {
+  sync_buffer(made, SYNC_READ);
+  memcpy(to, (const void *)(uintptr_t)made->address, made->bytes);
+  sync_buffer(made, SYNC_READ | SYNC_END);
+}
+
+static struct argument passed(const struct buffer *made) {
+  return (struct argument){made->address, made->bytes, made->file, 0};
+}
+
+/* -- the DSP's files ---------------------------------------------------------------------------------- */
+
+static struct file read_file(const char *path) {
+  struct file file = {NULL, 0};
+  FILE *stream = fopen(path, "rbe");
+  if (!stream) return file;
+  if (!fseek(stream, 0, SEEK_END)) {
+    long bytes = ftell(stream);
+    rewind(stream);
+    if (bytes > 0) {
+      uint8_t *data = allocate((size_t)bytes);
+      if (fread(data, 1, (size_t)bytes, stream) == (size_t)bytes) file = (struct file){data, (size_t)bytes};
+    }
+  }
+  fclose(stream);
+  return file;
+}
+
+static struct file in_directory(const char *directory, size_t length, const char *name) {
+  char path[PATH];
+  int needed = snprintf(path, sizeof path, "%.*s/%s", (int)length, directory, name);
+  return needed < PATH ? read_file(path) : (struct file){NULL, 0};
+}
+
+struct file library(const char *name) {
+  struct file found = {NULL, 0};
+  const char *own = getenv("DSP_LIBRARY_PATH");
+  while (own && *own && !found.data) {
+    size_t length = strcspn(own, ";");
+    if (length) found = in_directory(own, length, name);
+    own += length + (own[length] == ';');
+  }
+  for (size_t i = 0; i < sizeof DIRECTORIES / sizeof *DIRECTORIES && !found.data; i++) {
+    char pattern[PATH];
+    glob_t matches;
+    snprintf(pattern, sizeof pattern, DIRECTORIES[i], domain);
+    if (!glob(pattern, 0, NULL, &matches))
+      for (size_t k = 0; k < matches.gl_pathc && !found.data; k++)
+        found = in_directory(matches.gl_pathv[k], strlen(matches.gl_pathv[k]), name);
+    globfree(&matches);
+  }
+  return found;
+}
+
+/* -- the process -------------------------------------------------------------------------------------- */
+
+/* Opens the first node of a domain that may be opened; whether its process takes only signed objects. */
+static int open_node(void) {
+  static const uint32_t ORDER[] = {3, 0};
+  int problem = 0;
+  char denied[64] = "";
+  for (unsigned i = 0; i < 2; i++) {
+    uint32_t number = ORDER[i];
+    if (plan->domain != ANY && plan->domain != number) continue;
+    int is_signed = plan->process == ANY ? number == 0 : plan->process == 1;
+    for (unsigned k = 0; k < 2; k++) {
+      char path[64];
+      snprintf(path, sizeof path, "/dev/fastrpc-%s%s", DOMAINS[number], (k == 0) == is_signed ? "-secure" : "");
+      node = system_open(path);
+      if (node >= 0) {
+        domain = DOMAINS[number];
+        return is_signed;
+      }
+      if (node != -ENOENT && node != -ENXIO && !problem) {
+        problem = -node;
+        memcpy(denied, path, sizeof denied);
+      }
+    }
+  }
+  if (problem) fail("missing", "%s cannot be opened: %s", denied, strerror(problem));
+  int vendor = system_open("/dev/adsprpc-smd");
+  if (vendor >= 0 || vendor == -EACCES || vendor == -EPERM)
+    fail("missing", "the DSP's node is an Android vendor's (/dev/adsprpc-smd), which push cannot use yet");
+  fail("missing", "there is no FastRPC node (/dev/fastrpc-cdsp): no Snapdragon, or its DSP is not running");
+}
+
+static void create(int is_signed) {
+  char name[64];
+  snprintf(name, sizeof name, "fastrpc_shell_%s%d", is_signed ? "" : "unsigned_", strcmp(domain, "adsp") ? 3 : 0);
+  struct file shell = library(name);
+  if (!shell.data)
+    fail("missing", "the DSP's shell %s was not found; set DSP_LIBRARY_PATH on the phone to its directory", name);
+  /* It stays: kernels before 6.18 take a later buffer with the same descriptor for this one. */
+  struct buffer memory = buffer(shell.bytes);
+  fill(&memory, shell.data, shell.bytes);
+  struct create request = {(uint32_t)memory.bytes, memory.file, is_signed ? 0 : UNSIGNED_MODULE, 0, memory.address};
+  int64_t result = system_ioctl(node, INIT_CREATE, &request);
+  if (result) refused("the start of a process", result);
+  note("a process on the %s, from %s", domain, name);
+}
+
+static void open_object(const char *name) {
+  char uri[160], text[ERROR_TEXT + 1] = "";
+  uint32_t opened[2] = {0, 0};
+  uint32_t bytes = 1 + (uint32_t)snprintf(
+      uri, sizeof uri, "file:///%s?towline_skel_handle_invoke&_modver=1.0&_dom=%s", name, domain);
+  const uint32_t words[] = {bytes, ERROR_TEXT};
+  const struct argument arguments[] = {{(uintptr_t)uri, bytes, -1, 0},
+                                       {(uintptr_t)opened, sizeof opened, -1, 0},
+                                       {(uintptr_t)text, ERROR_TEXT, -1, 0}};
+  int64_t result = call(REMOTECTL, 0, words, 2, arguments, 1, 2);
+  if (result) refused("the loading of the network", result);
+  if (opened[1])
+    fail("failed", "the DSP's loader refused the network: error %d: %s", (int32_t)opened[1], text);
+  handle = opened[0];
+}
+
+static void infer(uint32_t method, const uint8_t *data, const struct buffer *answer, void *to) {
+  fill(&input, data, plan->input_bytes);
+  const uint32_t words[] = {(uint32_t)input.bytes, (uint32_t)answer->bytes};
+  const struct argument arguments[] = {passed(&input), passed(answer)};
+  int64_t result = call(handle, method, words, 2, arguments, 1, 1);
+  if (result) refused("an inference", result);
+  take(answer, to);
+}
+
+void engine_open(const struct plan *given, const uint8_t *code, const uint8_t *weights) {
+  static char name[64];
+  plan = given;
+  for (unsigned i = 0; i < 6; i++)
+    sprintf(name + 11 + 2 * i, "%02x", plan->code.digest[i]);
+  memcpy(name, "libtowline_", 11);
+  strcat(name, ".so");
+  create(open_node());
+  listener_start(name, (struct file){code, plan->code.bytes});
+  open_object(name);
+  if (plan->weights.bytes) {
+    struct buffer memory = buffer(plan->weights.bytes);
+    fill(&memory, weights, plan->weights.bytes);
+    const uint32_t words[] = {(uint32_t)memory.bytes};
+    const struct argument arguments[] = {passed(&memory)};
+    int64_t result = call(handle, LOAD, words, 1, arguments, 1, 0);
+    if (result) refused("the weights", result);
+  }
+  input = buffer(plan->input_bytes);
+  output = buffer(plan->output_bytes);
+}
+
+struct outcome engine_run(const uint8_t *data, uint8_t *to) {
+  infer(RUN, data, &output, to);
+  return (struct outcome){-1, 0, 0};
+}
+
+void engine_trace(const uint8_t *data, uint8_t *kept) {
+  struct buffer memory = buffer(plan->trace_bytes);
+  infer(TRACE, data, &memory, kept);
+}
+
+/* The DSP's timer counts with 19.2 MHz (evidence: inferred). */
+void engine_profile(const uint8_t *data, uint64_t *nanoseconds) {
+  struct buffer memory = buffer(4 * ((uint64_t)plan->layers + 1));
+  uint32_t *ticks = allocate(memory.bytes);
+  infer(PROFILE, data, &memory, ticks);
+  for (uint32_t i = 0; i < plan->layers; i++)
+    nanoseconds[i] = (uint64_t)(ticks[i + 1] - ticks[i]) * 10000 / 192;
+  free(ticks);
+}
+
+/* The process on the DSP ends instead of answering; the kernel releases the rest when this one ends. */
+void engine_close(void) {
+  struct argument none[1];
+  call(PROCESS, EXIT, NULL, 0, none, 0, 0);
+}
