@@ -27,9 +27,9 @@ from dsp.c.context import amalgamate
 from dsp.c.elements import ELEMENTS, float_literal
 from dsp.c.lowering import is_plain, may_fail
 from dsp.c.plan import SOURCE, CPlan
-from sdk import dtypes, reference
+from sdk import dtypes
 from sdk.errors import InternalError, UsageError
-from sdk.graph import Array, Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
+from sdk.graph import Dequantize, Graph, Quantize, Reshape, Softmax, Tensor, macs
 from sdk.segments import Split, split
 from sdk.target import Program
 
@@ -85,6 +85,7 @@ def export(
     name: str,
     preprocessing: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
+    recorded: tuple[bytes, bytes] | None = None,
 ) -> dict[str, bytes]:
     """The files of the folder, by their names.
 
@@ -94,6 +95,7 @@ def export(
         preprocessing: how a picture becomes the input, as in the artefact; for the README.
         name: begins every file, function and macro; as `identifier` gives it.
         profile: the microcontroller whose bare board gets a start, a memory layout and a Makefile.
+        recorded: samples and the reference's results, for `make check`.
 
     Raises:
         UsageError: the program is for another target.
@@ -118,28 +120,12 @@ def export(
     }
     if profile is not None:
         texts |= board_files(name, profile, plan, STACK_BYTES)
-    inputs = random_inputs(graph)
-    outputs = reference.run(graph, inputs, "f32")
-    recorded = {
-        f"{name}_check.input": b"".join(inputs[each].tobytes() for each in graph.inputs),
-        f"{name}_check.output": b"".join(outputs[each].tobytes() for each in graph.outputs),
-    }
-    return {file: text.encode() for file, text in texts.items()} | recorded
-
-
-def random_inputs(graph: Graph, seed: int = 1) -> dict[str, Array]:
-    """Inputs to check and to time a network with: normal floats, any bytes, zero for what may be indices."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for tensor in map(graph.tensor, graph.inputs):
-        if dtypes.is_float(tensor.dtype):
-            found[tensor.name] = dtypes.encode(random.standard_normal(tensor.shape), tensor.dtype)
-        elif tensor.dtype in ("int8", "uint8"):
-            low = -128 if tensor.dtype == "int8" else 0
-            found[tensor.name] = random.integers(low, low + 256, tensor.shape).astype(tensor.dtype)
-        else:
-            found[tensor.name] = np.zeros(tensor.shape, tensor.dtype)
-    return found
+    files = {file: text.encode() for file, text in texts.items()}
+    if recorded is not None:
+        files |= {
+            f"{name}_check.{what}": data for what, data in zip(("input", "output"), recorded, strict=True)
+        }
+    return files
 
 
 def _parts(graph: Graph, body: Graph) -> Split:

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdk import artifact, files
+import numpy as np
+
+from sdk import artifact, dtypes, files, reference
+from sdk.artifact import Artifact
 from sdk.errors import OutputFailed, UsageError
+from sdk.graph import Array, Graph
 from sdk.report import Console, Result, table
 from towline.cli.options import TOW, memory_bytes, require_directory, require_suffix
 
@@ -54,11 +58,36 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         hint = f"for example {identifier(name)}"
         raise UsageError(f"--name {name!r} cannot begin a C identifier", hint=hint)
     network = artifact.load(path)
-    contents = export(network.graph, network.program, name, network.preprocessing, profile)
+    contents = export(network.graph, network.program, name, network.preprocessing, profile, recorded(network))
     _write(folder, contents)
     rows = [(file, len(data)) for file, data in contents.items()]
     document = {"output": args.output, "name": name, "files": dict(rows)}
     return Result(document, f"{table(('file', 'bytes'), rows)}\n\nnow: make -C {folder}")
+
+
+def random_inputs(graph: Graph, seed: int = 1) -> dict[str, Array]:
+    """Inputs to check and to time a network with: normal floats, any bytes, zero for what may be indices."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for tensor in map(graph.tensor, graph.inputs):
+        if dtypes.is_float(tensor.dtype):
+            found[tensor.name] = dtypes.encode(random.standard_normal(tensor.shape), tensor.dtype)
+        elif tensor.dtype in ("int8", "uint8"):
+            low = -128 if tensor.dtype == "int8" else 0
+            found[tensor.name] = random.integers(low, low + 256, tensor.shape).astype(tensor.dtype)
+        else:
+            found[tensor.name] = np.zeros(tensor.shape, tensor.dtype)
+    return found
+
+
+def recorded(network: Artifact) -> tuple[bytes, bytes]:
+    """A sample, and what the reference makes of it, as the exported program reads and writes them."""
+    inputs = random_inputs(network.graph)
+    outputs = reference.run(network.graph, inputs, network.arithmetic)
+    return (
+        b"".join(inputs[name].tobytes() for name in network.graph.inputs),
+        b"".join(outputs[name].tobytes() for name in network.graph.outputs),
+    )
 
 
 def _profile(args: argparse.Namespace) -> Profile | None:

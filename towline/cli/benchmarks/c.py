@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp.c.export import export, random_inputs
+from dsp.c.export import export
 from sdk import files, ort, toolchain
 from sdk.artifact import Artifact
 from sdk.check import check
@@ -27,6 +27,7 @@ from sdk.extras import require
 from sdk.graph import Array
 from sdk.importers import read_onnx
 from sdk.session import Session
+from towline.cli.export import random_inputs, recorded
 
 NAME = "net"
 ROUNDS, RUNS = 5, 5
@@ -93,7 +94,7 @@ def measure(
     if outcome.mismatches or outcome.outside:
         raise CheckFailed("its layers differ from the reference", hint="`towline debug` names the layer")
     with files.scratch_directory() as directory:
-        everything = export(network.graph, network.program, NAME, network.preprocessing)
+        everything = export(network.graph, network.program, NAME, recorded=recorded(network))
         contenders = []
         for number, build in enumerate(builds):
             note(f"compiling with {build.compiler} {build.flags}")
