@@ -32,7 +32,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sdk import archive, files
+from sdk import archive, files, settings, signatures
 from sdk.archive import CHUNK, JSON_LIMIT, digests
 from sdk.camera.inputs import CameraInput, check_cameras
 from sdk.codec import from_json, pattern, shown, to_json, within
@@ -55,6 +55,7 @@ SCHEMA = 2
 
 
 MANIFEST, GRAPH = "manifest.json", "graph.json"
+SIGNATURE = "manifest.sig"
 PLAN, WEIGHTS, CODE = "plan.json", "weights.bin", "code/"
 PROGRAM = re.compile(
     r"programs/(0|[1-9][0-9]{0,3})/(plan\.json|weights\.bin|code/[A-Za-z0-9_][A-Za-z0-9._-]*)"
@@ -233,8 +234,41 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         archive.write(stream, {name: members[name] for name in order})
 
 
-def load(path: str | os.PathLike[str]) -> Artifact:
+def sign(path: str | os.PathLike[str], key: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Write an artefact again with a signature of its manifest, in place of one that it has.
+
+    Raises:
+        UsageError: there is no such file or key.
+        InvalidArtifact: it is not a whole zip file with a manifest.
+        OutputFailed: it cannot be written.
+        ToolMissing: there is no OpenSSH.
+    """
+    mapped = _mapped(path)
+    manifest, members = _manifest(mapped)
+    members.pop(SIGNATURE, None)
+    signature = signatures.sign(manifest, key)
+    with files.replacing(output) as stream:
+        first = {MANIFEST: Weights.of(manifest), SIGNATURE: Weights.of(signature)}
+        archive.write(stream, first | members)
+
+
+def signer(path: str | os.PathLike[str], keys: str | os.PathLike[str]) -> str:
+    """Who signed an artefact's manifest, by a file of trusted keys; nothing else of it is read.
+
+    Raises:
+        SignatureRefused: none of them.
+        UsageError, InvalidArtifact, ToolMissing: as `sign`.
+    """
+    return _signer(*_manifest(_mapped(path)), keys, os.fspath(path))
+
+
+def load(path: str | os.PathLike[str], keys: str | os.PathLike[str] | None = None) -> Artifact:
     """Read an artefact and check all of it: members, sizes, hashes, JSON, the graphs' invariants.
+
+    Args:
+        path: of the file.
+        keys: a file of trusted keys, one of which must have signed it; by default the environment's
+            TOWLINE_REQUIRE_SIGNATURE, and without it no signature is needed.
 
     The file is mapped: constants and weights are views of it, and valid as long as its bytes do not change.
     That another file takes its name does not matter.
@@ -242,39 +276,62 @@ def load(path: str | os.PathLike[str]) -> Artifact:
     Raises:
         UsageError: there is no such file, or it cannot be read.
         InvalidArtifact: it is cut short, altered, of another schema, or not a .tow at all.
+        SignatureRefused: it is not signed by a trusted key; nothing else of it was parsed then.
     """
+    where = os.fspath(path)
+    required = keys or settings.SIGNERS.value()
+    mapped = _mapped(path)
+    try:
+        manifest, members = _manifest(mapped)
+        if required is not None:
+            _signer(manifest, members, required, where)
+        members.pop(SIGNATURE, None)
+        return _assemble(_parsed(manifest, members), members)
+    except InvalidArtifact as error:
+        place = f"{where}: {error.where}" if error.where else where
+        raise InvalidArtifact(error.message, where=place, hint=error.hint) from error.__cause__
+
+
+def _mapped(path: str | os.PathLike[str]) -> Mapped:
     where = os.fspath(path)
     try:
         if not Path(path).is_file():  # reading a pipe may never end
             missing = not Path(path).exists()
             what = "no such file" if missing else "not a regular file"
             raise UsageError(f"cannot be read: {what}", where=where)
-        mapped = Mapped(path)
+        return Mapped(path)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from None
-    try:
-        return _assemble(*_contents(mapped))
-    except InvalidArtifact as error:
-        place = f"{where}: {error.where}" if error.where else where
-        raise InvalidArtifact(error.message, where=place, hint=error.hint) from error.__cause__
+
+
+def _signer(manifest: bytes, members: Mapping[str, Weights], keys: str | os.PathLike[str], where: str) -> str:
+    held = members.get(SIGNATURE)
+    if held is not None and held.nbytes > signatures.MOST_BYTES:
+        raise signatures.SignatureRefused("has something other than a signature in its place", where=where)
+    return signatures.verify(manifest, None if held is None else bytes(held), keys, where)
 
 
 # -- the members --------------------------------------------------------------------------------------------
 
 
-def _contents(mapped: Mapped) -> tuple[Manifest, dict[str, Weights]]:
-    """The manifest, and the other members as parts of the file, which are not read yet."""
+def _manifest(mapped: Mapped) -> tuple[bytes, dict[str, Weights]]:
+    """The manifest as it is stored, and the other members as parts of the file; none is read yet."""
     data, members = archive.read(mapped, MANIFEST)
     if data is None:
         raise InvalidArtifact(
             "has no manifest.json, so it is not a .tow", hint="make one with towline compile"
         )
+    return data, members
+
+
+def _parsed(data: bytes, members: Mapping[str, Weights]) -> Manifest:
+    """The manifest; there are the members that it lists, and no others."""
     manifest = _object(_parse(MANIFEST, data), MANIFEST)
     _check_schema(manifest)
     manifest.setdefault("cameras", [])  # the first artefacts of this schema have none
     found = from_json(Manifest, manifest, "manifest")
     _check_members(found.files, members)
-    return found, members
+    return found
 
 
 def _check_schema(manifest: Mapping[str, Any]) -> None:

@@ -68,11 +68,17 @@ MAKE = Setting("TOWLINE_MAKE", "GNU make", "make or gmake on PATH", ("sdk.toolch
 SDAS8051 = Setting("TOWLINE_SDAS8051", "sdas8051, sdcc's assembler", "found on PATH", ("sdk.toolchain",))
 S51 = Setting("TOWLINE_S51", "s51, the 8051 simulator of uCsim", "found on PATH", ("sdk.toolchain",))
 DOT = Setting("TOWLINE_DOT", "dot of Graphviz", "found on PATH", ("sdk.toolchain",))
+SIGNERS = Setting(
+    "TOWLINE_REQUIRE_SIGNATURE",
+    "file of trusted keys: what holds code (.tow, firmware images) must be signed by one of them",
+    "none: unsigned files are taken",
+    ("sdk.artifact", "towline.cli"),
+)
 ADB = Setting("TOWLINE_ADB", "adb of Android's platform tools", "found on PATH", ("sdk.toolchain",))
 SSH = Setting("TOWLINE_SSH", "ssh of OpenSSH", "found on PATH", ("sdk.toolchain",))
 
 SETTINGS = (
-    *(DEVICE, FIRMWARE, CACHE, STATE, COVERAGE),
+    *(DEVICE, FIRMWARE, CACHE, STATE, COVERAGE, SIGNERS),
     *(CLANG, LLD, CC, QEMU_HEXAGON, SDCC, MAKE, SDAS8051, S51, DOT, ADB, SSH),
 )
 """All of them, in the order in which they are shown."""

@@ -30,6 +30,8 @@ VERBS: Mapping[str, str] = {
     "stream": "run a compiled network on frames, at a rate, through the device's failures",
     "eval": "evaluate a compiled network on a folder of pictures: float model, reference, target",
     "export": "write a network as C: sources, weights, header, Makefile and a program around it",
+    "sign": "sign a compiled network or a firmware image with an ssh key",
+    "verify": "check whose signature a compiled network or a firmware image has",
     "tune": "measure which variants of a target's kernels cost a network least",
     "debug": "compare a compiled network layer by layer: target, reference, onnxruntime, float",
     "inspect": "show what a model or a compiled network holds, and which targets take it",

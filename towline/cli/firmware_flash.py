@@ -18,7 +18,7 @@ from sdk.errors import TowlineError, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, table
 from towline.cli.flash_boards import EmulatedBoard, RealBoard
-from towline.cli.options import require_directory
+from towline.cli.options import add_required_keys, require_directory, required_keys
 from towline.cli.runtime import emulator_warnings
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         help=f"wait for the board's power to go off and on (default: {WAIT_SECONDS:g} at a terminal, else 0)",
     )
+    add_required_keys(parser)
     board = parser.add_argument_group("the emulated board")
     board.add_argument("--flash", metavar="FILE", type=Path, help="keep its flash in FILE")
     board.add_argument(
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     named = DeviceString.parse(args.device)
     emulated = named.kind == EMULATED
     _refuse_contradictions(args, emulated=emulated)
-    image = job.read_image(args.image) if args.image is not None else None
+    image = job.read_image(args.image, required_keys(args)) if args.image is not None else None
     if args.restore is not None:
         state.Backup.read(args.restore)  # an invalid backup is reported before any question
     _require_answer(args)

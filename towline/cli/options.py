@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdk import settings
 from sdk.errors import OutputFailed, UsageError
 
 if TYPE_CHECKING:
@@ -256,6 +257,22 @@ def watts(text: str) -> float:
     if match is None or not int(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a power in whole watts, such as 100W")
     return float(match[1])
+
+
+def add_required_keys(parser: argparse.ArgumentParser) -> None:
+    """Declare --require-signature, which `required_keys` reads."""
+    parser.add_argument(
+        "--require-signature",
+        metavar="KEYS",
+        help="refuse it unless a key of this file has signed it (`towline sign`; default: "
+        f"{settings.SIGNERS.name}, or no signature is needed)",
+    )
+
+
+def required_keys(args: argparse.Namespace) -> str | None:
+    """The file of the keys that are trusted; None if no signature is needed."""
+    keys: str | None = args.require_signature or settings.SIGNERS.value()
+    return keys
 
 
 def memory_bytes(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdk import files
 from sdk.report import Console, Result
 from towline.cli.inputs import add_network_and_inputs, given, require_inputs, samples
-from towline.cli.options import TOW, positive, require_suffix
+from towline.cli.options import TOW, add_required_keys, positive, require_suffix, required_keys
 from towline.cli.run import check_verdict, described, outputs_text
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ towline push net.tow --ssh user@phone --input arrays.npz --runs 100 --times time
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_network_and_inputs(parser)
+    add_required_keys(parser)
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument(
         "--adb", nargs="?", const="", metavar="SERIAL", help="an Android phone; SERIAL if there are several"
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_suffix(args.times, {".json": "times"}, exists=False)
     require_inputs(paths)
     choice = Choice.parse(args.dsp)
-    network = artifact.load(path)
+    network = artifact.load(path, required_keys(args))
     program = network.program
     link: Link = Adb(args.adb or None) if args.ssh is None else Ssh(args.ssh)
     console.note(f"running the code in {path} on {link.where}; run only a .tow that you trust")

@@ -20,7 +20,7 @@ from towline.cli.inputs import (
     require_inputs,
     samples,
 )
-from towline.cli.options import TOW, positive, require_suffix
+from towline.cli.options import TOW, add_required_keys, positive, require_suffix, required_keys
 from towline.cli.runtime import add_device, logged, open_options
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ towline run net.tow arrays.npz --repeat 100 --warmup 10 --json"""
 def configure(parser: argparse.ArgumentParser) -> None:
     add_network_and_inputs(parser)
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference")
+    add_required_keys(parser)
     parser.add_argument(
         "--twice", action="store_true", help="run each input again, and compare every byte and the schedule"
     )
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.trace_out is not None:
         require_suffix(args.trace_out, {".json": "a timeline"}, exists=False)
     require_inputs(paths)
-    network = artifact.load(path)
+    network = artifact.load(path, required_keys(args))
     if args.labels is not None:
         network.labels = read_labels(args.labels, class_count(network.graph))
     console.note(f"running the code in {path} for {network.target}; run only a .tow that you trust")

@@ -14,7 +14,7 @@ from sdk.report import Console, Result, dumps, failure, success
 from towline.cli import run_layers, stream_check, stream_sources
 from towline.cli.camera_source import add_camera_source, camera_source
 from towline.cli.inputs import add_network_and_inputs
-from towline.cli.options import TOW, duration, positive, require_suffix
+from towline.cli.options import TOW, add_required_keys, duration, positive, require_suffix, required_keys
 from towline.cli.runtime import add_device, logged, open_options
 from towline.cli.stream_show import Show, text
 
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     stream_sources.add_source(parser)
     add_camera_source(parser)
     add_device(parser)
+    add_required_keys(parser)
     parser.add_argument(
         "--frames", type=positive, metavar="N", help="so many frames; a source with fewer begins again"
     )
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     spare, witness = (
         None if one is None else _opener(one, args) for one in (args.fallback, args.check_against)
     )
-    network = artifact.load(path)
+    network = artifact.load(path, required_keys(args))
     console.note(f"running the code in {path} for {network.target}; run only a .tow that you trust")
     with contextlib.ExitStack() as stack:
         stack.enter_context(logged(console))
@@ -238,11 +239,12 @@ def _opener(text: str, args: argparse.Namespace) -> Callable[[], Session]:
     path = require_suffix(name, TOW)
 
     def open_it() -> Session:
+        from sdk import artifact
         from sdk.session import Session
         from sdk.target import EMULATED
 
         options = replace(open_options(args), power_cap=None)  # that is of the stream's own card
-        return Session(path, device or EMULATED, options)
+        return Session(artifact.load(path, required_keys(args)), device or EMULATED, options)
 
     return open_it
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd import image as images
 from firmware.asm2464pd.flash_layout import IMAGE, OTP_SERIAL
+from sdk import signatures
 from sdk.errors import CheckFailed, DeviceFailed, DeviceMissing, InvalidInput, TowlineError, UsageError
 from usbgpu.flash import plan, programmer, state
 from usbgpu.flash.plan import Contents
@@ -99,16 +100,23 @@ class Prepared:
         return len(work), programs + bool(work)
 
 
-def read_image(path: Path) -> bytes:
+def read_image(path: Path, keys: str | None = None) -> bytes:
     """A wrapped image from a file.
 
+    Args:
+        path: of the file.
+        keys: a file of trusted keys, one of which must have signed it (`towline sign`), or None.
+
     Raises:
+        SignatureRefused: none has; nothing of it was examined then.
         InvalidInput: it cannot be read, is damaged, or is not wrapped; with every field that is wrong.
     """
     try:
         data = path.read_bytes()
     except OSError as problem:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+    if keys is not None:
+        signatures.verify(data, signatures.beside(path), keys, str(path))
     if len(data) > images.MAX_IMAGE:
         raise InvalidInput(
             f"has {len(data)} bytes; an image has at most {images.MAX_IMAGE}",
