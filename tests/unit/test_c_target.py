@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dsp.c import session as sessions
-from dsp.c.context import KERNELS
+from dsp.c.context import KERNELS, amalgamate
 from dsp.c.target import CTarget
 from sdk import compiler, reference, toolchain
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, OutputFailed, ToolMissing
@@ -284,6 +284,19 @@ def test_a_compiler_that_writes_nothing_has_failed(monkeypatch, tmp_path):
     with pytest.raises(BuildFailed, match="wrote nothing"):
         TARGET.open(None).load(TARGET.compile(small(), Options()))
     assert not list((tmp_path / "c").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["-O2", "-O2 -DTHREADS=2", "-O2 -march=native"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang-19"])
+def test_a_network_may_have_all_kernels(compiler, flags):
+    """No name of one is another's: quantised and float ones meet in a network that is quantised in part."""
+    names = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.rglob("*.c"))
+    text = "#define SCRATCH_BYTES 1\n" + amalgamate(["base.h", *(name for name in names if name != "host.c")])
+    strict = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wno-unused-function", "-Werror"]
+    command = [available(compiler), *strict, *flags.split(), "-fsyntax-only", "-x", "c", "-"]
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ struct conv {
 };
 
 /* What a tap reads of a plane for `count` positions of the output from `start` on. */
-static void gather(int16_t *term, const struct conv *p, const uint8_t *plane, int32_t tap, int32_t start, int32_t count) {
+static void gather_term(int16_t *term, const struct conv *p, const uint8_t *plane, int32_t tap, int32_t start,
+                        int32_t count) {
   int32_t stride = p->strides[1], row = start / p->columns, column = start % p->columns;
   int32_t down = tap / p->kernel[1] * p->dilations[0] - p->pads[0];
   int32_t right = tap % p->kernel[1] * p->dilations[1] - p->pads[1];
@@ -66,7 +67,7 @@ static void conv_part(const void *given, int32_t part) {
         for (int32_t term = 2 * pair; term < 2 * pair + 2; term++) {
           int16_t *row = both[term & 1];
           if (term < terms)
-            gather(row, p, x + term / taps * plane, term % taps, start, count);
+            gather_term(row, p, x + term / taps * plane, term % taps, start, count);
           else
             memset(row, 0, sizeof *both);
           for (int32_t k = 0; p->offset && k < whole; k++) totals[k] += row[k];

@@ -4,8 +4,8 @@
 #include <immintrin.h>
 #if defined(__AVX512BW__)
 #define VECTOR __m512i
-#define LOAD(p) _mm512_loadu_si512(p)
-#define STORE(p, v) _mm512_storeu_si512(p, v)
+#define LOAD_VECTOR(p) _mm512_loadu_si512(p)
+#define STORE_VECTOR(p, v) _mm512_storeu_si512(p, v)
 #define SPLAT(w) _mm512_set1_epi32(w)
 #define ZERO _mm512_setzero_si512()
 #if defined(__AVX512VNNI__)
@@ -17,8 +17,8 @@
 #endif
 #elif defined(__AVX2__)
 #define VECTOR __m256i
-#define LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
-#define STORE(p, v) _mm256_storeu_si256((__m256i *)(p), v)
+#define LOAD_VECTOR(p) _mm256_loadu_si256((const __m256i *)(p))
+#define STORE_VECTOR(p, v) _mm256_storeu_si256((__m256i *)(p), v)
 #define SPLAT(w) _mm256_set1_epi32(w)
 #define ZERO _mm256_setzero_si256()
 #if defined(__AVXVNNI__)
@@ -31,8 +31,8 @@
 #else
 #define KERNELS "SSE2"
 #define VECTOR __m128i
-#define LOAD(p) _mm_loadu_si128((const __m128i *)(p))
-#define STORE(p, v) _mm_storeu_si128((__m128i *)(p), v)
+#define LOAD_VECTOR(p) _mm_loadu_si128((const __m128i *)(p))
+#define STORE_VECTOR(p, v) _mm_storeu_si128((__m128i *)(p), v)
 #define SPLAT(w) _mm_set1_epi32(w)
 #define ZERO _mm_setzero_si128()
 #define DOT(sum, x, w) _mm_add_epi32(sum, _mm_madd_epi16(x, w))
@@ -50,7 +50,7 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
     for (int32_t k = 0; k < pairs; k++) {
       const int16_t *x = panel + (k * PIXELS + start) * 2;
       const int8_t *w = (const int8_t *)weights + k * OUTPUTS * 2;
-      VECTOR first = LOAD(x), second = LOAD(x + STEP);
+      VECTOR first = LOAD_VECTOR(x), second = LOAD_VECTOR(x + STEP);
       for (int32_t j = 0; j < OUTPUTS; j++) {
         VECTOR pair = SPLAT((int32_t)((uint16_t)w[2 * j] | (uint32_t)w[2 * j + 1] << 16));
         total[j][0] = DOT(total[j][0], first, pair);
@@ -58,8 +58,8 @@ static void dots(int32_t sums[OUTPUTS][PIXELS], const int16_t *panel, const uint
       }
     }
     for (int32_t j = 0; j < OUTPUTS; j++) {
-      STORE(sums[j] + start, total[j][0]);
-      STORE(sums[j] + start + LANES, total[j][1]);
+      STORE_VECTOR(sums[j] + start, total[j][0]);
+      STORE_VECTOR(sums[j] + start + LANES, total[j][1]);
     }
   }
 }
