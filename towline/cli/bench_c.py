@@ -59,11 +59,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     for given in filter(None, (args.model, args.tflite)):
         if not Path(given).is_file():
             raise UsageError("no such file", where=given)
+    tflite = args.tflite or (args.network if args.network.lower().endswith(".tflite") else None)
     with files.scratch_directory() as directory:
         network, model = _network(args, directory)
-        found = c.measure(
-            network, model, None if args.tflite is None else Path(args.tflite), chosen, console.note
-        )
+        found = c.measure(network, model, None if tflite is None else Path(tflite), chosen, console.note)
     builds = [one for one in found if one.text_bytes is not None]
     others = {one.name: one.median for one in found if one.text_bytes is None}
     ort, litert = others.get("onnxruntime"), others.get("LiteRT")
