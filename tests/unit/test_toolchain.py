@@ -221,7 +221,7 @@ def test_status_has_a_line_for_everything(alone, tool):
     assert lines["lld"].path is None
     assert "sudo apt-get install lld-19" in lines["lld"].hint
     optional = [name for name, line in lines.items() if line.optional]
-    assert optional == ["cc", "sdcc", "make", "sdas8051", "s51", "dot", "opencl", "tinymesa"]
+    assert optional == ["cc", "sdcc", "make", "sdas8051", "s51", "dot", "adb", "ssh", "opencl", "tinymesa"]
 
 
 @pytest.mark.slow
