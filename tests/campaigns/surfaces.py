@@ -1,0 +1,7 @@
+"""All surfaces, by name: the one list of them."""
+
+from __future__ import annotations
+
+from tests.campaigns.campaign import Surface
+
+SURFACES: dict[str, Surface] = {surface.name: surface for surface in ()}
