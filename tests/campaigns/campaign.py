@@ -7,6 +7,7 @@ case. A new child goes on behind it. A campaign that was interrupted goes on fro
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import random
 import resource
@@ -99,6 +100,7 @@ def verdict(case: Case, rng: random.Random) -> tuple[str, str]:
 
 def child(surface: Surface, seed: int, numbers: list[int], pipe: Connection) -> None:
     """The cases of these numbers; each is said before and after it."""
+    logging.disable(logging.CRITICAL)  # of faults and refusals there are thousands
     with tempfile.TemporaryDirectory(prefix="campaign-") as scratch, surface.opened(Path(scratch)) as case:
         for number in numbers:
             pipe.send((number, "begins", ""))
