@@ -121,7 +121,7 @@ class ShaderGpu:
     def overlap(self, ways, frames):
         return ShaderOverlap(self, ways, frames)
 
-    def stream(self, load, launches, outputs):
+    def stream(self, load, launches, outputs, summing=None):
         there, pieces = 0, list(load)
         last = 0
         for launch, needed in launches:

@@ -97,6 +97,19 @@ class Way:
     outputs: Sequence[Read]
 
 
+class Summing(Protocol):
+    """Sums memory by a kernel, for comparisons with what was sent there."""
+
+    def launch(self, address: int, nbytes: int) -> Launch:
+        """The launch that sums memory from a GPU virtual address on."""
+
+    def sums(self, nbytes: int) -> Read:
+        """Where the sums of so many bytes are, once it has run."""
+
+    def compare(self, sent: bytes, sums: bytes) -> None:
+        """Raises TransferDamaged: these are not the sums of what was sent."""
+
+
 class Prepared(Protocol):
     """Launches that the GPU has already; each sees what those before it wrote."""
 
@@ -161,6 +174,7 @@ class Gpu(Protocol):
         load: Sequence[Write],
         launches: Sequence[tuple[Launch, int]],
         outputs: Sequence[Read],
+        summing: Summing | None = None,
     ) -> list[bytes]:
         """Upload while launches run: each starts in turn, once its share of `load` is there.
 
@@ -169,9 +183,10 @@ class Gpu(Protocol):
             launches: in order, each with how many bytes of `load`, counted from its start over all its
                 pieces, must be in memory first; the counts do not decrease.
             outputs: read at the end.
+            summing: for the launches themselves, if they are to be compared with what was sent.
 
         Raises:
-            TransferDamaged: the launches themselves.
+            TransferDamaged: the launches.
         """
 
     def most_frames(self, way: Way) -> int:

@@ -37,7 +37,7 @@ from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
 from usbgpu.amd.overlap import Overlap
 from usbgpu.amd.places import Asked, between, cut, load, place_of, product
-from usbgpu.amd.prepared import Prepared, same_launches
+from usbgpu.amd.prepared import Prepared
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.reopening import Reopening
@@ -46,7 +46,7 @@ from usbgpu.amd.smu import PowerCap
 from usbgpu.amd.start import Function
 from usbgpu.amd.streams import FETCH, PIECES, SMALL, STREAM, Fetch, Piece, Streams
 from usbgpu.bridge.seam import Bridge
-from usbgpu.seam import Launch, Read, Way, Write
+from usbgpu.seam import Launch, Read, Summing, Way, Write
 from usbgpu.transport.emulation import Emulation
 
 log = logging.getLogger(__name__)
@@ -404,6 +404,7 @@ class Gpu:
         load: Sequence[Write],
         launches: Sequence[tuple[Launch, int]],
         outputs: Sequence[Read],
+        summing: Summing | None = None,
         timeout: float = TIMEOUT,
     ) -> list[bytes]:
         """Upload while launches run: each starts when its data is there.
@@ -415,6 +416,7 @@ class Gpu:
             launches: in order, each with how many bytes of `load` must be in memory first, counted from its
                 start over all its pieces; the counts do not decrease.
             outputs: read at the end.
+            summing: for the launches themselves, if they are to be compared with what was sent.
             timeout: seconds of device time that the launches may take after the last byte is there.
 
         Raises:
@@ -434,14 +436,19 @@ class Gpu:
             DispatchStep(launch, (fence, 2 + needs.index(need)) if need else None)
             for launch, need in launches
         ]
+        if summing is not None:  # a launch like the one that will be there
+            steps.append(DispatchStep(summing.launch(0, 1)))
         buffer = self.allocate(len(self.compute.program(steps, 0)))
         try:
+            if summing is not None:
+                steps[-1] = DispatchStep(summing.launch(buffer.address, buffer.size))
+                sums = summing.sums(buffer.size)
+                reads.append(place_of(sums.buffer, sums.offset, sums.size))
             program = self.compute.program(steps, buffer.address)
             batch = self.batch_for_call(timeout)
             batch.store(FENCE, bytes(4))
-            names = [launch.name for launch, _ in launches]
+            names = [step.launch.name for step in steps]
             pieces.insert(0, Piece(buffer.address, program, 1))
-            reads.append(place_of(buffer, 0, len(program)))
             with self.compute.at_risk():
                 self.compute.call(batch, buffer.address, buffer.size // 4, names, (fence, 1))
                 fetch = self._fetch(reads, self.compute.queue.value, timeout)
@@ -455,8 +462,9 @@ class Gpu:
                         self.compute.call(batch, buffer.address, buffer.size // 4, names)
                     if fetch is not None:
                         self.streams.add_fetch(batch, fetch)
-                *found, launched = self._finish(batch, reads, fetch, timeout)
-            same_launches(program, launched)
+                found = self._finish(batch, reads, fetch, timeout)
+            if summing is not None:
+                summing.compare(program, found.pop())
             return found
         finally:
             buffer.free()

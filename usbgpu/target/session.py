@@ -161,7 +161,7 @@ class CardSession:
             needed = max(needed, given + plan.weights)
             launches.append((launch, needed))
         launches += [(launch, given + self._constants.nbytes) for launch in behind]
-        return self._gpu.stream(load, launches, reads)
+        return self._gpu.stream(load, launches, reads, self._summing)
 
     def _load(self) -> None:
         """Code and weights, without an inference."""
@@ -174,7 +174,8 @@ class CardSession:
         nbytes = len(self._image) + self._constants.nbytes
         regions = [region for region, _ in self._stored]
         launches = [(launch, nbytes) for launch in self._verifier.launches(regions)]
-        self._verifier.check(self._stored, self._gpu.stream(load, launches, self._verifier.reads(regions)))
+        reads = self._verifier.reads(regions)
+        self._verifier.check(self._stored, self._gpu.stream(load, launches, reads, self._summing))
 
     def _weight_writes(self) -> Iterator[Write]:
         """The weights piece by piece, each where it lies on the host: in memory, or in a mapped file.
@@ -490,6 +491,10 @@ class CardSession:
         verifier = Verifier(self._gpu, kernel, self._code.address, sum(map(blocks, sizes)) + spans)
         self._buffers.append(verifier.buffer)
         return verifier
+
+    @property
+    def _summing(self) -> Verifier | None:
+        return None if self._plan.checksum is None else self._verifier
 
     def _storage(self, plan: CardPlan) -> list[Claim]:
         """What code and weights on the card should be."""

@@ -36,6 +36,10 @@ Claim = tuple[Region, Sums]
 """A region, and the sums of what it should hold."""
 
 
+LAUNCHES = 4096
+"""Bytes for the sums of launches: those of 64 MiB."""
+
+
 class Verifier:
     """Sums regions of a card's memory.
 
@@ -43,7 +47,7 @@ class Verifier:
         gpu: its GPU.
         kernel: that of `checksum.KERNEL`; None if the program has none: then there are no regions.
         code: GPU address of the code image that it is in.
-        room: the sums that regions have together, at most.
+        room: the sums that regions have together, at most; launches have room of their own.
 
     Attributes:
         buffer: for the sums; to be freed.
@@ -55,7 +59,23 @@ class Verifier:
     def __init__(self, gpu: Gpu, kernel: KernelPlan | None, code: int, room: int) -> None:
         self._kernel = kernel
         self._code = code
-        self.buffer = gpu.allocate(room * SUM)
+        self.buffer = gpu.allocate(room * SUM + LAUNCHES)
+
+    # -- seam.Summing -----------------------------------------------------------------------------------
+
+    def launch(self, address: int, nbytes: int) -> Launch:
+        assert self._kernel is not None
+        to = self.buffer.address + self.buffer.size - LAUNCHES
+        return checksum.launch("checksum of the launches", self._kernel, self._code, address, nbytes, to)
+
+    def sums(self, nbytes: int) -> Read:
+        return Read(self.buffer, self.buffer.size - LAUNCHES, blocks(nbytes) * SUM)
+
+    def compare(self, sent: bytes, sums: bytes) -> None:
+        if checksum.sums([sent]).astype("<u4").tobytes() != sums:
+            raise TransferDamaged("the launches were damaged on their way")
+
+    # ---------------------------------------------------------------------------------------------------
 
     def launches(self, regions: Sequence[Region]) -> list[Launch]:
         """Launches that sum these regions."""
