@@ -248,7 +248,7 @@ class FakeKernel:
 
     # -- the seam ---------------------------------------------------------------------------------------
 
-    def open(self, path):
+    def open(self, path, flags=os.O_RDWR):
         if path == "/dev/dma_heap/system" and self.has_heap:
             return self._descriptor(path)
         if path not in self.nodes:
@@ -277,9 +277,10 @@ class FakeKernel:
         return mapped
 
     def ioctl(self, descriptor, request, argument):
-        if int(request) not in REQUESTS:
+        requests = self._requests(descriptor)
+        if int(request) not in requests:
             self._refuse(errno.ENOTTY)
-        name, layout, names = REQUESTS[int(request)]
+        name, layout, names = requests[int(request)]
         size = int(request) >> 16 & 0x3FFF
         assert ctypes.sizeof(argument) == size == struct.calcsize(layout)
         self.log.append(name)
@@ -289,6 +290,10 @@ class FakeKernel:
         result = getattr(self, name)(descriptor, fields) or 0
         ctypes.memmove(ctypes.addressof(argument), struct.pack(layout, *vars(fields).values()), size)
         return result
+
+    def _requests(self, descriptor):
+        """What the file knows."""
+        return REQUESTS
 
     def _refuse(self, number):
         raise OSError(number, os.strerror(number))
