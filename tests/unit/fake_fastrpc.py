@@ -373,16 +373,21 @@ class FakeKernel:
             assert self.buffers[descriptor] <= address  # mapped
             inode = os.fstat(descriptor).st_ino
             assert self.maps.get(node, {}).get(descriptor, inode) == inode, "the driver maps another buffer"
+        return self._carry(node, argument.handle, scalars, [buffer[:2] for buffer in buffers])
+
+    def _carry(self, node, handle, scalars, buffers):
+        """A call to the DSP, of (address, bytes) for each buffer."""
+        n_in = scalars >> 16 & 255
         process = self.processes.get(node)
-        if argument.handle == 1:
+        if handle == 1:
             self._refuse(errno.EPERM)
         if process is None or process.ended:
             return AEE_EBADSTATE
-        inputs = [ctypes.string_at(address, length) for address, length, _, _ in buffers[:n_in]]
-        sizes = [length for _, length, _, _ in buffers[n_in:]]
-        result, outputs = self._dispatch(process, argument.handle, scalars, inputs, sizes)
+        inputs = [ctypes.string_at(address, length) for address, length in buffers[:n_in]]
+        sizes = [length for _, length in buffers[n_in:]]
+        result, outputs = self._dispatch(process, handle, scalars, inputs, sizes)
         if result == 0:
-            for (address, length, _, _), data in zip(buffers[n_in:], outputs, strict=True):
+            for (address, length), data in zip(buffers[n_in:], outputs, strict=True):
                 assert len(data) == length
                 ctypes.memmove(address, data, length)
         return result

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from dsp.hexagon.fastrpc import uapi_android as uapi
 from dsp.hexagon.fastrpc.marshal import Scalars
-from dsp.hexagon.fastrpc.node import NO_DESCRIPTOR, Argument, Node, heap_buffer, require_zero
+from dsp.hexagon.fastrpc.node import DMA_HEAP, NO_DESCRIPTOR, Argument, Node, heap_buffer, require_zero
 from dsp.hexagon.fastrpc.uapi import DOMAINS, MODE_UNSIGNED_MODULE, SHELL_BYTES_MAX
 from dsp.hexagon.fastrpc.uapi_android import AndroidRequest as Request
 
@@ -79,7 +79,11 @@ class AndroidNode(Node):
         buffer = heap_buffer(self.system, nbytes)
         if buffer is not None:
             return buffer
-        ion = self.system.open(ION, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ion = self.system.open(ION, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            reason = f"{error.strerror}: no memory for buffers from {DMA_HEAP} or {ION}"
+            raise OSError(error.errno, reason) from error
         try:
             return self._allocate_ion(ion, nbytes)
         finally:
