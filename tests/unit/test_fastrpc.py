@@ -129,7 +129,7 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     assert main([*command, "-v", "--device", "fastrpc"]) == 0
     assert "the DSP opens the file libtowline_" in capsys.readouterr().err
     assert main([*command, "--device", "fastrpc?domain=modem"]) == 2
-    monkeypatch.setattr(sessions.Path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
+    monkeypatch.setattr(sessions.os.path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
     assert sessions.devices() == [("fastrpc", "/dev/fastrpc-cdsp-secure, not yet run on hardware")]
     with pytest.raises(UsageError) as caught:
         get_target("hexagon-v65").open("dsp")

@@ -191,7 +191,15 @@ def test_selinux_refuses_a_request(kernel, request_):
 
 
 @pytest.mark.skipif(os.path.exists(NODE), reason=f"{NODE} exists here")
-def test_this_machine_has_none(tmp_path, monkeypatch, capsys):
+def test_this_machine_has_none():
+    with pytest.raises(DeviceMissing) as caught:
+        FastrpcDevice("fastrpc?node=android").load(network()[1])
+    assert caught.value.where == NODE
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.path.exists(NODE), reason=f"{NODE} exists here")
+def test_the_command_line_says_so(tmp_path, capsys):
     graph, program = network()
     artifact.save(artifact.Artifact((program,), graph, "q31"), tmp_path / "net.tow")
     np.save(tmp_path / "x.npy", random_input()["x"])
@@ -199,8 +207,32 @@ def test_this_machine_has_none(tmp_path, monkeypatch, capsys):
     assert main([*command, "--device", "fastrpc?node=android"]) == 3
     assert NODE in json.loads(capsys.readouterr().out)["error"]["message"]
     assert main([*command, "--device", "fastrpc?node=smd"]) == 2
-    monkeypatch.setattr(sessions.Path, "exists", lambda path: str(path) in (NODE, "/dev/fastrpc-cdsp"))
+    push = ["push", str(tmp_path / "net.tow"), "--ssh", "phone", "--input", str(tmp_path / "x.npy")]
+    assert main([*push, "--dsp", "fastrpc?node=android"]) == 2
+
+
+def test_the_nodes_that_exist_are_listed(monkeypatch):
+    here = {NODE, SECURE, "/dev/fastrpc-cdsp"}
+    monkeypatch.setattr(domain.os.path, "exists", lambda path: str(path) in here)
+    monkeypatch.setattr(domain.os, "access", lambda path, mode: path == NODE and mode == os.R_OK)
     assert [device for device, _ in sessions.devices()] == ["fastrpc", "fastrpc?node=android"]
+    listed = domain.nodes()
+    assert [(path, usable) for path, usable, _ in listed] == [
+        ("/dev/fastrpc-cdsp", False),
+        (NODE, True),
+        (SECURE, False),
+    ]
+    assert [bool(hint) for *_, hint in listed] == [True, False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("usable", [False, True])
+def test_doctor_says_what_to_do_about_a_node(usable, capsys, monkeypatch):
+    monkeypatch.setattr(domain, "nodes", lambda: [(NODE, usable, "" if usable else "the remedy")])
+    main(["doctor"])
+    assert ("the remedy" in capsys.readouterr().out) == (not usable)
+    main(["doctor", "--json"])
+    assert json.loads(capsys.readouterr().out)["result"]["dsps"] == [{"node": NODE, "usable": usable}]
 
 
 # -- refusals ---------------------------------------------------------------------------------------------

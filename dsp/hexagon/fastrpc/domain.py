@@ -289,6 +289,17 @@ def _open_node(system: SystemCalls, choice: Choice) -> tuple[Node, bool | None]:
     )
 
 
+def nodes() -> list[tuple[str, bool, str]]:
+    """(path, whether this program may open it, else what to do) of the nodes that exist."""
+    found = {}
+    for path, _, _, node in Choice().places():
+        if os.path.exists(path):
+            mode = os.R_OK if node.flags & os.O_ACCMODE == os.O_RDONLY else os.R_OK | os.W_OK
+            usable = os.access(path, mode)
+            found[path] = (path, usable, "" if usable else node.access(errno.EACCES, path))
+    return list(found.values())
+
+
 def library_directories(domain: str) -> list[Path]:
     """The existing directories where the DSP's own files may be, the user's first."""
     own = [Path(name) for name in os.environ.get(LIBRARY_PATH, "").split(";") if name]

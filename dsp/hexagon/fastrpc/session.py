@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 from collections.abc import Mapping
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def devices() -> list[tuple[str, str]]:
         # Mainline has nodes for each DSP, Android one for all.
         name = f"fastrpc?domain={domain}" if domain == "adsp" else "fastrpc"
         name = name if node is MainlineNode else f"fastrpc?node={node.kind}"
-        if Path(path).exists():
+        if os.path.exists(path):
             found.setdefault(name, f"{path}, {UNTESTED}")
     return list(found.items())
 
