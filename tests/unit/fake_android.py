@@ -58,6 +58,7 @@ class AndroidKernel(FakeKernel):
         self.kalloc = 1
         self.lacks, self.forbidden = set(), set()
         self.faults, self.start_faults = [], []
+        self.stray = []  # requests to files that were closed
         self.domains = {}  # descriptor of the node -> number of the DSP
         self.handles = {}  # of ION -> descriptor
         self.numbers = itertools.count(1)
@@ -81,6 +82,7 @@ class AndroidKernel(FakeKernel):
     def _requests(self, descriptor):
         path = self.files.get(descriptor, "")
         if descriptor not in self.files and descriptor not in self.buffers:
+            self.stray += [descriptor] if descriptor >= 0 else []
             self._refuse(errno.EBADF)
         if path == "/dev/ion":
             return ION_REQUESTS[self.ion]
