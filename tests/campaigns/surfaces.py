@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.campaigns import files_media
 from tests.campaigns.campaign import Surface
 
-SURFACES: dict[str, Surface] = {surface.name: surface for surface in ()}
+SURFACES: dict[str, Surface] = {surface.name: surface for surface in (*files_media.SURFACES,)}
