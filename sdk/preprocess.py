@@ -44,7 +44,7 @@ LARGEST_SIDE = 16384
 FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "PPM", "TIFF", "WEBP")
 """Of picture files, as Pillow names them. It knows more, and runs Ghostscript for one of those."""
 MOST_PIXELS = 64 << 20
-"""Of a picture's file: more than cameras have, and some hundred megabytes while it is decoded."""
+"""Of a picture's file: more than cameras have, and up to 1.3 GB while a transparent one is decoded."""
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 

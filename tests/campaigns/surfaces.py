@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.campaigns import files_media
+from tests.campaigns import files_artifact, files_media
 from tests.campaigns.campaign import Surface
 
-SURFACES: dict[str, Surface] = {surface.name: surface for surface in (*files_media.SURFACES,)}
+SURFACES: dict[str, Surface] = {
+    surface.name: surface
+    for surface in (
+        *files_artifact.SURFACES,
+        *files_media.SURFACES,
+    )
+}
