@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import random
+import resource
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +88,7 @@ def changed(document: Any, rng: random.Random, most: int = 2) -> Any:
                 container[key] = rng.choice((DEEP, LONG))
             case _:
                 container[key] = _neighbour(container[key], rng)
-    return holder[""]
+    return holder.get("")
 
 
 DEEP, LONG = "<deep>", "<long>"
@@ -130,3 +131,8 @@ def _neighbour(value: Any, rng: random.Random) -> Any:
         case list() if value:
             return rng.choice((value[:-1], value[::-1], value * 2, [*value, value[0]], value[:1]))
     return rng.choice(VALUES)
+
+
+def limit_memory(nbytes: int = 4 << 30) -> None:
+    """Let this process have so much memory of its own: what asks for more fails, and the machine stays usable."""
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))

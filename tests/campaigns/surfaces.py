@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import files_artifact, files_media
+from tests.campaigns import files_artifact, files_media, files_models
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -10,5 +10,6 @@ SURFACES: dict[str, Surface] = {
     for surface in (
         *files_artifact.SURFACES,
         *files_media.SURFACES,
+        *files_models.SURFACES,
     )
 }

@@ -1,0 +1,242 @@
+"""Damaged models: ONNX by its messages' fields, TFLite by the places that its reader looks at."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
+from onnx.backend.test.case import node as node_tests
+
+from sdk import compiler
+from sdk.importers import load_model
+from sdk.inspection.model_file import read_model_file
+from tests.campaigns.campaign import Case, Surface
+from tests.campaigns.damage import TEXTS, damaged, limit_memory, number
+from tests.onnx_models import OnnxBuilder, small_float_model, small_qdq_model
+
+SLOW = ("lppool", "averagepool", "maxpool", "attention", "image_decoder")
+"""Onnx's modules of node tests that take longest to make: seconds, most of them."""
+FOLDERS = ("simple", "pytorch-operator", "pytorch-converted")
+LARGEST = 40_000
+"""Bytes of an original: larger ones only take longer."""
+
+
+def _originals() -> list[ModelProto]:
+    """Onnx's node tests, its small models, and quantised ones."""
+    found = [b.model(["y"]) for b in (small_qdq_model(), small_float_model())]
+    b = small_qdq_model()
+    b.node("MaxPool", [b.qdq("y", 0.1, np.uint8(128))], "pooled", kernel_shape=[2, 2], strides=[2, 2])
+    b.node("AveragePool", [b.qdq("pooled", 0.1, np.uint8(128))], "mean", kernel_shape=[4, 4])
+    found.append(b.model({b.quantize("mean", "z", 0.1, np.uint8(128)): "uint8"}))
+    b = OnnxBuilder(23)
+    for name in "qkv":
+        b.input(name, [1, 2, 3, 4])
+    b.node("Attention", ["q", "k", "v"], "y")
+    found.append(b.model(["y"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in pkgutil.iter_modules(node_tests.__path__):
+            if module.name not in SLOW:
+                importlib.import_module(f"{node_tests.__name__}.{module.name}")
+    cases = {case.name: case.model for case in node_tests._NodeTestCases if case.model is not None}
+    found += [model for _, model in sorted(cases.items()) if isinstance(model, ModelProto)]
+    data = Path(onnx.__file__).parent / "backend" / "test" / "data"
+    files = sorted(path for folder in FOLDERS for path in (data / folder).rglob("*.onnx"))
+    found += [onnx.load(path) for path in files]
+    return [model for model in found if model.ByteSize() < LARGEST]
+
+
+def _names(model: ModelProto) -> list[str]:
+    return ["", "x" * 3000, *(name for node in model.graph.node for name in (*node.input, *node.output))]
+
+
+def _node(model: ModelProto, rng: random.Random) -> None:
+    """Operators, their names, order and edges."""
+    nodes = model.graph.node
+    index = rng.randrange(len(nodes))
+    node = nodes[index]
+    match rng.randrange(9):
+        case 0 | 1 if node.input:
+            node.input[rng.randrange(len(node.input))] = rng.choice(_names(model))
+        case 2 if node.output:
+            node.output[rng.randrange(len(node.output))] = rng.choice(_names(model))
+        case 3:
+            del nodes[index]
+        case 4:
+            nodes.append(node)
+        case 5:
+            node.op_type = rng.choice(
+                [nodes[rng.randrange(len(nodes))].op_type, "Loop", "Identity", "Concat", "Reshape", "x"]
+            )
+        case 6:
+            node.domain = rng.choice(("", "ai.onnx", "com.microsoft", "ai.onnx.ml", "x"))
+        case 7:
+            node.input.append(rng.choice(_names(model)))
+        case 8 if node.input:
+            del node.input[rng.randrange(len(node.input)) :]
+
+
+def _attribute(node: NodeProto, rng: random.Random) -> None:
+    """A field of one of a node's attributes."""
+    if not node.attribute or rng.random() < 0.1:
+        node.attribute.append(helper.make_attribute(rng.choice(("axis", "axes", "alpha", "x")), number(rng) % 99))
+        return
+    at = rng.randrange(len(node.attribute))
+    one: AttributeProto = node.attribute[at]
+    match rng.randrange(6):
+        case 0:
+            del node.attribute[at]
+        case 1:
+            one.type = rng.randrange(16)
+        case 2:
+            one.name = rng.choice(("axis", "kernel_shape", "value", "to", one.name * 2))
+        case _ if one.ints:
+            which = rng.randrange(len(one.ints))
+            match rng.randrange(3):
+                case 0:
+                    del one.ints[which]
+                case 1:
+                    one.ints.append(_int64(rng))
+                case 2:
+                    one.ints[which] = _int64(rng)
+        case _ if one.floats:
+            one.floats[rng.randrange(len(one.floats))] = _float(rng)
+        case _ if one.HasField("t"):
+            _tensor(one.t, rng)
+        case _ if one.HasField("g") and one.g.node:
+            _attribute(rng.choice(one.g.node), rng)
+        case _ if one.s:
+            one.s = rng.choice((b"", b"\xff\xfe", b"SAME_UPPER", b"linear", b"NOTSET", one.s * 2))
+        case _ if one.HasField("f"):
+            one.f = _float(rng)
+        case _:
+            one.i = _int64(rng)
+
+
+def _int64(rng: random.Random) -> int:
+    return (number(rng) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _float(rng: random.Random) -> float:
+    return rng.choice((0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-40, 3e38, rng.gauss(0, 100)))
+
+
+def _tensor(tensor: TensorProto, rng: random.Random) -> None:
+    """Shape, type or data of a constant."""
+    match rng.randrange(7):
+        case 0 | 1 if tensor.dims:
+            tensor.dims[rng.randrange(len(tensor.dims))] = _int64(rng)
+        case 2:
+            tensor.dims.append(rng.choice((0, 1, 2, -1, 1 << 31, 1 << 62)))
+        case 3:
+            tensor.data_type = rng.randrange(30)
+        case 4 if tensor.raw_data:
+            tensor.raw_data = damaged(tensor.raw_data, rng)
+        case 5:
+            tensor.data_location = TensorProto.EXTERNAL
+            entry = tensor.external_data.add()
+            entry.key, entry.value = "location", rng.choice(("w.bin", "../w", "/etc/passwd", "", "\0", "tiny.onnx"))
+            entry = tensor.external_data.add()
+            entry.key, entry.value = rng.choice(("offset", "length", "x")), str(rng.choice((number(rng), "x")))
+        case _:
+            tensor.name = rng.choice(("", "x", tensor.name * 2))
+
+
+def _value(model: ModelProto, rng: random.Random) -> None:
+    """Type or shape of an input or output."""
+    values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    if not values:
+        return
+    value = rng.choice(values)
+    kind = value.type.tensor_type
+    match rng.randrange(6):
+        case 0 | 1 | 2 if kind.shape.dim:
+            dim = kind.shape.dim[rng.randrange(len(kind.shape.dim))]
+            dim.dim_value = _int64(rng)
+        case 3:
+            kind.shape.dim.add().dim_value = rng.choice((0, 1, 2, -1, 1 << 40))
+        case 4:
+            kind.elem_type = rng.randrange(30)
+        case 5:
+            value.name = rng.choice(("", "x", value.name * 2))
+
+
+def _whole(model: ModelProto, rng: random.Random) -> None:
+    """What concerns the model as a whole."""
+    match rng.randrange(5):
+        case 0 | 1 if model.opset_import:
+            model.opset_import[0].version = rng.choice((_int64(rng), rng.randrange(30)))
+        case 2:
+            model.ir_version = _int64(rng)
+        case 3:
+            function = model.functions.add()
+            function.name = rng.choice([node.op_type for node in model.graph.node])
+            function.domain = rng.choice(("", "local"))
+            function.node.extend(model.graph.node)
+            function.opset_import.extend(model.opset_import)
+        case 4:
+            entry = model.metadata_props.add()
+            entry.key, entry.value = "towline.preprocessing", rng.choice((*TEXTS[:5], "{}", "[" * 3000))
+
+
+def _onnx(model: ModelProto, rng: random.Random) -> bytes:
+    """A model with fields changed, now and then bytes too."""
+    found = ModelProto()
+    found.CopyFrom(model)
+    for _ in range(rng.randint(1, 3)):
+        match rng.randrange(10):
+            case 0 | 1 | 2 if found.graph.node:
+                _node(found, rng)
+            case 3 | 4 | 5 if found.graph.node:
+                _attribute(rng.choice(found.graph.node), rng)
+            case 6 | 7 if found.graph.initializer:
+                _tensor(rng.choice(found.graph.initializer), rng)
+            case 8 if found.graph.node:
+                _whole(found, rng)
+            case _:
+                _value(found, rng)
+    data = found.SerializeToString()
+    if rng.random() < 0.1:  # a name that is not text
+        name = next((name.encode() for name in _names(found)[2:] if name), b"x")
+        data = data.replace(name, b"\xff" * len(name), rng.choice((1, -1)))
+    return damaged(data, rng) if rng.random() < 0.2 else data
+
+
+@contextmanager
+def models(scratch: Path, path: Path, made: Callable[[random.Random], bytes]) -> Iterator[Case]:
+    """Files loaded; some compiled or inspected."""
+    limit_memory()
+    warnings.simplefilter("ignore")
+
+    def case(rng: random.Random) -> str | None:
+        path.write_bytes(made(rng))
+        match rng.randrange(8):
+            case 0:
+                compiler.compile(path, rng.choice(("c", "hexagon-v65", "adreno-a6xx")), host="any")
+            case 1:
+                read_model_file(path)
+            case _:
+                load_model(path)
+        return None
+
+    yield case
+
+
+@contextmanager
+def onnx_model(scratch: Path) -> Iterator[Case]:
+    originals = _originals()
+    with models(scratch, scratch / "net.onnx", lambda rng: _onnx(rng.choice(originals), rng)) as case:
+        yield case
+
+
+SURFACES = (
+    Surface("onnx", "an ONNX file: loaded; some compiled for a target, or inspected", onnx_model, slice=250),
+)
