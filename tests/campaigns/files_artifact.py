@@ -65,7 +65,9 @@ def _sealed(members: dict[str, bytes], rng: random.Random) -> bytes:
     manifest["files"] = {
         name: {
             "size": len(data),
-            "sha256": [hashlib.sha256(data[at : at + CHUNK]).hexdigest() for at in range(0, len(data), CHUNK)],
+            "sha256": [
+                hashlib.sha256(data[at : at + CHUNK]).hexdigest() for at in range(0, len(data), CHUNK)
+            ],
         }
         for name, data in members.items()
         if name != MANIFEST
@@ -104,9 +106,7 @@ def artifact(scratch: Path) -> Iterator[Case]:
         save(made, path)
         rng = np.random.default_rng(1)
         inputs = {name: made.graph.tensor(name) for name in made.graph.inputs}
-        feeds = {
-            name: np.asarray(rng.random(t.shape) * 2, storage(t.dtype)) for name, t in inputs.items()
-        }
+        feeds = {name: np.asarray(rng.random(t.shape) * 2, storage(t.dtype)) for name, t in inputs.items()}
         answers = None
         if made.target in RUNNING:
             with Session(path) as session:

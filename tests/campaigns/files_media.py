@@ -42,7 +42,10 @@ def _originals() -> list[tuple[str, bytes]]:
         *(("PNG", mode, {}) for mode in ("RGB", "L", "1", "P", "RGBA", "LA", "I;16")),
         ("PNG", "RGB", {"exif": exif}),
         *(("JPEG", mode, {}) for mode in ("RGB", "L", "CMYK")),
-        *(("JPEG", "RGB", options) for options in ({"progressive": True}, {"exif": exif}, {"subsampling": 2})),
+        *(
+            ("JPEG", "RGB", options)
+            for options in ({"progressive": True}, {"exif": exif}, {"subsampling": 2})
+        ),
         ("GIF", "P", {}),
         ("GIF", "P", {"save_all": True, "append_images": [modes["P"]], "interlace": True}),
         *(("TIFF", mode, {}) for mode in ("RGB", "L", "1", "I;16", "CMYK", "P")),
@@ -182,7 +185,22 @@ def picture(scratch: Path) -> Iterator[Case]:
     yield case
 
 
-DESCRIPTIONS = ("<f4", ">f4", "<f8", "|u1", "|i1", "<i4", "<f2", "|O", "|V8", "<U9", "|b1", "<c8", "<M8[s]", "x")
+DESCRIPTIONS = (
+    "<f4",
+    ">f4",
+    "<f8",
+    "|u1",
+    "|i1",
+    "<i4",
+    "<f2",
+    "|O",
+    "|V8",
+    "<U9",
+    "|b1",
+    "<c8",
+    "<M8[s]",
+    "x",
+)
 
 
 def _npy(array: np.ndarray, rng: random.Random) -> bytes:
@@ -204,14 +222,20 @@ def _npy(array: np.ndarray, rng: random.Random) -> bytes:
             shape[rng.randrange(len(shape))] = number(rng)
             header["shape"] = tuple(shape)
         case 4:
-            header["shape"] = rng.choice(((), (0,), [4, 4], (1,) * 40, (-1, 3), (1 << 62, 4), 5, ("1",), (1.0,)))
+            header["shape"] = rng.choice(
+                ((), (0,), [4, 4], (1,) * 40, (-1, 3), (1 << 62, 4), 5, ("1",), (1.0,))
+            )
         case 5:
             header.pop(rng.choice(list(header)))
         case 6:
             header["x" if rng.random() < 0.5 else "descr"] = "a" * rng.choice((1, 9000, 60_000))
         case 7:
             body = body[: rng.randrange(len(body))] if rng.random() < 0.5 else body + bytes(100)
-    text = repr(header) if rng.random() < 0.95 else rng.choice(("(" * 5000, "{" * 90, "", "1+" * 3000 + "1", "\0"))
+    text = (
+        repr(header)
+        if rng.random() < 0.95
+        else rng.choice(("(" * 5000, "{" * 90, "", "1+" * 3000 + "1", "\0"))
+    )
     encoded = text.encode("latin1") + b"\n"
     version = 2 if len(encoded) > 65535 or rng.random() < 0.2 else 1
     start = struct.pack("<H" if version == 1 else "<I", len(encoded))

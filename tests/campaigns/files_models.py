@@ -87,7 +87,9 @@ def _node(model: ModelProto, rng: random.Random) -> None:
 def _attribute(node: NodeProto, rng: random.Random) -> None:
     """A field of one of a node's attributes."""
     if not node.attribute or rng.random() < 0.1:
-        node.attribute.append(helper.make_attribute(rng.choice(("axis", "axes", "alpha", "x")), number(rng) % 99))
+        node.attribute.append(
+            helper.make_attribute(rng.choice(("axis", "axes", "alpha", "x")), number(rng) % 99)
+        )
         return
     at = rng.randrange(len(node.attribute))
     one: AttributeProto = node.attribute[at]
@@ -95,7 +97,7 @@ def _attribute(node: NodeProto, rng: random.Random) -> None:
         case 0:
             del node.attribute[at]
         case 1:
-            one.type = rng.randrange(16)
+            one.type = rng.randrange(15)
         case 2:
             one.name = rng.choice(("axis", "kernel_shape", "value", "to", one.name * 2))
         case _ if one.ints:
@@ -143,9 +145,15 @@ def _tensor(tensor: TensorProto, rng: random.Random) -> None:
         case 5:
             tensor.data_location = TensorProto.EXTERNAL
             entry = tensor.external_data.add()
-            entry.key, entry.value = "location", rng.choice(("w.bin", "../w", "/etc/passwd", "", "\0", "tiny.onnx"))
+            entry.key, entry.value = (
+                "location",
+                rng.choice(("w.bin", "../w", "/etc/passwd", "", "\0", "tiny.onnx")),
+            )
             entry = tensor.external_data.add()
-            entry.key, entry.value = rng.choice(("offset", "length", "x")), str(rng.choice((number(rng), "x")))
+            entry.key, entry.value = (
+                rng.choice(("offset", "length", "x")),
+                str(rng.choice((number(rng), "x"))),
+            )
         case _:
             tensor.name = rng.choice(("", "x", tensor.name * 2))
 
