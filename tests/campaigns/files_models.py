@@ -7,20 +7,29 @@ import pkgutil
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from flatbuffers import encode
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.backend.test.case import node as node_tests
 
 from sdk import compiler
+from sdk.errors import TowlineError
 from sdk.importers import load_model
+from sdk.importers.tflite import import_tflite
+from sdk.importers.tflite.file import parse_tflite
 from sdk.inspection.model_file import read_model_file
 from tests.campaigns.campaign import Case, Surface
 from tests.campaigns.damage import TEXTS, damaged, limit_memory, number
 from tests.onnx_models import OnnxBuilder, small_float_model, small_qdq_model
+from tests.unit import test_tflite_mixed as tflite_mixed
+from tests.unit import test_tflite_plain as tflite_operators
+from tests.unit import test_tflite_refusals as tflite_refusals
+from tests.unit import test_tflite_states as tflite_states
 
 SLOW = ("lppool", "averagepool", "maxpool", "attention", "image_decoder")
 """Onnx's modules of node tests that take longest to make: seconds, most of them."""
@@ -29,7 +38,7 @@ LARGEST = 40_000
 """Bytes of an original: larger ones only take longer."""
 
 
-def _originals() -> list[ModelProto]:
+def _messages() -> list[ModelProto]:
     """Onnx's node tests, its small models, and quantised ones."""
     found = [b.model(["y"]) for b in (small_qdq_model(), small_float_model())]
     b = small_qdq_model()
@@ -218,8 +227,55 @@ def _onnx(model: ModelProto, rng: random.Random) -> bytes:
     return damaged(data, rng) if rng.random() < 0.2 else data
 
 
+def _flatbuffers() -> list[bytes]:
+    """TFLite files: each operator, and what goes beyond one: states, loops, sparse and 16-bit tensors."""
+    found = [case.write()[0] for _, case in sorted(tflite_operators.CASES.items())]
+    found += [tflite_refusals.network(), tflite_mixed.sparse_network()[0], tflite_mixed.sixteen_bits()]
+    found += [tflite_states.Lstm(peepholes=True, clip=0.5).content(), tflite_states.rnn()[0]]
+    return [*found, tflite_states.svdf()[0], tflite_states.loop(), tflite_states.loop(bound=9.0)]
+
+
+def _looked_at(content: bytes) -> list[tuple[int, int]]:
+    """(place, width) of each number that the reader of a flatbuffer takes: offsets, lengths, fields."""
+    places = set()
+
+    def get(packer: Any, data: Any, at: int) -> Any:
+        places.add((int(at), packer.size))
+        return packer.unpack_from(data, at)[0]
+
+    def vector(dtype: Any, data: Any, count: int, at: int) -> Any:
+        width = np.dtype(dtype).itemsize
+        places.update((int(at) + index * width, width) for index in range(min(count, 100)))
+        return np.frombuffer(data, dtype, count, at)
+
+    was = encode.Get, encode.GetVectorAsNumpy
+    encode.Get, encode.GetVectorAsNumpy = get, vector
+    try:
+        with suppress(TowlineError):
+            import_tflite(parse_tflite(content, "original"))
+    finally:
+        encode.Get, encode.GetVectorAsNumpy = was
+    return sorted(places)
+
+
+def _tflite(original: tuple[bytes, list[tuple[int, int]]], rng: random.Random) -> bytes:
+    """A file with some of those numbers changed, now and then bytes too."""
+    content, places = original
+    found = bytearray(content)
+    for _ in range(rng.randint(1, 3)):
+        at, width = rng.choice(places)
+        value = int.from_bytes(found[at : at + width], "little")
+        other, wide = rng.choice(places)
+        values = (
+            *(number(rng), number(rng), value + rng.choice((-4, -2, -1, 1, 2, 4)), value * 2),
+            int.from_bytes(found[other : other + wide], "little"),
+        )
+        found[at : at + width] = (rng.choice(values) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    return damaged(bytes(found), rng) if rng.random() < 0.2 else bytes(found)
+
+
 @contextmanager
-def models(scratch: Path, path: Path, made: Callable[[random.Random], bytes]) -> Iterator[Case]:
+def models(path: Path, made: Callable[[random.Random], bytes]) -> Iterator[Case]:
     """Files loaded; some compiled or inspected."""
     limit_memory()
     warnings.simplefilter("ignore")
@@ -240,11 +296,19 @@ def models(scratch: Path, path: Path, made: Callable[[random.Random], bytes]) ->
 
 @contextmanager
 def onnx_model(scratch: Path) -> Iterator[Case]:
-    originals = _originals()
-    with models(scratch, scratch / "net.onnx", lambda rng: _onnx(rng.choice(originals), rng)) as case:
+    originals = _messages()
+    with models(scratch / "net.onnx", lambda rng: _onnx(rng.choice(originals), rng)) as case:
+        yield case
+
+
+@contextmanager
+def tflite_model(scratch: Path) -> Iterator[Case]:
+    originals = [(content, _looked_at(content)) for content in _flatbuffers()]
+    with models(scratch / "net.tflite", lambda rng: _tflite(rng.choice(originals), rng)) as case:
         yield case
 
 
 SURFACES = (
     Surface("onnx", "an ONNX file: loaded; some compiled for a target, or inspected", onnx_model, slice=250),
+    Surface("tflite", "a TFLite file: the same", tflite_model, slice=400),
 )
