@@ -295,11 +295,12 @@ def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
     """A view of the file that holds a tensor's elements."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    path = (folder / location).resolve()
     hint = f"keep {location!r} beside the .onnx file, unaltered"
-    if not location or not path.is_relative_to(folder.resolve()):
-        raise InvalidModel(f"its external data {location!r} lies outside the model's directory", where=where)
     try:
+        path = (folder / location).resolve()
+        if not location or not path.is_relative_to(folder.resolve()):
+            message = f"its external data {location!r} lies outside the model's directory"
+            raise InvalidModel(message, where=where)
         dtype = np.dtype(require("onnx.helper").tensor_dtype_to_np_dtype(tensor.data_type))
         offset = int(entries.get("offset", 0))
         shape = tuple(tensor.dims)
@@ -309,7 +310,7 @@ def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
     except OSError as problem:
         message = f"its external data {location!r} cannot be read: {problem.strerror}"
         raise InvalidModel(message, where=where, hint=hint) from problem
-    except (ValueError, KeyError) as problem:
+    except (ValueError, KeyError, RuntimeError) as problem:  # pathlib: a NUL, links in a circle
         raise InvalidModel(f"its external data is not described: {problem}", where=where) from problem
     if element_name(tensor.data_type) in HALF_BYTES:
         raise Unsupported(f"external data of {element_name(tensor.data_type)}", where=where)
