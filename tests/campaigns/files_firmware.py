@@ -58,7 +58,9 @@ def _hex(data: bytes, rng: random.Random) -> bytes:
             case 5 if len(lines) > 1:
                 del lines[at]
                 continue
-        line = f":{record.hex().upper()}{-sum(record) & 0xFF:02X}" if rng.random() < 0.9 else ":" + record.hex()
+        line = (
+            f":{record.hex().upper()}{-sum(record) & 0xFF:02X}" if rng.random() < 0.9 else ":" + record.hex()
+        )
         lines[at] = line.encode()
     made = rng.choice((b"\n", b"\r\n", b"\n\n", b" ")).join(lines) + b"\n"
     return damaged(made, rng) if rng.random() < 0.15 else made
@@ -201,7 +203,9 @@ def _lines(data: bytes, rng: random.Random) -> bytes:
         match rng.randrange(6):
             case 0 | 1 if numbers := list(NUMBER.finditer(lines[at])):
                 one = rng.choice(numbers)
-                value = rng.choice((b"%X" % (abs(number(rng)) % (1 << 40)), b"0" * 8, b"9" * 5000, b"", b"-1"))
+                value = rng.choice(
+                    (b"%X" % (abs(number(rng)) % (1 << 40)), b"0" * 8, b"9" * 5000, b"", b"-1")
+                )
                 lines[at] = lines[at][: one.start()] + value + lines[at][one.end() :]
             case 2:
                 lines[at] = damaged(lines[at], rng)
@@ -254,6 +258,8 @@ SURFACES = (
     Surface("hex", "firmware in Intel HEX: read and checked; some disassembled", intel_hex, slice=300),
     Surface("wrapped", "a wrapped firmware image: the same", wrapped, slice=300),
     Surface("binary", "firmware as a plain binary: the same", binary, slice=300),
-    Surface("flash", "a flash dump: read, checked, restored as a chip; some boards boot it", flash, slice=100),
+    Surface(
+        "flash", "a flash dump: read, checked, restored as a chip; some boards boot it", flash, slice=100
+    ),
     Surface("cdb", "symbols and lines of firmware: read and asked; some disassembled with", cdb, slice=150),
 )

@@ -23,8 +23,10 @@ from sdk.importers import load_model
 from sdk.importers.tflite import import_tflite
 from sdk.importers.tflite.file import parse_tflite
 from sdk.inspection.model_file import read_model_file
+from sdk.preprocess import InputStatistics, parse
+from sdk.quantizer import read_metadata, read_quantization
 from tests.campaigns.campaign import Case, Surface
-from tests.campaigns.damage import TEXTS, damaged, limit_memory, number
+from tests.campaigns.damage import changed, damaged, dumps, limit_memory, number
 from tests.onnx_models import OnnxBuilder, small_float_model, small_qdq_model
 from tests.unit import test_tflite_mixed as tflite_mixed
 from tests.unit import test_tflite_plain as tflite_operators
@@ -34,6 +36,11 @@ from tests.unit import test_tflite_states as tflite_states
 SLOW = ("lppool", "averagepool", "maxpool", "attention", "image_decoder")
 """Onnx's modules of node tests that take longest to make: seconds, most of them."""
 FOLDERS = ("simple", "pytorch-operator", "pytorch-converted")
+METADATA = {
+    "towline.preprocessing": parse("imagenet", (1, 3, 8, 8)).to_json(),
+    "towline.input_statistics": InputStatistics.of([np.ones((1, 3, 8, 8), np.float32)], "NCHW").to_json(),
+    "towline.quantization": {"method": "mse", "samples": 3, "inputs": ["0" * 12], "held_out_db": 30.0},
+}
 LARGEST = 40_000
 """Bytes of an original: larger ones only take longer."""
 
@@ -201,7 +208,9 @@ def _whole(model: ModelProto, rng: random.Random) -> None:
             function.opset_import.extend(model.opset_import)
         case 4:
             entry = model.metadata_props.add()
-            entry.key, entry.value = "towline.preprocessing", rng.choice((*TEXTS[:5], "{}", "[" * 3000))
+            entry.key = rng.choice(sorted(METADATA))
+            made = dumps(changed(METADATA[entry.key], rng)).decode()
+            entry.value = rng.choice((made, made, made, "", "\0", "[" * 100_000))
 
 
 def _onnx(model: ModelProto, rng: random.Random) -> bytes:
@@ -287,6 +296,9 @@ def models(path: Path, made: Callable[[random.Random], bytes]) -> Iterator[Case]
                 compiler.compile(path, rng.choice(("c", "hexagon-v65", "adreno-a6xx")), host="any")
             case 1:
                 read_model_file(path)
+                if path.suffix == ".onnx":
+                    read_metadata(path)
+                    read_quantization(path)
             case _:
                 load_model(path)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import files_artifact, files_firmware, files_media, files_models
+from tests.campaigns import files_artifact, files_captures, files_firmware, files_media, files_models
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -12,5 +12,6 @@ SURFACES: dict[str, Surface] = {
         *files_media.SURFACES,
         *files_models.SURFACES,
         *files_firmware.SURFACES,
+        *files_captures.SURFACES,
     )
 }

@@ -51,7 +51,7 @@ def test_a_backup_with_a_right_digest_and_wrong_contents_is_refused(tmp_path: Pa
     document.pop("sha256")
     document["config"] = ["00"]
     path = tmp_path / "backup.json"
-    path.write_text(json.dumps(document | {"sha256": state._digest(document)}))
+    path.write_text(json.dumps(document | {"sha256": state.digest_of(document)}))
     with pytest.raises(InvalidInput, match="damaged"):
         Backup.read(path)
 
