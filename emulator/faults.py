@@ -70,9 +70,10 @@ FORMS = {
         _NUMBER, "bulk-timeout@7", "the 7th bulk transfer is never taken (NAK)", torment="bulk-timeout@3"
     ),
     "bit-flip": Form(
-        _NUMBER,
+        _NUMBER + r"(?:=(?P<byte>[0-9a-f]{1,8})\.(?P<bit>[0-7]))?",
         "bit-flip@7",
-        "a bit of the 7th bulk transfer (in the middle of an OUT one) is inverted, and no CRC notices",
+        "a bit of the 7th bulk transfer (in the middle of an OUT one) is inverted, and no CRC notices; with "
+        "`=1f4.3` behind it, bit 3 of byte 0x1f4, in the first transfer from there on that has one",
     ),
     "bad-cable": Form(
         _CHANCE,
@@ -183,7 +184,8 @@ class Fault:
         length: clocks it lasts, or by which something is late; None for no end.
         low: first address.
         high: last address.
-        bit: of the byte at `low`.
+        bit: of the byte at `low`, or of `byte`.
+        byte: of a transfer; None for one in its middle.
         chance: probability with which it strikes a transfer; 0 if it is not struck by chance.
         volts: that are left; None for none.
         count: of lanes, or a generation; 0 if it has none.
@@ -202,6 +204,7 @@ class Fault:
     volts: float | None = None
     count: int = 0
     amount: int = 0
+    byte: int | None = None
     text: str = field(default="", compare=False)
 
 
@@ -237,6 +240,7 @@ def parse(text: str) -> Fault:
         volts=float(part["volts"]) if part.get("volts") else None,
         count=int(part.get("count") or 0),
         amount=int(part.get("amount") or 0),
+        byte=int(part["byte"], 16) if part.get("byte") else None,
         text=text,
     )
 

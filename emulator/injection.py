@@ -103,6 +103,8 @@ class Injector:
         planned = Planned(fault)
         if fault.kind in SPOILT:
             spoilt = Spoilt(SPOILT[fault.kind], functools.partial(self._fired, planned))
+            if fault.byte is not None:
+                spoilt.byte, spoilt.bit = fault.byte, fault.bit
             self._board.usb.spoil(fault.number, spoilt)
         elif fault.chance:
             self._board.usb.luck = functools.partial(self._by_chance, planned, random.Random(LUCK))

@@ -72,10 +72,13 @@ class OpenOptions:
             or where distributions put them.
         power_cap: watts that a card may draw at most while it is open; None for its own limit. A target that
             is not `CapsPower` refuses it.
+        verify_transfers: inputs and outputs of every inference are compared with what is on the device. A
+            target that is not `VerifiesTransfers` refuses it.
     """
 
     firmware: Path | None = None
     power_cap: float | None = None
+    verify_transfers: bool = False
 
 
 @dataclass(repr=False)
@@ -336,6 +339,30 @@ class Linked(Protocol):
         """The time that the link needs at least for the inputs and outputs of one inference."""
 
 
+@dataclass(frozen=True)
+class Verification:
+    """What it costs to compare inputs and outputs with what is on the device, each inference.
+
+    Attributes:
+        inputs, outputs: bytes that are compared.
+        seconds: that the device needs for it.
+        of: seconds that it needs for all of an inference, that included.
+    """
+
+    inputs: int
+    outputs: int
+    seconds: float
+    of: float
+
+
+@runtime_checkable
+class ComparesTransfers(Protocol):
+    """What a `DeviceSession` says beside if its target is `VerifiesTransfers`."""
+
+    def verification(self) -> Verification | None:
+        """Measure that cost; None if inputs and outputs are not compared. Raises DeviceFailed."""
+
+
 HalfArithmetic = Literal["device", "emulated"]
 """Whose half arithmetic adds products of float16: the device's, or floats rounded to half by code."""
 
@@ -428,6 +455,13 @@ class CapsPower(Protocol):
     @property
     def power_caps(self) -> tuple[int, int]:
         """The lowest and the highest one, in watts."""
+
+
+@runtime_checkable
+class VerifiesTransfers(Protocol):
+    """What a target offers beside `Target` if its devices take `OpenOptions.verify_transfers`."""
+
+    verifies_transfers: bool
 
 
 @runtime_checkable
@@ -625,6 +659,11 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
     target = get_target(name)
     if options.power_cap is not None and not isinstance(target, CapsPower):
         raise UsageError(f"the devices of {name} take no power cap", hint="leave it out; amd-* takes one")
+    if options.verify_transfers and not isinstance(target, VerifiesTransfers):
+        raise UsageError(
+            f"no cable is between {name} and this machine: there are no transfers to verify",
+            hint="leave --verify-transfers out; it is for amd-*",
+        )
     kinds, kind = target.device_kinds, _kind(device)
     if kind in kinds or kind == EMULATED:
         return target.open(device, options)

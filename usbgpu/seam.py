@@ -9,6 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sdk.errors import DeviceFailed
+
+
+class TransferDamaged(DeviceFailed):
+    """What arrived on the card, or came back, is not what was sent. It may be tried again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="`towline gpu stress` tests cable, port, dock and card, and says which one it is"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -93,6 +104,7 @@ class Prepared(Protocol):
         """Write the inputs, run all launches in order, read the outputs.
 
         Raises:
+            TransferDamaged: the launches themselves, of the first run.
             DeviceFailed: a launch did not finish; the error names it.
         """
 
@@ -157,6 +169,9 @@ class Gpu(Protocol):
             launches: in order, each with how many bytes of `load`, counted from its start over all its
                 pieces, must be in memory first; the counts do not decrease.
             outputs: read at the end.
+
+        Raises:
+            TransferDamaged: the launches themselves.
         """
 
     def most_frames(self, way: Way) -> int:

@@ -18,8 +18,6 @@ from emulator.usb.pump import Pump
 from emulator.usb.wire import Function, Handshake, Outcome, Speed, Spoilt, Transfer
 from sdk.errors import InternalError
 
-FLIPPED = 0x08
-"""The bit that is inverted in a transfer that is to be damaged: of the byte in the middle of a packet."""
 MAX_PACKET = {True: 1024, False: 512}
 """Bulk data packets, at SuperSpeed or not (USB 3.2, 9.6.6; USB 2.0, 5.8.3)."""
 
@@ -76,8 +74,7 @@ class BulkPipe(Pipe):
     def _out(self, transfer: Transfer) -> None:
         start = transfer.actual
         packet = bytes(transfer.data[start : start + self._packet])
-        if 2 * (start + len(packet)) >= transfer.length:  # the middle of the transfer
-            packet = _flipped(packet, transfer)
+        packet = _flipped(packet, transfer)
         answer = self._function.bulk_out(self.endpoint, packet)
         if transfer.outcome is not None:  # the device has left the bus in response
             return
@@ -137,13 +134,21 @@ class BulkPipe(Pipe):
 
 
 def _flipped(packet: bytes, transfer: Transfer) -> bytes:
-    """A packet as it arrives: damaged if that is to befall the transfer and has not yet, and there are data.
+    """The next packet as it arrives: damaged if that is to befall the transfer here and has not yet.
 
     An OUT packet that is refused is sent again, undamaged.
     """
     spoilt = transfer.spoilt
     if spoilt is None or spoilt.outcome is not Outcome.DONE or spoilt.over or not packet:
         return packet
+    start = transfer.actual
+    if spoilt.byte is not None:
+        place = spoilt.byte - start
+    elif transfer.endpoint & 0x80 or 2 * (start + len(packet)) >= transfer.length:
+        place = len(packet) // 2
+    else:
+        return packet
+    if not 0 <= place < len(packet):
+        return packet
     spoilt.strike()
-    middle = len(packet) // 2
-    return packet[:middle] + bytes((packet[middle] ^ FLIPPED,)) + packet[middle + 1 :]
+    return packet[:place] + bytes((packet[place] ^ 1 << spoilt.bit,)) + packet[place + 1 :]

@@ -135,11 +135,15 @@ class Spoilt:
         outcome: ERROR half-way; STALL by the device; CANCELLED, for the device never takes it; DONE, with
             one bit inverted.
         struck: called when it happens.
+        byte: that has the inverted bit; None for one in the middle.
+        bit: that is inverted.
         over: it has happened.
     """
 
     outcome: Outcome
     struck: Callable[[], None]
+    byte: int | None = None
+    bit: int = 3
     over: bool = False
 
     def strike(self) -> None:

@@ -134,5 +134,5 @@ def _neighbour(value: Any, rng: random.Random) -> Any:
 
 
 def limit_memory(nbytes: int = 4 << 30) -> None:
-    """Let this process have so much memory of its own: what asks for more fails, and the machine stays usable."""
+    """Let this process have so much memory of its own at most: what asks for more fails."""
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))

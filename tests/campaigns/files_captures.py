@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from emulator.amdgpu import capture as captures
 from emulator.board import Board
 from emulator.coverage.data import Coverage
 from firmware.asm2464pd.image import wrap
-from sdk import signatures, tuning
+from sdk import signatures, toolchain, tuning
 from sdk import target as targets
 from sdk.evaluation.data import Item, read_labels
 from sdk.preprocess import parse
@@ -290,8 +288,7 @@ def texts(scratch: Path) -> Iterator[Case]:
 @contextmanager
 def signature(scratch: Path) -> Iterator[Case]:
     """Signatures and files of trusted keys; another content that is taken is a wrong answer."""
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("OpenSSH is not installed")
+    toolchain.find("ssh")
     ours, theirs = scratch / "ours", scratch / "theirs"
     for key in (ours, theirs):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{key.name}@team", "-f", str(key)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -87,7 +86,6 @@ def _plain(data: bytes, rng: random.Random) -> bytes:
 @contextmanager
 def _images(scratch: Path, originals: list[bytes], mutate: Mutate) -> Iterator[Case]:
     """Images read, checked and, some of them, disassembled."""
-    logging.getLogger("towline").setLevel(logging.ERROR)
     path = scratch / "image"
     known = []
     for data in originals:
@@ -164,7 +162,6 @@ def _dump(data: bytes, rng: random.Random) -> bytes:
 @contextmanager
 def flash(scratch: Path) -> Iterator[Case]:
     """Flash dumps: restored as a chip, read as an image, planned to be written; some boards switched on."""
-    logging.getLogger("towline").setLevel(logging.ERROR)
     path, originals = scratch / "flash", []
     for built in _built():
         board = Board(image_file.load(built.ihx), Options(port=None, flash=path))

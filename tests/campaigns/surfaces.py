@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import files_artifact, files_captures, files_firmware, files_media, files_models
+from tests.campaigns import cable, files_artifact, files_captures, files_firmware, files_media, files_models
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -13,5 +13,6 @@ SURFACES: dict[str, Surface] = {
         *files_models.SURFACES,
         *files_firmware.SURFACES,
         *files_captures.SURFACES,
+        cable.CABLE,
     )
 }

@@ -89,10 +89,13 @@ DAMAGE = {
     "negative": ("plan.launches[0].groups[0]", lambda plan: plan["launches"][0].update(groups=[-1, 1, 1])),
     "a code file that is missing": ("plan.image[0]", lambda plan: plan["image"][0].update(file="other.co")),
     "a code file that is too short": (
-        "plan.image[4]",
+        "plan.image[5]",
         lambda plan: plan["image"][-1].update(size=1 << 20),
     ),
     "an output elsewhere": ("plan.outputs.gemm5", lambda plan: plan["outputs"].update({"gemm5": 1 << 30})),
+    "sums for other weights": ("plan.sums", lambda plan: plan["sums"].append(0)),
+    "no kernel to sum": ("plan.checksum", lambda plan: plan.update(checksum=99)),
+    "another kernel to sum": ("plan.checksum", lambda plan: plan.update(checksum=0)),
     "no output": ("plan.outputs", lambda plan: plan.update(outputs={})),
     "a tensor that does not exist": (
         "plan.tensors",

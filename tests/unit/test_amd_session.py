@@ -183,6 +183,7 @@ def test_weights_of_gigabytes_are_sent_from_where_they_lie():
     nbytes = 5 << 30
     graph = load.network()
     small = target("gfx1100").compile(graph, Options())
+    small.plan |= {"checksum": None, "sums": []}  # as of an earlier release; and no sums of so much
     program = load.spread(small, nbytes)
     gpu = FarGpu()
     tracemalloc.start()

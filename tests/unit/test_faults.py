@@ -27,6 +27,7 @@ from towline.cli import emulate
         ("power-cut@7", Fault("power-cut", at=7)),
         ("bulk-error@7", Fault("bulk-error", number=7)),
         ("bit-flip@7", Fault("bit-flip", number=7)),
+        ("bit-flip@7=1f4.3", Fault("bit-flip", number=7, byte=0x1F4, bit=3)),
         ("bad-cable=1e-4", Fault("bad-cable", chance=1e-4)),
         ("bad-cable=.25", Fault("bad-cable", chance=0.25)),
         ("kernel-hang@3", Fault("kernel-hang", number=3)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sdk import files
 from sdk.errors import CheckFailed
 from sdk.report import Console, Result, table
-from towline.cli import run_time
+from towline.cli import run_time, run_transfers
 from towline.cli.inputs import (
     add_network_and_inputs,
     class_count,
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             console.progress("run", len(raw), max(len(raw), len(paths)))
         time = stopwatch.to_json(session)
         half = session.half_arithmetic
+        verified = run_transfers.cost(session)
         # A timeline of all that a card does must not hold one more inference.
         if (
             console.verbose
@@ -109,6 +110,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if half is not None:
         document["half_arithmetic"] = half
         text += f"\n\nhalf arithmetic: {HALF[half]}"
+    if verified is not None:
+        document["verified"] = verified
+        text += f"\n\n{run_transfers.line(verified)}"
     if args.repeat > 1 or args.warmup:
         text += f"\n\n{run_time.line(time)}"
     if args.output is not None:

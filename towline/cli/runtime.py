@@ -21,7 +21,7 @@ RUNTIMES = ("usbgpu", "dsp")
 
 
 def add_device(parser: argparse.ArgumentParser, *, power_cap: bool = True) -> None:
-    """Declare --device and --firmware; and --power-cap, which `open_options` needs."""
+    """Declare --device and --firmware; and --power-cap and --verify-transfers, as `open_options` needs."""
     parser.add_argument(
         "--device",
         metavar="DEVICE",
@@ -31,6 +31,12 @@ def add_device(parser: argparse.ArgumentParser, *, power_cap: bool = True) -> No
     _add_firmware(parser)
     if power_cap:
         _add_power_cap(parser)
+        parser.add_argument(
+            "--verify-transfers",
+            action="store_true",
+            help="compare the inputs and outputs of every inference with what is in an AMD card's memory, "
+            "and say what that costs; code and weights always are",
+        )
 
 
 GPU_DEVICES = (
@@ -86,14 +92,14 @@ def firmware_directory(args: argparse.Namespace) -> Path | None:
 
 
 def open_options(args: argparse.Namespace) -> OpenOptions:
-    """What --firmware, or TOWLINE_FIRMWARE, and --power-cap choose for the device to open.
+    """What --firmware, or TOWLINE_FIRMWARE, --power-cap and --verify-transfers choose for the device to open.
 
     Raises:
         UsageError: as `firmware_directory`.
     """
     from sdk.target import OpenOptions
 
-    return OpenOptions(firmware=firmware_directory(args), power_cap=args.power_cap)
+    return OpenOptions(firmware_directory(args), args.power_cap, args.verify_transfers)
 
 
 class _Details(logging.Handler):

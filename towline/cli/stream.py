@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdk.errors import CheckFailed, TowlineError, UsageError
 from sdk.report import Console, Result, dumps, failure, success
-from towline.cli import run_layers, stream_check, stream_sources
+from towline.cli import run_layers, run_transfers, stream_check, stream_sources
 from towline.cli.camera_source import add_camera_source, camera_source
 from towline.cli.inputs import add_network_and_inputs
 from towline.cli.options import TOW, add_required_keys, duration, positive, require_suffix, required_keys
@@ -311,6 +311,9 @@ def _summary(
         parts.append(
             f"the link alone takes {1000 * floor:.3f} ms a frame: {share:.0%} of its limit is reached"
         )
+    if (verified := _verified(session, stream)) is not None:
+        document["verified"] = verified
+        parts.append(run_transfers.line(verified))
     if summary.missed and (layer := _costliest(session, stream)) is not None:
         document["costliest"] = layer
         parts.append(layer)
@@ -323,6 +326,14 @@ def _summary(
         whole = success(document) if bad is None else failure(bad, document)
         return Result(document, dumps(whole, line=True), bad)
     return Result(document, "\n\n".join(parts), bad)
+
+
+def _verified(session: Session, stream: Stream) -> dict[str, Any] | None:
+    if stream.state != "running":
+        return None
+    with contextlib.suppress(TowlineError):
+        return run_transfers.cost(session)
+    return None
 
 
 def _floor(session: Session) -> float | None:

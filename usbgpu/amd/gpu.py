@@ -37,7 +37,7 @@ from usbgpu.amd.memory import Buffer, Memory
 from usbgpu.amd.monitor import INTERVAL, Metrics, Monitor
 from usbgpu.amd.overlap import Overlap
 from usbgpu.amd.places import Asked, between, cut, load, place_of, product
-from usbgpu.amd.prepared import Prepared
+from usbgpu.amd.prepared import Prepared, same_launches
 from usbgpu.amd.queues import ComputeQueue, SdmaQueue
 from usbgpu.amd.record import BOOTED, MAGIC
 from usbgpu.amd.reopening import Reopening
@@ -418,6 +418,7 @@ class Gpu:
             timeout: seconds of device time that the launches may take after the last byte is there.
 
         Raises:
+            TransferDamaged: the launches arrived otherwise than they were sent.
             as `upload` and `launch` do.
         """
         reads = [place_of(read.buffer, read.offset, read.size) for read in outputs]
@@ -440,6 +441,7 @@ class Gpu:
             batch.store(FENCE, bytes(4))
             names = [launch.name for launch, _ in launches]
             pieces.insert(0, Piece(buffer.address, program, 1))
+            reads.append(place_of(buffer, 0, len(program)))
             with self.compute.at_risk():
                 self.compute.call(batch, buffer.address, buffer.size // 4, names, (fence, 1))
                 fetch = self._fetch(reads, self.compute.queue.value, timeout)
@@ -453,7 +455,9 @@ class Gpu:
                         self.compute.call(batch, buffer.address, buffer.size // 4, names)
                     if fetch is not None:
                         self.streams.add_fetch(batch, fetch)
-                return self._finish(batch, reads, fetch, timeout)
+                *found, launched = self._finish(batch, reads, fetch, timeout)
+            same_launches(program, launched)
+            return found
         finally:
             buffer.free()
 

@@ -36,7 +36,7 @@ from firmware.protocol.operations import DWORD, SECTOR, Data, Parts
 from usbgpu.amd import layout
 from usbgpu.amd.batch import GpuFailed
 from usbgpu.amd.compute import DispatchStep
-from usbgpu.amd.prepared import Patience, Runner
+from usbgpu.amd.prepared import Patience, Runner, same_launches
 from usbgpu.amd.sdma import AT_LEAST, Program
 from usbgpu.amd.stream_parts import FIRST, Copy, Part, Piece, fill
 from usbgpu.amd.streams import DRAINED, GO, LANDED, PATIENCE, SLOTS
@@ -143,6 +143,8 @@ class Overlap:
         gpu, compute, queue = self._gpu, self._gpu.compute, self._gpu.streams.queue
         for buffer, data in self._unsent:
             gpu.upload(buffer, data)
+        for buffer, data in self._unsent:
+            same_launches(data, gpu.download(buffer, len(data)))
         self._unsent = []
         clock, timeout = self._card.bridge.clock, self._patience.seconds
         batch = gpu.batch_for_call(timeout)

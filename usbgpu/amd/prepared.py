@@ -10,7 +10,7 @@ from usbgpu.amd.card import Card
 from usbgpu.amd.compute import TIMEOUT, Compute, DispatchStep
 from usbgpu.amd.memory import Buffer
 from usbgpu.amd.streams import Streams
-from usbgpu.seam import Launch, Read, Write
+from usbgpu.seam import Launch, Read, TransferDamaged, Write
 
 LEAST, TIMES = 2.0, 20
 """Seconds of device time that launches may always take, for the host may be busy meanwhile; and how many
@@ -27,6 +27,8 @@ class Runner(Protocol):
     def allocate(self, size: int, alignment: int = 256) -> Buffer: ...
 
     def upload(self, buffer: Buffer, data: bytes | memoryview, offset: int = 0) -> None: ...
+
+    def download(self, buffer: Buffer, size: int, offset: int = 0) -> bytes: ...
 
     def place_program(self, steps: Sequence[DispatchStep]) -> tuple[Buffer, bytes]: ...
 
@@ -59,6 +61,12 @@ class Patience:
         self.seconds = min(TIMEOUT, max(LEAST, TIMES * self._longest))
 
 
+def same_launches(sent: bytes, found: bytes) -> None:
+    """Arguments and packets are on the card as they were sent. Raises TransferDamaged."""
+    if found != sent:
+        raise TransferDamaged("the launches were damaged on their way")
+
+
 class Prepared:
     """Launches whose packets and arguments go to VRAM with the first run: later ones are one submission."""
 
@@ -66,7 +74,7 @@ class Prepared:
         self._gpu = gpu
         self._names = tuple(launch.name for launch in launches)
         self._buffer, program = gpu.place_program([DispatchStep(launch) for launch in launches])
-        self._unsent = [Write(self._buffer, 0, program)]
+        self._unsent: bytes | None = program
         self._patience = Patience()
 
     def run(
@@ -81,16 +89,22 @@ class Prepared:
 
         Raises:
             KernelFailed: a launch did not end, or went wrong.
+            TransferDamaged: the launches arrived otherwise than they were sent; the next run sends them.
             DeviceFailed: other errors of card and bridge.
             UsageError: something has been freed.
         """
-        writes = [*self._unsent, *inputs]
+        writes, reads = list(inputs), list(outputs)
+        if self._unsent is not None:
+            writes.insert(0, Write(self._buffer, 0, self._unsent))
+            reads.append(Read(self._buffer, 0, len(self._unsent)))
         clock = self._gpu.card.bridge.clock
         began = clock.now()
         limit = timeout or self._patience.seconds
-        results = self._gpu.run_program(self._buffer, self._names, writes, outputs, limit)
+        results = self._gpu.run_program(self._buffer, self._names, writes, reads, limit)
         self._patience.note(clock.now() - began)
-        self._unsent = []
+        if self._unsent is not None:
+            same_launches(self._unsent, results.pop())
+            self._unsent = None
         return results
 
     def free(self) -> None:

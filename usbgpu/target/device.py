@@ -74,10 +74,16 @@ class CardDevice:
 
     What fails on the card, or is interrupted, leaves it in an unknown state: nothing runs on it then until
     `recover`.
+
+    Args:
+        gpu: it.
+        verify: the inputs and outputs of every inference are compared with what is on the card. Code and
+            weights always are.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, verify: bool = False) -> None:
         self._gpu = gpu
+        self._verify = verify
         self._measured = gpu if isinstance(gpu, Measured) else None
         self._sessions: list[CardSession] = []
         self._users = 0
@@ -95,7 +101,7 @@ class CardDevice:
         self.check()
         self._users += 1
         try:
-            session = CardSession(program, self._gpu, self)
+            session = CardSession(program, self._gpu, self, self._verify)
         except BaseException:
             self._users -= 1
             if not self._users:
@@ -249,13 +255,14 @@ class EmulatedCardDevice(CardDevice):
         gpu: it.
         clock: its time.
         emulation: what is emulated.
+        verify: as of `CardDevice`.
 
     Attributes:
         clock: its time.
     """
 
-    def __init__(self, gpu: Gpu, clock: Clock, emulation: Emulation) -> None:
-        super().__init__(gpu)
+    def __init__(self, gpu: Gpu, clock: Clock, emulation: Emulation, verify: bool = False) -> None:
+        super().__init__(gpu, verify)
         self.clock = clock
         self._emulation = emulation
 
@@ -275,8 +282,8 @@ class EmulatedCardDevice(CardDevice):
         return self._emulation.faults()
 
 
-def device_of(gpu: Gpu) -> CardDevice:
-    """The device for a GPU that is up."""
+def device_of(gpu: Gpu, verify: bool = False) -> CardDevice:
+    """The device for a GPU that is up; `verify` as of `CardDevice`."""
     if isinstance(gpu, Renewable) and gpu.emulation is not None:
-        return EmulatedCardDevice(gpu, gpu.clock, gpu.emulation)
-    return CardDevice(gpu)
+        return EmulatedCardDevice(gpu, gpu.clock, gpu.emulation, verify)
+    return CardDevice(gpu, verify)

@@ -40,6 +40,9 @@ SCRATCH_LIMIT = 16 << 10
 STATUS_BYTES = 8
 """Number of a launch, counted from 1, and an index that it found out of range."""
 
+SUMMED, SUMMERS = 64 << 10, 256
+"""Bytes of a block that has a checksum, and the work-items that sum it (kernels/checksum.cl)."""
+
 Space = Literal["arena", "weights"]
 Place = Count
 """An offset in the arena or the weights: kernels get 64-bit addresses, and count with 32 bits from there."""
@@ -152,6 +155,8 @@ class CardPlan(Plan):
         states: pairs (output, input) that change places from one step to the next: every address in one of
             the two becomes that in the other.
         tuning: which products of floats are cut as was measured.
+        checksum: number of the kernel that sums memory; None in files from before there was one.
+        sums: of the weights, one for each block (usbgpu/target/checksum.py).
     """
 
     toolchain: Mapping[str, str]
@@ -167,6 +172,8 @@ class CardPlan(Plan):
     status: Place | None = None
     states: Sequence[tuple[str, str]] = ()
     tuning: TuningPlan = UNTUNED
+    checksum: Size | None = None
+    sums: Sequence[Word] = ()
 
     def check(self, program: Program) -> None:
         graph, memory, arena = program.graph, self.memory, self.memory["arena"]
@@ -203,6 +210,12 @@ class CardPlan(Plan):
         if self.status is not None:
             inside = self.status + STATUS_BYTES <= arena
             require(inside, f"it is outside of the arena of {arena} bytes", "status")
+        if self.checksum is not None:
+            require(self.checksum < len(self.kernels), f"there is no kernel {self.checksum}", "checksum")
+            same = self.kernels[self.checksum].threads == SUMMERS
+            require(same, f"kernel {self.checksum} does not have {SUMMERS} work-items", "checksum")
+            count = -(-memory["weights"] // SUMMED)
+            require(len(self.sums) == count, f"there must be {count} of these weights", "sums")
         ranges: list[tuple[int, int]] = []
         for number, (output, given) in enumerate(self.states):
             known = output in self.outputs and given in self.inputs

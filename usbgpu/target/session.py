@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,16 +17,24 @@ from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.graph import Array, Tensor
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.report import size as human
-from sdk.target import LayerProfile, Profile, Program, check_inputs, zero_point_inputs
-from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, Way, Write
+from sdk.target import LayerProfile, Profile, Program, Verification, check_inputs, zero_point_inputs
+from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, TransferDamaged, Way, Write
+from usbgpu.target import checksum
+from usbgpu.target.checksum import blocks
 from usbgpu.target.flights import Flights, Frame
 from usbgpu.target.plan import ALIGNMENT, MARGIN, STATUS_BYTES, CardPlan, LaunchPlan, image
+from usbgpu.target.verification import Claim, Region, Verifier
+
+log = logging.getLogger(__name__)
 
 CODE_ALIGNMENT = 4096
 LINK_RATE = 700e6
 """Bytes a second in either direction: what users of the bridge report for a link of 10 Gb/s."""
 TOGETHER = 64 << 10
 """Bytes of weights that are copied on the host at most to go as one piece."""
+
+
+T = TypeVar("T")
 
 
 class Owner(Protocol):
@@ -42,9 +51,13 @@ class Owner(Protocol):
 
 
 class CardSession:
-    """A program on a card; a context manager."""
+    """A program on a card; a context manager.
 
-    def __init__(self, program: Program, gpu: Gpu, device: Owner) -> None:
+    Code and weights that arrive damaged are sent once more; so is an inference whose inputs or outputs do, if
+    `verify` has them compared.
+    """
+
+    def __init__(self, program: Program, gpu: Gpu, device: Owner, verify: bool = False) -> None:
         self._graph = program.graph
         self._plan = plan = CardPlan.of(program)
         if plan.chip != gpu.chip:
@@ -56,7 +69,13 @@ class CardSession:
         self._device = device
         self._closed = False
         self._loaded = False
-        self._prepared: dict[bool, Prepared] = {}
+        self._prepared: dict[Hashable, Prepared] = {}
+        self._verifies = verify  # inputs and outputs, too
+        if verify and plan.checksum is None:
+            raise InvalidArtifact(
+                "the program has no checksum kernel: it was compiled by an earlier release",
+                hint="compile the model again, or leave --verify-transfers out",
+            )
         # States are in VRAM, or else here for the next step to bring along.
         first = zero_point_inputs(self._graph) if plan.states else {}
         self._held: dict[str, Array] | None = {given: first[given] for _, given in plan.states}
@@ -70,6 +89,8 @@ class CardSession:
         try:
             self._code, self._weights, self._arena = self._room()
             self._launches = {swapped: self._placed(swapped) for swapped in (False, bool(plan.states))}
+            self._verifier = self._verifier_of(plan)
+            self._stored = self._storage(plan)
         except BaseException:
             self._release()
             raise
@@ -84,33 +105,76 @@ class CardSession:
         """One inference; the part of the arena that the outputs are in."""
         writes, places = self._encode(arrays), self._places(outputs)
         reads = [Read(self._arena, MARGIN + start, end - start) for start, end in _spans(places)]
-        if not self._loaded:
-            found = self._first(writes, reads)
-        else:
-            if self._swapped not in self._prepared:
-                self._prepared[self._swapped] = self._gpu.prepare(self._launches[self._swapped])
-            found = self._prepared[self._swapped].run(writes, reads)
+        found = self._again(lambda: self._inferred(writes, reads))
         return _Arena([(read.offset - MARGIN, data) for read, data in zip(reads, found, strict=True)])
 
-    def _first(self, writes: Sequence[Write], reads: Sequence[Read]) -> list[bytes]:
-        """The inference that brings code and weights along, in the order in which launches need them."""
-        load = [Write(self._code, 0, self._image), *writes]
-        before = sum(len(write.data) for write in load)
-        load += self._weight_writes()
-        launches = []
-        needed = before
-        for launch, plan in zip(self.launches, self._plan.launches, strict=True):
-            needed = max(needed, before + plan.weights)
-            launches.append((launch, needed))
-        results = self._gpu.stream(load, launches, reads)
+    def _again(self, work: Callable[[], T]) -> T:
+        """Do something, and once more if it was damaged on its way."""
+        try:
+            return work()
+        except TransferDamaged as problem:
+            log.warning("%s: sent again", problem)
+            return work()
+
+    def _inferred(self, writes: Sequence[Write], reads: Sequence[Read]) -> list[bytes]:
+        """The bytes of the outputs. Raises TransferDamaged: of code, weights; with `verify` of anything."""
+        sent = [_claim("inputs", each.buffer, each.offset, each.data) for each in writes if self._verifies]
+        came = [Region("outputs", each.buffer, each.offset, each.size) for each in reads if self._verifies]
+        stored = [] if self._loaded else self._stored
+        regions = [*(region for region, _ in (*sent, *stored)), *came]
+        checks = self._verifier.launches(regions)
+        before, behind = checks[: len(sent)], checks[len(sent) :]
+        wanted = [*reads, *self._verifier.reads(regions)]
+        if not self._loaded:
+            found = self._first(writes, before, behind, wanted)
+        else:
+            key = self._swapped, *((region.offset, region.nbytes) for region in regions)
+            if key not in self._prepared:
+                self._prepared[key] = self._gpu.prepare([*before, *self.launches, *behind])
+            found = self._prepared[key].run(writes, wanted)
+        found, sums = found[: len(reads)], found[len(reads) :]
+        got = [(region, checksum.sums([data])) for region, data in zip(came, found, strict=False)]
+        self._verifier.check([*sent, *stored, *got], sums)
         self._loaded = True
-        return results
+        return found
+
+    def _first(
+        self,
+        writes: Sequence[Write],
+        before: Sequence[Launch],
+        behind: Sequence[Launch],
+        reads: Sequence[Read],
+    ) -> list[bytes]:
+        """The inference that brings code and weights along, in the order in which launches need them.
+
+        Args:
+            writes: the inputs.
+            before: launches in front of those of the network, once the inputs are there.
+            behind: launches behind them, once everything is there.
+            reads: at the end.
+        """
+        load = [Write(self._code, 0, self._image), *writes]
+        needed = given = sum(len(write.data) for write in load)
+        load += self._weight_writes()
+        launches = [(launch, needed) for launch in before]
+        for launch, plan in zip(self.launches, self._plan.launches, strict=True):
+            needed = max(needed, given + plan.weights)
+            launches.append((launch, needed))
+        launches += [(launch, given + self._constants.nbytes) for launch in behind]
+        return self._gpu.stream(load, launches, reads)
 
     def _load(self) -> None:
         """Code and weights, without an inference."""
         if not self._loaded:
-            self._gpu.stream([Write(self._code, 0, self._image), *self._weight_writes()], [], [])
+            self._again(self._load_alone)
             self._loaded = True
+
+    def _load_alone(self) -> None:
+        load = [Write(self._code, 0, self._image), *self._weight_writes()]
+        nbytes = len(self._image) + self._constants.nbytes
+        regions = [region for region, _ in self._stored]
+        launches = [(launch, nbytes) for launch in self._verifier.launches(regions)]
+        self._verifier.check(self._stored, self._gpu.stream(load, launches, self._verifier.reads(regions)))
 
     def _weight_writes(self) -> Iterator[Write]:
         """The weights piece by piece, each where it lies on the host: in memory, or in a mapped file.
@@ -155,8 +219,22 @@ class CardSession:
         """Bring all that an inference needs, for launches one by one."""
         self._fetch_states()
         self._load()
-        for write in self._encode(arrays):
+        self._again(lambda: self._upload(self._encode(arrays)))
+
+    def _upload(self, writes: Sequence[Write]) -> None:
+        for write in writes:
             self._gpu.upload(write.buffer, write.data, write.offset)
+        if self._verifies:
+            self._verify([_claim("inputs", each.buffer, each.offset, each.data) for each in writes])
+
+    def _verify(self, claims: Sequence[Claim]) -> None:
+        """Sum what is on the card, now. Raises TransferDamaged."""
+        regions = [region for region, _ in claims]
+        prepared = self._gpu.prepare(self._verifier.launches(regions))
+        try:
+            self._verifier.check(claims, prepared.run([], self._verifier.reads(regions)))
+        finally:
+            prepared.free()
 
     def profile(self) -> Profile:
         self._flights.land()
@@ -175,6 +253,24 @@ class CardSession:
         if total.get("wave_instructions") and "wmma_instructions" in total:
             total["wmma_share"] = round(total["wmma_instructions"] / total["wave_instructions"], 4)
         return Profile(layers, total, self._plan.memory)
+
+    # -- sdk.target.ComparesTransfers -------------------------------------------------------------------
+
+    def verification(self) -> Verification | None:
+        if not self._verifies:
+            return None
+        self._flights.land()
+        arrays = zero_point_inputs(self._graph)
+        with self.exchange():
+            self._begin(arrays)
+            writes, spans = self._encode(arrays), _spans(self._places(self._graph.outputs))
+            ends = [Region("inputs", each.buffer, each.offset, len(each.data)) for each in writes]
+            ends += [Region("outputs", self._arena, MARGIN + start, end - start) for start, end in spans]
+            counted = self._gpu.profile([*self.launches, *self._verifier.launches(ends)])
+        seconds = [counters["virtual_us"] / 1e6 for counters in counted]
+        sizes = [region.nbytes for region in ends]
+        inputs, outputs = sum(sizes[: len(writes)]), sum(sizes[len(writes) :])
+        return Verification(inputs, outputs, sum(seconds[len(self.launches) :]), sum(seconds))
 
     def close(self) -> None:
         if self._closed:
@@ -254,7 +350,7 @@ class CardSession:
     # -- flights.Ground ---------------------------------------------------------------------------------
 
     def kind(self, frame: Frame) -> Hashable:
-        if not self._loaded or (frame.step and self._held is not None):
+        if self._verifies or not self._loaded or (frame.step and self._held is not None):
             return None  # the first one brings weights and states along
         if self.kept and (not frame.step or self._plan.status is not None):
             return None  # a step that is refused must not be followed by another one
@@ -387,6 +483,24 @@ class CardSession:
             ) from problem
         return self._buffers
 
+    def _verifier_of(self, plan: CardPlan) -> Verifier:
+        sizes = len(self._image), self._constants.nbytes, *2 * [self._arena.size]
+        spans = len(self._graph.inputs) + len(self._graph.outputs) + 2
+        kernel = None if plan.checksum is None else plan.kernels[plan.checksum]
+        verifier = Verifier(self._gpu, kernel, self._code.address, sum(map(blocks, sizes)) + spans)
+        self._buffers.append(verifier.buffer)
+        return verifier
+
+    def _storage(self, plan: CardPlan) -> list[Claim]:
+        """What code and weights on the card should be."""
+        if plan.checksum is None:
+            return []
+        found = [_claim("code", self._code, 0, self._image)]
+        if self._constants.nbytes:
+            weights = Region("weights", self._weights, 0, self._constants.nbytes)
+            found.append((weights, np.array(plan.sums, np.uint32)))
+        return found
+
     def _forget_launches(self) -> None:
         self._flights.free()
         for prepared in self._prepared.values():
@@ -516,7 +630,13 @@ class CardSession:
 
     def _download(self, offset: int, size: int) -> bytes:
         """Bytes of the arena."""
-        return self._gpu.download(self._arena, size, MARGIN + offset)
+        return self._again(lambda: self._downloaded(MARGIN + offset, size))
+
+    def _downloaded(self, offset: int, size: int) -> bytes:
+        data = self._gpu.download(self._arena, size, offset)
+        if self._verifies:
+            self._verify([_claim("outputs", self._arena, offset, data)])
+        return data
 
 
 @dataclass(frozen=True)
@@ -528,6 +648,10 @@ class _Arena:
     def at(self, offset: int, size: int) -> bytes:
         start, data = next(part for part in self.parts if 0 <= offset - part[0] <= len(part[1]) - size)
         return data[offset - start : offset - start + size]
+
+
+def _claim(what: str, buffer: Buffer, offset: int, data: bytes | memoryview) -> Claim:
+    return Region(what, buffer, offset, len(data)), checksum.sums([data])
 
 
 def _spans(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -33,6 +33,7 @@ from sdk.target import (
 )
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
+from usbgpu.target import checksum
 from usbgpu.target.build import Image, build
 from usbgpu.target.calls import kernarg
 from usbgpu.target.device import device_of
@@ -60,6 +61,8 @@ class AmdTarget:
     cost = "nanoseconds"
     device_kinds = ("emulated", "usb", "replay")
     later_parts = ()
+    verifies_transfers = True
+    """See `sdk.target.VerifiesTransfers`."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class AmdTarget:
         lowered = lower(unsigned_activations(graph), self._chip, options.guard, options.states, cuts.of)
         lowering = time.perf_counter()
         _require_countable(lowered)
-        kernels = list(dict.fromkeys(call.kernel for call in lowered.calls))
+        kernels = list(dict.fromkeys([*(call.kernel for call in lowered.calls), checksum.KERNEL]))
         image = build(kernels, self._chip.name)
         seconds = {"lowering": lowering - started, "kernels": time.perf_counter() - lowering}
         return Program(
@@ -125,7 +128,7 @@ class AmdTarget:
         CardPlan.of(program)
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-        return device_of(self._open_gpu(self._chip.name, device, options))
+        return device_of(self._open_gpu(self._chip.name, device, options), verify=options.verify_transfers)
 
     def devices(self) -> Sequence[tuple[str, str]]:
         from usbgpu.transport import sysfs
@@ -224,6 +227,8 @@ def _plan(
         status=None if lowered.status is None else lowered.status.offset,
         states=lowered.states,
         tuning=tuned,
+        checksum=numbers[checksum.KERNEL],
+        sums=checksum.sums(lowered.weights).tolist(),
     )
 
 

@@ -29,6 +29,7 @@ from sdk.weights import Weights
 from usbgpu import bridge as bridges
 from usbgpu import seam, transport
 from usbgpu.amd import gpu as gpus
+from usbgpu.target import checksum
 from usbgpu.target.device import CardDevice
 from usbgpu.target.plan import ALIGNMENT, CardPlan, LaunchPlan
 from usbgpu.target.target import AmdTarget
@@ -93,11 +94,13 @@ def spread(program: Program, nbytes: int) -> Program:
         return dataclasses.replace(launch, relocations=relocations, weights=launch.weights + gap * rank)
 
     launches = [new(launch, rank) for rank, launch in enumerate(plan.launches)]
-    larger = dataclasses.replace(plan, launches=launches, memory={**plan.memory, "weights": nbytes})
     pieces = zip(moved, (piece for _, piece in program.weights.pieces), strict=True)
-    return dataclasses.replace(
-        program, plan=larger.to_json(), weights=Weights(nbytes, tuple(_filled(pieces, nbytes)))
+    weights = Weights(nbytes, tuple(_filled(pieces, nbytes)))
+    sums = () if plan.checksum is None else checksum.sums(weights).tolist()
+    larger = dataclasses.replace(
+        plan, launches=launches, memory={**plan.memory, "weights": nbytes}, sums=sums
     )
+    return dataclasses.replace(program, plan=larger.to_json(), weights=weights)
 
 
 def _filled(pieces: Iterator[tuple[int, memoryview]], nbytes: int) -> Iterator[tuple[int, memoryview]]:
