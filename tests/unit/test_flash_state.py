@@ -56,6 +56,14 @@ def test_a_backup_with_a_right_digest_and_wrong_contents_is_refused(tmp_path: Pa
         Backup.read(path)
 
 
+def test_a_backup_of_lists_in_lists_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "backup.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidInput) as caught:
+        Backup.read(path)
+    assert caught.value.where == str(path)
+
+
 def test_a_journal_names_what_was_interrupted_until_the_job_ends(tmp_path: Path) -> None:
     assert state.jobs(tmp_path, "usb") == []
     backup = state.keep(BACKUP, tmp_path)

@@ -26,7 +26,6 @@ def dropout(c: Conversion) -> None:
     x = c.x(0)
     c.same(x)
     if len(c.node.outputs) > 1 and c.node.outputs[1]:
-        c.node.require_room(x.size)
         c.define(c.file(np.ones(x.shape, np.bool_), "mask"), 1)
 
 
@@ -370,7 +369,6 @@ def trilu(c: Conversion) -> None:
     x, offset = c.x(0), int(c.scalar(1, 0))
     if len(x.shape) < 2:
         raise c.node.invalid(f"Trilu of {list(x.shape)}")
-    c.node.require_room(math.prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     mask = np.triu(ones, offset) if c.node.integer("upper", 1) else np.tril(ones, offset)
     c.map(lambda s, keep: select(keep, s, 0), [x, c.file(mask, "mask")])
