@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import re
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from emulator import image_file, images, symbols
-from emulator.asm2464pd.flash_chip import OTP_SIZE, FlashChip
+from emulator.asm2464pd import rom
+from emulator.asm2464pd.flash_chip import OTP_SIZE, SIZE, FlashChip
 from emulator.board import Board, Options
 from emulator.core.clock import Scheduler
 from emulator.image_file import CodeImage, Kind
@@ -79,8 +82,31 @@ def _wrapped(data: bytes, rng: random.Random) -> bytes:
 
 
 def _plain(data: bytes, rng: random.Random) -> bytes:
-    """A plain binary, damaged behind its first jump for the most part."""
-    return data[:3] + damaged(data[3:], rng) if rng.random() < 0.8 else damaged(data, rng)
+    """A plain binary: damaged behind its first jump, too long, or something that begins otherwise."""
+    match rng.randrange(6):
+        case 0:
+            return (data[:3] + damaged(data[3:], rng)) * rng.choice((1, 30, 60))
+        case 1:
+            first = rng.choice(
+                (b"\x7fELF", b"PK\3\4", b":", b":0200", b"\x80", b"\1", b"\2\0", b"GIF8", b"")
+            )
+            return first + data[rng.choice((0, len(first))) :][: rng.choice((0, 1, 2, 16, 100_000))]
+        case 2:
+            return rng.choice((b"// a text\n" * 9, bytes(data[:40].hex(), "ascii"), b"\xff" * 300))
+        case 3:
+            return damaged(data, rng)
+    return data[:3] + damaged(data[3:], rng)
+
+
+def _is_held(body: bytes, found: CodeImage) -> bool:
+    """Whether CODE space has all of a body, as the description of the image cuts it."""
+    areas = ((0, 0, 0x8000), (0, 0x8000, 0xFF6B), (1, 0xFF6B, len(body)))
+    return all(
+        found.banks[bank][address : address + len(part)] == part
+        for bank, start, stop in areas
+        if (part := body[start:stop])
+        for address in (min(start, 0x8000),)
+    )
 
 
 @contextmanager
@@ -101,6 +127,10 @@ def _images(scratch: Path, originals: list[bytes], mutate: Mutate) -> Iterator[C
         found = image_file.load(path)
         if not sealed and found.kind is Kind.WRAPPED and found.banks != banks:
             return "damage was taken"
+        if any(len(bank) != image.CODE_SIZE for bank in (*found.banks, *found.loaded)):
+            return "banks of another size"
+        if found.kind is Kind.BINARY and not _is_held(changed, found):
+            return "a part of it is nowhere in CODE space"
         if rng.random() < FOLLOWED:
             _followed(found, symbols.Symbols())
         return None
@@ -159,6 +189,18 @@ def _dump(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+_KEPT = SIZE + OTP_SIZE
+
+
+def _is_sound(contents: bytes, body: bytes) -> bool:
+    """Whether a body is what the flash's length, sum and CRC say."""
+    place = flash_layout.IMAGE.address
+    length = int.from_bytes(contents[place : place + 4], "little")
+    stored = contents[place + 4 : place + 4 + length]
+    trailer = contents[place + 4 + length :][:6]
+    return body == stored and trailer == struct.pack("<BBI", 0xA5, sum(body) & 0xFF, zlib.crc32(body))
+
+
 @contextmanager
 def flash(scratch: Path) -> Iterator[Case]:
     """Flash dumps: restored as a chip, read as an image, planned to be written; some boards switched on."""
@@ -175,7 +217,11 @@ def flash(scratch: Path) -> Iterator[Case]:
         plan.image_in(used)
         plan.config_in(used)
         check.check(used)
-        FlashChip.restore(Scheduler(), changed)
+        chip = FlashChip.restore(Scheduler(), changed)
+        if chip.contents + chip.otp != changed[: len(chip.contents) + OTP_SIZE].ljust(_KEPT, b"\xff"):
+            return "the chip holds something else than the file"
+        if isinstance(body := rom.find_image(chip), bytes) and not _is_sound(changed, body):
+            return "a damaged image would be run"
         if rng.random() < BOOTED:
             path.write_bytes(changed)
             board = Board(None, Options(flash=path))
