@@ -6,8 +6,11 @@ zeros, and a file may state any shape.
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -25,8 +28,13 @@ MOST_HEADER = 10_000
 MOST_AT_ONCE = 1 << 30
 """Bytes of an array in Fortran order, which cannot be read in parts."""
 MAGIC = b"\x93NUMPY"
-DAMAGE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError)
-"""What numpy and zipfile raise for damaged files; SyntaxError is made a ValueError by numpy."""
+MOST_MEMBERS = 4096
+"""Arrays of an .npz: members of some bytes may share the data of one."""
+DAMAGE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, struct.error),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""What numpy and zipfile raise for damaged files; numpy makes a ValueError of SyntaxError alone."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,8 @@ def open_arrays(path: str | os.PathLike[str]) -> dict[str, StoredArray]:
                 return {"": StoredArray(where, None, *_header(file))}
         found = {}
         with zipfile.ZipFile(where) as archive:
+            if len(archive.namelist()) > MOST_MEMBERS:
+                raise ValueError(f"it holds more than {MOST_MEMBERS}")
             for member in archive.namelist():
                 with archive.open(member) as inner:
                     found[member.removesuffix(".npy")] = StoredArray(where, member, *_header(inner))
@@ -144,13 +154,15 @@ def _opened(path: str, member: str | None) -> Iterator[IO[bytes]]:
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """(shape, dtype, whether in Fortran order); the file is behind it then."""
-    version = np.lib.format.read_magic(file)
+    head = io.BytesIO(file.read(MOST_HEADER + 12))  # numpy would read 4 GB of it, if it says so
+    version = np.lib.format.read_magic(head)
     if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, MOST_HEADER)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(head, MOST_HEADER)
     elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file, MOST_HEADER)
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(head, MOST_HEADER)
     else:
         raise ValueError(f"version {version[0]}.{version[1]} of the format is for names that are not Latin-1")
     if dtype.kind not in "biuf" or min(shape, default=0) < 0:
         raise ValueError(f"an array of {dtype} {list(shape)} is not one of numbers")
+    file.seek(head.tell())
     return shape, dtype, fortran and len(shape) > 1

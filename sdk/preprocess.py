@@ -41,8 +41,10 @@ Channels = Literal["rgb", "bgr"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_MARGIN = 256 / 224
 LARGEST_SIDE = 16384
+FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "PPM", "TIFF", "WEBP")
+"""Of picture files, as Pillow names them. It knows more, and runs Ghostscript for one of those."""
 MOST_PIXELS = 64 << 20
-"""Of a picture's file: more than cameras have, and some hundred megabytes while it is decoded."""
+"""Of a picture's file: more than cameras have, and up to 1.3 GB while a transparent one is decoded."""
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 
@@ -106,7 +108,7 @@ class Preprocessing:
                 with warnings.catch_warnings():
                     # Pillow warns at 89 million pixels; from MOST_PIXELS on they are refused.
                     warnings.simplefilter("ignore")
-                    with image_module.open(path) as opened:
+                    with image_module.open(path, formats=FORMATS) as opened:
                         if opened.width * opened.height > MOST_PIXELS:
                             raise _too_large(opened.size, path)
                         opened.load()

@@ -146,14 +146,23 @@ def _define(name: str, graph: Graph, defined: set[str], where: str) -> None:
     defined.add(name)
 
 
+def require_size(shape: Sequence[int], where: str) -> None:
+    """Refuse a tensor that is too large, before anything is made for it.
+
+    Raises:
+        Unsupported: it has more than LARGEST_TENSOR elements.
+    """
+    if math.prod(shape) > LARGEST_TENSOR:
+        raise Unsupported(f"its shape {list(shape)} exceeds {LARGEST_TENSOR:,} elements", where=where)
+
+
 def _verify_tensor(tensor: Tensor) -> None:
     where = f"tensor {tensor.name}"
     if tensor.dtype not in STORED:
         raise Unsupported(f"its dtype is {tensor.dtype}; tensors are {', '.join(STORED)}", where=where)
     if any(extent < 1 for extent in tensor.shape):
         raise InvalidModel(f"its shape is {list(tensor.shape)}", where=where)
-    if math.prod(tensor.shape) > LARGEST_TENSOR:
-        raise Unsupported(f"its shape {list(tensor.shape)} exceeds {LARGEST_TENSOR:,} elements", where=where)
+    require_size(tensor.shape, where)
     if tensor.data is not None and (
         tensor.data.dtype != dtypes.storage(tensor.dtype) or tensor.data.shape != tensor.shape
     ):

@@ -180,7 +180,7 @@ def _class(text: str, classes: int, names: Sequence[str] | None, where: str) -> 
     if names and text in names:
         return names.index(text)
     if text.isascii() and text.isdigit():
-        if int(text) < classes:
+        if len(text) < 10 and int(text) < classes:
             return int(text)
         raise InvalidInput(
             f"there is no class {text}",

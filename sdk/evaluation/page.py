@@ -12,6 +12,7 @@ from sdk.evaluation.compute import FLOAT, TARGET, Record
 from sdk.evaluation.document import confusion, pictures, summary, verdict
 from sdk.evaluation.figures import Evaluation
 from sdk.extras import require
+from sdk.preprocess import FORMATS
 
 SIDE = 56
 """Pixels of a small picture, which is stored at twice that."""
@@ -106,7 +107,7 @@ def _small(path: str) -> str:
     if not path:
         return ""
     try:
-        with require("PIL.Image").open(path) as opened:
+        with require("PIL.Image").open(path, formats=FORMATS) as opened:
             picture = require("PIL.ImageOps").exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError):  # gone, or damaged, since it was evaluated
         return ""

@@ -15,7 +15,7 @@ import numpy as np
 from sdk import dtypes
 from sdk.extras import require
 from sdk.graph import Array
-from sdk.importers.onnx_file import OnnxNode, element_name, element_number
+from sdk.importers.onnx_file import LARGEST_MADE, OnnxNode, element_name, element_number
 from sdk.importers.plain.types import dtype_of
 from sdk.importers.values import Constant, Plain, Quantized, QuantizedConstant, Real, Shape, Value, numpy_name
 
@@ -31,9 +31,6 @@ NEVER_EVALUATED = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
 }
 """Operators whose results are no constants, or no tensors."""
-
-LARGEST_GROWTH = 768 << 20
-"""Bytes that all folded results may have beyond what they were made from: some files make weights so."""
 
 OF_ANY_SIZE = (
     *(
@@ -111,7 +108,7 @@ def shape_of(walk: Walk, value: Value | None) -> Shape | None:
 
 
 def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> None:
-    """Count what the results add, and refuse what exceeds LARGEST_GROWTH before it is computed."""
+    """Count what the results add, and refuse what exceeds LARGEST_MADE before it is computed."""
     if node.op_type in ("Shape", "Size"):
         return
     kinds = {name: (numpy_name(array.dtype.name), array.shape) for name, array in arrays.items()}
@@ -127,9 +124,9 @@ def _check_growth(walk: Walk, node: OnnxNode, arrays: Mapping[str, Array]) -> No
         math.prod(shape) * dtypes.dtype(dtype).nbytes for dtype, shape in outputs if dtype in dtypes.DTYPES
     )
     growth = max(made - sum(array.nbytes for array in arrays.values()), 0)
-    if walk.growth + growth > LARGEST_GROWTH:
+    if walk.growth + growth > LARGEST_MADE:
         raise node.unsupported(
-            f"its constant result of {made:,} bytes exceeds the {LARGEST_GROWTH:,} that folding may add",
+            f"its constant result of {made:,} bytes exceeds the {LARGEST_MADE:,} that folding may add",
             "compute it from smaller constants, or give it as an initializer",
         )
     walk.growth += growth

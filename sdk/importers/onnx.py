@@ -54,7 +54,7 @@ from sdk.importers.values import (
 )
 from sdk.importers.walk import Walk
 from sdk.passes import eliminate_dead
-from sdk.verification import STORED, verify
+from sdk.verification import STORED, require_size, verify
 
 if TYPE_CHECKING:
     import onnx
@@ -192,7 +192,13 @@ def import_onnx(
     sort_nodes(model.graph)
     opsets = opset_versions(model.opset_import)
     if model.functions:
-        model = require("onnx.inliner").inline_local_functions(model)
+        try:
+            model = require("onnx.inliner").inline_local_functions(model)
+        except require("onnx").checker.ValidationError as problem:
+            reason = " ".join(str(problem).split())
+            raise InvalidModel(
+                f"its functions cannot be put in their places: {reason}", where=name
+            ) from problem
     nodes = [decode_node(node, opsets) for node in model.graph.node]
     _check_structure(model, nodes, name)
     walk = Walk(
@@ -463,6 +469,7 @@ def _add_inputs(
             message = f"its type is {dtype}; inputs are {', '.join(allowed)}"
             raise Unsupported(message, where=f"input {value.name}")
         shape = settled[value.name]
+        require_size(shape, f"input {value.name}")
         quantization = None
         if quantized and dtype in ("uint8", "int8"):
             quantization = input_quantization(walk, value.name, dtype, shape)

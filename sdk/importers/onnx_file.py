@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("towline")
 OLDEST_OPSET = 7
 OLDEST_CONVERTED = 6
+LARGEST_MADE = 768 << 20
+"""Bytes of what a node's shapes or constants have the importer make: some files make weights so."""
+NEWEST_OPSET = (1 << 31) - 1
+"""The largest number that onnx's C++ takes for one."""
 QUANTIZED_PREFIXES = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize")
 INTEGER_OPERATORS = ("ConvInteger", "MatMulInteger")
 
@@ -54,6 +58,9 @@ def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.Mo
         raise InvalidModel("not an ONNX file, or cut short", where=where, hint=hint) from problem
     if model.ir_version < 1 or not model.HasField("graph") or not model.graph.node:
         raise InvalidModel("not an ONNX file: it holds no graph with nodes", where=where)
+    for entry in model.opset_import:
+        if not 0 <= entry.version <= NEWEST_OPSET:
+            raise InvalidModel(f"its opset of {entry.domain!r} is {entry.version}", where=where)
     _check_names(model, where)
     folder = file.parent
     for tensor in model.graph.initializer:
@@ -73,18 +80,23 @@ def read_onnx(path: str | os.PathLike[str], *, external: bool = True) -> onnx.Mo
 
 
 def _check_names(model: onnx.ModelProto, where: str) -> None:
-    """Raise InvalidModel where a name is not text: protobuf gives bytes then."""
-    graph = model.graph
-    names = [model.producer_name, graph.name]
-    names += [text for node in graph.node for text in (node.op_type, node.domain, node.name)]
-    names += [name for node in graph.node for name in (*node.input, *node.output)]
-    names += [attribute.name for node in graph.node for attribute in node.attribute]
-    names += [value.name for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info)]
-    for tensor in graph.initializer:
-        names += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidModel(f"a name in it is not text: {name!r}", where=where)
+    """Raise InvalidModel where a text is none: protobuf gives bytes then, and onnx's C++ fails on it."""
+    waiting: list[Any] = [model]
+    while waiting:
+        message = waiting.pop()
+        if message.DESCRIPTOR.name == "TensorProto":  # its data are not to be copied
+            texts = [message.name, message.doc_string]
+            waiting += message.external_data
+        else:
+            texts = []
+            for kind, value in message.ListFields():
+                if kind.type == kind.TYPE_MESSAGE:
+                    waiting += [value] if hasattr(value, "ListFields") else value
+                elif kind.type == kind.TYPE_STRING:
+                    texts += [value] if isinstance(value, str | bytes) else value
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidModel(f"a text in it is not UTF-8: {text!r}", where=where)
 
 
 def is_quantized(model: onnx.ModelProto) -> bool:
@@ -132,6 +144,13 @@ class OnnxNode:
 
     def invalid(self, message: str, hint: str | None = None) -> InvalidModel:
         return InvalidModel(message, where=self.where, hint=hint)
+
+    def require_room(self, nbytes: int) -> None:
+        """Refuse what takes more than LARGEST_MADE bytes to import, before it is made."""
+        if nbytes > LARGEST_MADE:
+            raise self.unsupported(
+                f"importing it takes {nbytes:,} bytes, more than {LARGEST_MADE:,}", "use smaller tensors"
+            )
 
     def integer(self, name: str, default: int) -> int:
         value = self.attributes.get(name, default)
@@ -276,11 +295,12 @@ def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
     """A view of the file that holds a tensor's elements."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    path = (folder / location).resolve()
     hint = f"keep {location!r} beside the .onnx file, unaltered"
-    if not location or not path.is_relative_to(folder.resolve()):
-        raise InvalidModel(f"its external data {location!r} lies outside the model's directory", where=where)
     try:
+        path = (folder / location).resolve()
+        if not location or not path.is_relative_to(folder.resolve()):
+            message = f"its external data {location!r} lies outside the model's directory"
+            raise InvalidModel(message, where=where)
         dtype = np.dtype(require("onnx.helper").tensor_dtype_to_np_dtype(tensor.data_type))
         offset = int(entries.get("offset", 0))
         shape = tuple(tensor.dims)
@@ -290,7 +310,7 @@ def _mapped(tensor: onnx.TensorProto, where: str, folder: Path) -> Array:
     except OSError as problem:
         message = f"its external data {location!r} cannot be read: {problem.strerror}"
         raise InvalidModel(message, where=where, hint=hint) from problem
-    except (ValueError, KeyError) as problem:
+    except (ValueError, KeyError, RuntimeError) as problem:  # pathlib: a NUL, links in a circle
         raise InvalidModel(f"its external data is not described: {problem}", where=where) from problem
     if element_name(tensor.data_type) in HALF_BYTES:
         raise Unsupported(f"external data of {element_name(tensor.data_type)}", where=where)

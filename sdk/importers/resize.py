@@ -107,6 +107,7 @@ def positions(
     node: OnnxNode, extent: int, size: int, scale: np.float32, span: tuple[float, float] = WHOLE
 ) -> Float32:
     """Each output's place among the input's, float32."""
+    node.require_room(32 * size)  # as a list of numbers
     index, half = np.arange(size, dtype=np.float32), np.float32(0.5)
     if extent == size and scale == 1 and span == WHOLE:
         return index

@@ -36,7 +36,7 @@ from sdk.graph import (
     Tensor,
 )
 from sdk.importers.onnx_file import element_number
-from sdk.verification import INTEGER_RANGE, Clamped
+from sdk.verification import INTEGER_RANGE, Clamped, require_size
 
 Shape = tuple[int, ...]
 NUMPY_NAMES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
@@ -174,8 +174,13 @@ class GraphBuilder:
         self._views: dict[tuple[str, Shape], Tensor] = {}
 
     def emit(self, template: Node, output: Tensor) -> str:
-        """Append the operator with this output; its name is made unique. Returns the output's name."""
+        """Append the operator with this output; its name is made unique. Returns the output's name.
+
+        Raises:
+            Unsupported: the output is too large.
+        """
         name = self._unique(template.name)
+        require_size(output.shape, f"node {name}")
         self.tensors[output.name] = output
         self.nodes.append(dataclasses.replace(template, name=name, output=output.name))
         return output.name

@@ -86,4 +86,7 @@ def _parsed(found: Mapping[str, str], key: str, parse: Callable[[Any], Any]) -> 
 def _object(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError("it is not an object")
+    inputs = document.get("inputs", [])
+    if not isinstance(inputs, list) or not all(isinstance(one, str) for one in inputs):
+        raise ValueError("its inputs are not digests")
     return document

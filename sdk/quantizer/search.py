@@ -158,7 +158,7 @@ class _State:
             state.ranges = _ranges(state.ranges)
             state.kept = [[_ranges(ranges), [float(e) for e in errors]] for ranges, errors in state.kept]
             return state if state.kept and state.position >= 0 else None
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
 

@@ -42,6 +42,8 @@ def main() -> int:
         for number, verdict, detail in tally.found:
             print(f"{name} {number}: {verdict}: {detail}")
         found += len(tally.found)
+        if tally.memory:
+            print(f"{name}: at most {tally.memory >> 20} MiB resident", file=sys.stderr)
         rows.append(tally.row(SURFACES[name]))
     print(HEAD, *rows, sep="\n")
     return 1 if found else 0

@@ -16,12 +16,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from sdk.errors import InternalError, TowlineError
+from sdk.errors import EnvironmentMissing, InternalError, ToolMissing, TowlineError
 
 GOOD = ("taken", "refused")
 BAD = ("crash", "hang", "traceback", "wrong")
@@ -101,7 +101,13 @@ def verdict(case: Case, rng: random.Random) -> tuple[str, str]:
 def child(surface: Surface, seed: int, numbers: list[int], pipe: Connection) -> None:
     """The cases of these numbers; each is said before and after it."""
     logging.disable(logging.CRITICAL)  # of faults and refusals there are thousands
-    with tempfile.TemporaryDirectory(prefix="campaign-") as scratch, surface.opened(Path(scratch)) as case:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-"))
+        try:
+            case = stack.enter_context(surface.opened(Path(scratch)))
+        except EnvironmentMissing as problem:
+            pipe.send((-1, "missing", str(problem)))
+            return
         for number in numbers:
             pipe.send((number, "begins", ""))
             pipe.send((number, *verdict(case, generator(surface.name, seed, number))))
@@ -116,6 +122,9 @@ def watched(
     Args:
         surface, seed, numbers: the cases.
         patience: seconds for the preparation of a child.
+
+    Raises:
+        ToolMissing: the preparation needs something that is not installed.
     """
     context = multiprocessing.get_context("spawn")
     while numbers:
@@ -133,6 +142,8 @@ def watched(
                     yield current, "hang", f"more than {surface.seconds:g} s"
                     break
                 number, word, detail = ours.recv()
+                if word == "missing":
+                    raise ToolMissing(detail, where=surface.name)
                 limit = time.monotonic() + surface.seconds
                 if word == "begins":
                     current = number

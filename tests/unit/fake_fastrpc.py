@@ -248,7 +248,7 @@ class FakeKernel:
 
     # -- the seam ---------------------------------------------------------------------------------------
 
-    def open(self, path):
+    def open(self, path, flags=os.O_RDWR):
         if path == "/dev/dma_heap/system" and self.has_heap:
             return self._descriptor(path)
         if path not in self.nodes:
@@ -277,9 +277,10 @@ class FakeKernel:
         return mapped
 
     def ioctl(self, descriptor, request, argument):
-        if int(request) not in REQUESTS:
+        requests = self._requests(descriptor)
+        if int(request) not in requests:
             self._refuse(errno.ENOTTY)
-        name, layout, names = REQUESTS[int(request)]
+        name, layout, names = requests[int(request)]
         size = int(request) >> 16 & 0x3FFF
         assert ctypes.sizeof(argument) == size == struct.calcsize(layout)
         self.log.append(name)
@@ -289,6 +290,10 @@ class FakeKernel:
         result = getattr(self, name)(descriptor, fields) or 0
         ctypes.memmove(ctypes.addressof(argument), struct.pack(layout, *vars(fields).values()), size)
         return result
+
+    def _requests(self, descriptor):
+        """What the file knows."""
+        return REQUESTS
 
     def _refuse(self, number):
         raise OSError(number, os.strerror(number))
@@ -368,16 +373,21 @@ class FakeKernel:
             assert self.buffers[descriptor] <= address  # mapped
             inode = os.fstat(descriptor).st_ino
             assert self.maps.get(node, {}).get(descriptor, inode) == inode, "the driver maps another buffer"
+        return self._carry(node, argument.handle, scalars, [buffer[:2] for buffer in buffers])
+
+    def _carry(self, node, handle, scalars, buffers):
+        """A call to the DSP, of (address, bytes) for each buffer."""
+        n_in = scalars >> 16 & 255
         process = self.processes.get(node)
-        if argument.handle == 1:
+        if handle == 1:
             self._refuse(errno.EPERM)
         if process is None or process.ended:
             return AEE_EBADSTATE
-        inputs = [ctypes.string_at(address, length) for address, length, _, _ in buffers[:n_in]]
-        sizes = [length for _, length, _, _ in buffers[n_in:]]
-        result, outputs = self._dispatch(process, argument.handle, scalars, inputs, sizes)
+        inputs = [ctypes.string_at(address, length) for address, length in buffers[:n_in]]
+        sizes = [length for _, length in buffers[n_in:]]
+        result, outputs = self._dispatch(process, handle, scalars, inputs, sizes)
         if result == 0:
-            for (address, length, _, _), data in zip(buffers[n_in:], outputs, strict=True):
+            for (address, length), data in zip(buffers[n_in:], outputs, strict=True):
                 assert len(data) == length
                 ctypes.memmove(address, data, length)
         return result

@@ -76,6 +76,28 @@ def test_a_large_array_of_another_shape_is_refused_unread(tmp_path):
     assert peak(use) < 4 << 20
 
 
+def test_a_header_of_gigabytes_is_not_read(tmp_path):
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(8 << 20))
+
+    def use():
+        with pytest.raises(InvalidInput):
+            list(arrays(str(path), INPUTS))
+
+    assert peak(use) < 4 << 20
+
+
+@pytest.mark.slow
+def test_an_archive_of_very_many_arrays_is_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(5000):
+            archive.writestr(f"{number}.npy", header((1,)) + bytes(4))
+    with pytest.raises(InvalidInput):
+        open_arrays(path)
+
+
 def test_samples_are_read_one_by_one(tmp_path):
     path = tmp_path / "x.npz"
     inputs = {"x": Tensor("x", (1, 1 << 18), "float32")}
@@ -95,6 +117,8 @@ def test_samples_are_read_one_by_one(tmp_path):
         header((2, 3, 4), "|O") + bytes(96),
         header((2, 3, 4), "<U8") + bytes(960),
         b"PK\x03\x04" + bytes(60),
+        b"\x93NUMPY\x01\x00\x05\x00(((((" + bytes(96),  # what numpy's tokenizer says of it is no ValueError
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(96),
     ],
 )
 def test_damaged_files(tmp_path, content):

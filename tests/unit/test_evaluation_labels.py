@@ -34,6 +34,7 @@ def test_lines_name_pictures_by_path_or_by_name_and_classes_by_number_or_name(tm
         ("dog.jpg,1\n", "labels.csv", "dog.jpg"),  # of two pictures
         ("a/cat.jpg,3\n", "line 1", "no class 3"),
         ("a/cat.jpg,-1\n", "line 1", "-1"),
+        ("a/cat.jpg," + "9" * 5000 + "\n", "line 1", "no class"),
         ("a/cat.jpg,cat\n", "line 1", "'cat' is not a class"),
         ("a/cat.jpg,1\ncat.jpg,2\n", "line 2", "earlier line"),
         ("a/cat.jpg\n", "line 1", "not a picture and its class"),

@@ -23,9 +23,11 @@ from dsp.hexagon.fastrpc import listener as listener_module
 from dsp.hexagon.fastrpc import session as sessions
 from dsp.hexagon.fastrpc.domain import Choice
 from dsp.hexagon.fastrpc.listener import UNSUPPORTED, Files, Listener
+from dsp.hexagon.fastrpc.mainline import MainlineNode
 from dsp.hexagon.fastrpc.marshal import Scalars, pack_outputs, unpack_call, words
+from dsp.hexagon.fastrpc.memory import DmaBuffer
 from dsp.hexagon.fastrpc.session import FastrpcDevice
-from dsp.hexagon.fastrpc.system import DmaBuffer, LinuxCalls
+from dsp.hexagon.fastrpc.system import LinuxCalls
 from sdk import artifact, reference
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidArtifact, InvalidInput, UsageError
 from sdk.target import Options, get_target
@@ -127,7 +129,7 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     assert main([*command, "-v", "--device", "fastrpc"]) == 0
     assert "the DSP opens the file libtowline_" in capsys.readouterr().err
     assert main([*command, "--device", "fastrpc?domain=modem"]) == 2
-    monkeypatch.setattr(sessions.Path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
+    monkeypatch.setattr(sessions.os.path, "exists", lambda path: str(path) == "/dev/fastrpc-cdsp-secure")
     assert sessions.devices() == [("fastrpc", "/dev/fastrpc-cdsp-secure, not yet run on hardware")]
     with pytest.raises(UsageError) as caught:
         get_target("hexagon-v65").open("dsp")
@@ -175,11 +177,6 @@ def test_no_node(kernel):
     assert kind is DeviceMissing
     assert "no FastRPC node" in message
     assert "CONFIG_QCOM_FASTRPC" in hint
-    kernel.nodes = {"/dev/adsprpc-smd": errno.EACCES}
-    kind, message, hint = refusal(kernel)
-    assert kind is DeviceMissing
-    assert "vendor" in message
-    assert "mainline" in hint
 
 
 def test_no_permission_for_the_node(kernel):
@@ -321,16 +318,26 @@ def test_calls_that_the_skel_refuses(kernel):
 
 
 def test_device_strings():
-    assert [node for node, *_ in Choice.parse("fastrpc").nodes()] == [
+    mainline = [
         *("/dev/fastrpc-cdsp", "/dev/fastrpc-cdsp-secure", "/dev/fastrpc-adsp-secure", "/dev/fastrpc-adsp")
     ]
-    assert Choice.parse("fastrpc?domain=adsp").nodes()[0] == ("/dev/fastrpc-adsp-secure", "adsp", True)
-    assert Choice.parse("fastrpc?domain=cdsp&pd=signed").nodes()[0][2]
+    android = [f"/dev/adsprpc-smd{kind}" for kind in ("", "-secure", "-secure", "")]
+
+    def paths(device):
+        return [place.path for place in Choice.parse(device).places()]
+
+    assert paths("fastrpc") == mainline + android
+    assert paths("fastrpc?node=mainline") == mainline
+    assert paths("fastrpc?node=android") == android
+    assert Choice.parse("fastrpc?domain=adsp").places()[0][:3] == ("/dev/fastrpc-adsp-secure", "adsp", True)
+    assert Choice.parse("fastrpc?domain=cdsp&pd=signed").places()[0].signed
     for wrong in (
         "fastrpc?",
         "fastrpc?pd",
         "fastrpc?pd=maybe",
         "fastrpc?domain=slpi",
+        "fastrpc?node=smd",
+        "fastrpc?node=Android",
         "fastrpc?x=1&pd=signed",
     ):
         with pytest.raises(UsageError, match=re.escape(wrong)):
@@ -370,7 +377,7 @@ def test_requests_and_structures_are_the_header_s(tmp_path):
 
 def test_the_linux_seam_distinguishes_errors_of_the_kernel_and_the_dsp(tmp_path):
     kernel = LinuxCalls()
-    descriptor = kernel.open("/dev/null")
+    descriptor = kernel.open("/dev/null", os.O_RDWR)
     try:
         with pytest.raises(OSError) as caught:  # noqa: PT011
             kernel.ioctl(descriptor, uapi.Request.INVOKE, uapi.Invoke())
@@ -400,12 +407,14 @@ def test_the_linux_seam_distinguishes_errors_of_the_kernel_and_the_dsp(tmp_path)
 
 def test_dma_buffers_are_whole_pages_and_leave_nothing():
     kernel = FakeKernel()
-    with DmaBuffer(kernel, -1, 5000) as buffer:
+    node = MainlineNode(kernel, "/dev/fastrpc-cdsp", "cdsp")
+    with DmaBuffer(node, 5000) as buffer:
         assert 5000 < os.fstat(buffer.descriptor).st_size == -(-5000 // mmap.PAGESIZE) * mmap.PAGESIZE
         buffer.write(b"abc")
         assert buffer.read() == b"abc" + bytes(4997)
-        assert ctypes.string_at(buffer.address, 3) == b"abc"
+        assert ctypes.string_at(buffer.argument.address, 3) == b"abc"
     buffer.close()
+    node.close()
     assert kernel.log == ["dma_heap_alloc", *4 * ["dma_buf_sync"]]
     assert (kernel.files, kernel.buffers) == ({}, {})
 
@@ -529,12 +538,12 @@ def test_no_request_ends_the_listener(handle, scalars, request):
 
 
 class FakeChannel:
-    descriptor = -1
-
-    class kernel:
+    class node:
         @staticmethod
-        def ioctl(*_):
+        def grow(*_):
             raise OSError(errno.EINVAL, "no")
+
+        shrink = grow
 
 
 def test_a_process_that_dies_ends_the_listener(kernel):
@@ -552,7 +561,7 @@ def test_a_process_that_stays_keeps_its_descriptors(kernel, monkeypatch, caplog)
     monkeypatch.setattr(Listener, "join", lambda listener, seconds: join(listener, 0.1))
     kernel.exits = False
     session = load(kernel)
-    node = session._domain.channel.descriptor
+    node = session._domain.node.descriptor
     session.close()
     assert "still waits" in caplog.text
     assert node in kernel.files

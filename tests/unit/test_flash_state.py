@@ -51,9 +51,17 @@ def test_a_backup_with_a_right_digest_and_wrong_contents_is_refused(tmp_path: Pa
     document.pop("sha256")
     document["config"] = ["00"]
     path = tmp_path / "backup.json"
-    path.write_text(json.dumps(document | {"sha256": state._digest(document)}))
+    path.write_text(json.dumps(document | {"sha256": state.digest_of(document)}))
     with pytest.raises(InvalidInput, match="damaged"):
         Backup.read(path)
+
+
+def test_a_backup_of_lists_in_lists_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "backup.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidInput) as caught:
+        Backup.read(path)
+    assert caught.value.where == str(path)
 
 
 def test_a_journal_names_what_was_interrupted_until_the_job_ends(tmp_path: Path) -> None:

@@ -82,6 +82,56 @@ def test_missing_and_escaping_external_data(tmp_path):
                 entry.value = "../../etc/passwd"
     path.write_bytes(stored.SerializeToString())
     refused(lambda: load_model(path), InvalidModel, "etc/passwd")
+    stored.graph.initializer[0].external_data[0].value = "nul\0"
+    path.write_bytes(stored.SerializeToString())
+    refused(lambda: load_model(path), InvalidModel)
+
+
+def test_a_text_anywhere_that_is_none(tmp_path):
+    model = small_qdq_model().model(["y"])
+    model.producer_version = "version"
+    path = tmp_path / "t.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"version", b"\xff" * 7))
+    refused(lambda: read_onnx(path), InvalidModel, str(path))
+
+
+@pytest.mark.parametrize("version", [-1, 1 << 31, (1 << 63) - 1])
+def test_opsets_that_are_no_numbers_of_onnx(tmp_path, version):
+    model = small_qdq_model().model(["y"])
+    model.opset_import.add(domain="com.microsoft", version=version)
+    path = saved(model, tmp_path)
+    refused(lambda: read_onnx(path), InvalidModel, str(path))
+
+
+def test_functions_that_call_themselves():
+    model = small_qdq_model().model(["y"])
+    function = model.functions.add(name="f", domain="local")
+    function.node.append(helper.make_node("f", [], ["y"], domain="local"))
+    function.opset_import.append(helper.make_opsetid("local", 1))
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    refused(lambda: imported(model), InvalidModel)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("GatherElements", [(1, 1 << 27), (1, 1 << 27)], {"axis": 1}),
+        ("OneHot", [(4,), (), (2,)], {}),
+        ("CumSum", [(1 << 15,), ()], {}),
+    ],
+)
+def test_shapes_of_which_the_importer_would_make_gigabytes(op, shapes, attributes):
+    builder = OnnxBuilder(18)
+    names = [builder.input(f"x{i}", shape) for i, shape in enumerate(shapes) if shape]
+    if op == "GatherElements":
+        builder.inputs[1].type.tensor_type.elem_type = TensorProto.INT64
+    if op == "OneHot":
+        names.insert(1, builder.constant("depth", np.int64(1 << 28)))
+    if op == "CumSum":
+        names.append(builder.constant("axis", np.int64(0)))
+    builder.node(op, names, "y", **attributes)
+    model = builder.model(["y"])
+    refused(lambda: imported(model), Unsupported)
 
 
 def test_old_opsets_and_sparse_initializers():

@@ -387,3 +387,48 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path, size):
     with pytest.raises(InvalidInput) as caught:
         IMAGENET.apply(path)
     assert caught.value.hint == "scale the picture down"
+
+
+def gif(width, height, inner=(1, 1)):
+    frame = struct.pack("<BHHHHB", 0x2C, 0, 0, *inner, 0)
+    return b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80, 0, 0) + bytes(6) + frame + b"\2\2\x4c\1\0;"
+
+
+def tiff(width, height):
+    fields = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: 1}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in fields.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(fields)) + entries + bytes(4)
+
+
+HUGE = {
+    "gif": gif(13_000, 13_000),
+    "frame of a gif": gif(1, 1, (13_000, 13_000)),
+    "tiff": tiff(13_000, 13_000),
+    "bmp": b"BM" + struct.pack("<IIIIiiHHIIIIII", 54, 0, 54, 40, 13_000, 13_000, 1, 24, *[0] * 6),
+    "ppm": b"P6 13000 13000 255\n",
+    "jpeg": b"\xff\xd8\xff\xc0" + struct.pack(">HBHHB", 11, 8, 13_000, 13_000, 1) + b"\1\x11\0\xff\xda\0\2",
+    "webp": b"RIFF"
+    + struct.pack("<I", 18)
+    + b"WEBPVP8L"
+    + struct.pack("<IBI", 5, 0x2F, 12_999 * 0x4001)
+    + b"\0",
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_huge_picture_of_any_format_is_refused(tmp_path, kind):
+    path = tmp_path / "huge"
+    path.write_bytes(HUGE[kind])
+    with pytest.raises(InvalidInput) as caught:
+        IMAGENET.apply(path)
+    assert caught.value.hint == "scale the picture down"
+
+
+def test_a_file_that_a_program_would_draw_is_no_picture(tmp_path, monkeypatch):
+    """Pillow gives PostScript to Ghostscript."""
+    path = tmp_path / "cat.jpg"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n")
+    assert Image.open(path).format == "EPS"
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("it was run"))
+    with pytest.raises(InvalidInput):
+        IMAGENET.apply(path)

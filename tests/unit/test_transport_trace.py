@@ -152,6 +152,9 @@ def test_a_trace_that_cannot_be_written(tmp_path):
         (lambda lines: [lines[0], lines[1][:20]], "line 2 is not"),
         (lambda lines: [lines[0], '{"call":{"kind":"control","into":1},"outcome":"ok"}'], "unknown"),
         (lambda lines: [lines[0], '{"call":{"kind":"reset"},"outcome":"ok","t":[1]}'], "line 2"),
+        (lambda lines: [lines[0], '{"call":{"kind":"control","value":1.5},"outcome":"ok"}'], "line 2"),
+        (lambda lines: [lines[0], '{"call":{"kind":"reset"},"outcome":"ok","n":1e999}'], "line 2"),
+        (lambda lines: [lines[0], "[" * 100_000], "line 2"),
         (lambda lines: [lines[0], '{"call":{"kind":"reset"},"outcome":"ok","data":{"bytes":9}}'], "line 2"),
         (
             lambda lines: [

@@ -155,7 +155,7 @@ def _baseline(args: argparse.Namespace) -> dict[str, Any] | None:
         raise UsageError("--update-baseline needs --baseline FILE")
     if args.update_baseline:
         require_directory(args.baseline)
-    return None if args.update_baseline or not args.baseline else _read_baseline(Path(args.baseline))
+    return None if args.update_baseline or not args.baseline else read_baseline(Path(args.baseline))
 
 
 def _compared(
@@ -461,14 +461,20 @@ def _counts(network: Artifact, document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_baseline(path: Path) -> dict[str, Any]:
+def read_baseline(path: Path) -> dict[str, Any]:
+    """A file of `--update-baseline`.
+
+    Raises:
+        UsageError: there is none.
+        InvalidInput: it is damaged, or of another schema.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
             "no such baseline", where=str(path), hint="write it with --update-baseline"
         ) from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"the baseline cannot be read: {problem}", where=str(path)) from problem
     counts = document.get("counts") if isinstance(document, dict) else None
     if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):

@@ -74,11 +74,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     lines = [*_tools(), *(_package(name) for name in PACKAGES)]
     missing = [line for line in lines if line.problem]
     bridges = _bridges()
+    dsps = _dsps()
     document = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "checks": [asdict(line) for line in lines],
         "bridges": [asdict(bridge) for bridge in bridges],
+        "dsps": [{"node": node, "usable": usable} for node, usable, _ in dsps],
     }
     text = table(
         ("", "name", "version", "path", "needed for"),
@@ -98,6 +100,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         problems = "; ".join(dict.fromkeys(line.problem or "" for line in those))
         text += f"\n\n{names}: {problems}\n  install: {hint}"
     text += "".join(f"\n\n{advice}" for advice in _advice(bridges))
+    if dsps and not any(usable for _, usable, _ in dsps):
+        node, _, hint = dsps[0]
+        text += f"\n\nDSP {node}: no permission to open it\n  {hint}"
     required = [line for line in missing if line.required]
     if not required:
         return Result(document, text)
@@ -126,6 +131,15 @@ def _bridges() -> list[Plugged]:
     from usbgpu.transport import sysfs
 
     return list(sysfs.bridges())
+
+
+def _dsps() -> list[tuple[str, bool, str]]:
+    """The FastRPC nodes: (path, usable, what to do); none without numpy, which the runtime needs."""
+    if importlib.util.find_spec("numpy") is None:
+        return []
+    from dsp.hexagon.fastrpc.domain import nodes
+
+    return nodes()
 
 
 def _advice(bridges: list[Plugged]) -> Iterator[str]:

@@ -115,7 +115,7 @@ def constants(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, number = text.rpartition("=")
         try:
             value = json.loads(number)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not (name and equals and isinstance(value, int | float)):
             hint = "write it like --constant rate=16000"

@@ -89,7 +89,7 @@ def read(
         bases = {block: tuple(known["bases"][block]) for block in chip.blocks}
         clocks = {name: (low, high) for name, (low, high) in known["clocks"].items()}
         vram, compute_units = known["vram"], known["compute_units"]
-    except (ValueError, KeyError, TypeError, AttributeError, FactError):  # another program's
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FactError):  # another program's
         return None
     if vram != look.vram:
         return None

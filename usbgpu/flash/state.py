@@ -74,7 +74,7 @@ class Backup:
             "chip": _hex(self.chip),
             "status": self.status,
         }
-        return document | {DIGEST: _digest(document)}
+        return document | {DIGEST: digest_of(document)}
 
     @classmethod
     def read(cls, path: Path) -> Backup:
@@ -180,7 +180,7 @@ def begin(home: Path, backup: Path, kind: str, serial: str | None, image: bytes)
         "image": job.image,
         "began": job.began,
     }
-    _write(path, document | {DIGEST: _digest(document)})
+    _write(path, document | {DIGEST: digest_of(document)})
     return job
 
 
@@ -259,7 +259,7 @@ def _load(path: Path, what: str) -> dict[str, Any]:
         raise InvalidInput(
             f"cannot be read: {problem.strerror}", where=str(path), hint=_REMEDIES[what]
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _damaged(path, what, "it is not JSON") from None
     if not isinstance(document, dict) or DIGEST not in document:
         raise _damaged(path, what, "it has no digest")
@@ -270,7 +270,7 @@ def _load(path: Path, what: str) -> dict[str, Any]:
             hint="use the version of towline that wrote it",
         )
     claimed = document.pop(DIGEST)
-    if claimed != _digest(document):
+    if claimed != digest_of(document):
         raise _damaged(path, what, "its digest is wrong")
     return document
 
@@ -286,7 +286,8 @@ def _damaged(path: Path, what: str, why: str) -> InvalidInput:
     return InvalidInput(f"is damaged, or not a {what}: {why}", where=str(path), hint=_REMEDIES[what])
 
 
-def _digest(document: Mapping[str, Any]) -> str:
+def digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document without its digest, as the file has it."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode("ascii")).hexdigest()
 
 

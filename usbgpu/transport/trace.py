@@ -47,6 +47,8 @@ LONGEST = 1 << 30
 """Bytes that a compressed member may expand to."""
 FACTS = ("packet_size", "out_endpoint", "in_endpoint", "interface_class")
 """What the first line has of the device besides its name, place and speed."""
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, zlib.error)
+"""What json, zlib, base64 and the constructors raise on lines that are none."""
 _DEFAULTS = Call(CallKind.CONTROL)
 _MEMBERS = [each.name for each in fields(Call) if each.name not in ("kind", "data", "into")]
 
@@ -217,7 +219,7 @@ def entries(lines: Iterable[str], name: str = "trace") -> Iterator[Entry]:
             if number == 1 and line.get("trace") != SCHEMA:
                 raise InvalidInput(f"is not a trace of version {SCHEMA}", where=name)
             yield _entry(number, line)
-        except (ValueError, TypeError, KeyError, AttributeError, zlib.error) as problem:
+        except DAMAGE as problem:
             raise InvalidInput(f"line {number} is not a line of a trace: {problem}", where=name) from problem
     if not number:
         raise InvalidInput("is an empty file, not a trace", where=name)
@@ -228,7 +230,10 @@ def _entry(number: int, line: dict[str, Any]) -> Entry:
         return Entry(number, members=line)
     found = line["call"]
     values = {name: value for name, value in found.items() if name not in ("kind", "data")}
-    if not all(name in _MEMBERS and isinstance(value, int | float) for name, value in values.items()):
+    if not all(
+        name in _MEMBERS and isinstance(value, int | float if name == "timeout" else int)
+        for name, value in values.items()
+    ):
         raise ValueError("a member of the call is unknown, or not a number")
     sent = _unpacked(found.get("data", ""))
     call = Call(CallKind(found["kind"]), data=b"" if isinstance(sent, Digest) else sent, **values)

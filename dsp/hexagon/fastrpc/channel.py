@@ -6,11 +6,9 @@ import ctypes
 from collections.abc import Sequence
 
 from dsp.hexagon.fastrpc.marshal import Scalars, words
-from dsp.hexagon.fastrpc.system import DmaBuffer, SystemCalls
-from dsp.hexagon.fastrpc.uapi import Invoke, InvokeArg, Request
+from dsp.hexagon.fastrpc.memory import DmaBuffer
+from dsp.hexagon.fastrpc.node import Argument, Node
 from sdk.errors import DeviceFailed
-
-NO_DESCRIPTOR = -1
 
 AEE = {
     0x8000_0401: ("AEE_EFAILED", "it failed"),
@@ -47,16 +45,14 @@ class DspError(DeviceFailed):
 
 
 class Channel:
-    """A FastRPC node that is open.
+    """Calls through a FastRPC node.
 
     Args:
-        system: the seam.
-        descriptor: the node's.
+        node: an open one.
     """
 
-    def __init__(self, system: SystemCalls, descriptor: int) -> None:
-        self.system = system
-        self.descriptor = descriptor
+    def __init__(self, node: Node) -> None:
+        self.node = node
 
     def call(
         self,
@@ -89,38 +85,24 @@ class Channel:
         lengths = [len(data) if isinstance(data, bytes) else data.nbytes for data in inputs]
         rooms = [room if isinstance(room, int) else room.nbytes for room in outputs]
         first = words(*numbers, *lengths, *rooms)
-        arguments = [_copied(first), *map(_argument, inputs)] if first else []
-        ingoing = len(arguments)
-        result_words = ctypes.create_string_buffer(4 * answers)
-        arguments += [(result_words, 4 * answers, NO_DESCRIPTOR)] if answers else []
-        copied = [ctypes.create_string_buffer(room) for room in outputs if isinstance(room, int)]
-        spare = iter(copied)
-        for output in outputs:
-            arguments.append(
-                (next(spare), output, NO_DESCRIPTOR) if isinstance(output, int) else _argument(output)
-            )
-        table = (InvokeArg * len(arguments))(
-            *(
-                InvokeArg(memory if isinstance(memory, int) else ctypes.addressof(memory), nbytes, fd, 0)
-                for memory, nbytes, fd in arguments
-            )
-        )
-        scalars = Scalars(method, ingoing, len(arguments) - ingoing)
-        invoke = Invoke(handle, scalars.word, ctypes.addressof(table) if arguments else 0)
-        result = self.system.ioctl(self.descriptor, Request.INVOKE, invoke)
+        kept: list[ctypes.Array[ctypes.c_char]] = []  # until the call returns
+
+        def copied(nbytes: int, data: bytes = b"") -> Argument:
+            kept.append(ctypes.create_string_buffer(data, max(nbytes, 1)))
+            return Argument(ctypes.addressof(kept[-1]), nbytes)
+
+        def passed(data: bytes | DmaBuffer) -> Argument:
+            return copied(len(data), data) if isinstance(data, bytes) else data.argument
+
+        ingoing = [copied(len(first), first), *map(passed, inputs)] if first else []
+        mine = len(kept)
+        results = [copied(4 * answers)] if answers else []
+        results += [copied(room) if isinstance(room, int) else room.argument for room in outputs]
+        scalars = Scalars(method, len(ingoing), len(results))
+        result = self.node.invoke(handle, scalars, [*ingoing, *results])
         if result:
             raise DspError(result, what)
-        answer = [int.from_bytes(result_words.raw[4 * i : 4 * i + 4], "little") for i in range(answers)]
-        return answer, [buffer.raw for buffer in copied]
-
-
-_Argument = tuple["ctypes.Array[ctypes.c_char] | int", int, int]
-"""Memory or its address, bytes, descriptor."""
-
-
-def _argument(data: bytes | DmaBuffer) -> _Argument:
-    return _copied(data) if isinstance(data, bytes) else (data.address, data.nbytes, data.descriptor)
-
-
-def _copied(data: bytes) -> _Argument:
-    return ctypes.create_string_buffer(data, max(len(data), 1)), len(data), NO_DESCRIPTOR
+        numbers_out = kept.pop(mine).raw if answers else b""
+        sizes = (room for room in outputs if isinstance(room, int))
+        read = [buffer.raw[:size] for buffer, size in zip(kept[mine:], sizes, strict=True)]
+        return [int.from_bytes(numbers_out[4 * i : 4 * i + 4], "little") for i in range(answers)], read

@@ -1,9 +1,9 @@
 """A process on the DSP: found, started, given objects to load, ended.
 
-Order (evidence: published, Qualcomm's library and an open runtime on an SD845): open the node, `INIT_CREATE`
-with the shell (the program that every process on a DSP is; its file belongs to the DSP's firmware), announce
-the listener, `remotectl.open` of an object's URI, calls. An unsigned process takes any object, and is what
-retail devices allow on their compute DSP; a signed one takes objects signed for the device.
+Order (evidence: published, Qualcomm's library and an open runtime on an SD845): open the node, create a
+process with the shell (the program that every process on a DSP is; its file belongs to the DSP's firmware),
+announce the listener, `remotectl.open` of an object's URI, calls. An unsigned process takes any object, and
+is what retail devices allow on their compute DSP; a signed one takes objects signed for the device.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
+from dsp.hexagon.fastrpc.android import AndroidNode
 from dsp.hexagon.fastrpc.channel import Channel, DspError
 from dsp.hexagon.fastrpc.listener import Listener
-from dsp.hexagon.fastrpc.system import DmaBuffer, SystemCalls
-from dsp.hexagon.fastrpc.uapi import (
-    DOMAINS,
-    MODE_UNSIGNED_MODULE,
-    SHELL_BYTES_MAX,
-    Attribute,
-    Capability,
-    InitCreate,
-    Request,
-)
+from dsp.hexagon.fastrpc.mainline import MainlineNode
+from dsp.hexagon.fastrpc.memory import DmaBuffer
+from dsp.hexagon.fastrpc.node import Node
+from dsp.hexagon.fastrpc.system import SystemCalls
+from dsp.hexagon.fastrpc.uapi import DOMAINS, Attribute
 from sdk.errors import DeviceFailed, DeviceMissing, UsageError
 
 REMOTECTL, CURRENT_PROCESS = 0, 4
@@ -45,12 +42,25 @@ LIBRARY_DIRECTORIES = (
 DEVICE_LIBRARIES = "/usr/share/qcom"
 """And linux-msm's collection: SOC/VENDOR/DEVICE/dsp/DOMAIN."""
 
-VENDOR_NODES = ("/dev/adsprpc-smd", "/dev/adsprpc-smd-secure")
-"""Of Android's vendor kernels, which use other requests."""
+NODES: dict[str, type[Node]] = {node.kind: node for node in (MainlineNode, AndroidNode)}
+"""In the order in which they are tried."""
 
 ERROR_TEXT = 255
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionLost(DeviceFailed):
+    """The kernel refused a request in a way after which a new connection may work."""
+
+
+class Place(NamedTuple):
+    """Where a DSP may be, and the kind of process there; `signed` None: by the shell that is there."""
+
+    path: str
+    domain: str
+    signed: bool | None
+    node: type[Node]
 
 
 @dataclass(frozen=True)
@@ -60,14 +70,16 @@ class Choice:
     Attributes:
         domain: "cdsp" or "adsp"; None for the compute DSP, or the audio DSP where there is no other.
         signed: whether the process takes only signed objects; None for what the DSP offers.
+        node: "mainline" or "android": the kernel's driver; None for the one that is there, mainline's first.
     """
 
     domain: str | None = None
     signed: bool | None = None
+    node: str | None = None
 
     @staticmethod
     def parse(device: str) -> Choice:
-        """Of "fastrpc", or "fastrpc?domain=cdsp&pd=signed".
+        """Of "fastrpc", or "fastrpc?domain=cdsp&pd=signed&node=android".
 
         Raises:
             UsageError: an unknown option.
@@ -75,24 +87,26 @@ class Choice:
         choice = {}
         for option in device.partition("?")[2].split("&") if "?" in device else ():
             key, _, value = option.partition("=")
-            known = {"domain": tuple(DOMAINS), "pd": ("signed", "unsigned")}.get(key, ())
-            if value not in known:
+            options = {"domain": tuple(DOMAINS), "pd": ("signed", "unsigned"), "node": tuple(NODES)}
+            if value not in options.get(key, ()):
                 raise UsageError(
                     f"unknown option {option!r} in the device {device!r}",
-                    hint="for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed",
+                    hint="for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed, "
+                    "fastrpc?node=android, fastrpc?node=mainline",
                 )
             choice[key] = value
         signed = choice["pd"] == "signed" if "pd" in choice else None
-        return Choice(choice.get("domain"), signed)
+        return Choice(choice.get("domain"), signed, choice.get("node"))
 
-    def nodes(self) -> list[tuple[str, str, bool]]:
-        """(node, domain, signed) to try, in this order; only the compute DSP takes unsigned objects."""
-        plans = []
-        for domain in [self.domain] if self.domain else ["cdsp", "adsp"]:
-            signed = domain == "adsp" if self.signed is None else self.signed
-            names = [f"/dev/fastrpc-{domain}", f"/dev/fastrpc-{domain}-secure"]
-            plans += [(name, domain, signed) for name in (reversed(names) if signed else names)]
-        return plans
+    def places(self) -> list[Place]:
+        """What to try, in this order; only the compute DSP takes unsigned objects."""
+        places = []
+        for node in [NODES[self.node]] if self.node else NODES.values():
+            for domain in [self.domain] if self.domain else ["cdsp", "adsp"]:
+                usual = None if node.signed_by_shell and domain == "cdsp" else domain == "adsp"
+                signed = usual if self.signed is None else self.signed
+                places += [Place(p, domain, signed, node) for p in node.paths(domain, signed=bool(signed))]
+        return places
 
 
 class Domain:
@@ -107,10 +121,12 @@ class Domain:
 
     Attributes:
         name: "cdsp" or "adsp".
+        node: the open node.
         channel: for calls.
 
     Raises:
         DeviceMissing: there is no such DSP, no shell for it, or no permission to use it.
+        ConnectionLost: it did not start; a second attempt may succeed.
         DeviceFailed: it did not start.
     """
 
@@ -118,11 +134,13 @@ class Domain:
         self._closed = False
         self._listener: Listener | None = None
         self._shell_buffer: DmaBuffer | None = None
-        descriptor, self.name, self._signed = _open_node(system, choice)
-        self.channel = Channel(system, descriptor)
+        self.node, signed = _open_node(system, choice)
+        self.name = self.node.domain
+        self.channel = Channel(self.node)
         try:
             directories = library_directories(self.name)
-            self._create(_shell(self.name, self._signed, directories))
+            shell, self._signed = _shell(self.name, signed, directories)
+            self._create(shell)
             listener = Listener(self.channel, files, directories)
             with self._explained("the start of its listener"):
                 listener.start()
@@ -168,7 +186,7 @@ class Domain:
                 # Keep the descriptors: its next call must not go to another file that gets their numbers.
                 log.warning("the listener still waits; the process on the DSP ends with this program")
                 return
-        self.channel.system.close(self.channel.descriptor)
+        self.node.close()
         if self._shell_buffer is not None:
             self._shell_buffer.close()
 
@@ -189,51 +207,46 @@ class Domain:
             raise DeviceMissing(
                 f"the DSP's shell cannot be read: {error.strerror}", where=str(shell)
             ) from error
-        system, descriptor = self.channel.system, self.channel.descriptor
-        attributes = 0 if self._signed else MODE_UNSIGNED_MODULE
-        with self._explained("the start of a process", shell):
-            # Kept open as long as the node: the driver keeps its map, and until 6.18 uses it for any later
-            # buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
-            self._shell_buffer = buffer = DmaBuffer(system, descriptor, len(content))
+        with self._explained("the start of a process", len(content)):
+            self.node.prepare()
+            # Kept open as long as the node: mainline's driver keeps its map, and until 6.18 uses it for any
+            # later buffer with the same descriptor (evidence: published, "Fix fastrpc_map_lookup operation").
+            self._shell_buffer = buffer = DmaBuffer(self.node, len(content))
             buffer.write(content)
-            create = InitCreate(buffer.nbytes, buffer.descriptor, attributes, 0, buffer.address)
-            result = system.ioctl(descriptor, Request.INIT_CREATE, create)
+            result = self.node.create(buffer.argument, signed=self._signed)
             if result:
                 raise DspError(result, "the start of a process")
-        log.info("a process on the %s, from %s", self.name, shell)
+        log.info("a process on the %s, from %s, by %s", self.name, shell, self.node.path)
 
     @contextlib.contextmanager
-    def _explained(self, what: str, shell: Path | None = None) -> Iterator[None]:
+    def _explained(self, what: str, shell_bytes: int = 0) -> Iterator[None]:
+        """The kernel's errors, and the DSP's, become the device's, with what to do."""
         try:
-            yield
+            with self.kernel(what, shell_bytes):
+                yield
         except DspError as error:
             raise DeviceFailed(error.message, where=self.name, hint=self._remedy()) from error
-        except OSError as error:
-            message, hint = self._kernel_refusal(error.errno or 0, shell)
-            raise DeviceFailed(
-                f"the kernel refused {what}: {error.strerror}{message}", where=self.name, hint=hint
-            ) from error
 
-    def _kernel_refusal(self, number: int, shell: Path | None) -> tuple[str, str]:
-        """What an error of the kernel means here, and what to do."""
-        if number == errno.ECONNREFUSED:
-            return ": the node starts only unsigned processes, or its DSP starts none", (
-                f"use fastrpc?pd=unsigned on the cdsp, or get access to /dev/fastrpc-{self.name}-secure for "
-                "a signed one"
-            )
-        if number == errno.EINVAL and shell is not None and shell.stat().st_size > SHELL_BYTES_MAX:
-            return f": the shell has {shell.stat().st_size:,} bytes", (
-                "kernels before mid 2024 take at most 2 MiB: use a newer kernel"
-            )
-        if number in (errno.EPIPE, errno.ETIMEDOUT):
-            return ": the DSP is down, or does not answer", (
-                "see /sys/class/remoteproc/*/state and dmesg; write start to the state that is offline"
-            )
-        return "", "dmesg has the driver's reason"
+    @contextlib.contextmanager
+    def kernel(self, what: str, shell_bytes: int = 0) -> Iterator[None]:
+        """The kernel's errors become the device's.
+
+        Raises:
+            ConnectionLost: a new connection may work.
+            DeviceFailed: any other error.
+        """
+        try:
+            yield
+        except OSError as error:
+            number = error.errno or 0
+            message, hint = self.node.explain(number, shell_bytes)
+            kind = ConnectionLost if number in self.node.lost else DeviceFailed
+            reason = error.strerror or os.strerror(number)
+            raise kind(f"the kernel refused {what}: {reason}{message}", where=self.name, hint=hint) from error
 
     def _remedy(self) -> str:
         """What to do about a refusal by the DSP, from the capabilities that it reports."""
-        unsigned = self.capability(Attribute.UNSIGNED_PD_SUPPORT)
+        unsigned = self.node.capability(Attribute.UNSIGNED_PD_SUPPORT)
         if self._signed:
             return (
                 "a signed process takes objects that are signed for this device, or a test signature "
@@ -246,64 +259,45 @@ class Domain:
                 "this DSP reports that it has no unsigned processes (capability UNSIGNED_PD_SUPPORT is 0): "
                 "use fastrpc?pd=signed with a test signature for the device"
             )
-        architecture = self.capability(Attribute.ARCH_VER)
+        architecture = self.node.capability(Attribute.ARCH_VER)
         known = f"; the DSP is a v{architecture & 0xFF:x}" if architecture else ""
         return (
             "the shell must be from exactly the firmware that the DSP runs (dmesg and `strings` of both show "
             f"the build), and the network compiled for a DSP no newer than this{known}"
         )
 
-    def capability(self, attribute: Attribute) -> int | None:
-        """A capability that the DSP reports; None if it, or the kernel, does not report it."""
-        query = Capability(DOMAINS[self.name], attribute, 0xFFFF_FFFF)
-        try:
-            if self.channel.system.ioctl(self.channel.descriptor, Request.GET_DSP_INFO, query):
-                return None
-        except OSError:
-            return None
-        return int(query.domain if query.capability == 0xFFFF_FFFF else query.capability)
 
-
-def _open_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
-    """(descriptor, domain, signed) of the first node that exists and that we may open."""
+def _open_node(system: SystemCalls, choice: Choice) -> tuple[Node, bool | None]:
+    """The first node that exists and that we may open, and which kind of process it is for."""
     problems = []
-    for node, domain, signed in choice.nodes():
+    for path, domain, signed, node in choice.places():
         try:
-            return system.open(node), domain, signed
+            return node(system, path, domain), signed
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENXIO):
-                problems.append((node, error))
-    if not problems:
-        return _no_node(system, choice)
-    node, problem = problems[0]
-    hints = {
-        errno.EACCES: f"as root: chgrp to one of your groups and chmod g+rw {node}; permanently, by a udev "
-        'rule SUBSYSTEM=="misc", KERNEL=="fastrpc-*", GROUP="render", MODE="0660"',
-        errno.EBUSY: "end the program that uses the DSP: the DSP has its maximum number of processes",
-    }
-    hint = hints.get(problem.errno or 0, "dmesg has the driver's reason")
-    raise DeviceMissing(f"cannot be opened: {problem.strerror}", where=node, hint=hint)
-
-
-def _no_node(system: SystemCalls, choice: Choice) -> tuple[int, str, bool]:
-    for node in VENDOR_NODES:
-        try:
-            system.close(system.open(node))
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENXIO):
-                continue
-        raise DeviceMissing(
-            "this is an Android vendor's kernel, whose FastRPC requests differ from mainline's",
-            where=node,
-            hint="boot a mainline kernel (postmarketOS, Debian); docs/phone.md has more",
-        )
-    node = choice.nodes()[0][0]
+                problems.append((path, node, error))
+    if problems:
+        path, node, problem = problems[0]
+        hint = node.access(problem.errno or 0, path)
+        raise DeviceMissing(f"cannot be opened: {problem.strerror}", where=path, hint=hint)
+    first = {place.node: place.path for place in reversed(choice.places())}
+    kinds = sorted(first, key=list(NODES.values()).index)
     raise DeviceMissing(
         "there is no FastRPC node: this is not a Snapdragon, or its DSP is not running",
-        where=node,
-        hint="needed: CONFIG_QCOM_FASTRPC, a device tree with the DSP's fastrpc node, and its firmware; "
-        "see dmesg and /sys/class/remoteproc/*/state",
+        where=" or ".join(first[kind] for kind in kinds),
+        hint=f"needed: {'; or '.join(kind.needs for kind in kinds)}",
     )
+
+
+def nodes() -> list[tuple[str, bool, str]]:
+    """(path, whether this program may open it, else what to do) of the nodes that exist."""
+    found = {}
+    for path, _, _, node in Choice().places():
+        if os.path.exists(path):
+            mode = os.R_OK if node.flags & os.O_ACCMODE == os.O_RDONLY else os.R_OK | os.W_OK
+            usable = os.access(path, mode)
+            found[path] = (path, usable, "" if usable else node.access(errno.EACCES, path))
+    return list(found.values())
 
 
 def library_directories(domain: str) -> list[Path]:
@@ -315,18 +309,20 @@ def library_directories(domain: str) -> list[Path]:
     return [directory for directory in [*own, *standard, *devices] if os.path.isdir(directory)]
 
 
-def _shell(domain: str, signed: bool, directories: Sequence[Path]) -> Path:
-    """The program that every process on the DSP runs.
+def _shell(domain: str, signed: bool | None, directories: Sequence[Path]) -> tuple[Path, bool]:
+    """The program that every process on the DSP runs, and whether its processes take only signed objects.
 
     Raises:
         DeviceMissing: it was not found.
     """
-    name = f"fastrpc_shell_{'' if signed else 'unsigned_'}{DOMAINS[domain]}"
-    for directory in directories:
-        if os.path.isfile(directory / name):
-            return directory / name
+    kinds = [False, True] if signed is None else [signed]
+    names = {kind: f"fastrpc_shell_{'' if kind else 'unsigned_'}{DOMAINS[domain]}" for kind in kinds}
+    for kind, name in names.items():
+        for directory in directories:
+            if os.path.isfile(directory / name):
+                return directory / name, kind
     raise DeviceMissing(
-        f"the DSP's shell {name} was not found"
+        f"the DSP's shell {' or '.join(names.values())} was not found"
         + (f" in {', '.join(map(str, directories))}" if directories else ""),
         hint="it belongs to the DSP's firmware: copy /vendor/dsp from the device's own system, or use "
         f"linux-msm's hexagon-dsp-binaries for this device, and set {LIBRARY_PATH} to the directory",

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from dsp.hexagon.fastrpc.channel import Channel, DspError
 from dsp.hexagon.fastrpc.marshal import EXTENDED_METHOD, Scalars, pack_outputs, unpack_call, words
-from dsp.hexagon.fastrpc.uapi import ReqMmap, ReqMunmap, Request
 from sdk.errors import DeviceFailed
 
 HANDLE = 3
@@ -260,19 +259,13 @@ class Heap:
         }
 
     def _map(self, flags: int, size: int) -> int:
-        request = ReqMmap(-1, flags, 0, size, 0)
-        self._ioctl(Request.MMAP, request)
+        address = self._channel.node.grow(flags, size)
         log.info("the DSP's heap grows by %d bytes", size)
-        return int(request.vaddrout)
+        return address
 
     def _unmap(self, address: int, size: int) -> Sequence[bytes]:
-        self._ioctl(Request.MUNMAP, ReqMunmap(address, size))
+        self._channel.node.shrink(address, size)
         return ()
-
-    def _ioctl(self, request: Request, argument: ReqMmap | ReqMunmap) -> None:
-        result = self._channel.system.ioctl(self._channel.descriptor, request, argument)
-        if result:
-            raise OSError(errno.ENOMEM, f"the DSP answered {result:#x}")
 
 
 def _fit(data: bytes, size: int) -> bytes:

@@ -1,5 +1,8 @@
 """Networks on a DSP by FastRPC: the session that `--device fastrpc` opens. Not yet run on hardware.
 
+An inference is a function of its inputs: after a lost connection the session starts again, once, and repeats
+it.
+
 The network is the shared object in the `.tow`; its methods are described in kernels/skel.c. A `.tow` holds
 code: here it runs on the device's DSP, in a process of its own there.
 """
@@ -8,16 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 
 from dsp.hexagon.fastrpc.channel import DspError
-from dsp.hexagon.fastrpc.domain import Choice, Domain
-from dsp.hexagon.fastrpc.system import DmaBuffer, LinuxCalls, SystemCalls
+from dsp.hexagon.fastrpc.domain import Choice, ConnectionLost, Domain
+from dsp.hexagon.fastrpc.mainline import MainlineNode
+from dsp.hexagon.fastrpc.memory import DmaBuffer
+from dsp.hexagon.fastrpc.system import LinuxCalls, SystemCalls
 from dsp.hexagon.plan import HexagonPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk.errors import DeviceFailed, InvalidArtifact
@@ -32,9 +37,11 @@ TICKS_PER_MICROSECOND = 19.2
 
 UNTESTED = "not yet run on hardware"
 
+log = logging.getLogger(__name__)
+
 
 class FastrpcDevice:
-    """A Snapdragon's DSP under a mainline kernel.
+    """A Snapdragon's DSP, under a mainline kernel or an Android vendor's.
 
     Args:
         device: "fastrpc", or with options as `Choice` reads them.
@@ -61,11 +68,14 @@ class FastrpcDevice:
 
 def devices() -> list[tuple[str, str]]:
     """(device string, description) of the DSPs whose nodes exist."""
-    found = {domain: node for node, domain, _ in reversed(Choice().nodes()) if Path(node).exists()}
-    return [
-        ("fastrpc" if domain == "cdsp" else f"fastrpc?domain={domain}", f"{node}, {UNTESTED}")
-        for domain, node in sorted(found.items(), reverse=True)
-    ]
+    found: dict[str, str] = {}
+    for path, domain, _, node in Choice().places():
+        # Mainline has nodes for each DSP, Android one for all.
+        name = f"fastrpc?domain={domain}" if domain == "adsp" else "fastrpc"
+        name = name if node is MainlineNode else f"fastrpc?node={node.kind}"
+        if os.path.exists(path):
+            found.setdefault(name, f"{path}, {UNTESTED}")
+    return list(found.items())
 
 
 class FastrpcSession:
@@ -74,43 +84,54 @@ class FastrpcSession:
     def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
         self._plan = HexagonPlan.of(program)
         self._graph = program.graph
+        self._weights, self._choice, self._system = program.weights, choice, system
         code = program.code.get("network.so")
         if code is None:
             raise InvalidArtifact(
                 "the program's code for a DSP is incomplete", hint="compile the model again"
             )
-        name = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so"
+        self._name, self._code = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so", code
+        self._closed = False
+        try:
+            self._start()
+        except ConnectionLost as lost:
+            self._start_again(lost)
+
+    def _start(self) -> None:
         with contextlib.ExitStack() as stack:
-            self._domain = stack.enter_context(Domain(system, choice, {name: code}))
-            self._handle = self._domain.open(name, ENTRY)
+            files = {self._name: self._code}
+            self._domain = stack.enter_context(Domain(self._system, self._choice, files))
+            self._handle = self._domain.open(self._name, ENTRY)
             stack.callback(self._release)
-            if program.weights.nbytes:
-                with self._failing(), self._buffer(program.weights.nbytes) as weights:
-                    weights.write(bytes(program.weights))
+            if self._weights.nbytes:
+                with self._failing(), self._buffer(self._weights.nbytes) as weights:
+                    weights.write(bytes(self._weights))
                     self._domain.channel.call(self._handle, LOAD, "the weights", (), [weights])
             self._inputs = stack.enter_context(self._buffer(self._bytes(self._graph.inputs)))
             self._outputs = stack.enter_context(self._buffer(self._bytes(self._graph.outputs)))
             self._stack = stack.pop_all()
+
+    def _start_again(self, lost: ConnectionLost) -> None:
+        """A new process in place of the one that was lost."""
+        log.warning("%s; connecting once more", lost)
+        self._closed = True  # should it fail
+        self._start()
         self._closed = False
 
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return decode_outputs(self._graph, BytesIO(self._call(RUN, inputs, self._outputs)).read)
+        return decode_outputs(self._graph, BytesIO(self._call(RUN, inputs)).read)
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        self._require_open()
         kept = sum(layer.trace_bytes for layer in self._plan.layers)
-        with self._buffer(kept + self._bytes(self._graph.outputs)) as buffer:
-            answer = self._call(TRACE, inputs, buffer)
+        answer = self._call(TRACE, inputs, kept + self._bytes(self._graph.outputs))
         return decode_trace(self._plan, self._graph, BytesIO(answer).read)
 
     def profile(self) -> Profile:
         """Microseconds by the DSP's own clock. Only the emulator counts packets."""
-        self._require_open()
         layers = self._plan.layers
-        with self._buffer(4 * (len(layers) + 1)) as buffer:
-            answer = self._call(PROFILE, zero_point_inputs(self._graph), buffer)
+        answer = self._call(PROFILE, zero_point_inputs(self._graph), 4 * (len(layers) + 1))
         microseconds = np.diff(np.frombuffer(answer, "<u4")) / TICKS_PER_MICROSECOND
         counted = [
             LayerProfile(layer.name, layer.op, layer.macs, {"microseconds": float(time)})
@@ -131,39 +152,36 @@ class FastrpcSession:
 
     # -- calls ------------------------------------------------------------------------------------------
 
-    def _call(self, method: int, inputs: Mapping[str, Array], answer: DmaBuffer) -> bytes:
-        """Run one of the skel's methods on the inputs; returns what it left in `answer`."""
-        self._require_open()
+    def _call(self, method: int, inputs: Mapping[str, Array], answer_bytes: int = 0) -> bytes:
+        """Run one of the skel's methods on the inputs: its answer; by default it has the outputs' size."""
+        if self._closed:
+            raise DeviceFailed("the session is closed")
         data = encode_inputs(self._graph, inputs)
-        with self._failing():
+        try:
+            return self._answer(method, data, answer_bytes)
+        except ConnectionLost as lost:
+            self._stack.close()
+            self._start_again(lost)
+            return self._answer(method, data, answer_bytes)
+
+    def _answer(self, method: int, data: bytes, answer_bytes: int) -> bytes:
+        with contextlib.ExitStack() as stack, self._failing():
+            answer = stack.enter_context(self._buffer(answer_bytes)) if answer_bytes else self._outputs
             self._inputs.write(data)
             self._domain.channel.call(self._handle, method, "an inference", (), [self._inputs], 0, [answer])
             return answer.read()
 
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """The kernel's errors become the device's."""
-        try:
-            yield
-        except OSError as error:
-            raise DeviceFailed(
-                f"the kernel refused a call or its memory: {error.strerror or os.strerror(error.errno or 0)}",
-                where=self._domain.name,
-                hint="dmesg has the reason; a DSP that crashed restarts by itself",
-            ) from error
+    def _failing(self) -> contextlib.AbstractContextManager[None]:
+        return self._domain.kernel("a call or its memory")
 
     def _release(self) -> None:
         # The process ends next, with any answer.
         with contextlib.suppress(OSError, DspError):
             self._domain.release(self._handle)
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise DeviceFailed("the session is closed")
-
     def _buffer(self, nbytes: int) -> DmaBuffer:
         with self._failing():
-            return DmaBuffer(self._domain.channel.system, self._domain.channel.descriptor, nbytes)
+            return DmaBuffer(self._domain.node, nbytes)
 
     def _bytes(self, names: tuple[str, ...]) -> int:
         return sum(self._graph.tensor(name).nbytes for name in names)

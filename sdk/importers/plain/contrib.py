@@ -336,6 +336,7 @@ def _attend(
     for term in terms:
         scores = s("Add", scores, term)
     if node.integer("unidirectional", 0):
+        node.require_room(steps * total)
         seen = np.tril(np.ones((steps, total), bool), total - steps)
         scores = s("Where", seen, scores, np.float32(-np.inf))
     found = s("MatMul", s("Softmax", scores, axis=-1), value)

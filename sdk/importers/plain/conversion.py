@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import eq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -268,8 +269,9 @@ class Conversion:
 
     def take(self, x: Tensor, indices: Sequence[Sequence[int]], part: str = "") -> Tensor:
         """Of each axis these elements; an axis of which all are taken in order may be written as ()."""
+        self.node.require_room(32 * sum(map(len, indices)))  # as tuples of numbers
         short = tuple(
-            () if list(chosen) == list(range(extent)) else tuple(chosen)
+            () if len(chosen) == extent and all(map(eq, chosen, range(extent))) else tuple(chosen)
             for chosen, extent in zip(indices, x.shape, strict=True)
         )
         if not any(short):

@@ -75,6 +75,7 @@ def reverse_sequence(c: Conversion) -> None:
         raise node.invalid(f"{len(lengths)} lengths of {list(x.shape)} along the axes {batch} and {time}")
     if lengths.min() < 0 or lengths.max() > x.shape[time]:
         raise node.invalid(f"lengths {lengths.tolist()} of an axis of {x.shape[time]}")
+    node.require_room(8 * rank * x.size)
     places = list(np.indices(x.shape, np.int64))
     length = lengths.astype(np.int64)[places[batch]]
     places[time] = np.where(places[time] < length, length - 1 - places[time], places[time])
@@ -100,6 +101,7 @@ def _coordinates(c: Conversion, x: Tensor, axis: int, indices: Tensor) -> Tensor
     known, shape, rank = indices.data, indices.shape, len(x.shape)
     if len(shape) != rank:
         raise c.node.invalid(f"indices {list(shape)} into {list(x.shape)}")
+    c.node.require_room(8 * rank * indices.size)
     own = [np.broadcast_to(place, shape) for place in np.indices(shape, np.int64, sparse=True)]
     if known is not None:
         own[axis] = _counted(c, known, x.shape[axis])
@@ -136,6 +138,7 @@ def one_hot(c: Conversion) -> None:
     axis = c.axis(c.node.integer("axis", -1), rank)
     column = c.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:]), "column")
     along = [depth if i == axis else 1 for i in range(rank)]
+    c.node.require_room(8 * depth)
     places = c.file(np.arange(depth).reshape(along), "places")
     off, on = (_element(c, values, index) for index in (0, 1))
 

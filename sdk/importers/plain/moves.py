@@ -382,6 +382,7 @@ def cumsum(c: Conversion) -> None:
         _sum_of_integers(c, x, axis)
         return
     n = x.shape[axis]
+    c.node.require_room(8 * n * n)
     ones = np.triu(np.ones((n, n)), 1 if c.node.integer("exclusive", 0) else 0)
     if c.node.integer("reverse", 0):
         ones = ones[::-1, ::-1]

@@ -163,6 +163,7 @@ def hardmax(c: Conversion, x: Tensor, axis: int, part: str) -> Tensor:
     """Reduce, Map."""
     kept = tuple(1 if i == axis else extent for i, extent in enumerate(x.shape))
     index = c.make(Reduce, [x], "index", shape=kept, dtype="int64", kind="argmax", axes=(axis,))
+    c.node.require_room(8 * x.shape[axis])
     places = c.file(
         np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(kept))]), "places"
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,7 +21,6 @@ from sdk.errors import InvalidModel, Unsupported, UsageError
 from sdk.expression import trace
 from sdk.expression.trace import apply, clip
 from sdk.graph import (
-    LARGEST_TENSOR,
     Array,
     Dequantize,
     Graph,
@@ -44,7 +42,7 @@ from sdk.importers.values import GraphBuilder
 from sdk.importers.walk import Walk as OnnxWalk
 from sdk.shapes import output_shape
 from sdk.states import PREFIX
-from sdk.verification import STORED, check_quantization
+from sdk.verification import STORED, check_quantization, require_size
 
 NCHW = (0, 2, 3, 1)
 """The `View.axes` of a picture: where N, H, W and C are in the integer graph's tensor."""
@@ -432,8 +430,7 @@ class Walk:
         self.resized |= shape != tensor.shape
         if 0 in shape:
             raise InvalidModel(f"it is empty: {list(shape)}", where=where)
-        if math.prod(shape) > LARGEST_TENSOR:
-            raise Unsupported(f"its shape {list(shape)} exceeds {LARGEST_TENSOR:,} elements", where=where)
+        require_size(shape, where)
         if tensor.dtype not in STORED:
             raise Unsupported(f"its type is {tensor.dtype}; inputs are {', '.join(STORED)}", where=where)
         quantization = self.quantization(tensor, where) if tensor.is_quantized else None
