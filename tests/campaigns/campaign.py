@@ -115,7 +115,7 @@ def child(surface: Surface, seed: int, numbers: list[int], pipe: Connection) -> 
 
 
 def watched(
-    surface: Surface, seed: int, numbers: list[int], patience: float = 120.0
+    surface: Surface, seed: int, numbers: list[int], patience: float = 600.0
 ) -> Iterator[tuple[int, str, str]]:
     """(number, verdict, detail) of each case in turn; memory at the end as number -1.
 
