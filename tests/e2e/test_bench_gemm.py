@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amount import amount
 from towline.cli import main
 
 BASELINE = Path(__file__).parents[2] / "bench" / "gemm.json"
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("target", "microseconds", "share"), [("amd-gfx1100", 25, 0.7), ("amd-gfx1201", 19, 0.4)]
+    ("target", "microseconds", "share"),
+    amount([("amd-gfx1100", 25, 0.7)], [("amd-gfx1100", 25, 0.7), ("amd-gfx1201", 19, 0.4)]),
 )
 def test_products_are_right_and_as_fast_as_claimed(capsys, target, microseconds, share):
     code = main(["bench", "gemm", "--target", target, "--baseline", str(BASELINE), "--json"])
