@@ -87,9 +87,7 @@ def _plain(data: bytes, rng: random.Random) -> bytes:
         case 0:
             return (data[:3] + damaged(data[3:], rng)) * rng.choice((1, 30, 60))
         case 1:
-            first = rng.choice(
-                (b"\x7fELF", b"PK\3\4", b":", b":0200", b"\x80", b"\1", b"\2\0", b"GIF8", b"")
-            )
+            first = rng.choice((b"\x7fELF", b"PK\3\4", b":", b":0200", b"\x80", b"\1", b"\2\0", b"GIF8", b""))
             return first + data[rng.choice((0, len(first))) :][: rng.choice((0, 1, 2, 16, 100_000))]
         case 2:
             return rng.choice((b"// a text\n" * 9, bytes(data[:40].hex(), "ascii"), b"\xff" * 300))
