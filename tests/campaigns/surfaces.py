@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from tests.campaigns import usb
 from tests.campaigns.campaign import Surface
 
-SURFACES: dict[str, Surface] = {surface.name: surface for surface in ()}
+SURFACES: dict[str, Surface] = {
+    surface.name: surface
+    for surface in (
+        usb.USBIP,
+        usb.USBREDIR,
+    )
+}
