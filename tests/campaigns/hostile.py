@@ -1,4 +1,4 @@
-"""Clients that harm a server: what they send, how slowly, and how they leave; and what must stay flat meanwhile."""
+"""Clients that harm a server: how slowly they send, and how they leave; and what must stay flat meanwhile."""
 
 from __future__ import annotations
 
