@@ -162,7 +162,7 @@ _MOST = 1e18
 
 
 def understood(document: object) -> bool:
-    """Whether this has the form of `Metrics.to_json`; another process wrote it, perhaps of another version."""
+    """Whether this has the form of `Metrics.to_json`; another process wrote it."""
     return isinstance(document, Mapping) and all(
         document.get(key) is None or _is_like(document[key], like) for key, like in _WHOLE.items()
     )

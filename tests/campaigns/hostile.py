@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -89,6 +90,10 @@ def attack(
         yield
 
 
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
+"""Gives free memory back to the system (glibc), so that what is left is in use."""
+
+
 class Flat:
     """Threads, descriptors and memory of this process: they stay what they were."""
 
@@ -103,11 +108,13 @@ class Flat:
         if self._cases % CHECKED:
             return None
         gc.collect()
+        _trim(0)
         end = time.monotonic() + 2.0
         while (now := self._counted()) > self._first and time.monotonic() < end:
             time.sleep(0.01)  # a thread that ends
         if any(one > first for one, first in zip(now, self._first, strict=True)):
-            return f"(threads, descriptors): {self._first} at the beginning, {now} after {self._cases} cases"
+            threads = ", ".join(thread.name for thread in threading.enumerate())
+            return f"(threads, descriptors): {self._first} at the beginning, now {now}: {threads}"
         memory = resident()
         if self._cases <= SETTLED or not self._memory:
             self._memory = memory

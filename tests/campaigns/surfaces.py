@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import telemetry, usb
+from tests.campaigns import debuggers, telemetry, usb
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -10,6 +10,8 @@ SURFACES: dict[str, Surface] = {
     for surface in (
         usb.USBIP,
         usb.USBREDIR,
+        debuggers.GDB,
+        debuggers.MONITOR,
         telemetry.TELEMETRY,
     )
 }

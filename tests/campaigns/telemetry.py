@@ -1,4 +1,4 @@
-"""The socket of `towline stream`: hostile readers of a publisher, hostile publishers before `towline gpu top`."""
+"""The socket of `towline stream`: hostile readers, and hostile publishers before `towline gpu top`."""
 
 from __future__ import annotations
 
