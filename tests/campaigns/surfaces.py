@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import debuggers, telemetry, usb
+from tests.campaigns import debuggers, sanitized, telemetry, usb
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -13,5 +13,6 @@ SURFACES: dict[str, Surface] = {
         debuggers.GDB,
         debuggers.MONITOR,
         telemetry.TELEMETRY,
+        *sanitized.SURFACES,
     )
 }
