@@ -97,6 +97,9 @@ def mcs51() -> Callable[[random.Random], None]:
         for _ in range(200):
             cpu.line(rng.randrange(2), rng.random() < 0.5)
             cpu.receive(rng.randrange(256))
+            for address in (0x82, 0x83, 0xA0):  # DPTR and P2: the last bytes of a plane
+                if rng.random() < 0.5:
+                    cpu.set_sfr(address, 0xFF)
             stop = cpu.run(cpu.clock + rng.choice((1, 50, 3000)))
             if stop is Stop.READ:
                 cpu.finish_read(rng.randrange(256))
@@ -134,15 +137,20 @@ def tlp() -> Callable[[random.Random], None]:
         requester.power_on()
         requester.enumerate()
         for _ in range(100):
-            for _ in range(rng.choice((0, 0, 1, 4))):
+            wild = rng.random() < 0.5
+            requester.write(registers.TLP_LENGTH, 1)
+            requester.write(registers.TLP_ATTRIBUTES, 0)
+            for _ in range(rng.randrange(5) if wild else 0):
                 place = page | rng.choice((*range(0x10, 0x30), 0x84, 0x96, rng.randrange(256)))
                 if place != registers.TLP_LAUNCH.address:
                     requester.bus.cpu_write(Space.XDATA, place, rng.randrange(256))
-            base = rng.choice((WINDOW, PREFETCHABLE, 0x200000, 0, 5 << 32))
-            size = rng.choice((0, 0x1000, 0x10_0000, 0x100_0000))
+            base = rng.choice(
+                (WINDOW, PREFETCHABLE, PREFETCHABLE, 0x200000, 0, 5 << 32) if wild else (PREFETCHABLE,)
+            )
+            size = rng.choice((0, 0x1000, 0x10_0000, 0x10_0000))
             address = (base + rng.choice((size, rng.randrange(size + 1))) + rng.randrange(-8, 9)) % (1 << 64)
-            kind = rng.choice(kinds) if rng.random() < 0.9 else rng.randrange(256)
-            requester.launch(kind, address, rng.getrandbits(32), rng.randrange(256))
+            kind = rng.choice(kinds) if not wild or rng.random() < 0.9 else rng.randrange(256)
+            requester.launch(kind, address, rng.getrandbits(32), rng.randrange(256 if wild else 16))
             requester.run(rng.choice((1, 100, 20_000)))
 
     return case
