@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import debuggers, sanitized, telemetry, usb
+from tests.campaigns import debuggers, kills, sanitized, telemetry, usb
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -14,5 +14,6 @@ SURFACES: dict[str, Surface] = {
         debuggers.MONITOR,
         telemetry.TELEMETRY,
         *sanitized.SURFACES,
+        *kills.SURFACES,
     )
 }
