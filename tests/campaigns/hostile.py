@@ -20,10 +20,6 @@ PIECE = 700
 """Bytes of a piece of a message, at most; and of those that come singly."""
 FLOOD, SPEAKERS = 40, 3
 """Connections at a time at most, and those of them that send."""
-CHECKED = 25
-"""Cases between two looks at what must stay flat."""
-SETTLED = 75
-"""Cases after which memory counts: until then caches fill."""
 GROWTH = 48 * MIB
 """Bytes of resident memory by which a server's process may grow after that, over any number of cases."""
 
@@ -95,9 +91,15 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
 
 
 class Flat:
-    """Threads, descriptors and memory of this process: they stay what they were."""
+    """Threads, descriptors and memory of this process: they stay what they were.
 
-    def __init__(self) -> None:
+    Args:
+        checked: cases between two looks.
+        settled: cases after which memory counts: until then caches fill.
+    """
+
+    def __init__(self, checked: int = 25, settled: int = 75) -> None:
+        self._checked, self._settled = checked, settled
         self._cases = 0
         self._first = self._counted()
         self._memory = 0
@@ -105,7 +107,7 @@ class Flat:
     def grown(self) -> str | None:
         """To be called after each case, with all clients gone: what has grown, if anything has."""
         self._cases += 1
-        if self._cases % CHECKED:
+        if self._cases % self._checked:
             return None
         gc.collect()
         _trim(0)
@@ -116,7 +118,7 @@ class Flat:
             threads = ", ".join(thread.name for thread in threading.enumerate())
             return f"(threads, descriptors): {self._first} at the beginning, now {now}: {threads}"
         memory = resident()
-        if self._cases <= SETTLED or not self._memory:
+        if self._cases <= self._settled or not self._memory:
             self._memory = memory
         elif memory > self._memory + GROWTH:
             return f"{memory - self._memory:,} more bytes of memory after {self._cases} cases"

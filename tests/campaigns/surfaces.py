@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.campaigns import debuggers, kills, sanitized, telemetry, usb
+from tests.campaigns import debuggers, kills, places, sanitized, soak, telemetry, usb
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -15,5 +15,7 @@ SURFACES: dict[str, Surface] = {
         telemetry.TELEMETRY,
         *sanitized.SURFACES,
         *kills.SURFACES,
+        *places.SURFACES,
+        *soak.SURFACES,
     )
 }
