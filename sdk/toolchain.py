@@ -288,6 +288,7 @@ def run(
     input: bytes | None = None,
     timeout: float | None = None,
     check: bool = True,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a tool to its end and collect stdout and stderr; killed on a time-out and on Ctrl-C.
 
@@ -298,16 +299,24 @@ def run(
         input: bytes for its stdin; without them stdin is empty.
         timeout: seconds, None for no limit.
         check: whether a non-zero exit status is an error.
+        scratch: directory for files of its own, which it leaves if it is killed; None for the usual one.
 
     Raises:
         ToolMissing: as `find`.
         BuildFailed: it exited with a status other than 0 (with `check`), or exceeded the time-out.
     """
     argv = command(name, args)
+    environment = None if scratch is None else {**os.environ, "TMPDIR": os.fspath(scratch)}
     try:
         # subprocess.run kills and reaps its child on every exception, KeyboardInterrupt among them.
         done = subprocess.run(
-            argv, cwd=cwd, input=input or b"", capture_output=True, timeout=timeout, check=False
+            argv,
+            cwd=cwd,
+            env=environment,
+            input=input or b"",
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"it did not finish within {timeout:g} s and was stopped", where=name) from None

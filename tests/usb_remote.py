@@ -52,6 +52,7 @@ class Remote(ABC):
         self._pending: dict[int, Transfer] = {}
         self._number = 0
         self._lock = threading.Condition()
+        self._reader: threading.Thread | None = None
 
     # -- what pyusb_backend needs of a port ---------------------------------------------------------------
 
@@ -125,6 +126,8 @@ class Remote(ABC):
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+            if self._reader is not None:
+                self._reader.join(PATIENCE)  # it would wait for a descriptor that is another's by then
             self._socket.close()
 
     # -- the connection -----------------------------------------------------------------------------------
@@ -134,7 +137,8 @@ class Remote(ABC):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _listen(self) -> None:
-        threading.Thread(target=self._read_on, args=(self._socket,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read_on, args=(self._socket,), daemon=True)
+        self._reader.start()
 
     def _read_on(self, connection: socket.socket) -> None:
         try:

@@ -248,7 +248,7 @@ def _built(source: bytes) -> Path:
         # would inherit the handle, and the system refuses to execute a file that is open for writing.
         with cache.writing(folder.parent), scratch_directory(folder.parent) as scratch:
             built = scratch / IMAGE
-            toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built, "-lm"], input=source)
+            toolchain.run("cc", [*FLAGS, "-x", "c", "-", "-o", built, "-lm"], input=source, scratch=scratch)
             if not built.exists():
                 raise BuildFailed("it wrote nothing", where="cc")
             cache.keep_files(folder, {IMAGE: built})

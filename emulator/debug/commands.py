@@ -7,6 +7,7 @@ as long as they are unambiguous, and some as in GDB.
 from __future__ import annotations
 
 import cmd
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -308,7 +309,7 @@ class Commands(cmd.Cmd):
 
         Look for C files there too.
         """
-        if not Path(argument).is_dir() or not argument:
+        if not os.path.isdir(argument):  # a name that no file system has is none either
             raise UsageError(f"{argument or 'the empty name'} is not a directory")
         self.sources.directories.append(Path(argument))
 

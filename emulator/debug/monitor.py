@@ -174,6 +174,8 @@ class Monitor(Commands):
 
         End the session and the run; the run up to here is reported.
         """
+        if argument:  # a word that only begins like it
+            raise UsageError("quit takes no arguments")
         raise self._end()
 
     def _steps(self, argument: str, plan: Callable[[], Plan]) -> Resume:

@@ -153,6 +153,40 @@ class Metrics:
         }
 
 
+_WHOLE = Metrics(
+    *(0.0, 0.0, 0.0, 0.0, 0.0, {}, 0.0, 0, False),
+    *(Link(0.0, 1), Traffic(), Supply(0.0, 0.0), 0, 0.0),
+).to_json()
+_MOST = 1e18
+"""No figure is larger."""
+
+
+def understood(document: object) -> bool:
+    """Whether this has the form of `Metrics.to_json`; another process wrote it."""
+    return isinstance(document, Mapping) and all(
+        document.get(key) is None or _is_like(document[key], like) for key, like in _WHOLE.items()
+    )
+
+
+def _is_like(value: object, like: object) -> bool:
+    """Whether a value is of the kind of another: a number, a truth value, or the same of each member."""
+    if isinstance(like, Mapping):
+        if not isinstance(value, Mapping):
+            return False
+        pairs = [(value.get(key), one) for key, one in like.items()] or [(one, 0) for one in value.values()]
+        return all(_is_like(*pair) for pair in pairs)
+    if like is None and value is None:  # a generation that is unknown
+        return True
+    if isinstance(like, bool):
+        return isinstance(value, bool)
+    return is_figure(value)
+
+
+def is_figure(value: object) -> bool:
+    """Whether it is a number that can be shown: no truth value, not NaN, not infinite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST
+
+
 class Frames:
     """Counts inferences as they end.
 

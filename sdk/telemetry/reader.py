@@ -61,6 +61,15 @@ def published() -> list[Published]:
     return found
 
 
+def _is_about(about: object) -> bool:
+    """Whether this may be `Published.about`."""
+    return (
+        isinstance(about, dict)
+        and all(isinstance(about.get(key), str) for key in ("name", "device"))
+        and all(one is None or isinstance(one, str | int) for one in about.values())
+    )
+
+
 class Reader:
     """Lines of a publisher. A context manager.
 
@@ -139,7 +148,7 @@ class Reader:
             schema, about = found["schema"], found["publisher"]
         except (ValueError, TypeError, KeyError, RecursionError):
             schema, about, found = None, None, None
-        if schema != SCHEMA or not isinstance(about, dict):
+        if schema != SCHEMA or not _is_about(about):
             raise self._failed("what it sends is not understood")
         if "end" in found:
             self.ended = str(found["end"])

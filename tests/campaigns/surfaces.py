@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.campaigns import cable, files_artifact, files_captures, files_firmware, files_media, files_models
+from tests.campaigns import (
+    cable,
+    debuggers,
+    files_artifact,
+    files_captures,
+    files_firmware,
+    files_media,
+    files_models,
+    kills,
+    places,
+    sanitized,
+    soak,
+    telemetry,
+    usb,
+)
 from tests.campaigns.campaign import Surface
 
 SURFACES: dict[str, Surface] = {
@@ -14,5 +28,14 @@ SURFACES: dict[str, Surface] = {
         *files_firmware.SURFACES,
         *files_captures.SURFACES,
         cable.CABLE,
+        usb.USBIP,
+        usb.USBREDIR,
+        debuggers.GDB,
+        debuggers.MONITOR,
+        telemetry.TELEMETRY,
+        *sanitized.SURFACES,
+        *kills.SURFACES,
+        *places.SURFACES,
+        *soak.SURFACES,
     )
 }

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sdk.errors import DeviceMissing, UsageError
+from sdk.errors import DeviceFailed, DeviceMissing, UsageError
 from sdk.report import SCHEMA, Console, Result, dumps, size, table, write_stdout
+from sdk.telemetry.metrics import is_figure, understood
 from towline.cli.gpu_info import CLOCKS
 from towline.cli.options import duration, positive
 from towline.cli.runtime import add_gpu_device, firmware_directory
@@ -95,7 +96,7 @@ def _ended(source: Source, shown: int, interrupted: bool, console: Console) -> R
     document = {"publisher": dict(source.about), "lines": shown, "ended": source.ended}
     bad = Interrupted("interrupted") if interrupted else None
     if source.ended is not None:
-        console.note(f"{source.about['name']}: {source.ended}")
+        console.note(_printable(f"{source.about['name']}: {source.ended}").replace("\n", " "))
     return Result(document, "", bad)
 
 
@@ -151,7 +152,7 @@ def _found(device: str | None) -> list[Published]:
 
 def _choices(found: Sequence[Published]) -> str:
     named = [f"{one.about['name']} ({one.about['device']}, process {one.about['pid']})" for one in found]
-    return " or ".join(named)
+    return _printable(" or ".join(named))
 
 
 class _Closing(Source, AbstractContextManager["_Closing"], Protocol):
@@ -208,9 +209,30 @@ def _lines(source: Source, view: _View) -> Iterator[Mapping[str, Any]]:
         line = source.line(INTERVAL)
         if line is not None:
             heard = time.monotonic()
+            if not _is_understood(line):
+                raise DeviceFailed(
+                    "a line of what publishes is not understood",
+                    where=_printable(str(source.about["name"])),
+                    hint="publisher and reader should be of one version of Towline",
+                )
             yield line
         elif source.ended is None and time.monotonic() - heard >= SILENCE:
             view.silent(time.monotonic() - heard)
+
+
+def _is_understood(line: Mapping[str, Any]) -> bool:
+    """Whether figures and stream have the form that is shown here: another process wrote them."""
+    stream = line.get("stream")
+    if stream is not None:
+        try:
+            counts, event, rate = stream["frames"], stream.get("event"), stream["rate"]
+            texts = [stream["state"], *counts] + ([] if event is None else [event["kind"], event["cause"]])
+            figures = [*counts.values(), 0 if rate is None else rate, 0 if event is None else event["time"]]
+        except (TypeError, KeyError, AttributeError):
+            return False
+        if not all(isinstance(one, str) for one in texts) or not all(map(is_figure, figures)):
+            return False
+    return line.get("metrics") is None or understood(line["metrics"])
 
 
 # -- views --------------------------------------------------------------------------------------------------
@@ -355,7 +377,7 @@ def _row(line: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     traffic, supply = metrics.get("traffic") or {}, metrics.get("supply") or {}
     state = (line.get("stream") or {}).get("state", "-")
     return [
-        ("state", 10, state),
+        ("state", 10, _printable(state).replace("\n", " ")),
         ("watts", 5, _with(metrics, "watts", "{:.0f}") or "-"),
         ("GPU°C", 5, _with(metrics, "gpu_celsius", "{:.0f}") or "-"),
         ("mem°C", 5, _with(metrics, "memory_celsius", "{:.0f}") or "-"),
