@@ -27,7 +27,7 @@ def main() -> int:
     options = parser.parse_args()
     if not options.surface:
         for surface in SURFACES.values():
-            print(f"{surface.name:12} {surface.what}")
+            print(f"{surface.name:14} {surface.what}")
         return 0
     names = list(SURFACES) if options.surface == ["all"] else options.surface
     if unknown := [name for name in names if name not in SURFACES]:
