@@ -157,6 +157,6 @@ CABLE = Surface(
     "cable",
     "a bad cable: faults in boots, loads, inferences and frames in flight",
     opened,
-    seconds=60,
+    seconds=300,
     slice=12,
 )

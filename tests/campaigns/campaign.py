@@ -46,7 +46,7 @@ class Surface:
     name: str
     what: str
     opened: Callable[[Path], AbstractContextManager[Case]]
-    seconds: float = 20.0
+    seconds: float = 100.0
     slice: int = 100
 
 

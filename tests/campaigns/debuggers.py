@@ -259,5 +259,5 @@ def monitor(scratch: Path) -> Iterator[Case]:
     yield case
 
 
-GDB = Surface("gdb", "packets to the stub of `towline emulate --gdb`", gdb, slice=20)
-MONITOR = Surface("monitor", "commands of `towline emulate --debug`", monitor, slice=25)
+GDB = Surface("gdb", "packets to the stub of `towline emulate --gdb`", gdb, seconds=200.0, slice=20)
+MONITOR = Surface("monitor", "commands of `towline emulate --debug`", monitor, seconds=200.0, slice=25)

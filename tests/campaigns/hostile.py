@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 MIB = 1 << 20
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds within which a server is rid of clients that have gone."""
 PIECE = 700
 """Bytes of a piece of a message, at most; and of those that come singly."""

@@ -214,7 +214,7 @@ def opened(name: str, scratch: Path) -> Iterator[Case]:
 
 
 def _surface(name: str, what: str, slice: int) -> Surface:
-    return Surface(f"kill-{name}", what, functools.partial(opened, name), seconds=180.0, slice=slice)
+    return Surface(f"kill-{name}", what, functools.partial(opened, name), seconds=900.0, slice=slice)
 
 
 SURFACES = (

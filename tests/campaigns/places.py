@@ -200,7 +200,7 @@ def full(scratch: Path) -> Iterator[Case]:
 
 
 SURFACES = (
-    Surface("cold", "four processes that fill one cold cache", cold, seconds=180.0, slice=1),
-    Surface("clock", "clocks that are set back or forward, files from the future", clock, 180.0, 2),
-    Surface("full", "full and read-only directories of results, cache and others", full, 180.0, 4),
+    Surface("cold", "four processes that fill one cold cache", cold, seconds=900.0, slice=1),
+    Surface("clock", "clocks that are set back or forward, files from the future", clock, 900.0, 2),
+    Surface("full", "full and read-only directories of results, cache and others", full, 900.0, 4),
 )

@@ -272,7 +272,7 @@ def opened(kind: str, scratch: Path) -> Iterator[Case]:
 
 
 def _surface(kind: str, what: str, slice: int) -> Surface:
-    return Surface(f"asan-{kind}", what, functools.partial(opened, kind), seconds=120.0, slice=slice)
+    return Surface(f"asan-{kind}", what, functools.partial(opened, kind), seconds=600.0, slice=slice)
 
 
 SURFACES = (

@@ -55,7 +55,7 @@ SURFACES = tuple(
         f"soak-{name}",
         f"cycles of loading, running and closing a network on {name}",
         functools.partial(opened, name),
-        60.0,
+        300.0,
         10 if device else 20,
     )
     for name, (_, device) in TARGETS.items()
