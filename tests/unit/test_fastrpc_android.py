@@ -208,8 +208,6 @@ def test_the_command_line_says_so(tmp_path, capsys):
     assert main([*command, "--device", "fastrpc?node=android"]) == 3
     assert NODE in json.loads(capsys.readouterr().out)["error"]["message"]
     assert main([*command, "--device", "fastrpc?node=smd"]) == 2
-    push = ["push", str(tmp_path / "net.tow"), "--ssh", "phone", "--input", str(tmp_path / "x.npy")]
-    assert main([*push, "--dsp", "fastrpc?node=android"]) == 2
 
 
 def test_the_nodes_that_exist_are_listed(monkeypatch):

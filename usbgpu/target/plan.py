@@ -210,7 +210,9 @@ class CardPlan(Plan):
         if self.status is not None:
             inside = self.status + STATUS_BYTES <= arena
             require(inside, f"it is outside of the arena of {arena} bytes", "status")
-        if self.checksum is not None:
+        if self.checksum is None:
+            require(not self.sums, "there is no kernel that makes sums", "sums")
+        else:
             require(self.checksum < len(self.kernels), f"there is no kernel {self.checksum}", "checksum")
             same = self.kernels[self.checksum].threads == SUMMERS
             require(same, f"kernel {self.checksum} does not have {SUMMERS} work-items", "checksum")
