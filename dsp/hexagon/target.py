@@ -13,6 +13,7 @@ from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.session import EmulatedDevice
+from dsp.hexagon.sharing import meetings
 from sdk import toolchain
 from sdk.arena import align
 from sdk.errors import ToolMissing, UsageError
@@ -100,8 +101,8 @@ class HexagonTarget:
         HexagonPlan.of(program)
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-        if device in (None, "emulated"):
-            return EmulatedDevice(self._qemu_flags)
+        if device is None or device.partition("?")[0] == "emulated":
+            return EmulatedDevice(device or "emulated", self._qemu_flags)
         if device.partition("?")[0] == "fastrpc":
             return fastrpc.FastrpcDevice(device)
         raise UsageError(
@@ -130,8 +131,10 @@ def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
                 costs=dict(layer.costs),
                 trace_bytes=trace_span(layer)[1],
                 geometry=None if layer.planes is None else layer.planes.geometry,
+                calls=len(layer.calls),
+                meetings=met,
             )
-            for layer in lowered.layers
+            for layer, met in zip(lowered.layers, meetings(lowered), strict=True)
         ],
         memory={
             "weights": len(lowered.weights),
