@@ -85,8 +85,8 @@ class FastrpcSession:
 
     Attributes:
         contexts: HVX contexts that computed the last inference.
-        device_seconds: of the last `run`, by the DSP's clock (HAP_perf_get_time_us), without the way there and back;
-            None before it, or if the DSP does not tell.
+        device_seconds: of the last `run`, by the clock of the DSP (HAP_perf_get_time_us), without the way there
+            and back; None before it, or if the DSP does not tell.
     """
 
     def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
@@ -99,9 +99,8 @@ class FastrpcSession:
                 "the program's code for a DSP is incomplete", hint="compile the model again"
             )
         self._schedule = self._plan.schedule(choice.contexts)
-        self._reports = any(
-            layer.meetings is not None for layer in self._plan.layers
-        )  # the object has all methods
+        # Whether the object has all methods: older ones have not.
+        self._reports = any(layer.meetings is not None for layer in self._plan.layers)
         self.contexts = 1
         self.device_seconds: float | None = None
         self._name, self._code = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so", code
@@ -145,7 +144,7 @@ class FastrpcSession:
         if self._choice.contexts == 2:
             raise DeviceFailed(
                 "the DSP gives a process one HVX context",
-                hint="use contexts=1, or leave the choice to the DSP",
+                hint="use fastrpc without contexts=2",
             )
         log.warning("the DSP gives a process one HVX context: inferences take up to twice the time")
 
