@@ -140,6 +140,10 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     assert answers[0]["check"]["mismatches"] == 0
     assert answers[0]["check"]["elements"] == answers[1]["check"]["elements"] > 700
     assert answers[0]["outputs"] == answers[1]["outputs"]
+    assert answers[0]["time"]["device"]["each"] == [0.001]
+    assert "device" not in answers[1]["time"]
+    assert main([*command[:-2], "--repeat", "3", "--device", "fastrpc"]) == 0
+    assert "by the device's clock: min 1 ms, median 1 ms" in capsys.readouterr().out
     assert main([*command, "-v", "--device", "fastrpc"]) == 0
     assert "the DSP opens the file libtowline_" in capsys.readouterr().err
     assert main([*command, "--device", "fastrpc?domain=modem"]) == 2

@@ -85,8 +85,8 @@ class FastrpcSession:
 
     Attributes:
         contexts: HVX contexts that computed the last inference.
-        device_seconds: of the last `run`, by the clock of the DSP (HAP_perf_get_time_us), without the way there
-            and back; None before it, or if the DSP does not tell.
+        device_seconds: of the last `run`, by the DSP's clock, without the way there and back; None before it,
+            or if the DSP does not tell (HAP_perf_get_time_us).
     """
 
     def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
