@@ -81,7 +81,6 @@ def assert_identical(target, graph: Graph, guard: int = 0) -> None:
                 np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} (poison {poison:#x})")
             assert_borders(program, session, poison)
             session.poison(poison ^ 0xFF)
-            session.poison(poison ^ 0xFF)
             if hasattr(session, "trace_halves"):
                 for name, value in session.trace_halves(inputs).items():
                     np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} in halves")
