@@ -1,4 +1,4 @@
-"""`towline run --repeat`: an inference's wall time, and the time on the device, as percentiles over several."""
+"""`towline run --repeat`: the time of an inference, the wall's and the device's, as percentiles."""
 
 from __future__ import annotations
 
