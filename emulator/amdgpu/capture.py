@@ -278,7 +278,7 @@ def unpack(data: bytes) -> Capture:
 
 
 def _capture(document: Mapping[str, Any], members: Mapping[str, bytes]) -> Capture:
-    fields: dict[str, Any] = {name: _numbers(value) for name, value in document["dispatch"].items()}
+    fields: dict[str, Any] = {name: _field(name, value) for name, value in document["dispatch"].items()}
     dispatch = Dispatch(**fields)
     if len(dispatch.groups) != 3 or len(dispatch.threads) != 3:
         raise ValueError("groups and threads must have three numbers each")
@@ -301,12 +301,16 @@ def _capture(document: Mapping[str, Any], members: Mapping[str, bytes]) -> Captu
     return Capture(str(document["chip"]), str(document["kernel"]), dispatch, memory, outcome)
 
 
-def _numbers(value: Any) -> int | tuple[int, ...]:
-    """A field of a dispatch: an unsigned number, or some."""
+def _field(name: str, value: Any) -> int | tuple[int, ...]:
+    """A field of a dispatch: one or several registers, or an address."""
+    several = name in ("groups", "threads", "user_data")
     numbers = tuple(value) if isinstance(value, list) else (value,)
-    if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
-        raise ValueError(f"{value!r} is not the value of a dispatch field")
-    return numbers if isinstance(value, list) else numbers[0]
+    bits = 64 if name in ("code", "scratch") else 32
+    if isinstance(value, list) != several or not all(
+        type(number) is int and 0 <= number < 1 << bits for number in numbers
+    ):
+        raise ValueError(f"{value!r} is not the value of {name}")
+    return numbers if several else numbers[0]
 
 
 def _runs(entries: Sequence[Mapping[str, int]], data: bytes) -> list[tuple[int, bytes]]:

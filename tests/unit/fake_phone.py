@@ -7,6 +7,14 @@ import struct
 import threading
 
 INVOKE, INIT_CREATE = 0xC010_5203, 0xC018_5205
+CALL, CALL_ATTRS, INITS = 0xC010_5201, 0xC020_5207, (0xC028_5206, 0xC030_520A)
+"""Of an Android vendor's driver."""
+TABLES = {
+    INVOKE: [("<QQiI", slice(4))],
+    CALL: [("<QQ", slice(2))],
+    CALL_ATTRS: [("<QQ", slice(2)), ("<i", slice(2, 3)), ("<I", slice(3, 4))],
+}
+"""Of a call: the layouts of the tables that it points to, and which of (address, bytes, file, attributes)."""
 
 
 class KernelServer:
@@ -54,9 +62,10 @@ class KernelServer:
                 self.failed.append(failure)
 
     def _open(self, line):
-        path = _get(line, struct.unpack("<I", _get(line, 4))[0]).decode()
+        flags, length = struct.unpack("<iI", _get(line, 8))
+        path = _get(line, length).decode()
         try:
-            result = self.kernel.open(path)
+            result = self.kernel.open(path, flags)
         except OSError as refusal:
             result = -refusal.errno
         line.sendall(struct.pack("<i", result))
@@ -83,21 +92,28 @@ class KernelServer:
         size = request >> 16 & 0x3FFF
         given = _get(line, size)
         kept, arguments, inputs = [], [], 0
-        if request == INVOKE:
-            handle, scalars, address = struct.unpack("<IIQ", given)
+        vendor = "adsprpc" in self.kernel.files.get(descriptor, "")
+        if request in ((CALL, CALL_ATTRS) if vendor else (INVOKE,)):
+            handle, scalars = struct.unpack_from("<II", given)
             inputs, outputs = scalars >> 16 & 255, scalars >> 8 & 255
             arguments = list(struct.iter_unpack("<QQiI", _get(line, 24 * (inputs + outputs))))
-            rows = b""
+            rows = []
             for index, (where, length, file, attributes) in enumerate(arguments):
                 memory = ctypes.create_string_buffer(max(length, 1))
                 if file == -1 and index < inputs:
                     memory.raw = _get(line, length).ljust(max(length, 1), b"\0")
                 kept.append(memory)
                 here = ctypes.addressof(memory) if file == -1 else self._here(where, file)
-                rows += struct.pack("<QQiI", here, length, file, attributes)
-            table = ctypes.create_string_buffer(rows, max(len(rows), 1))
-            given = struct.pack("<IIQ", handle, scalars, ctypes.addressof(table))
-        if request == INIT_CREATE:
+                rows.append((here, length, file, attributes))
+            given = struct.pack("<II", handle, scalars)
+            for layout, columns in TABLES[request]:
+                packed = b"".join(struct.pack(layout, *row[columns]) for row in rows)
+                kept.append(ctypes.create_string_buffer(packed or b"\0"))
+                given += struct.pack("<Q", ctypes.addressof(kept[-1]))
+        if vendor and request in INITS:
+            address, _, file = struct.unpack_from("<QIi", given, 8)
+            given = given[:8] + struct.pack("<Q", self._here(address, file)) + given[16:]
+        if request == INIT_CREATE and not vendor:
             length, file, attributes, signature, address = struct.unpack("<IiIIQ", given)
             given = struct.pack("<IiIIQ", length, file, attributes, signature, self._here(address, file))
         argument = (ctypes.c_char * size).from_buffer_copy(given)

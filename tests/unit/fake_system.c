@@ -11,8 +11,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { OPEN = 1, CLOSE, MAP, IOCTL };
+enum { OPEN = 1, CLOSE, MAP, IOCTL, MOST = 8 };
+/* Calls, of mainline's node and the vendor's: 0xc0105203 is another request there. */
 #define INVOKE 0xc0105203ul
+#define CALL 0xc0105201ul
+#define CALL_ATTRS 0xc0205207ul
+
+static int vendor; /* the node is that of an Android vendor's kernel */
 
 static int connected(uint32_t operation) {
   struct sockaddr_un address = {AF_UNIX, ""};
@@ -39,13 +44,15 @@ static void get(int line, void *data, size_t bytes) {
   }
 }
 
-int system_open(const char *path) {
+int system_open(const char *path, int flags) {
   int line = connected(OPEN), result;
   uint32_t length = (uint32_t)strlen(path);
+  put(line, &flags, 4);
   put(line, &length, 4);
   put(line, path, length);
   get(line, &result, 4);
   close(line);
+  if (strstr(path, "adsprpc")) vendor = 1;
   return result;
 }
 
@@ -85,11 +92,23 @@ int64_t system_ioctl(int file, unsigned long request, void *data) {
   put(line, data, bytes);
   struct {
     uint32_t handle, scalars;
-    uint64_t arguments;
-  } invoke = {0, 0, 0};
-  if (request == INVOKE) memcpy(&invoke, data, sizeof invoke);
-  uint32_t inputs = invoke.scalars >> 16 & 255, outputs = invoke.scalars >> 8 & 255;
-  const struct argument *argument = (const struct argument *)(uintptr_t)invoke.arguments;
+    uint64_t arguments, files, attributes;
+  } invoke = {0};
+  struct argument argument[MOST];
+  uint32_t inputs = 0, outputs = 0;
+  if (vendor ? request == CALL || request == CALL_ATTRS : request == INVOKE) {
+    memcpy(&invoke, data, bytes);
+    inputs = invoke.scalars >> 16 & 255, outputs = invoke.scalars >> 8 & 255;
+  }
+  const struct argument *own = (const struct argument *)(uintptr_t)invoke.arguments;
+  const uint64_t *pairs = (const uint64_t *)(uintptr_t)invoke.arguments;
+  const int32_t *files = (const int32_t *)(uintptr_t)invoke.files;
+  const uint32_t *attributes = (const uint32_t *)(uintptr_t)invoke.attributes;
+  if (inputs + outputs > MOST) abort();
+  for (uint32_t i = 0; i < inputs + outputs; i++)
+    argument[i] = !vendor ? own[i]
+                          : (struct argument){pairs[2 * i], pairs[2 * i + 1], files ? files[i] : -1,
+                                              attributes ? attributes[i] : 0};
   put(line, argument, (inputs + outputs) * sizeof *argument);
   for (uint32_t i = 0; i < inputs; i++)
     if (argument[i].file == -1) put(line, (const void *)(uintptr_t)argument[i].address, argument[i].bytes);

@@ -122,6 +122,12 @@ def test_what_is_not_an_instruction(chip):
         decoder(chip).decode(b"\xff" * 20, 64)
 
 
+@pytest.mark.parametrize("word", [0x0100_0000, 0x7F00_0000], ids=["v_illegal", "v_nop"])
+def test_instructions_without_operands_have_no_high_halves(word):
+    with pytest.raises(Undecodable, match=f"{word:08x}"):
+        decoder("gfx1100").decode(word.to_bytes(4, "little") + bytes(16), 0)
+
+
 def words(*values):
     return b"".join(value.to_bytes(4, "little") for value in values).ljust(1024, b"\0")
 

@@ -23,6 +23,7 @@ from sdk import artifact, toolchain
 from sdk.errors import DeviceFailed, ToolMissing
 from sdk.target import Options, get_target
 from tests.graph_builder import GraphBuilder
+from tests.unit.fake_android import NODE, AndroidKernel
 from tests.unit.fake_fastrpc import SHELL, FakeKernel
 from tests.unit.fake_phone import KernelServer, fake_adb
 from towline.cli import main
@@ -204,7 +205,7 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
 
 
 def test_a_result_that_is_damaged_is_refused():
-    job = Job(FOR_C, 1, False, 0, 4, 0, b"", memoryview(b""), b"abc")
+    job = Job(FOR_C, 1, 0, 4, 0, b"", memoryview(b""), b"abc")
     whole = (
         b"TOWDONE1" + b"\xff" * 8 + bytes(16) + b"\1\0\0\0\0\0\0\0" + (1500).to_bytes(8, "little") + b"wxyz"
     )
@@ -238,12 +239,21 @@ def test_the_digest_in_c_is_sha_256(tmp_path):
 @pytest.fixture
 def kernel(phone, monkeypatch):
     """The phone's kernel: a model, which its program reaches by a socket."""
+    yield from served(FakeKernel(), phone, monkeypatch)
+
+
+@pytest.fixture
+def android(phone, monkeypatch):
+    """An Android vendor's."""
+    yield from served(AndroidKernel(), phone, monkeypatch)
+
+
+def served(fake, phone, monkeypatch):
     (phone.parent / "fastrpc_shell_unsigned_3").write_bytes(SHELL)
     monkeypatch.setenv(domain.LIBRARY_PATH, str(phone.parent))
     monkeypatch.setenv("TOWLINE_FAKE_KERNEL", str(phone.parent / "kernel"))
     monkeypatch.setattr(build, "DSP", (*build.DSP[:-1], str(FAKE_SYSTEM)))
     saved("hexagon-v65")
-    fake = FakeKernel()
     with KernelServer(fake, phone.parent / "kernel") as fake.server:
         yield fake
 
@@ -277,10 +287,6 @@ def _no_shell(kernel):
     os.environ[domain.LIBRARY_PATH] = "/nowhere"
 
 
-def _vendor(kernel):
-    kernel.nodes = {"/dev/adsprpc-smd": 0}
-
-
 def _unsigned(kernel):
     kernel.create_result = 0x8000_0481
 
@@ -305,7 +311,6 @@ def _no_memory(kernel):
         (_no_node, 3, "device-missing"),
         (_denied, 3, "device-missing"),
         (_no_shell, 3, "device-missing"),
-        (_vendor, 3, "device-missing"),
         (_unsigned, 1, "device-failed"),
         (_refuses, 1, "device-failed"),
         (_dies, 1, "device-failed"),
@@ -317,6 +322,79 @@ def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, kind):
     found, error = push(capsys)
     assert (found, error["code"]) == (code, kind)
     assert "adb A1" in error["message"]
+    assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["old", "new", "heap"])
+def test_a_network_on_an_android_vendor_s_kernel_passes_its_check(android, phone, capsys, memory):
+    android.ion, android.has_heap = (None, True) if memory == "heap" else (memory, False)
+    code, result = push(capsys, "--check", "--times", "times.json", "--dsp", "fastrpc?node=android")
+    assert code == 0
+    assert result["check"]["mismatches"] == 0
+    assert result["check"]["elements"] > 1400
+    assert android.shells == [(True, SHELL)] * 2
+    assert {"getinfo", "control", "init_attrs", "call", "call_attrs"} <= {*android.log}
+    assert android.stray == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_lost_connection_is_made_again_once(android, phone, capsys):
+    np.save("x.npy", np.zeros((1, 3, 13, 21), np.int8))
+    android.faults = ["restart"]
+    assert push(capsys, "--check")[0] == 0
+    android.start_faults = [errno.EPERM, errno.EPERM]
+    code, error = push(capsys)
+    assert (code, error["code"]) == (1, "device-failed")
+    assert "adsprpc" in error["message"]
+    assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_signed_processes_where_their_shell_is(android, phone, capsys):
+    (phone.parent / "fastrpc_shell_unsigned_3").rename(phone.parent / "fastrpc_shell_3")
+    assert push(capsys)[0] == 0
+    assert android.shells == [(False, SHELL)] * 2
+    code, error = push(capsys, "--dsp", "fastrpc?node=mainline")
+    assert (code, error["code"]) == (3, "device-missing")
+    assert "/dev/fastrpc-cdsp)" in error["message"]
+
+
+def _selinux(kernel):
+    kernel.nodes = {NODE: errno.EACCES}
+
+
+def _old_driver(kernel):
+    kernel.lacks = {"control"}
+
+
+def _no_kalloc(kernel):
+    kernel.kalloc = 0
+
+
+def _no_ion(kernel):
+    kernel.ion = None
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("break_it", "code", "kind", "says"),
+    [
+        (_selinux, 3, "device-missing", "avc"),
+        (_old_driver, 1, "device-failed", "Inappropriate ioctl"),
+        (_no_kalloc, 1, "device-failed", "Inappropriate ioctl"),
+        (_no_ion, 1, "device-failed", "memory for a buffer"),
+    ],
+)
+def test_an_android_kernel_that_refuses(android, phone, capsys, break_it, code, kind, says):
+    break_it(android)
+    found, error = push(capsys)
+    assert (found, error["code"]) == (code, kind)
+    assert says in error["message"]
     assert list(phone.iterdir()) == []
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdk import files
-from sdk.errors import UsageError
 from sdk.report import Console, Result
 from towline.cli.inputs import add_network_and_inputs, given, require_inputs, samples
 from towline.cli.options import TOW, add_required_keys, positive, require_suffix, required_keys
@@ -43,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dsp",
         default="fastrpc",
         metavar="DEVICE",
-        help="which DSP, as --device of run: fastrpc, fastrpc?domain=adsp, fastrpc?pd=signed",
+        help="which DSP, as --device of run: fastrpc, fastrpc?node=android, fastrpc?pd=signed",
     )
 
 
@@ -61,12 +60,6 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_suffix(args.times, {".json": "times"}, exists=False)
     require_inputs(paths)
     choice = Choice.parse(args.dsp)
-    if choice.node == "android":
-        raise UsageError(
-            "push reaches a DSP by mainline's node alone",
-            where=f"--dsp {args.dsp}",
-            hint="on such a phone push runs networks for the target c; or run Towline there: docs/phone.md",
-        )
     network = artifact.load(path, required_keys(args))
     program = network.program
     link: Link = Adb(args.adb or None) if args.ssh is None else Ssh(args.ssh)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from dsp.c.context import amalgamate
 from dsp.c.plan import SOURCE, CPlan
 from dsp.c.session import FLAGS, POSIX, sizes_and_spans
-from sdk import cache, settings, toolchain
-from sdk.errors import BuildFailed, OutputFailed, ToolMissing
+from sdk import cache, files, toolchain
+from sdk.errors import BuildFailed, ToolMissing
 from sdk.target import Program
 
 SOURCES = Path(__file__).parent / "runner"
 BASE = ("main.c", "sha256.c")
-DSP = (*BASE, "dsp.c", "listener.c", "system.c")
+DSP = (*BASE, "dsp.c", "mainline.c", "android.c", "listener.c", "system.c")
+IMAGE = "runner"
+"""The program's name in the cache."""
 
 ARM64 = "--target=aarch64-linux-gnu"
 LIBC = Path("/usr/aarch64-linux-gnu/include/stdio.h")
@@ -51,10 +51,9 @@ def built(sources: Sequence[Path], network: str = "") -> Path:
     headers = sorted(SOURCES.glob("*.h"))
     facts = [toolchain.version("clang"), *flags, network]
     facts += [path.read_text(encoding="ascii") for path in [*headers, *sources]]
-    folder = cache.directory("phone")
-    image = folder / f"runner-{cache.digest(facts)}"
-    if image.exists():
-        return image
+    folder = cache.directory("phone") / f"runner-{cache.digest(facts)}"
+    if cache.has_files(folder, [IMAGE]):
+        return folder / IMAGE
     if not LIBC.exists():
         raise ToolMissing(
             "the C library for arm64 is missing, with which the phone's program is built",
@@ -62,22 +61,17 @@ def built(sources: Sequence[Path], network: str = "") -> Path:
             hint="sudo apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
         )
     given: list[str | Path] = [*sources, *(["-x", "c", "-"] if network else [])]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # The compiler writes it, as dsp.c.session says.
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
-            made = Path(scratch, "runner")
-            linker = f"--ld-path={toolchain.find('lld')}"
-            toolchain.run(
-                "clang", [*flags, linker, "-o", made, *given, "-lm", "-lpthread"], input=network.encode()
-            )
-            if not made.exists():
-                raise BuildFailed("it wrote nothing", where="clang")
-            os.replace(made, image)
-    except OSError as problem:
-        raise OutputFailed(
-            f"the cache cannot be written: {problem.strerror}",
-            where=str(folder),
-            hint=f"set {settings.CACHE.name} to a directory that can be written",
-        ) from problem
-    return image
+    # The compiler writes it, as dsp.c.session says.
+    with cache.writing(folder.parent), files.scratch_directory(folder.parent) as scratch:
+        made = scratch / IMAGE
+        linker = f"--ld-path={toolchain.find('lld')}"
+        toolchain.run(
+            "clang",
+            [*flags, linker, "-o", made, *given, "-lm", "-lpthread"],
+            input=network.encode(),
+            scratch=scratch,
+        )
+        if not made.exists():
+            raise BuildFailed("it wrote nothing", where="clang")
+        cache.keep_files(folder, {IMAGE: made})
+    return folder / IMAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from dsp.c.session import decode, encode_inputs, out_of_range
 from dsp.hexagon import tensors
-from dsp.hexagon.fastrpc.domain import Choice
+from dsp.hexagon.fastrpc.domain import NODES, Choice, ConnectionLost
 from dsp.hexagon.fastrpc.uapi import DOMAINS
 from dsp.hexagon.plan import HexagonPlan
 from sdk import files
@@ -28,6 +29,8 @@ from sdk.target import Profile, Program
 from towline.phone.build import runner
 from towline.phone.job import ANY, FOR_C, FOR_DSP, Done, Job
 from towline.phone.link import ENDED, Link, Said, attempt, ended
+
+log = logging.getLogger(__name__)
 
 PROCESSORS = ("aarch64", "arm64", "armv8l")
 """What `uname -m` says on a 64-bit Arm; armv8l where only the shell has 32 bits."""
@@ -159,7 +162,8 @@ class Phone:
         if kind == "missing":
             return DeviceMissing(text, where=where, hint="docs/phone.md says what the phone needs")
         hint = {"memory": "close programs on the phone"}.get(kind)
-        return DeviceFailed(text, where=where, hint=hint or "docs/phone.md lists what its DSP may refuse")
+        failed = ConnectionLost if kind == "lost" else DeviceFailed
+        return failed(text, where=where, hint=hint or "docs/phone.md lists what its DSP may refuse")
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -294,17 +298,21 @@ class PhoneSession:
         job = Job(
             engine=self._engine,
             runs=phone.runs,
-            traced=phone.traced,
             layers=len(self._layers) if phone.profiled else 0,
             output_bytes=self._output_bytes,
-            trace_bytes=self._trace_bytes,
+            trace_bytes=self._trace_bytes if phone.traced else 0,
             code=self._code,
             weights=self._weights,
             input=data,
             domain=ANY if choice.domain is None else DOMAINS[choice.domain],
             process=ANY if choice.signed is None else int(choice.signed),
+            driver=ANY if choice.node is None else [*NODES].index(choice.node),
         )
-        done = phone.run(self._runner, job)
+        try:
+            done = phone.run(self._runner, job)
+        except ConnectionLost as lost:
+            log.warning("%s; connecting once more", lost)
+            done = phone.run(self._runner, job)
         if done.failure is not None:
             step, index, limit = done.failure
             raise out_of_range(self._graph.nodes[step].name, index, limit)

@@ -26,18 +26,17 @@ class Job:
     Attributes:
         engine: FOR_C or FOR_DSP.
         runs: inferences that are timed.
-        traced: whether every layer's output is wanted too.
         layers: how many layers are timed, each on its own; 0 for none.
-        output_bytes, trace_bytes: what comes back.
+        output_bytes, trace_bytes: what comes back; of every layer's output 0 bytes if they are not wanted.
         code: the object that a DSP loads; for the target c the program has it.
         weights, input: as the network takes them.
         domain: of the DSP, its number; or ANY.
         process: 0 unsigned, 1 signed, or ANY.
+        driver: of the DSP: 0 mainline's, 1 Android's, or ANY.
     """
 
     engine: int
     runs: int
-    traced: bool
     layers: int
     output_bytes: int
     trace_bytes: int
@@ -46,6 +45,7 @@ class Job:
     input: bytes
     domain: int = ANY
     process: int = ANY
+    driver: int = ANY
 
     def files(self) -> dict[str, bytes | memoryview]:
         """The files that the plan names, by their names: their SHA-256."""
@@ -58,7 +58,7 @@ class Job:
         for part in (self.code, self.weights, self.input):
             parts += [hashlib.sha256(part).digest(), len(part)]
         body = _PLAN.pack(
-            *(b"TOWPLAN1", self.engine, self.runs, self.traced, self.layers),
+            *(b"TOWPLAN2", self.engine, self.runs, self.layers, self.driver),
             *(len(self.input), self.output_bytes, self.trace_bytes),
             *parts,
             *(self.domain, self.process),
@@ -91,8 +91,7 @@ class Done:
             DeviceFailed: it is damaged, or of another job.
         """
         times = 8 * (job.runs + job.layers)
-        trace = job.trace_bytes if job.traced else 0
-        size = _HEAD.size + times + job.output_bytes + trace
+        size = _HEAD.size + times + job.output_bytes + job.trace_bytes
         if len(data) != size + _DIGEST or hashlib.sha256(data[:size]).digest() != data[size:]:
             raise DeviceFailed(
                 f"the result of {len(data):,} bytes is damaged; {size + _DIGEST:,} were to come",
@@ -105,8 +104,8 @@ class Done:
             return Done((step, index, limit), (), (), b"", b"")
         nanoseconds = struct.unpack_from(f"<{runs + layers}Q", data, _HEAD.size)
         microseconds = [one / 1000 for one in nanoseconds]
-        output = data[size - trace - job.output_bytes : size - trace]
-        return Done(None, microseconds[:runs], microseconds[runs:], output, data[size - trace : size])
+        output, trace = size - job.trace_bytes - job.output_bytes, size - job.trace_bytes
+        return Done(None, microseconds[:runs], microseconds[runs:], data[output:trace], data[trace:size])
 
 
 def network_digest(program: Program) -> str:

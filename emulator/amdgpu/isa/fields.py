@@ -106,7 +106,8 @@ def _halves(word: int, llvm: Read) -> Reading | None:
     base = word
     for bit in fields:
         base &= ~(1 << bit)
-    if not fields or not Reading(*llvm(base)).valid:
+    low = Reading(*llvm(base))
+    if not fields or not low.valid or " " not in low.text.strip():  # v_nop has no operands
         return None
     high = []
     for bit, position in fields.items():

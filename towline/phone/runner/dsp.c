@@ -1,11 +1,12 @@
-/* The engine for a Snapdragon's DSP under a mainline kernel: a process on it, the network's object loaded.
+/* The engine for a Snapdragon's DSP: a process on it, the network's object loaded.
  *
- * Order as in dsp/hexagon/fastrpc/domain.py: open the node, INIT_CREATE with the shell, announce the listener,
- * remotectl.open, calls; methods of the object: dsp/hexagon/kernels/skel.c.
+ * Order as in dsp/hexagon/fastrpc/domain.py: open the node, start a process with the shell, announce the
+ * listener, remotectl.open, calls; methods of the object: dsp/hexagon/kernels/skel.c.
  */
 #include "rpc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,71 +15,44 @@
 
 const uint32_t ENGINE = FOR_DSP;
 
-/* misc/fastrpc.h, linux/dma-heap.h and linux/dma-buf.h (evidence: published). */
-struct alloc {
-  int32_t file;
-  uint32_t flags;
-  uint64_t bytes;
-};
-struct invoke {
-  uint32_t handle, scalars;
-  uint64_t arguments;
-};
-struct create {
-  uint32_t bytes;
-  int32_t file;
-  uint32_t attributes, signature;
-  uint64_t address;
-};
-struct grow {
-  int32_t file;
-  uint32_t flags;
-  uint64_t in, bytes, out;
-};
-struct shrink {
-  uint64_t address, bytes;
-};
+/* linux/dma-heap.h and linux/dma-buf.h (evidence: published). */
 struct heap {
   uint64_t bytes;
   uint32_t file, file_flags;
   uint64_t heap_flags;
 };
 
-#define REQUEST(kind, letter, number, type) \
-  ((unsigned long)(kind) << 30 | sizeof(type) << 16 | (unsigned long)(letter) << 8 | (number))
-#define ALLOC_DMA_BUFF REQUEST(3, 'R', 1, struct alloc)
-#define INVOKE REQUEST(3, 'R', 3, struct invoke)
-#define INIT_CREATE REQUEST(3, 'R', 5, struct create)
-#define MMAP REQUEST(3, 'R', 6, struct grow)
-#define MUNMAP REQUEST(3, 'R', 7, struct shrink)
 #define DMA_HEAP_ALLOC REQUEST(3, 'H', 0, struct heap)
 #define DMA_BUF_SYNC REQUEST(1, 'b', 0, uint64_t)
 
-_Static_assert(sizeof(struct alloc) == 16 && sizeof(struct invoke) == 16, "as in misc/fastrpc.h");
-_Static_assert(sizeof(struct create) == 24 && sizeof(struct argument) == 24, "as in misc/fastrpc.h");
-_Static_assert(sizeof(struct grow) == 32 && sizeof(struct shrink) == 16, "as in misc/fastrpc.h");
 _Static_assert(sizeof(struct heap) == 24, "as in linux/dma-heap.h");
 
-enum { UNSIGNED_MODULE = 8, SYNC_READ = 1, SYNC_WRITE = 2, SYNC_END = 4, READ_WRITE_CLOEXEC = 02000002 };
+enum { SYNC_READ = 1, SYNC_WRITE = 2, SYNC_END = 4, READ_WRITE_CLOEXEC = 02000002 };
 enum { REMOTECTL = 0, PROCESS = 4, EXIT = 2 };
 enum { LOAD = 2, RUN, TRACE, PROFILE };
-enum { PAGE = 4096, ERROR_TEXT = 255, PATH = 512, ARGUMENTS = 8 };
+enum { PAGE = 4096, ERROR_TEXT = 255, PATH = 512, AUDIO = 0, COMPUTE = 3 };
 
+/* In the order in which they are tried. */
+static const struct driver *const DRIVERS[] = {&MAINLINE, &ANDROID};
 static const char *const DOMAINS[] = {"adsp", NULL, NULL, "cdsp"};
 static const char *const DIRECTORIES[] = {
     "/usr/lib/dsp/%s",    "/usr/lib/dsp", "/usr/lib/qcom/%s", "/usr/lib/rfsa/adsp",
     "/vendor/dsp/%s",     "/vendor/dsp",  "/dsp/%s",          "/dsp",
     "/usr/share/qcom/*/*/*/dsp/%s"};
 
+static const struct driver *driver;
 static int node = -1;
 static const char *domain;
+static uint32_t domain_number;
 static const struct plan *plan;
 static uint32_t handle;
 static struct buffer input, output;
 
 static void refused(const char *what, int64_t result) {
-  if (result < 0) fail("failed", "the kernel refused %s: %s; dmesg has the reason", what, strerror((int)-result));
-  fail("failed", "the DSP answered %s with %#x", what, (uint32_t)result);
+  if (result >= 0) fail("failed", "the DSP answered %s with %#x", what, (uint32_t)result);
+  int number = (int)-result;
+  fail(number == driver->lost[0] || number == driver->lost[1] ? "lost" : "failed",
+       "the kernel refused %s: %s; %s", what, strerror(number), driver->log);
 }
 
 int64_t call(uint32_t module, uint32_t method, const uint32_t *words, uint32_t count,
@@ -87,20 +61,20 @@ int64_t call(uint32_t module, uint32_t method, const uint32_t *words, uint32_t c
   uint32_t first = count ? 1 : 0;
   if (count) table[0] = (struct argument){(uintptr_t)words, 4 * count, -1, 0};
   memcpy(table + first, arguments, (inputs + outputs) * sizeof *table);
-  struct invoke invoke = {module, method << 24 | (inputs + first) << 16 | outputs << 8, (uintptr_t)table};
-  return system_ioctl(node, INVOKE, &invoke);
+  uint32_t scalars = method << 24 | (inputs + first) << 16 | outputs << 8;
+  return driver->invoke(node, module, scalars, table, first + inputs + outputs);
 }
 
 int64_t heap_grow(uint32_t flags, uint64_t bytes, uint64_t *address) {
   struct grow grow = {-1, flags, 0, bytes, 0};
-  int64_t result = system_ioctl(node, MMAP, &grow);
+  int64_t result = system_ioctl(node, driver->mmap, &grow);
   *address = grow.out;
   return result;
 }
 
 int64_t heap_shrink(uint64_t address, uint64_t bytes) {
   struct shrink shrink = {address, bytes};
-  return system_ioctl(node, MUNMAP, &shrink);
+  return system_ioctl(node, driver->munmap, &shrink);
 }
 
 /* -- memory ------------------------------------------------------------------------------------------- */
@@ -108,7 +82,7 @@ int64_t heap_shrink(uint64_t address, uint64_t bytes) {
 static struct buffer buffer(uint64_t bytes) {
   struct buffer made = {0, bytes ? bytes : 1, -1};
   uint64_t whole = (made.bytes + PAGE - 1) / PAGE * PAGE;
-  int heap = system_open("/dev/dma_heap/system");
+  int heap = system_open("/dev/dma_heap/system", O_RDONLY);
   int64_t result;
   if (heap >= 0) {
     struct heap request = {whole, 0, READ_WRITE_CLOEXEC, 0};
@@ -116,9 +90,7 @@ static struct buffer buffer(uint64_t bytes) {
     system_close(heap);
     made.file = (int32_t)request.file;
   } else {
-    struct alloc request = {-1, 0, whole};
-    result = system_ioctl(node, ALLOC_DMA_BUFF, &request);
-    made.file = request.file;
+    result = driver->allocate(node, whole, &made.file);
   }
   if (result) refused("memory for a buffer", result);
   void *memory = system_map(made.file, whole);
@@ -194,49 +166,57 @@ struct file library(const char *name) {
 
 /* -- the process -------------------------------------------------------------------------------------- */
 
-/* Opens the first node of a domain that may be opened; whether its process takes only signed objects. */
-static int open_node(void) {
-  static const uint32_t ORDER[] = {3, 0};
+/* Opens the first node that may be opened. The process there: 0 unsigned, 1 signed, ANY by the shell. */
+static uint32_t open_node(void) {
+  static const uint32_t ORDER[] = {COMPUTE, AUDIO};
   int problem = 0;
   char denied[64] = "";
-  for (unsigned i = 0; i < 2; i++) {
-    uint32_t number = ORDER[i];
-    if (plan->domain != ANY && plan->domain != number) continue;
-    int is_signed = plan->process == ANY ? number == 0 : plan->process == 1;
-    for (unsigned k = 0; k < 2; k++) {
-      char path[64];
-      snprintf(path, sizeof path, "/dev/fastrpc-%s%s", DOMAINS[number], (k == 0) == is_signed ? "-secure" : "");
-      node = system_open(path);
-      if (node >= 0) {
-        domain = DOMAINS[number];
-        return is_signed;
-      }
-      if (node != -ENOENT && node != -ENXIO && !problem) {
-        problem = -node;
-        memcpy(denied, path, sizeof denied);
+  const char *hint = "";
+  for (unsigned which = 0; which < 2; which++) {
+    if (plan->driver != ANY && plan->driver != which) continue;
+    for (unsigned i = 0; i < 2; i++) {
+      if (plan->domain != ANY && plan->domain != ORDER[i]) continue;
+      driver = DRIVERS[which], domain = DOMAINS[ORDER[i]], domain_number = ORDER[i];
+      uint32_t usual = ORDER[i] == AUDIO ? 1 : driver->by_shell ? ANY : 0;
+      uint32_t kind = plan->process == ANY ? usual : plan->process;
+      for (unsigned k = 0; k < 2; k++) {
+        char path[64];
+        driver->path(path, domain, kind == 1, k == 1);
+        node = system_open(path, driver->flags);
+        if (node >= 0) return kind;
+        if (node != -ENOENT && node != -ENXIO && !problem) {
+          problem = -node, hint = driver->access;
+          memcpy(denied, path, sizeof denied);
+        }
       }
     }
   }
-  if (problem) fail("missing", "%s cannot be opened: %s", denied, strerror(problem));
-  int vendor = system_open("/dev/adsprpc-smd");
-  if (vendor >= 0 || vendor == -EACCES || vendor == -EPERM)
-    fail("missing", "the DSP's node is an Android vendor's (/dev/adsprpc-smd), which push cannot use yet");
-  fail("missing", "there is no FastRPC node (/dev/fastrpc-cdsp): no Snapdragon, or its DSP is not running");
+  if (problem) fail("missing", "%s cannot be opened: %s%s", denied, strerror(problem), hint);
+  fail("missing", "there is no FastRPC node (%s): no Snapdragon, or its DSP is not running",
+       plan->driver == 1 ? "/dev/adsprpc-smd" : plan->driver ? "/dev/fastrpc-cdsp, /dev/adsprpc-smd" : "/dev/fastrpc-cdsp");
 }
 
-static void create(int is_signed) {
+static void create(uint32_t kind) {
   char name[64];
-  snprintf(name, sizeof name, "fastrpc_shell_%s%d", is_signed ? "" : "unsigned_", strcmp(domain, "adsp") ? 3 : 0);
-  struct file shell = library(name);
+  struct file shell = {NULL, 0};
+  for (uint32_t is_signed = kind == 1; is_signed < 2 && !shell.data; is_signed++) {
+    snprintf(name, sizeof name, "fastrpc_shell_%s%u", is_signed ? "" : "unsigned_", domain_number);
+    shell = library(name);
+    if (kind != ANY || shell.data) {
+      kind = is_signed;
+      break;
+    }
+  }
   if (!shell.data)
     fail("missing", "the DSP's shell %s was not found; set DSP_LIBRARY_PATH on the phone to its directory", name);
+  int64_t result = driver->prepare(node, domain_number);
+  if (result) refused("the start of a process", result);
   /* It stays: kernels before 6.18 take a later buffer with the same descriptor for this one. */
   struct buffer memory = buffer(shell.bytes);
   fill(&memory, shell.data, shell.bytes);
-  struct create request = {(uint32_t)memory.bytes, memory.file, is_signed ? 0 : UNSIGNED_MODULE, 0, memory.address};
-  int64_t result = system_ioctl(node, INIT_CREATE, &request);
+  result = driver->create(node, &memory, kind == 1);
   if (result) refused("the start of a process", result);
-  note("a process on the %s, from %s", domain, name);
+  note("a process on the %s, from %s, by the driver of %s", domain, name, driver->name);
 }
 
 static void open_object(const char *name) {

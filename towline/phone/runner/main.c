@@ -96,7 +96,7 @@ static const struct plan *read_plan(const char *name) {
   if (bytes != PLAN_BYTES) fail("damaged", "the plan has %llu bytes", (unsigned long long)bytes);
   sha256(plan, offsetof(struct plan, digest), digest);
   if (memcmp(digest, plan->digest, DIGEST)) fail("damaged", "the plan is not what was sent");
-  if (memcmp(plan->magic, "TOWPLAN1", 8) || plan->engine != ENGINE || !plan->runs)
+  if (memcmp(plan->magic, "TOWPLAN2", 8) || plan->engine != ENGINE || !plan->runs)
     fail("plan", "the plan is for another program");
   if (plan->input.bytes != plan->input_bytes)
     fail("plan", "an input of %llu bytes", (unsigned long long)plan->input.bytes);
@@ -129,7 +129,7 @@ int main(int count, char **arguments) {
 
   const size_t head = 8 + sizeof(struct outcome) + 2 * sizeof(uint32_t);
   size_t times = 8 * ((size_t)plan->runs + plan->layers);
-  size_t bytes = head + times + plan->output_bytes + (plan->traced ? plan->trace_bytes : 0);
+  size_t bytes = head + times + plan->output_bytes + plan->trace_bytes;
   uint8_t *result = allocate(bytes + DIGEST);
   uint64_t *time = allocate(times);
   struct outcome outcome = {-1, 0, 0};
@@ -143,7 +143,7 @@ int main(int count, char **arguments) {
   }
   if (outcome.step < 0) {
     if (plan->layers) engine_profile(input, time + plan->runs);
-    if (plan->traced) engine_trace(input, result + head + times + plan->output_bytes);
+    if (plan->trace_bytes) engine_trace(input, result + head + times + plan->output_bytes);
   }
   engine_close();
 

@@ -4,7 +4,7 @@
 #include "runner.h"
 
 /* system.c: the seam to the kernel. Tests put another file in its place. */
-int system_open(const char *path);                                 /* -errno on failure */
+int system_open(const char *path, int flags);                      /* -errno on failure */
 void system_close(int file);
 int64_t system_ioctl(int file, unsigned long request, void *data); /* -errno; 0; or what the DSP answered */
 void *system_map(int file, size_t bytes);                          /* NULL on failure */
@@ -25,6 +25,36 @@ struct file {
   const uint8_t *data;
   size_t bytes;
 };
+
+/* Kernel memory for the heap of the process on the DSP: both drivers' structures. */
+struct grow {
+  int32_t file;
+  uint32_t flags;
+  uint64_t in, bytes, out;
+};
+struct shrink {
+  uint64_t address, bytes;
+};
+_Static_assert(sizeof(struct grow) == 32 && sizeof(struct shrink) == 16, "as in the kernels' headers");
+
+#define REQUEST(kind, letter, number, type) \
+  ((unsigned long)(kind) << 30 | sizeof(type) << 16 | (unsigned long)(letter) << 8 | (number))
+enum { UNSIGNED_MODULE = 8, ARGUMENTS = 8 };
+
+/* A kernel's driver: mainline.c, android.c. The functions return as system_ioctl. */
+struct driver {
+  const char *name, *log, *access; /* where it says its reasons; how to be allowed to open it */
+  int flags;                       /* of open */
+  int by_shell;                    /* whether processes on the cdsp are of the kind whose shell is there */
+  int lost[2];                     /* errors after which a new connection may work */
+  unsigned long mmap, munmap;
+  void (*path)(char to[64], const char *domain, int is_signed, int second);
+  int64_t (*prepare)(int node, uint32_t domain);
+  int64_t (*create)(int node, const struct buffer *shell, int is_signed);
+  int64_t (*invoke)(int node, uint32_t handle, uint32_t scalars, const struct argument *arguments, uint32_t count);
+  int64_t (*allocate)(int node, uint64_t bytes, int32_t *file);
+};
+extern const struct driver MAINLINE, ANDROID;
 
 /* dsp.c. A call's first input is `words`; 0 words: there is none. As system_ioctl returns. */
 int64_t call(uint32_t handle, uint32_t method, const uint32_t *words, uint32_t count,

@@ -16,12 +16,13 @@ struct part {
 };
 
 struct plan {
-  char magic[8]; /* TOWPLAN1 */
+  char magic[8]; /* TOWPLAN2 */
   uint32_t engine; /* ENGINE of the program that is to run it */
   uint32_t runs;   /* inferences that are timed */
-  uint32_t traced; /* 1: and every layer's output */
   uint32_t layers; /* layers to time, each on its own; 0: none */
-  uint64_t input_bytes, output_bytes, trace_bytes;
+  uint32_t driver; /* of the DSP: 0 mainline's, 1 Android's, ANY */
+  uint64_t input_bytes, output_bytes;
+  uint64_t trace_bytes; /* of every layer's output; 0: they are not wanted */
   struct part code, weights, input;
   uint32_t domain; /* of the DSP: 0 audio, 3 compute, ANY */
   uint32_t process; /* 0 unsigned, 1 signed, ANY */
@@ -52,7 +53,8 @@ void engine_close(void);
 /* sha256.c */
 void sha256(const void *data, size_t bytes, uint8_t digest[DIGEST]);
 
-/* main.c. Kinds of failures, which job.py reads: plan, damaged, memory, missing, failed. */
+/* main.c. Kinds of failures, which job.py reads: plan, damaged, room, memory,
+ * missing, lost (a second attempt may succeed), failed. */
 _Noreturn void fail(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A note for towline push -v. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int system_open(const char *path) {
-  int file = open(path, O_RDWR | O_CLOEXEC);
+int system_open(const char *path, int flags) {
+  int file = open(path, flags | O_CLOEXEC);
   return file < 0 ? -errno : file;
 }
 
