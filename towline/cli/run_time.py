@@ -1,4 +1,4 @@
-"""`towline run --repeat`: the time of an inference, the wall's and the device's, as percentiles."""
+"""`towline run --repeat`: the time of an inference, by the wall clock and by that of the device, as percentiles."""
 
 from __future__ import annotations
 
