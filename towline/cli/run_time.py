@@ -1,4 +1,4 @@
-"""`towline run --repeat`: the time of an inference, by the wall clock and by that of the device, as percentiles."""
+"""`towline run --repeat`: the time of an inference, on the wall and on the device, as percentiles."""
 
 from __future__ import annotations
 
