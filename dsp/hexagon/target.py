@@ -65,7 +65,7 @@ class HexagonTarget:
         return Program(
             target=self.name,
             graph=graph,
-            plan=_plan(lowered, tuned).to_json(),
+            plan=_plan(lowered, meetings(lowered), tuned).to_json(),
             weights=Weights.of(lowered.weights),
             code=code,
             seconds=seconds | stages,
@@ -119,7 +119,10 @@ class HexagonTarget:
         return [*emulated, *fastrpc.devices()]
 
 
-def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
+def _plan(
+    lowered: Lowered, met: Sequence[list[int]] | None = None, tuned: TuningPlan = UNTUNED
+) -> HexagonPlan:
+    """Without `met`, the meetings of two contexts, for one: for programs whose packets are to be counted."""
     return HexagonPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         layers=[
@@ -132,9 +135,9 @@ def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
                 trace_bytes=trace_span(layer)[1],
                 geometry=None if layer.planes is None else layer.planes.geometry,
                 calls=len(layer.calls),
-                meetings=met,
+                meetings=None if met is None else met[number],
             )
-            for layer, met in zip(lowered.layers, meetings(lowered), strict=True)
+            for number, layer in enumerate(lowered.layers)
         ],
         memory={
             "weights": len(lowered.weights),

@@ -6,6 +6,7 @@
  *   'C' address, handle (2 words), scalars, then for every buffer its bytes, and an input's content
  *                                call  -> result; outputs; for every handle that comes out two words
  *   'H' bytes, name              hide: the image lacks a function -> 0
+ *   'U' word                     units of HVX that are free; 2 at first
  *   'S'                          state -> words: threads begun, joined, HVX locks held, the most at a time, power
  *                                requests; then the last of those, 40 bytes
  * It knows nothing of what is loaded, and takes only what a plain loader would: position-independent
@@ -138,11 +139,15 @@ static void thread_exit(s32 status) { for (;;) call6(SYS_EXIT, status, 0, 0, 0, 
 static s32 futex_wait(u32 *word, s32 value) { return call6(SYS_FUTEX, (s32)word, 0, value, 0, 0, 0); }
 static s32 futex_wake(u32 *word, s32 count) { return call6(SYS_FUTEX, (s32)word, 1, count, 0, 0, 0); }
 
+static u32 units = 2; /* of HVX that are free */
+
 static s32 hvx_lock(s32 mode) {
   u32 held = __atomic_add_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
   if (held > state.most) state.most = held;
   return mode != 1;
 }
+
+static s32 hvx_try_lock(s32 mode) { return state.locks >= units || hvx_lock(mode); }
 
 static s32 hvx_unlock(void) {
   __atomic_sub_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
@@ -173,6 +178,7 @@ static struct {
     {"qurt_futex_wait", futex_wait},
     {"qurt_futex_wake", futex_wake},
     {"qurt_hvx_lock", hvx_lock},
+    {"qurt_hvx_try_lock", hvx_try_lock},
     {"qurt_hvx_unlock", hvx_unlock},
     {"HAP_power_set", power_set},
     {"HAP_perf_get_time_us", time_us},
@@ -343,6 +349,7 @@ void _start(void) {
       case 'F': answer(find()); break;
       case 'C': call(); break;
       case 'H': answer(hide()); break;
+      case 'U': units = word(); break;
       case 'S': send(&state, sizeof state); break;
       default: leave(2);
     }

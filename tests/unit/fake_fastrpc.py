@@ -128,6 +128,10 @@ class Process:
         names = ("begun", "joined", "locks", "most", "requests")
         return SimpleNamespace(**dict(zip(names, words, strict=True)), request=self._receive(40))
 
+    def free(self, units):
+        """So many of HVX: other processes have the rest."""
+        self._send(ord("U"), units)
+
     # -- requests to the listener -----------------------------------------------------------------------
 
     def ask(self, handle, method, inputs, sizes):

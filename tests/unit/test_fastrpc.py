@@ -71,7 +71,7 @@ THREADS = (
     "qurt_hvx_unlock",
 )
 """Without any of these there is no second context."""
-MINOR = ("qurt_thread_get_id", "qurt_thread_get_priority", "qurt_thread_exit")
+MINOR = ("qurt_hvx_try_lock", "qurt_thread_get_id", "qurt_thread_get_priority", "qurt_thread_exit")
 HAP = ("HAP_power_set", "HAP_perf_get_time_us")
 
 
@@ -226,6 +226,18 @@ def test_an_image_that_lacks_a_function(kernel, lacks, caplog):
     if lacks == "qurt_thread_create":
         with pytest.raises(DeviceFailed, match="one HVX context"):
             load(kernel, "fastrpc?contexts=2")
+
+
+@pytest.mark.slow
+def test_another_process_has_the_other_context(kernel, caplog):
+    with load(kernel) as session:
+        (process,) = kernel.processes.values()
+        for units, contexts in ((1, 1), (2, 2), (1, 1)):
+            process.free(units)
+            assert_right(session)
+            assert session.contexts == contexts
+        assert process.state().locks == 0
+    assert caplog.text.count("another process") == 1
 
 
 @pytest.mark.slow

@@ -102,6 +102,7 @@ class FastrpcSession:
         # Whether the object has all methods: older ones have not.
         self._reports = any(layer.meetings is not None for layer in self._plan.layers)
         self.contexts = 1
+        self._shared = False  # contexts with another process, at some time
         self.device_seconds: float | None = None
         self._name, self._code = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so", code
         self._closed = False
@@ -214,7 +215,11 @@ class FastrpcSession:
             return answer.read()
 
     def _keep(self, report: list[int]) -> None:
-        low, high, self.contexts = report
+        low, high, contexts = report
+        if contexts < self.contexts and not self._shared:
+            self._shared = True
+            log.warning("another process has an HVX context of the DSP: some inferences are computed by one")
+        self.contexts = contexts
         microseconds = high << 32 | low
         self.device_seconds = None if microseconds == UNKNOWN else microseconds / 1e6
 

@@ -59,6 +59,7 @@ WEAK void qurt_thread_exit(s32 status);
 WEAK s32 qurt_futex_wait(u32 *, s32);
 WEAK s32 qurt_futex_wake(u32 *, s32);
 WEAK s32 qurt_hvx_lock(s32 mode);
+WEAK s32 qurt_hvx_try_lock(s32 mode);
 WEAK s32 qurt_hvx_unlock(void);
 WEAK s32 HAP_power_set(void *client, const struct power_request *);
 WEAK u64 HAP_perf_get_time_us(void);
@@ -132,25 +133,23 @@ static s32 load(const union argument *args) {
 /* -- two contexts -- */
 
 static struct {
-  u32 count;    /* that compute */
-  u32 thread;   /* 1 if there is the second one */
-  u32 id;       /* its */
-  u32 leaving;  /* it ends */
-  u32 has_hvx;  /* whether it may compute now */
-  u8 stack[STACK_BYTES] __attribute__((aligned(128)));
+  u32 count;   /* that compute */
+  u32 thread;  /* 1 if there is the second one */
+  u32 id;      /* its */
+  u32 leaving; /* it ends */
+  u32 has_hvx; /* whether it may compute now */
 } second = {.count = 1};
 
 /* HVX for this thread, until it is given back: other processes use it, too. */
-static u32 lock_hvx(void) {
-  s32 (*lock)(s32) = FOUND(qurt_hvx_lock);
-  return lock && FOUND(qurt_hvx_unlock) && !lock(HVX_128_BYTES);
-}
+static u32 lock_hvx(s32 (*lock)(s32)) { return lock && FOUND(qurt_hvx_unlock) && !lock(HVX_128_BYTES); }
 
+/* The second context is taken only if it is free: the first one holds its own while it waits. */
 static void second_context(void *nothing) {
+  s32 (*lock)(s32) = FOUND(qurt_hvx_try_lock) ? FOUND(qurt_hvx_try_lock) : FOUND(qurt_hvx_lock);
   for (;;) {
     meet(1);
     if (second.leaving) break;
-    second.has_hvx = lock_hvx();
+    second.has_hvx = lock_hvx(lock);
     meet(1);
     if (second.has_hvx) compute_part(1, 2), FOUND(qurt_hvx_unlock)();
     meet(1);
@@ -162,12 +161,13 @@ static void second_context(void *nothing) {
 static u32 start_second(void) {
   if (!FOUND(qurt_thread_create) || !FOUND(qurt_futex_wait) || !FOUND(qurt_futex_wake)) return 0;
   if (!FOUND(qurt_hvx_lock) || !FOUND(qurt_hvx_unlock)) return 0;
+  static u8 stack[STACK_BYTES] __attribute__((aligned(128)));
   static struct thread_attributes attributes = {
       .name = "towline",
       .bus_priority = ANY_BUS_PRIORITY,
       .timetest = NO_TIMETEST,
       .stack_bytes = STACK_BYTES,
-      .stack = second.stack,
+      .stack = stack,
   };
   attributes.priority = USUAL_PRIORITY;
   if (FOUND(qurt_thread_get_id) && FOUND(qurt_thread_get_priority))
@@ -202,7 +202,7 @@ static u32 compute(const u8 *inputs, u8 *to, u8 *(*after)(const struct layer *, 
     inputs += network.input[i].bytes;
   }
   kept = to, after_layer = after;
-  u32 locked = lock_hvx(), parts = second.count;
+  u32 locked = lock_hvx(FOUND(qurt_hvx_lock)), parts = second.count;
   if (second.count > 1) {
     meet(0);
     meet(0);
