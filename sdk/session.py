@@ -43,6 +43,7 @@ from sdk.target import (
     Rest,
     Rests,
     Submits,
+    TimesItself,
     check_inputs,
     is_emulated,
 )
@@ -162,6 +163,13 @@ class Session:
     def emulated(self) -> bool:
         """Whether the device is emulated: its wall times are the emulator's, not the part's."""
         return is_emulated(self.artifact.target, self.device)
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Of the last `run`, measured by the device itself, without the host's part; None if it does not."""
+        found = [one.device_seconds for one in self._loaded.sessions if isinstance(one, TimesItself)]
+        told = [seconds for seconds in found if seconds is not None]
+        return sum(told) if told else None
 
     @property
     def half_arithmetic(self) -> HalfArithmetic | None:

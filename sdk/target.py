@@ -363,6 +363,15 @@ class ComparesTransfers(Protocol):
         """Measure that cost; None if inputs and outputs are not compared. Raises DeviceFailed."""
 
 
+@runtime_checkable
+class TimesItself(Protocol):
+    """What a `DeviceSession` says beside if its device measures inferences by its own clock."""
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Of the last `run`, without the way there and back; None before it, or if it does not tell."""
+
+
 HalfArithmetic = Literal["device", "emulated"]
 """Whose half arithmetic adds products of float16: the device's, or floats rounded to half by code."""
 

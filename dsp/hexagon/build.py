@@ -88,7 +88,8 @@ VERSION { { global: towline_skel_handle_invoke; local: *; }; }
 published, an open runtime that ran on it). Only the entry is visible, so that nothing binds by name."""
 
 ENTRIES: tuple[Unit, Unit] = (("skel.c", (), "", ""), ("runtime.c", (), "", ""))
-"""What the shared object and the executable begin with, in this order."""
+"""What the shared object and the executable begin with, in this order. Their headers are in kernels/entry, so
+that the kernels do not depend on them."""
 
 FROM_TEXT = ("-x", "c", "-", f"-I{KERNELS}")
 
@@ -159,7 +160,8 @@ def cpu_flags(version: str) -> tuple[str, ...]:
 
 def _facts(source: str, cpu: Sequence[str], text: str = "") -> list[str]:
     """What a kernel's code depends on, except defines and schedule; a generated one's has its text."""
-    headers = [header.read_text() for header in sorted(KERNELS.glob("*.h"))]
+    patterns = ("*.h", "entry/*.h") if source in {entry for entry, *_ in ENTRIES} else ("*.h",)
+    headers = [path.read_text() for pattern in patterns for path in sorted(KERNELS.glob(pattern))]
     return [toolchain.version("clang"), *cpu, text or (KERNELS / source).read_text(), *headers]
 
 
@@ -222,6 +224,8 @@ def network_source(lowered: Lowered) -> str:
         "",
         f"static u8 arena[{arena + 2 * margin}u] __attribute__((aligned(128)));",
         f"static u8 weights[{len(lowered.weights) or 1}u] __attribute__((aligned(128)));",
+        f"u8 schedule[{len(calls) or 1}];",
+        f"const u32 schedule_bytes = {len(calls)};",
         *(
             f"static const struct span {name}[] = {{{', '.join(f'{{{a}u, {n}u}}' for a, n in pairs)}}};"
             for name, pairs in spans.items()

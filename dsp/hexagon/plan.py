@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 from dsp.hexagon.layout import PIXEL, Geometry
 from dsp.hexagon.rows import picture
-from sdk.codec import names, require
+from sdk.codec import names, require, within
+from sdk.errors import InvalidArtifact
 from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, TuningPlan, activation_nbytes, check_buffers
 from sdk.target import Program
+
+MOST_CALLS = 1 << 16
+"""Of a layer: a bound for what a plan may make us allocate."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,9 @@ class LayerPlan:
         costs: the fewest packets that it needs, by purpose.
         trace_bytes: how many bytes a trace sends for it.
         geometry: how they are laid out, from the first; None for C order.
+        calls: of kernels, in its code.
+        meetings: before which of them two contexts meet, ascending, as sharing.py finds it; None in a program
+            for one context.
     """
 
     name: str
@@ -32,6 +40,8 @@ class LayerPlan:
     costs: Mapping[str, Count]
     trace_bytes: Size
     geometry: Geometry | None
+    calls: Annotated[int, within(0, MOST_CALLS)]
+    meetings: Sequence[Count] | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,26 @@ class HexagonPlan(Plan):
     memory: Annotated[Mapping[str, Size], names("weights", "arena", "live_peak", "laid_out_peak", "margin")]
     buffers: Sequence[BufferPlan]
     tuning: TuningPlan
+
+    def schedule(self, contexts: int | None) -> bytes:
+        """What to send to a device that computes with so many contexts; None: with as many as the code can.
+
+        Returns:
+            A byte for each call, 1 where two contexts meet before it; nothing for one context.
+
+        Raises:
+            InvalidArtifact: two contexts, and the plan does not say where they meet.
+        """
+        met = [layer.meetings for layer in self.layers if layer.meetings is not None]
+        if contexts == 2 and not met:
+            raise InvalidArtifact(
+                "the program is for one HVX context: its plan does not say where two have to meet",
+                where="plan.layers",
+                hint="compile the model again, or use contexts=1",
+            )
+        if contexts == 1 or not met:
+            return b""
+        return bytes(call in (layer.meetings or ()) for layer in self.layers for call in range(layer.calls))
 
     def check(self, program: Program) -> None:
         arena = self.memory["arena"]
@@ -73,6 +103,12 @@ class HexagonPlan(Plan):
                 needed = span(shape, at)
             rule = f"{kept} is not from {needed} bytes, the tensor's, to {arena}, the arena's"
             require(needed <= kept <= arena, rule, "layers", number, "trace_bytes")
+            met, path = layer.meetings, ("layers", number, "meetings")
+            require(
+                (met is None) == (self.layers[0].meetings is None), "some layers have it, some not", *path
+            )
+            ascending = met is None or all(a < b for a, b in pairwise((-1, *met, layer.calls)))
+            require(ascending, f"they do not ascend below {layer.calls}, the layer's calls", *path)
 
 
 def span(shape: Sequence[int], at: Geometry) -> int:

@@ -14,42 +14,65 @@ from contextlib import AbstractContextManager, ExitStack
 import numpy as np
 
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
+from dsp.hexagon.sharing import CONTEXTS
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk import files, toolchain
 from sdk.child import Child
 from sdk.crew import Crew
-from sdk.errors import DeviceFailed, InvalidArtifact
+from sdk.errors import DeviceFailed, InvalidArtifact, UsageError
 from sdk.graph import Array
 from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
-CONTEXTS = 2
-"""Inferences at a time: as many as the DSP has HVX contexts (v65)."""
+CONTEXTS_OPTIONS = {f"contexts={n}": n for n in range(1, CONTEXTS + 1)}
 COUNTERS = ("packets", "instructions", "hvx_instructions")
 
 
 class EmulatedDevice:
-    """qemu-hexagon on this machine; `qemu_flags` are what it needs for the DSP's version."""
+    """qemu-hexagon on this machine.
 
-    def __init__(self, qemu_flags: Sequence[str] = ()) -> None:
+    Args:
+        device: "emulated", or "emulated?contexts=1": HVX contexts that share an inference, each a thread; by
+            default two.
+        qemu_flags: what it needs for the DSP's version.
+
+    Raises:
+        UsageError: an unknown option.
+    """
+
+    def __init__(self, device: str = "emulated", qemu_flags: Sequence[str] = ()) -> None:
         self._qemu_flags = qemu_flags
+        self._contexts: int | None = None
+        for option in device.partition("?")[2].split("&") if "?" in device else ():
+            self._contexts = CONTEXTS_OPTIONS.get(option)
+            if self._contexts is None:
+                raise UsageError(
+                    f"unknown option {option!r} in the device {device!r}",
+                    hint="for example emulated, emulated?contexts=1, emulated?contexts=2",
+                )
 
     def load(self, program: Program) -> EmulatedSession:
         """Start the program's process.
 
         Raises:
-            InvalidArtifact: the program is incomplete, or its plan damaged.
+            InvalidArtifact: the program is incomplete, or its plan damaged, or for fewer contexts.
             ToolMissing: qemu-hexagon is missing.
             OutputFailed: its files do not fit the temporary directory.
             DeviceFailed: its process stopped at once.
         """
-        return EmulatedSession(program, self._qemu_flags)
+        return EmulatedSession(program, self._qemu_flags, self._contexts)
 
 
 class EmulatedSession:
-    """A program in its own qemu-hexagon process; a context manager."""
+    """A program in its own qemu-hexagon process; a context manager.
 
-    def __init__(self, program: Program, qemu_flags: Sequence[str]) -> None:
+    Attributes:
+        contexts: threads that share an inference.
+    """
+
+    def __init__(self, program: Program, qemu_flags: Sequence[str], contexts: int | None = None) -> None:
         self._plan = HexagonPlan.of(program)
+        schedule = self._plan.schedule(contexts)
+        self.contexts = CONTEXTS if schedule else 1
         self._graph = program.graph
         elf = program.code.get("network.elf")
         if elf is None:
@@ -69,19 +92,41 @@ class EmulatedSession:
                     stderr=stderr,
                 )
             self._child = Child(process, self._died, scratch.pop_all())
-        self._crew = Crew(lambda: EmulatedSession(program, qemu_flags), CONTEXTS)
+        # All contexts are busy with one inference, or each with its own.
+        self._crew = Crew(lambda: EmulatedSession(program, qemu_flags, contexts), CONTEXTS // self.contexts)
         with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
             pass
+        if schedule:
+            self._share(schedule)
+
+    def _share(self, schedule: bytes) -> None:
+        """Begin the second context's thread."""
+        with self._exchange("C", len(schedule).to_bytes(4, "little") + schedule):
+            found = int.from_bytes(self._child.receive(4), "little")
+            if found == 0:
+                raise InvalidArtifact(
+                    f"the plan has {len(schedule)} calls, and the code has not",
+                    where="plan.layers",
+                    hint="compile the model again",
+                )
+            if found < self.contexts:
+                raise DeviceFailed(
+                    "qemu-hexagon cannot start a second thread", hint="use --device 'emulated?contexts=1'"
+                )
 
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        with self._exchange("R", encode_inputs(self._graph, inputs)):
+        data = encode_inputs(self._graph, inputs)
+        if self.contexts > 1:
+            with self._exchange("r", data):
+                return decode_outputs(self._graph, self._child.receive)
+        with self._exchange("R", data):
             self._counters()
             return decode_outputs(self._graph, self._child.receive)
 
     def trace(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return self._trace("T", inputs)
+        return self._trace("t" if self.contexts > 1 else "T", inputs)
 
     def _trace(self, command: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._exchange(command, encode_inputs(self._graph, inputs)):
@@ -124,6 +169,14 @@ class EmulatedSession:
     def trace_halves(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """As `trace`, each call in the two halves of two HVX contexts, the second half first."""
         return self._trace("B", inputs)
+
+    def order(self, choice: int) -> None:
+        """Of two contexts, whether one runs up to their next meeting before the other begins.
+
+        0: no, both run at once. 1: context 0. 2: context 1. Other numbers are seeds of a random choice.
+        """
+        with self._exchange("O", choice.to_bytes(4, "little")):
+            pass
 
     def poison(self, byte: int) -> None:
         """Fill the arena and the margins around it with one byte."""

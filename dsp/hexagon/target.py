@@ -13,6 +13,7 @@ from dsp.hexagon.fastrpc import session as fastrpc
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.session import EmulatedDevice
+from dsp.hexagon.sharing import meetings
 from sdk import toolchain
 from sdk.arena import align
 from sdk.errors import ToolMissing, UsageError
@@ -64,7 +65,7 @@ class HexagonTarget:
         return Program(
             target=self.name,
             graph=graph,
-            plan=_plan(lowered, tuned).to_json(),
+            plan=_plan(lowered, meetings(lowered), tuned).to_json(),
             weights=Weights.of(lowered.weights),
             code=code,
             seconds=seconds | stages,
@@ -100,8 +101,8 @@ class HexagonTarget:
         HexagonPlan.of(program)
 
     def open(self, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-        if device in (None, "emulated"):
-            return EmulatedDevice(self._qemu_flags)
+        if device is None or device.partition("?")[0] == "emulated":
+            return EmulatedDevice(device or "emulated", self._qemu_flags)
         if device.partition("?")[0] == "fastrpc":
             return fastrpc.FastrpcDevice(device)
         raise UsageError(
@@ -118,7 +119,10 @@ class HexagonTarget:
         return [*emulated, *fastrpc.devices()]
 
 
-def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
+def _plan(
+    lowered: Lowered, met: Sequence[list[int]] | None = None, tuned: TuningPlan = UNTUNED
+) -> HexagonPlan:
+    """Without `met`, the meetings of two contexts, for one: for programs whose packets are to be counted."""
     return HexagonPlan(
         toolchain={tool: toolchain.version(tool) for tool in ("clang", "lld")},
         layers=[
@@ -130,8 +134,10 @@ def _plan(lowered: Lowered, tuned: TuningPlan = UNTUNED) -> HexagonPlan:
                 costs=dict(layer.costs),
                 trace_bytes=trace_span(layer)[1],
                 geometry=None if layer.planes is None else layer.planes.geometry,
+                calls=len(layer.calls),
+                meetings=None if met is None else met[number],
             )
-            for layer in lowered.layers
+            for number, layer in enumerate(lowered.layers)
         ],
         memory={
             "weights": len(lowered.weights),

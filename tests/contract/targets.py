@@ -1,9 +1,9 @@
 """The targets under contract: which are quick, and what every network must satisfy on each.
 
 The tests are in test_target_operators.py and test_target_sessions.py. They run over every registered target
-on its emulated device, whose session offers `poison` and `dump` for them, and `trace_halves` where two
-contexts share the work. Those of the AMD targets run on the shader executor alone, without a card to boot; on
-the whole emulated card they are slow tests, and tests/e2e/test_gpu_*.py has more.
+on its emulated device, whose session offers `poison` and `dump` for them, and `trace_halves` and `order`
+where two contexts share the work. Those of the AMD targets run on the shader executor alone, without a card
+to boot; on the whole emulated card they are slow tests, and tests/e2e/test_gpu_*.py has more.
 """
 
 import numpy as np
@@ -84,8 +84,12 @@ def assert_identical(target, graph: Graph, guard: int = 0) -> None:
             if hasattr(session, "trace_halves"):
                 for name, value in session.trace_halves(inputs).items():
                     np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} in halves")
-            for name, value in session.run(inputs).items():
-                np.testing.assert_array_equal(value, expected[name], err_msg=name)
+            for order in (1, 2, 0) if hasattr(session, "order") else (0,):
+                if hasattr(session, "order"):  # of two contexts the first always first, the second, none
+                    session.order(order)
+                    session.poison(poison ^ 0xFF)
+                for name, value in session.run(inputs).items():
+                    np.testing.assert_array_equal(value, expected[name], err_msg=f"{name} in order {order}")
 
 
 def assert_borders(program, session, poison: int) -> None:

@@ -5,8 +5,12 @@
  *   'F' bytes, name              find a symbol -> its address, 0 if there is none
  *   'C' address, handle (2 words), scalars, then for every buffer its bytes, and an input's content
  *                                call  -> result; outputs; for every handle that comes out two words
+ *   'H' bytes, name              hide: the image lacks a function -> 0
+ *   'U' word                     units of HVX that are free; 2 at first
+ *   'S'                          state -> words: threads begun, joined, HVX locks held, the most at a time, power
+ *                                requests; then the last of those, 40 bytes
  * It knows nothing of what is loaded, and takes only what a plain loader would: position-independent
- * segments, relocations in writable ones, no symbol from elsewhere.
+ * segments, relocations in writable ones, and from elsewhere only the functions below, if they are weak.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -14,7 +18,7 @@ typedef int s32;
 typedef unsigned u32;
 typedef unsigned long long u64;
 
-enum { SYS_READ = 63, SYS_WRITE = 64, SYS_EXIT = 93, SYS_MMAP = 222 };
+enum { SYS_READ = 63, SYS_WRITE = 64, SYS_EXIT = 93, SYS_EXIT_GROUP = 94, SYS_FUTEX = 98, SYS_CLONE = 220, SYS_MMAP = 222 };
 
 static s32 call6(s32 number, s32 a, s32 b, s32 c, s32 d, s32 e, s32 f) {
   register s32 r0 __asm__("r0") = a;
@@ -29,7 +33,7 @@ static s32 call6(s32 number, s32 a, s32 b, s32 c, s32 d, s32 e, s32 f) {
 }
 
 static void leave(s32 status) {
-  for (;;) call6(SYS_EXIT, status, 0, 0, 0, 0, 0);
+  for (;;) call6(SYS_EXIT_GROUP, status, 0, 0, 0, 0, 0);
 }
 
 static void receive(void *buffer, u32 bytes) {
@@ -73,6 +77,128 @@ void *memcpy(void *to, const void *from, u32 bytes) {
   return to;
 }
 
+/* -- what an image has: QuRT and HAP, as their headers describe them -- */
+
+struct attributes {
+  char name[16];
+  u8 tcb_partition, stid;
+  u16 priority;
+  u8 asid, bus_priority;
+  u16 timetest;
+  u32 stack_size;
+  u8 *stack;
+};
+
+static struct {
+  u32 begun, joined, locks, most, requests;
+  u8 request[40];
+} state;
+
+static volatile u32 running; /* the thread's id; the kernel clears and wakes it at its end */
+static void (*entry)(void *);
+static void *entry_argument;
+
+static __attribute__((used)) void thread(void) {
+  entry(entry_argument);
+  for (;;) call6(SYS_EXIT, 0, 0, 0, 0, 0, 0);
+}
+
+static s32 thread_create(u32 *id, const struct attributes *a, void (*function)(void *), void *argument) {
+  if (running || !a->priority || a->priority > 254 || ((u32)a->stack & 7) || a->stack_size < 4096) return 1;
+  entry = function, entry_argument = argument;
+  *id = running = 77;
+  register s32 r0 __asm__("r0") = 0x250f00; /* a thread of this process; CLONE_CHILD_CLEARTID */
+  register s32 r1 __asm__("r1") = (s32)(a->stack + a->stack_size);
+  register s32 r2 __asm__("r2") = 0;
+  register s32 r3 __asm__("r3") = (s32)&running;
+  register s32 r4 __asm__("r4") = 0;
+  register s32 r6 __asm__("r6") = SYS_CLONE;
+  __asm__ volatile("trap0(#1)\n"
+                   "{ p0 = cmp.eq(r0,#0); if (!p0.new) jump:nt 1f }\n"
+                   "call thread\n"
+                   "1:"
+                   : "+r"(r0)
+                   : "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r6)
+                   : "memory", "p0", "r31");
+  if (r0 < 0) leave(7);
+  state.begun++;
+  return 0;
+}
+
+static s32 thread_join(u32 id, s32 *status) {
+  if (id != 77) return 1;
+  while (running) call6(SYS_FUTEX, (s32)&running, 0, 77, 0, 0, 0);
+  state.joined++;
+  *status = 0;
+  return 0;
+}
+
+static u32 thread_id(void) { return 5; }
+static s32 thread_priority(u32 id) { return id == 5 ? 100 : -1; }
+static void thread_exit(s32 status) { for (;;) call6(SYS_EXIT, status, 0, 0, 0, 0, 0); }
+static s32 futex_wait(u32 *word, s32 value) { return call6(SYS_FUTEX, (s32)word, 0, value, 0, 0, 0); }
+static s32 futex_wake(u32 *word, s32 count) { return call6(SYS_FUTEX, (s32)word, 1, count, 0, 0, 0); }
+
+static u32 units = 2; /* of HVX that are free */
+
+static s32 hvx_lock(s32 mode) {
+  u32 held = __atomic_add_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
+  if (held > state.most) state.most = held;
+  return mode != 1;
+}
+
+static s32 hvx_try_lock(s32 mode) { return state.locks >= units || hvx_lock(mode); }
+
+static s32 hvx_unlock(void) {
+  __atomic_sub_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
+  return 0;
+}
+
+static s32 power_set(void *client, const u8 *request) {
+  if (!client || request[0] != 7) return 1;
+  memcpy(state.request, request, sizeof state.request);
+  state.requests++;
+  return 0;
+}
+
+static u64 time_us(void) { /* a millisecond from one look to the next */
+  static u64 time = (1ull << 32) - 500;
+  return time += 1000;
+}
+
+static struct {
+  const char *name;
+  void *function;
+} image[] = {
+    {"qurt_thread_create", thread_create},
+    {"qurt_thread_join", thread_join},
+    {"qurt_thread_get_id", thread_id},
+    {"qurt_thread_get_priority", thread_priority},
+    {"qurt_thread_exit", thread_exit},
+    {"qurt_futex_wait", futex_wait},
+    {"qurt_futex_wake", futex_wake},
+    {"qurt_hvx_lock", hvx_lock},
+    {"qurt_hvx_try_lock", hvx_try_lock},
+    {"qurt_hvx_unlock", hvx_unlock},
+    {"HAP_power_set", power_set},
+    {"HAP_perf_get_time_us", time_us},
+};
+enum { FUNCTIONS = sizeof image / sizeof *image };
+
+static u32 same(const char *a, const char *b) {
+  while (*a && *a == *b) a++, b++;
+  return *a == *b;
+}
+
+static void **of_image(const char *name) {
+  for (u32 i = 0; i < FUNCTIONS; i++)
+    if (same(image[i].name, name)) return &image[i].function;
+  leave(8); /* which no DSP has been seen to have */
+  return 0;
+}
+
+/* -- loading -- */
+
 struct elf {
   u8 ident[16];
   u16 type, machine;
@@ -98,7 +224,7 @@ struct rela {
 
 enum { ET_DYN = 3, EM_HEXAGON = 164, PT_LOAD = 1, PT_DYNAMIC = 2, PF_WRITABLE = 2 };
 enum { DT_NEEDED = 1, DT_HASH = 4, DT_STRTAB = 5, DT_SYMTAB = 6, DT_RELA = 7, DT_RELASZ = 8, DT_JMPREL = 23 };
-enum { R_HEX_RELATIVE = 35 };
+enum { R_HEX_GLOB_DAT = 33, R_HEX_RELATIVE = 35, STB_WEAK = 2 };
 enum { NOT_AN_OBJECT = 1, NEEDS_ANOTHER, UNALIGNED, TEXT_RELOCATION, FOREIGN_SYMBOL };
 
 static u8 *base;
@@ -145,6 +271,12 @@ static u32 load(void) {
       if (segments[k].type == PT_LOAD && r->offset - segments[k].vaddr < segments[k].memsz)
         writable = segments[k].flags & PF_WRITABLE;
     if (!writable) return TEXT_RELOCATION;
+    if ((r->info & 255) == R_HEX_GLOB_DAT) {
+      const struct symbol *symbol = &symbols[r->info >> 8];
+      if (symbol->section || symbol->info >> 4 != STB_WEAK) return FOREIGN_SYMBOL;
+      *(u32 *)(base + r->offset) = (u32)*of_image(names + symbol->name);
+      continue;
+    }
     if ((r->info & 255) != R_HEX_RELATIVE) return FOREIGN_SYMBOL;
     *(u32 *)(base + r->offset) = (u32)base + (u32)r->addend;
   }
@@ -162,6 +294,15 @@ static u32 find(void) {
     while (k < bytes && candidate[k] == name[k]) k++;
     if (k == bytes && !candidate[k] && symbols[i].section) return (u32)base + symbols[i].value;
   }
+  return 0;
+}
+
+static u32 hide(void) {
+  char name[128] = {0};
+  u32 bytes = word();
+  if (bytes >= sizeof name) leave(5);
+  receive(name, bytes);
+  *of_image(name) = 0;
   return 0;
 }
 
@@ -207,6 +348,9 @@ void _start(void) {
       case 'L': answer(load()); break;
       case 'F': answer(find()); break;
       case 'C': call(); break;
+      case 'H': answer(hide()); break;
+      case 'U': units = word(); break;
+      case 'S': send(&state, sizeof state); break;
       default: leave(2);
     }
 }

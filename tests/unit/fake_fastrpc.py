@@ -76,6 +76,9 @@ class Process:
         self.listening = self.waiting = self.ended = False
         self.modules = {}
         self.qemu = toolchain.start("qemu-hexagon", [loader()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in dsp.image_lacks:
+            self._send(ord("H"), len(name), name.encode())
+            assert self._word() == 0
 
     def end(self):
         if not self.ended:
@@ -117,6 +120,17 @@ class Process:
         outputs = [self._receive(size) for size in sizes]
         handles = [struct.unpack("<Q", self._receive(8))[0] for _ in range(scalars & 15)]
         return result, outputs, handles
+
+    def state(self):
+        """What the image's functions have done."""
+        self._send(ord("S"))
+        words = struct.unpack("<5I", self._receive(20))
+        names = ("begun", "joined", "locks", "most", "requests")
+        return SimpleNamespace(**dict(zip(names, words, strict=True)), request=self._receive(40))
+
+    def free(self, units):
+        """So many of HVX: other processes have the rest."""
+        self._send(ord("U"), units)
 
     # -- requests to the listener -----------------------------------------------------------------------
 
@@ -213,6 +227,7 @@ class Process:
     def close(self, handle):
         address, own = self.modules.pop(handle)
         assert self.call(address, own, 1 << 24 | 1 << 4, [], [])[0] == 0
+        self.dsp.image = self.state()
 
 
 class FakeKernel:
@@ -228,6 +243,8 @@ class FakeKernel:
         loader_says, loader_error: the message and error with which its loader refuses every object.
         invoke_error: an errno for calls into modules.
         buffers_left: how many more buffers can be allocated.
+        image_lacks: functions that the DSP's image does not have.
+        image: when an object was closed, what it had done with the others.
     """
 
     def __init__(self):
@@ -238,6 +255,7 @@ class FakeKernel:
         self.create_result = self.invoke_error = 0
         self.buffers_left = 1000
         self.loader_says, self.loader_error = "", -5
+        self.image_lacks, self.image = (), None
         self.files = {}  # descriptor -> node
         self.buffers = {}  # descriptor -> address of its mapping
         self.processes = {}  # descriptor of the node -> process

@@ -61,6 +61,18 @@ def kernel(tmp_path, monkeypatch):
     assert (fake.files, fake.buffers, fake.processes) == ({}, {}, {}), "descriptors or processes are left"
 
 
+THREADS = (
+    "qurt_thread_create",
+    "qurt_futex_wait",
+    "qurt_futex_wake",
+    "qurt_hvx_lock",
+    "qurt_hvx_unlock",
+)
+"""Without any of these there is no second context."""
+MINOR = ("qurt_hvx_try_lock", "qurt_thread_get_id", "qurt_thread_get_priority", "qurt_thread_exit")
+HAP = ("HAP_power_set", "HAP_perf_get_time_us")
+
+
 def load(kernel, device="fastrpc"):
     return FastrpcDevice(device, kernel).load(network()[1])
 
@@ -126,6 +138,10 @@ def test_the_command_line_runs_it_and_says_that_it_is_untested(kernel, tmp_path,
     assert answers[0]["check"]["mismatches"] == 0
     assert answers[0]["check"]["elements"] == answers[1]["check"]["elements"] > 700
     assert answers[0]["outputs"] == answers[1]["outputs"]
+    assert answers[0]["time"]["device"]["each"] == [0.001]
+    assert "device" not in answers[1]["time"]
+    assert main([*command[:-2], "--repeat", "3", "--device", "fastrpc"]) == 0
+    assert "by the device's clock: min 1 ms, median 1 ms" in capsys.readouterr().out
     assert main([*command, "-v", "--device", "fastrpc"]) == 0
     assert "the DSP opens the file libtowline_" in capsys.readouterr().err
     assert main([*command, "--device", "fastrpc?domain=modem"]) == 2
@@ -146,15 +162,16 @@ def test_an_artefact_without_the_object_is_refused(kernel):
 
 
 def test_the_shared_object_suits_any_loader():
-    """One symbol exported, none imported, and no relocation except by the base address."""
+    """One symbol exported; those imported may be missing; relocations are by the base address, or a word."""
     elffile = pytest.importorskip("elftools.elf.elffile")
     import io
 
     elf = elffile.ELFFile(io.BytesIO(network()[1].code["network.so"]))
-    symbols = [(s.name, s["st_shndx"]) for s in elf.get_section_by_name(".dynsym").iter_symbols() if s.name]
-    assert [name for name, _ in symbols] == [sessions.ENTRY]
-    assert symbols[0][1] != "SHN_UNDEF"
-    assert {r["r_info_type"] for r in elf.get_section_by_name(".rela.dyn").iter_relocations()} == {35}
+    symbols = [s for s in elf.get_section_by_name(".dynsym").iter_symbols() if s.name]
+    assert [s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"] == [sessions.ENTRY]
+    assert {s["st_info"]["bind"] for s in symbols if s["st_shndx"] == "SHN_UNDEF"} == {"STB_WEAK"}
+    assert {s.name for s in symbols} == {sessions.ENTRY, *THREADS, "qurt_thread_join", *MINOR, *HAP}
+    assert {r["r_info_type"] for r in elf.get_section_by_name(".rela.dyn").iter_relocations()} == {33, 35}
     assert elf.get_section_by_name(".rela.plt") is None
     tags = [tag.entry.d_tag for tag in elf.get_section_by_name(".dynamic").iter_tags()]
     assert not {"DT_NEEDED", "DT_TEXTREL", "DT_INIT"} & set(tags)
@@ -306,6 +323,8 @@ def test_calls_that_the_skel_refuses(kernel):
             (3, [bytes(3 * 13 * 21 - 1)], [len("short")]),
             (3, [bytes(3 * 13 * 21)], [session._outputs.nbytes - 1]),
             (5, [bytes(3 * 13 * 21)], [3]),
+            (6, [bytes(3)], [4]),
+            (6, [b""], [5]),
         ):
             with pytest.raises(DeviceFailed, match="AEE_EBADPARM"):
                 channel.call(handle, method, "a test", (), inputs, 0, outputs)
@@ -339,6 +358,7 @@ def test_device_strings():
         "fastrpc?node=smd",
         "fastrpc?node=Android",
         "fastrpc?x=1&pd=signed",
+        "fastrpc?contexts=3",
     ):
         with pytest.raises(UsageError, match=re.escape(wrong)):
             Choice.parse(wrong)

@@ -199,6 +199,7 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
     assert push(capsys)[0] == 3
     assert push(capsys, way=("--ssh", "-oProxyCommand=x"))[0] == 2
     assert push(capsys, way=())[0] == 2
+    assert push(capsys, "--dsp", "fastrpc?contexts=2")[0] == 2
     monkeypatch.setattr(build, "LIBC", Path("/nowhere/stdio.h"))
     with pytest.raises(ToolMissing):
         build.built([FAKE_SYSTEM])

@@ -134,6 +134,16 @@ def test_the_text_has_a_time_where_it_is_asked_for(capsys):
     assert "emulator" in out
 
 
+def test_a_device_that_measures_itself(capsys, monkeypatch):
+    seconds = iter([0.001, 0.003, 0.002])
+    monkeypatch.setattr(Session, "device_seconds", property(lambda session: next(seconds)))
+    time = call(capsys, "net.tow", "x.npy", "--repeat", "3")[1]["result"]["time"]
+    assert time["device"].pop("each") == [0.001, 0.003, 0.002]
+    assert time["device"] == pytest.approx(
+        {"min": 0.001, "median": 0.002, "p90": 0.0028, "p99": 0.00298, "max": 0.003}
+    )
+
+
 @pytest.mark.parametrize("argv", [["--repeat", "0"], ["--repeat", "x"], ["--warmup", "-1"]])
 def test_numbers_of_inferences_are_checked(capsys, argv):
     assert call(capsys, "net.tow", "x.npy", *argv)[0] == 2

@@ -180,6 +180,19 @@ def test_a_candidate_is_a_network_of_one_call():
     assert graph.inputs == graph.outputs == ("x",)
 
 
+@pytest.mark.slow
+def test_candidates_are_counted():
+    """Each kind of call: its places are numbers by then."""
+    target = get_target(NAME)
+    assert isinstance(target, Tunable)
+    first = {
+        candidate.signature.split()[0]: candidate for candidate in reversed(target.candidates(network()))
+    }
+    assert len(first) >= 4
+    for candidate in first.values():
+        assert target.measure(candidate) > 0
+
+
 def test_the_shipped_file_is_for_kernels_that_exist():
     shipped = tuning.shipped(NAME)
     assert shipped.counter == "packets"

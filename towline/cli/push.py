@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdk import files
+from sdk.errors import UsageError
 from sdk.report import Console, Result
 from towline.cli.inputs import add_network_and_inputs, given, require_inputs, samples
 from towline.cli.options import TOW, add_required_keys, positive, require_suffix, required_keys
@@ -60,6 +61,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         require_suffix(args.times, {".json": "times"}, exists=False)
     require_inputs(paths)
     choice = Choice.parse(args.dsp)
+    if choice.contexts == 2:
+        raise UsageError(
+            "the phone's program uses one HVX context", where="--dsp", hint="leave contexts=2 out"
+        )
     network = artifact.load(path, required_keys(args))
     program = network.program
     link: Link = Adb(args.adb or None) if args.ssh is None else Ssh(args.ssh)

@@ -115,6 +115,8 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         text += f"\n\n{run_transfers.line(verified)}"
     if args.repeat > 1 or args.warmup:
         text += f"\n\n{run_time.line(time)}"
+    if "device" in time:
+        text += f"\n\n{run_time.device_line(time)}"
     if args.output is not None:
         document["output"] = args.output
         text += f"\n\noutputs written: {args.output}"

@@ -1,4 +1,4 @@
-"""`towline run --repeat`: the wall time of an inference, as percentiles over several."""
+"""`towline run --repeat`: the time of an inference, on the wall and on the device, as percentiles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_repeat(parser: argparse.ArgumentParser) -> None:
 
 
 class Stopwatch:
-    """Runs inferences and keeps their wall seconds, those of `Session.run`.
+    """Runs inferences and keeps their wall seconds, those of `Session.run`, and the device's own.
 
     Args:
         repeat: inferences for each input.
@@ -45,6 +45,7 @@ class Stopwatch:
 
     def __init__(self, repeat: int, warmup: int) -> None:
         self.seconds: list[float] = []
+        self.device: list[float] = []
         self._repeat = repeat
         self._warmup = warmup
 
@@ -58,19 +59,40 @@ class Stopwatch:
             started = time.perf_counter()
             outputs = session.run(feeds)
             self.seconds.append(time.perf_counter() - started)
+            if (own := session.device_seconds) is not None:
+                self.device.append(own)
         return outputs
 
     def to_json(self, session: Session) -> dict[str, Any]:
-        """Seconds: the percentiles of `FIGURES`; `emulated` says that they are the emulator's."""
-        import numpy as np
+        """Seconds: the percentiles of `FIGURES`; `emulated` says that they are the emulator's.
 
-        found = np.percentile(self.seconds, list(FIGURES.values()))
-        return {
+        If the device measures itself, the same of its seconds under `device`, and `each` of them.
+        """
+        document: dict[str, Any] = {
             "runs": len(self.seconds),
             "warmup": self._warmup,
-            **{name: float(value) for name, value in zip(FIGURES, found, strict=True)},
+            **_percentiles(self.seconds),
             "emulated": session.emulated,
         }
+        if self.device:
+            document["device"] = {**_percentiles(self.device), "each": self.device}
+        return document
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    import numpy as np
+
+    found = np.percentile(seconds, list(FIGURES.values()))
+    return {name: float(value) for name, value in zip(FIGURES, found, strict=True)}
+
+
+def device_line(document: Mapping[str, Any]) -> str:
+    """What the device has measured, as a sentence."""
+    own = document["device"]
+    if len(own["each"]) == 1:
+        return f"time of the inference, by the device's clock: {_duration(own['median'])}"
+    found = ", ".join(f"{name} {_duration(own[name])}" for name in FIGURES)
+    return f"time of one inference, by the device's clock: {found}"
 
 
 def line(document: Mapping[str, Any]) -> str:

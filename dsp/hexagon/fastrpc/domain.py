@@ -71,11 +71,13 @@ class Choice:
         domain: "cdsp" or "adsp"; None for the compute DSP, or the audio DSP where there is no other.
         signed: whether the process takes only signed objects; None for what the DSP offers.
         node: "mainline" or "android": the kernel's driver; None for the one that is there, mainline's first.
+        contexts: HVX contexts that share an inference, 1 or 2; None for as many as program and DSP have.
     """
 
     domain: str | None = None
     signed: bool | None = None
     node: str | None = None
+    contexts: int | None = None
 
     @staticmethod
     def parse(device: str) -> Choice:
@@ -87,16 +89,22 @@ class Choice:
         choice = {}
         for option in device.partition("?")[2].split("&") if "?" in device else ():
             key, _, value = option.partition("=")
-            options = {"domain": tuple(DOMAINS), "pd": ("signed", "unsigned"), "node": tuple(NODES)}
+            options = {
+                "domain": tuple(DOMAINS),
+                "pd": ("signed", "unsigned"),
+                "node": tuple(NODES),
+                "contexts": ("1", "2"),
+            }
             if value not in options.get(key, ()):
                 raise UsageError(
                     f"unknown option {option!r} in the device {device!r}",
                     hint="for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed, "
-                    "fastrpc?node=android, fastrpc?node=mainline",
+                    "fastrpc?node=android, fastrpc?node=mainline, fastrpc?contexts=1",
                 )
             choice[key] = value
         signed = choice["pd"] == "signed" if "pd" in choice else None
-        return Choice(choice.get("domain"), signed, choice.get("node"))
+        contexts = int(choice["contexts"]) if "contexts" in choice else None
+        return Choice(choice.get("domain"), signed, choice.get("node"), contexts)
 
     def places(self) -> list[Place]:
         """What to try, in this order; only the compute DSP takes unsigned objects."""

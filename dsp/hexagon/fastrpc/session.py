@@ -30,8 +30,10 @@ from sdk.graph import Array
 from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
 ENTRY = "towline_skel_handle_invoke"
-LOAD, RUN, TRACE, PROFILE = 2, 3, 4, 5
+LOAD, RUN, TRACE, PROFILE, CONTEXTS, CLOCK = 2, 3, 4, 5, 6, 7
 """Methods of kernels/skel.c."""
+REPORT, UNKNOWN = 3, (1 << 64) - 1
+"""Words of a report; microseconds that the DSP does not tell."""
 TICKS_PER_MICROSECOND = 19.2
 """Of the timer that the DSP reads as C31:30 (evidence: inferred, Snapdragons count with 19.2 MHz)."""
 
@@ -79,7 +81,13 @@ def devices() -> list[tuple[str, str]]:
 
 
 class FastrpcSession:
-    """A program in a process on the DSP; a context manager."""
+    """A program in a process on the DSP; a context manager.
+
+    Attributes:
+        contexts: HVX contexts that computed the last inference.
+        device_seconds: of the last `run`, by the DSP's clock, without the way there and back; None before it,
+            or if the DSP does not tell (HAP_perf_get_time_us).
+    """
 
     def __init__(self, program: Program, choice: Choice, system: SystemCalls) -> None:
         self._plan = HexagonPlan.of(program)
@@ -90,6 +98,12 @@ class FastrpcSession:
             raise InvalidArtifact(
                 "the program's code for a DSP is incomplete", hint="compile the model again"
             )
+        self._schedule = self._plan.schedule(choice.contexts)
+        # Whether the object has all methods: older ones have not.
+        self._reports = any(layer.meetings is not None for layer in self._plan.layers)
+        self.contexts = 1
+        self._shared = False  # contexts with another process, at some time
+        self.device_seconds: float | None = None
         self._name, self._code = f"libtowline_{hashlib.sha256(code).hexdigest()[:12]}.so", code
         self._closed = False
         try:
@@ -107,9 +121,33 @@ class FastrpcSession:
                 with self._failing(), self._buffer(self._weights.nbytes) as weights:
                     weights.write(bytes(self._weights))
                     self._domain.channel.call(self._handle, LOAD, "the weights", (), [weights])
+            if self._reports:
+                self._set_up()
             self._inputs = stack.enter_context(self._buffer(self._bytes(self._graph.inputs)))
             self._outputs = stack.enter_context(self._buffer(self._bytes(self._graph.outputs)))
             self._stack = stack.pop_all()
+
+    def _set_up(self) -> None:
+        """Contexts and clock, until the object is closed."""
+        call = self._domain.channel.call
+        with self._failing():
+            (self.contexts,), _ = call(
+                self._handle, CONTEXTS, "the contexts", (), [self._schedule], answers=1
+            )
+            (problem,), _ = call(self._handle, CLOCK, "the clock rate", (1,), answers=1)
+        if self._schedule and self.contexts == 1:
+            self._alone()
+        if problem:
+            log.warning("the DSP took no vote for its clock rate (%#x): it may run slowly", problem)
+
+    def _alone(self) -> None:
+        """The DSP has no second thread or HVX context."""
+        if self._choice.contexts == 2:
+            raise DeviceFailed(
+                "the DSP gives a process one HVX context",
+                hint="use fastrpc without contexts=2",
+            )
+        log.warning("the DSP gives a process one HVX context: inferences take up to twice the time")
 
     def _start_again(self, lost: ConnectionLost) -> None:
         """A new process in place of the one that was lost."""
@@ -168,8 +206,22 @@ class FastrpcSession:
         with contextlib.ExitStack() as stack, self._failing():
             answer = stack.enter_context(self._buffer(answer_bytes)) if answer_bytes else self._outputs
             self._inputs.write(data)
-            self._domain.channel.call(self._handle, method, "an inference", (), [self._inputs], 0, [answer])
+            numbers = REPORT if method == RUN and self._reports else 0
+            report, _ = self._domain.channel.call(
+                self._handle, method, "an inference", (), [self._inputs], numbers, [answer]
+            )
+            if report:
+                self._keep(report)
             return answer.read()
+
+    def _keep(self, report: list[int]) -> None:
+        low, high, contexts = report
+        if contexts < self.contexts and not self._shared:
+            self._shared = True
+            log.warning("another process has an HVX context of the DSP: some inferences are computed by one")
+        self.contexts = contexts
+        microseconds = high << 32 | low
+        self.device_seconds = None if microseconds == UNKNOWN else microseconds / 1e6
 
     def _failing(self) -> contextlib.AbstractContextManager[None]:
         return self._domain.kernel("a call or its memory")

@@ -6,15 +6,81 @@
  *   0 open     uri                 -> handle
  *   1 close    handle
  *   2 load     weights
- *   3 run      inputs              -> outputs
+ *   3 run      inputs              -> outputs; or a report, and outputs
  *   4 trace    inputs              -> every layer's output, then the outputs
  *   5 profile  inputs              -> the 19.2 MHz timer, a word at the start and one after each layer
- * Inputs and outputs are the graph's, one after the other. Nothing is imported: a symbol that some DSP image
- * lacks would keep the whole object from loading. It votes for no clock either; docs/phone.md says so.
+ *   6 contexts schedule, or nothing for one context  -> how many will compute
+ *   7 clock    1, or 0             -> 0, or why not: vote for the highest rate, or withdraw that
+ * Inputs and outputs are the graph's, one after the other. A report is three words: microseconds, all ones if the
+ * DSP does not tell, low word first; and how many contexts have computed.
+ *
+ * What is used of the DSP's operating system (QuRT) and power manager (HAP) is weak: an image that lacks it loads the
+ * object all the same, and computes with one context, at the clock rate there is.
  */
 #include "kernels.h"
 
-enum { OPEN, CLOSE, LOAD, RUN, TRACE, PROFILE };
+#define WEAK __attribute__((weak))
+
+/* qurt_thread_attr_t; behind it room for what later versions append. */
+struct thread_attributes {
+  u8 name[16];
+  u8 tcb_partition, stid;
+  unsigned short priority;
+  u8 asid, bus_priority;
+  unsigned short timetest;
+  u32 stack_bytes;
+  u8 *stack;
+  u32 later[8];
+};
+enum { NO_TIMETEST = 0xfffe, USUAL_PRIORITY = 192, ANY_BUS_PRIORITY = 255 };
+
+/* HAP_power_request_t with the payload of DCVS version 2; enumerations are bytes here. */
+struct power_request {
+  u8 type __attribute__((aligned(8)));
+  u8 dcvs __attribute__((aligned(8)));
+  u8 option, set_latency;
+  u32 latency; /* microseconds */
+  u8 set_corners;
+  struct {
+    u8 target, lowest, highest;
+    u32 reserved[3];
+  } corners;
+  u32 other_payloads[24];
+};
+enum { DCVS_V2 = 7, POWER_SAVER = 4, PERFORMANCE = 16, TURBO = 6, LATENCY = 100 };
+
+enum { HVX_128_BYTES = 1 };
+
+WEAK s32 qurt_thread_create(u32 *id, const struct thread_attributes *, void (*)(void *), void *);
+WEAK s32 qurt_thread_join(u32 id, s32 *status);
+WEAK u32 qurt_thread_get_id(void);
+WEAK s32 qurt_thread_get_priority(u32 id);
+WEAK void qurt_thread_exit(s32 status);
+WEAK s32 qurt_futex_wait(u32 *, s32);
+WEAK s32 qurt_futex_wake(u32 *, s32);
+WEAK s32 qurt_hvx_lock(s32 mode);
+WEAK s32 qurt_hvx_try_lock(s32 mode);
+WEAK s32 qurt_hvx_unlock(void);
+WEAK s32 HAP_power_set(void *client, const struct power_request *);
+WEAK u64 HAP_perf_get_time_us(void);
+
+/* A function's address, or 0. Calls are by it, so that loaders resolve a word, and need no stub for calls. */
+#define FOUND(function)                      \
+  ({                                         \
+    __typeof__(&function) found = &function; \
+    __asm__("" : "+r"(found));               \
+    found;                                   \
+  })
+
+static void sleep_while(u32 *word, u32 value) { FOUND(qurt_futex_wait)(word, (s32)value); }
+
+static void wake(u32 *word) { FOUND(qurt_futex_wake)(word, 1); }
+
+static void take_turn(u32 part) { (void)part; }
+
+#include "entry/contexts.h"
+
+enum { OPEN, CLOSE, LOAD, RUN, TRACE, PROFILE, CONTEXTS, CLOCK };
 /* AEEStdErr.h, as a DSP gives them. */
 enum { BAD_PARAMETER = (s32)0x8000040e, UNSUPPORTED = (s32)0x80000414 };
 
@@ -64,26 +130,120 @@ static s32 load(const union argument *args) {
   return 0;
 }
 
-/* Every layer in turn; `after` may keep something of it, and moves the end of what was kept. */
-static u8 *each_layer(const u8 *inputs, u8 *kept, u8 *(*after)(const struct layer *, u8 *)) {
+/* -- two contexts -- */
+
+static struct {
+  u32 count;   /* that compute */
+  u32 thread;  /* 1 if there is the second one */
+  u32 id;      /* its */
+  u32 leaving; /* it ends */
+  u32 has_hvx; /* whether it may compute now */
+} second = {.count = 1};
+
+/* HVX for this thread, until it is given back: other processes use it, too. */
+static u32 lock_hvx(s32 (*lock)(s32)) { return lock && FOUND(qurt_hvx_unlock) && !lock(HVX_128_BYTES); }
+
+/* The second context is taken only if it is free: the first one holds its own while it waits. */
+static void second_context(void *nothing) {
+  s32 (*lock)(s32) = FOUND(qurt_hvx_try_lock) ? FOUND(qurt_hvx_try_lock) : FOUND(qurt_hvx_lock);
+  for (;;) {
+    meet(1);
+    if (second.leaving) break;
+    second.has_hvx = lock_hvx(lock);
+    meet(1);
+    if (second.has_hvx) compute_part(1, 2), FOUND(qurt_hvx_unlock)();
+    meet(1);
+  }
+  (void)nothing;
+  if (FOUND(qurt_thread_exit)) FOUND(qurt_thread_exit)(0);
+}
+
+static u32 start_second(void) {
+  if (!FOUND(qurt_thread_create) || !FOUND(qurt_futex_wait) || !FOUND(qurt_futex_wake)) return 0;
+  if (!FOUND(qurt_hvx_lock) || !FOUND(qurt_hvx_unlock)) return 0;
+  static u8 stack[STACK_BYTES] __attribute__((aligned(128)));
+  static struct thread_attributes attributes = {
+      .name = "towline",
+      .bus_priority = ANY_BUS_PRIORITY,
+      .timetest = NO_TIMETEST,
+      .stack_bytes = STACK_BYTES,
+      .stack = stack,
+  };
+  attributes.priority = USUAL_PRIORITY;
+  if (FOUND(qurt_thread_get_id) && FOUND(qurt_thread_get_priority))
+    attributes.priority = (unsigned short)FOUND(qurt_thread_get_priority)(FOUND(qurt_thread_get_id)());
+  second.leaving = 0;
+  return !FOUND(qurt_thread_create)(&second.id, &attributes, second_context, 0);
+}
+
+static void end_second(void) {
+  if (!second.thread) return;
+  second.leaving = 1;
+  meet(0);
+  s32 status;
+  if (FOUND(qurt_thread_join)) FOUND(qurt_thread_join)(second.id, &status);
+  second.thread = 0, second.count = 1;
+}
+
+static s32 set_contexts(const union argument *args) {
+  u32 bytes = args[1].buffer.bytes;
+  if ((bytes && bytes != schedule_bytes) || args[2].buffer.bytes != sizeof(u32)) return BAD_PARAMETER;
+  copy(schedule, args[1].buffer.data, bytes);
+  if (bytes && !second.thread) second.thread = start_second();
+  second.count = bytes ? 1 + second.thread : 1;
+  copy(args[2].buffer.data, (const u8 *)&second.count, sizeof(u32));
+  return 0;
+}
+
+/* All layers by all contexts; what is kept after each begins at `to`. Returns how many have computed. */
+static u32 compute(const u8 *inputs, u8 *to, u8 *(*after)(const struct layer *, u8 *)) {
   for (u32 i = 0; i < network.inputs; i++) {
     copy(network.arena + network.input[i].offset, inputs, network.input[i].bytes);
     inputs += network.input[i].bytes;
   }
-  struct context context = {network.arena, network.weights, 0, 1};
-  for (u32 i = 0; i < network.layers; i++) {
-    const struct layer *layer = &network.layer[i];
-    for (u32 k = layer->first; k < layer->first + layer->calls; k++)
-      network.call[k].kernel(network.call[k].descriptor, &context);
-    kept = after(layer, kept);
+  kept = to, after_layer = after;
+  u32 locked = lock_hvx(FOUND(qurt_hvx_lock)), parts = second.count;
+  if (second.count > 1) {
+    meet(0);
+    meet(0);
+    if (!second.has_hvx) parts = 1;
   }
-  return kept;
+  compute_part(0, parts);
+  if (second.count > 1) meet(0);
+  if (locked) FOUND(qurt_hvx_unlock)();
+  return parts;
 }
 
-static u8 *keep_nothing(const struct layer *layer, u8 *kept) {
-  (void)layer;
-  return kept;
+/* -- clock and time -- */
+
+static u32 voted;
+
+static s32 vote(u32 high) {
+  if (!FOUND(HAP_power_set)) return UNSUPPORTED;
+  static const struct power_request highest = {
+      .type = DCVS_V2,
+      .option = PERFORMANCE,
+      .set_latency = 1,
+      .latency = LATENCY,
+      .set_corners = 1,
+      .corners = {.target = TURBO},
+  };
+  static const struct power_request usual = {.type = DCVS_V2, .dcvs = 1, .option = POWER_SAVER};
+  s32 result = FOUND(HAP_power_set)(&voted, high ? &highest : &usual);
+  if (!result) voted = high;
+  return result;
 }
+
+static s32 set_clock(const union argument *args) {
+  if (args[0].buffer.bytes != sizeof(u32) || args[1].buffer.bytes != sizeof(u32)) return BAD_PARAMETER;
+  s32 result = vote(*(const u32 *)args[0].buffer.data);
+  copy(args[1].buffer.data, (const u8 *)&result, sizeof result);
+  return 0;
+}
+
+static u64 now(void) { return FOUND(HAP_perf_get_time_us) ? FOUND(HAP_perf_get_time_us)() : 0; }
+
+/* -- inferences -- */
 
 static u8 *keep_output(const struct layer *layer, u8 *kept) {
   return copy(kept, network.arena + layer->trace, layer->trace_bytes);
@@ -97,20 +257,31 @@ static u8 *keep_time(const struct layer *layer, u8 *kept) {
   return copy(kept, (const u8 *)&ticks, sizeof ticks);
 }
 
-static s32 infer(u32 method, const union argument *args) {
+static s32 infer(u32 method, u32 reports, const union argument *args) {
   u32 outputs = total(network.output, network.outputs);
   u32 answer = method == RUN ? outputs : method == TRACE ? traced() + outputs : 4 * (network.layers + 1);
+  u32 report[3] = {~0u, ~0u, 1};
   if (args[1].buffer.bytes != total(network.input, network.inputs)) return BAD_PARAMETER;
-  if (args[2].buffer.bytes != answer) return BAD_PARAMETER;
-  const u8 *inputs = args[1].buffer.data;
-  u8 *kept = args[2].buffer.data;
+  if (reports && args[2].buffer.bytes != sizeof report) return BAD_PARAMETER;
+  if (args[2 + reports].buffer.bytes != answer) return BAD_PARAMETER;
+  u8 *to = args[2 + reports].buffer.data;
   if (method == PROFILE) {
-    each_layer(inputs, keep_time(0, kept), keep_time);
+    compute(args[1].buffer.data, keep_time(0, to), keep_time);
     return 0;
   }
-  kept = each_layer(inputs, kept, method == TRACE ? keep_output : keep_nothing);
+  u64 start = now();
+  report[2] = compute(args[1].buffer.data, to, method == TRACE ? keep_output : 0);
+  u64 spent = now() - start;
   for (u32 i = 0; i < network.outputs; i++)
     kept = copy(kept, network.arena + network.output[i].offset, network.output[i].bytes);
+  if (FOUND(HAP_perf_get_time_us)) report[0] = (u32)spent, report[1] = (u32)(spent >> 32);
+  if (reports) copy(args[2].buffer.data, (const u8 *)report, sizeof report);
+  return 0;
+}
+
+static s32 close(void) {
+  end_second();
+  if (voted) vote(0);
   return 0;
 }
 
@@ -118,11 +289,14 @@ s32 towline_skel_handle_invoke(u64 handle, u32 scalars, union argument *args) {
   (void)handle; /* one network per object, so that there is nothing to tell apart */
   switch (scalars) {
     case OPEN << 24 | 2 << 16 | 1: args[2].handle = 1; return 0;
-    case CLOSE << 24 | 1 << 4: return 0;
+    case CLOSE << 24 | 1 << 4: return close();
     case LOAD << 24 | 2 << 16: return load(args);
     case RUN << 24 | 2 << 16 | 1 << 8:
     case TRACE << 24 | 2 << 16 | 1 << 8:
-    case PROFILE << 24 | 2 << 16 | 1 << 8: return infer(scalars >> 24, args);
+    case PROFILE << 24 | 2 << 16 | 1 << 8: return infer(scalars >> 24, 0, args);
+    case RUN << 24 | 2 << 16 | 2 << 8: return infer(RUN, 1, args);
+    case CONTEXTS << 24 | 2 << 16 | 1 << 8: return set_contexts(args);
+    case CLOCK << 24 | 1 << 16 | 1 << 8: return set_clock(args);
     default: return UNSUPPORTED;
   }
 }

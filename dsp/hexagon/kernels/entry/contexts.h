@@ -1,0 +1,64 @@
+/* Two HVX contexts at one network, each computing its half of every call on a thread of its own.
+ *
+ * They meet before the calls that `schedule` marks (dsp/hexagon/sharing.py), before the first and after the last.
+ * The threads are the including file's, which defines, before it includes this:
+ *   sleep_while(word, value)   until someone wakes it, if *word is still that; it may return early
+ *   wake(word)                 the one thread that sleeps there
+ *   take_turn(part)            after each meeting; only the emulator does anything
+ */
+#ifndef TOWLINE_CONTEXTS_H
+#define TOWLINE_CONTEXTS_H
+
+#include "../kernels.h"
+
+/* Of network.c: a byte a call, not 0 where the contexts meet before it. The host sends it. */
+extern u8 schedule[];
+extern const u32 schedule_bytes;
+
+/* Enough for any kernel: the deepest of 119 variants takes 6.5 KiB. */
+enum { STACK_BYTES = 64 << 10 };
+
+enum { SPINS = 1000 }; /* looks at a word before the thread sleeps: halves end at about the same time */
+
+static u32 arrived, meetings; /* of the two; and how often both have */
+
+INLINE u32 look(const u32 *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+
+/* What either wrote before, vectors included, the other one sees behind it. */
+static void meet(u32 part) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  u32 before = look(&meetings);
+  if (__atomic_add_fetch(&arrived, 1, __ATOMIC_SEQ_CST) == 2) {
+    __atomic_store_n(&arrived, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&meetings, before + 1, __ATOMIC_SEQ_CST);
+    wake(&meetings);
+  } else {
+    wake(&arrived);
+    for (u32 spin = 0; spin < SPINS && look(&meetings) == before; spin++) continue;
+    while (look(&meetings) == before) sleep_while(&meetings, before);
+  }
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  take_turn(part);
+}
+
+/* What is done after each layer, by part 0 alone, with the end of what was kept; and that end. */
+static u8 *(*after_layer)(const struct layer *, u8 *);
+static u8 *kept;
+
+/* One part's share of an inference. */
+static void compute_part(u32 part, u32 parts) {
+  struct context context = {network.arena, network.weights, part, parts};
+  for (u32 i = 0; i < network.layers; i++) {
+    const struct layer *layer = &network.layer[i];
+    for (u32 k = layer->first; k < layer->first + layer->calls; k++) {
+      if (parts > 1 && schedule[k]) meet(part);
+      network.call[k].kernel(network.call[k].descriptor, &context);
+    }
+    if (!after_layer) continue;
+    if (parts > 1) meet(part);
+    if (!part) kept = after_layer(layer, kept);
+    if (parts > 1) meet(part);
+  }
+}
+
+#endif
