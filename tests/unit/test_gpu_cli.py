@@ -86,11 +86,17 @@ def test_a_firmware_directory_is_an_option_of_opening(tmp_path, monkeypatch):
     named.mkdir()
     other.mkdir()
     monkeypatch.delenv("TOWLINE_FIRMWARE", raising=False)
-    assert runtime.open_options(argparse.Namespace(firmware=None, power_cap=None)) == OpenOptions()
-    assert runtime.open_options(argparse.Namespace(firmware=str(named), power_cap=None)) == OpenOptions(named)
+
+    def options(firmware):
+        return runtime.open_options(
+            argparse.Namespace(firmware=firmware, power_cap=None, verify_transfers=False)
+        )
+
+    assert options(None) == OpenOptions()
+    assert options(str(named)) == OpenOptions(named)
     monkeypatch.setenv("TOWLINE_FIRMWARE", str(other))
-    assert runtime.open_options(argparse.Namespace(firmware=None, power_cap=None)) == OpenOptions(other)
-    assert runtime.open_options(argparse.Namespace(firmware=str(named), power_cap=None)) == OpenOptions(named)
+    assert options(None) == OpenOptions(other)
+    assert options(str(named)) == OpenOptions(named)
 
 
 def test_a_firmware_directory_that_is_not_there_is_refused(tmp_path, monkeypatch):

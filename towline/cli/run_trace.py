@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from usbgpu.seam import Launch
 
 
+CHECK = "check of what was loaded"
+"""What is no layer: the kernel that sums it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """What a counter means on the time axis: nanoseconds of one, and in words."""
@@ -113,7 +117,7 @@ class _Layers:
             if (launch.code, launch.groups) == (record.dispatch.code, record.dispatch.groups):
                 self._next = number + 1
                 return launch.name
-        return ""
+        return record.name or CHECK
 
 
 @contextlib.contextmanager
