@@ -15,6 +15,7 @@ from sdk.flow_chart import Kind
 from sdk.target import OpenOptions
 from tests.chrome_reader import read
 from towline.cli import main, run_trace
+from towline.cli.run_trace import CHECK
 
 BRIDGE, PORT = "bridge ASM2464PD", "USB port of the host"
 BOOTED = "220ms"
