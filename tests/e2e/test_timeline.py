@@ -15,7 +15,6 @@ from sdk.flow_chart import Kind
 from sdk.target import OpenOptions
 from tests.chrome_reader import read
 from towline.cli import main, run_trace
-from towline.cli.run_trace import CHECK
 
 BRIDGE, PORT = "bridge ASM2464PD", "USB port of the host"
 BOOTED = "220ms"
@@ -176,8 +175,8 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     rows = read(trace)
     card = rows["card gfx1100"]
     slices = [one.name for one in card["compute pipe 0 queue 0"].slices]
-    layers = [name for name in slices if name != CHECK]
-    assert slices[0] == CHECK
+    layers = [name for name in slices if name != run_trace.CHECK]
+    assert slices[0] == run_trace.CHECK
     assert layers.count("stem") == 2, "one for each inference"
     assert not any(name.startswith("kernel ") for name in layers)
     half = len(layers) // 2
