@@ -176,7 +176,7 @@ def test_a_network_on_a_card_is_a_slice_a_layer(network, tmp_path, capfd):
     card = rows["card gfx1100"]
     slices = [one.name for one in card["compute pipe 0 queue 0"].slices]
     layers = [name for name in slices if name != run_trace.CHECK]
-    assert slices[0] == run_trace.CHECK
+    assert run_trace.CHECK in slices
     assert layers.count("stem") == 2, "one for each inference"
     assert not any(name.startswith("kernel ") for name in layers)
     half = len(layers) // 2
