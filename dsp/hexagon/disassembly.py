@@ -133,13 +133,13 @@ class Program:
         Raises:
             InvalidArtifact: the table is missing, or points outside of the file.
         """
-        for data in (data for _, data, executable in self._parts if not executable):
-            for place in range(0, len(data) - _NETWORK.size + 1, 4):
-                words = _NETWORK.unpack_from(data, place)
-                arena, *sizes = words[1:4]
-                if sizes == [memory["margin"], memory["weights"]] and arena >= memory["arena"]:
-                    return self._layers(words[7], *words[10:])
-        raise InvalidArtifact("the table of calls was not found", where="network.elf")
+        words = self._network(memory)
+        return self._layers(words[7], *words[10:])
+
+    def places(self, memory: Mapping[str, int]) -> tuple[int, int]:
+        """Addresses of the arena, behind its margin, and of the weights. As `kernels`."""
+        words = self._network(memory)
+        return words[0], words[4]
 
     def blocks(self, entry: int) -> list[Block]:
         """What can be reached from an address without a call, in order of address.
@@ -176,7 +176,21 @@ class Program:
                     return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
         raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
+    @property
+    def constants(self) -> list[tuple[int, bytes]]:
+        """Address and bytes of what is neither code nor written to: kernels have no data of their own."""
+        return [(start, data) for start, data, executable in self._parts if not executable]
+
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _network(self, memory: Mapping[str, int]) -> tuple[int, ...]:
+        for _, data in self.constants:
+            for place in range(0, len(data) - _NETWORK.size + 1, 4):
+                words = _NETWORK.unpack_from(data, place)
+                arena, *sizes = words[1:4]
+                if sizes == [memory["margin"], memory["weights"]] and arena >= memory["arena"]:
+                    return words
+        raise InvalidArtifact("the table of calls was not found", where="network.elf")
 
     def _layers(self, count: int, layers: int, calls: int) -> list[list[int]]:
         found = []

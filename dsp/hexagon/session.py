@@ -15,6 +15,7 @@ import numpy as np
 
 from dsp.hexagon import disassembly
 from dsp.hexagon.cycles import model
+from dsp.hexagon.cycles.accesses import Memory
 from dsp.hexagon.cycles.execution import execute
 from dsp.hexagon.cycles.interlocks import Interlocks
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
@@ -122,7 +123,9 @@ class EmulatedSession:
         inputs = encode_inputs(self._graph, zero_point_inputs(self._graph))
         data = _weights(self._program) + _word("R") + inputs
         execution = execute(elf, data, code, self._qemu_flags)
-        found = model.costs(execution, code.kernels(self._plan.memory), interlocks, cache)
+        sizes = self._plan.memory
+        memory = constant(code, sizes, self._program)
+        found = model.costs(execution, code.kernels(sizes), interlocks, cache, memory)
         return model.estimate(profile, found, cache, interlocks.llvm)
 
     # -- sdk.target.Submits -----------------------------------------------------------------------------
@@ -179,6 +182,12 @@ def _word(command: str) -> bytes:
 def _weights(program: Program) -> bytes:
     """What a process is sent first."""
     return program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()
+
+
+def constant(code: disassembly.Program, sizes: Mapping[str, int], program: Program) -> Memory:
+    """What does not change while a network runs: tables, weights, and here the context of each call."""
+    arena, weights = code.places(sizes)
+    return Memory([*code.constants, (weights, bytes(program.weights.buffer()))], (arena, weights, 0, 1))
 
 
 def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:

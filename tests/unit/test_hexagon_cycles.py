@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dsp.hexagon.cycles.accesses import LINE, Traffic, traffic
+from dsp.hexagon.cycles.accesses import LINE, Memory, Traffic, traffic
 from dsp.hexagon.cycles.cache import through
 from dsp.hexagon.cycles.execution import LINK, REGISTERS, Execution
 from dsp.hexagon.cycles.interlocks import Interlocks
-from dsp.hexagon.cycles.model import costs
+from dsp.hexagon.cycles.model import EMPTY, costs
 from dsp.hexagon.disassembly import Packet
 from sdk.errors import DeviceFailed, UsageError
 from sdk.estimate import Cache
@@ -101,8 +101,8 @@ def one_call(lines, before, after=None):
     return execution({CALLER: [("nop",)], KERNEL: lines}, steps)
 
 
-def touched(lines, before, after=None):
-    found = traffic(one_call(lines, before, after), [range(1, 2)], Code.end)
+def touched(lines, before, after=None, memory=EMPTY):
+    found = traffic(one_call(lines, before, after), [range(1, 2)], Code.end, memory)
     return list(zip(found.lines.tolist(), found.writes.tolist(), strict=True)), found.unknown
 
 
@@ -134,6 +134,22 @@ def test_a_loaded_pointer_is_known_by_what_it_is_at_the_end():
     assert (found, unknown) == ([(1, False), (7, False), (8, False)], 0)
     _, unknown = touched([*lines, ("r1 = memw(r0+#4)",)], {"r0": 128}, {"r1": 5})
     assert unknown == 2
+
+
+def test_constants_and_the_context_of_a_call_are_read():
+    data = np.array([128 * 7, 128 * 9], "<u4").tobytes()
+    memory = Memory([(0x1000, data)], (128 * 50, 128 * 60, 0, 1))
+    lines = [
+        ("r2 = memw(r0+#4)", "r3 = memw(r1+#4)"),
+        ("r4 = add(r2,r3)", "r5 = mpyi(r6,r2)"),
+        ("v1 = vmem(r4+#0)", "r4 = #0"),
+        ("v1 = vmem(r5+#0)", "r5 = #0", "r2 = #0"),
+    ]
+    found, unknown = touched(lines, {"r0": 0x1000, "r1": Code.end, "r6": 3}, memory=memory)
+    assert unknown == 0
+    assert found == [(0x1000 // LINE, False), (69, False), (27, False)]
+    _, unknown = touched(lines, {"r0": 0x1004, "r1": Code.end, "r6": 3}, memory=memory)
+    assert unknown == 2  # behind the constants
 
 
 def test_the_stack_is_left_out():

@@ -13,13 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsp.hexagon.cycles.accesses import LINE, traffic
+from dsp.hexagon.cycles.accesses import LINE, Memory, traffic
 from dsp.hexagon.cycles.cache import through
 from dsp.hexagon.cycles.execution import Execution
 from dsp.hexagon.cycles.interlocks import Interlocks, Pair
 from sdk.estimate import Cache, Estimate, LayerEstimate
 from sdk.target import LayerProfile, Profile
 
+EMPTY = Memory()
 CLOCK_GHZ = 1.2
 ISSUE_CLOCKS = 2
 MISS_NS = 150
@@ -51,7 +52,11 @@ class LayerCost:
 
 
 def costs(
-    execution: Execution, layers: Sequence[Sequence[int]], interlocks: Interlocks, cache: Cache
+    execution: Execution,
+    layers: Sequence[Sequence[int]],
+    interlocks: Interlocks,
+    cache: Cache,
+    memory: Memory = EMPTY,
 ) -> list[LayerCost]:
     """What each layer costs.
 
@@ -60,12 +65,13 @@ def costs(
         layers: addresses of the kernels that each layer calls, in order.
         interlocks: of the version of the DSP.
         cache: what is between it and memory.
+        memory: what is constant in it.
 
     Raises:
         DeviceFailed: the execution is of other kernels.
     """
     spans = execution.calls([entry for layer in layers for entry in layer])
-    touched = traffic(execution, spans, execution.code.end)
+    touched = traffic(execution, spans, execution.code.end, memory)
     fetches = through(cache, touched)
     waiting = _Waiting(execution, interlocks)
     found = []
