@@ -66,7 +66,7 @@ def test_both_ways_agree(program, tmp_path):
     code, interlocks = Program(elf, "v65"), Interlocks("v65")
     layers = code.kernels(HexagonPlan.of(program).memory)
     memory = constant(code, HexagonPlan.of(program).memory, program)
-    modelled = model.costs(execute(elf, data, code, ()), layers, interlocks, cache, memory)
+    modelled = model.costs(execute(elf, data, code, ()), layers, interlocks, cache, memory).layers
 
     words = traced(elf, data, tmp_path)
     parts = [words[slice(*span)] for span in spans(words, [kernel for one in layers for kernel in one], code)]

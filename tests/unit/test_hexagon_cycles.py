@@ -162,7 +162,7 @@ def test_costs_of_layers_are_those_of_their_calls():
     blocks = {CALLER: [("nop",)], KERNEL: inner, other: [("v1.w = vmpye(v8.w,v2.uh)",)]}
     loop = [(KERNEL, {"r31": CALLER, "r1": 128 * n}) for n in range(4)]
     steps = [(CALLER, {}), *loop, (other, {"r1": 512}), (CALLER, {}), (other, {"r31": CALLER}), (CALLER, {})]
-    first, second = costs(execution(blocks, steps), [[KERNEL], [other]], Interlocks("v65"), Cache())
+    first, second = costs(execution(blocks, steps), [[KERNEL], [other]], Interlocks("v65"), Cache()).layers
     assert (first.packets, first.stalls, first.fetched) == (9, 8, 4)  # four within, three around, one on
     assert first.pairs.most_common(1)[0][1] == 4
     assert (second.packets, second.stalls, second.ddr_bytes) == (1, 0, 0)

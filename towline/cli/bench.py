@@ -98,7 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    if args.subject in (*SUBJECTS, KERNELS, DRIVING):
+    if args.subject in (*SUBJECTS, KERNELS, DRIVING) or ZOO.fullmatch(args.subject):
         bench_time.refuse(args)
     if args.subject == C:
         return bench_c.run(args, console)

@@ -51,13 +51,28 @@ class LayerCost:
         return LINE * (self.fetched + self.written_back)
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What an inference costs.
+
+    Attributes:
+        layers: in order.
+        accesses: loads and stores of lines.
+        unknown: those of them whose address was not found, and which count nothing.
+    """
+
+    layers: Sequence[LayerCost]
+    accesses: int
+    unknown: int
+
+
 def costs(
     execution: Execution,
     layers: Sequence[Sequence[int]],
     interlocks: Interlocks,
     cache: Cache,
     memory: Memory = EMPTY,
-) -> list[LayerCost]:
+) -> Costs:
     """What each layer costs.
 
     Args:
@@ -84,7 +99,7 @@ def costs(
             cost.fetched += int(fetches.read[first:last].sum())
             cost.written_back += int(fetches.written[first:last].sum())
         found.append(cost)
-    return found
+    return Costs(found, len(touched.lines) + touched.unknown, touched.unknown)
 
 
 class _Waiting:
@@ -127,7 +142,7 @@ class _Waiting:
         return self._between[before, after]
 
 
-def estimate(profile: Profile, found: Sequence[LayerCost], cache: Cache, llvm: str) -> Estimate:
+def estimate(profile: Profile, found: Costs, cache: Cache, llvm: str) -> Estimate:
     """The time of an inference, from the packets that were counted and what they cost.
 
     Args:
@@ -136,15 +151,16 @@ def estimate(profile: Profile, found: Sequence[LayerCost], cache: Cache, llvm: s
         cache: what that was computed with.
         llvm: release of the itineraries.
     """
-    layers = [_layer(layer, cost) for layer, cost in zip(profile.layers, found, strict=True)]
-    stalls = sum(cost.stalls for cost in found)
+    layers = [_layer(layer, cost) for layer, cost in zip(profile.layers, found.layers, strict=True)]
+    stalls = sum(cost.stalls for cost in found.layers)
     between = int(profile.total["packets"]) - sum(int(layer.counters["packets"]) for layer in profile.layers)
     counts = {
         "cycles": int(profile.total["packets"]) + stalls,
         "stalls": stalls,
-        "ddr_bytes": sum(cost.ddr_bytes for cost in found),
+        "ddr_bytes": sum(cost.ddr_bytes for cost in found.layers),
     }
     ms = {way: sum(layer.ms[way] for layer in layers) + _ms(between) for way in (ONE, TWO)}
+    unknown = found.unknown / max(1, found.accesses)
     state = "after an inference" if cache.warm else "empty at first"
     return Estimate(
         layers,
@@ -155,6 +171,7 @@ def estimate(profile: Profile, found: Sequence[LayerCost], cache: Cache, llvm: s
             f"stalls by the itineraries of LLVM {llvm}; packets counted by qemu",
             f"{CLOCK_GHZ} GHz; one thread issues a packet every {ISSUE_CLOCKS} clocks",
             f"L2 of {cache.nbytes >> 10:,} KB, {cache.ways} ways, least recently used, {state}",
+            f"{unknown:.1%} of the loads and stores were not followed, and count nothing",
             f"{MISS_NS} ns for each line that is read from memory; nothing is prefetched",
             f"{DDR_GB_PER_S} GB/s at most between L2 and memory",
             "two contexts: the longer half's share of the packets, half the misses each",
