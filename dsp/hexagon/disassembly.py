@@ -95,6 +95,9 @@ class Program:
         elf: network.elf.
         version: of the DSP, such as v65.
 
+    Attributes:
+        end: the address behind its code and data.
+
     Raises:
         InvalidArtifact: it is not an ELF file for Hexagon.
         EnvironmentMissing: pyelftools or libLLVM is missing.
@@ -109,6 +112,7 @@ class Program:
             file = ELFFile(io.BytesIO(elf))
             loaded = [part for part in file.iter_segments() if part["p_type"] == "PT_LOAD"]
             self._parts = [(int(part["p_vaddr"]), part.data(), bool(part["p_flags"] & 1)) for part in loaded]
+            self.end = max((int(part["p_vaddr"] + part["p_memsz"]) for part in loaded), default=0)
             machine = file["e_machine"]
         except (ELFError, ValueError, KeyError) as problem:
             raise InvalidArtifact(
@@ -129,13 +133,13 @@ class Program:
         Raises:
             InvalidArtifact: the table is missing, or points outside of the file.
         """
-        for data in (data for _, data, executable in self._parts if not executable):
-            for place in range(0, len(data) - _NETWORK.size + 1, 4):
-                words = _NETWORK.unpack_from(data, place)
-                arena, *sizes = words[1:4]
-                if sizes == [memory["margin"], memory["weights"]] and arena >= memory["arena"]:
-                    return self._layers(words[7], *words[10:])
-        raise InvalidArtifact("the table of calls was not found", where="network.elf")
+        words = self._network(memory)
+        return self._layers(words[7], *words[10:])
+
+    def places(self, memory: Mapping[str, int]) -> tuple[int, int]:
+        """Addresses of the arena, behind its margin, and of the weights. As `kernels`."""
+        words = self._network(memory)
+        return words[0], words[4]
 
     def blocks(self, entry: int) -> list[Block]:
         """What can be reached from an address without a call, in order of address.
@@ -150,7 +154,7 @@ class Program:
         while todo:
             address = todo.pop()
             while address not in packets:
-                packet = packets[address] = self._packet(address)
+                packet = packets[address] = self.packet(address)
                 if len(packets) > PACKETS:
                     raise Unsupported(f"the kernel at {entry:#x} has more than {PACKETS:,} packets")
                 leaders.update(packet.jumps)
@@ -160,7 +164,33 @@ class Program:
                 address = packet.following
         return list(_blocks(packets, leaders, _loop_starts(packets)))
 
+    def packet(self, address: int) -> Packet:
+        """The packet at an address. Raises InvalidArtifact: there is none."""
+        for start, data, executable in self._parts:
+            if executable and start <= address < start + len(data):
+                code = data[address - start : address - start + LONGEST]
+                nbytes, text = self._disassembler.disassemble(code, address)
+                if nbytes:
+                    lines = (line.strip() for line in re.split("[\n\v]", text))
+                    kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
+                    return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
+        raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
+
+    @property
+    def constants(self) -> list[tuple[int, bytes]]:
+        """Address and bytes of what is neither code nor written to: kernels have no data of their own."""
+        return [(start, data) for start, data, executable in self._parts if not executable]
+
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _network(self, memory: Mapping[str, int]) -> tuple[int, ...]:
+        for _, data in self.constants:
+            for place in range(0, len(data) - _NETWORK.size + 1, 4):
+                words = _NETWORK.unpack_from(data, place)
+                arena, *sizes = words[1:4]
+                if sizes == [memory["margin"], memory["weights"]] and arena >= memory["arena"]:
+                    return words
+        raise InvalidArtifact("the table of calls was not found", where="network.elf")
 
     def _layers(self, count: int, layers: int, calls: int) -> list[list[int]]:
         found = []
@@ -175,17 +205,6 @@ class Program:
             if start <= address <= start + len(data) - nbytes:
                 return data[address - start : address - start + nbytes]
         raise InvalidArtifact(f"it refers to {address:#x}, which is not in the file", where="network.elf")
-
-    def _packet(self, address: int) -> Packet:
-        for start, data, executable in self._parts:
-            if executable and start <= address < start + len(data):
-                code = data[address - start : address - start + LONGEST]
-                nbytes, text = self._disassembler.disassemble(code, address)
-                if nbytes:
-                    lines = (line.strip() for line in re.split("[\n\v]", text))
-                    kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
-                    return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
-        raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
 
 def _ends(code: bytes) -> Iterator[int]:

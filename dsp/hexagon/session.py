@@ -13,6 +13,11 @@ from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
 
+from dsp.hexagon import disassembly
+from dsp.hexagon.cycles import model
+from dsp.hexagon.cycles.accesses import Memory
+from dsp.hexagon.cycles.execution import execute
+from dsp.hexagon.cycles.interlocks import Interlocks
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.sharing import CONTEXTS
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
@@ -20,6 +25,7 @@ from sdk import files, toolchain
 from sdk.child import Child
 from sdk.crew import Crew
 from sdk.errors import DeviceFailed, InvalidArtifact, UsageError
+from sdk.estimate import Cache, Estimate
 from sdk.graph import Array
 from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
@@ -74,6 +80,7 @@ class EmulatedSession:
         schedule = self._plan.schedule(contexts)
         self.contexts = CONTEXTS if schedule else 1
         self._graph = program.graph
+        self._program, self._qemu_flags = program, qemu_flags
         elf = program.code.get("network.elf")
         if elf is None:
             raise InvalidArtifact("the program's code is incomplete", hint="compile the model again")
@@ -92,9 +99,14 @@ class EmulatedSession:
                     stderr=stderr,
                 )
             self._child = Child(process, self._died, scratch.pop_all())
+<<<<<<< HEAD
         # All contexts are busy with one inference, or each with its own.
         self._crew = Crew(lambda: EmulatedSession(program, qemu_flags, contexts), CONTEXTS // self.contexts)
         with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
+=======
+        self._crew = Crew(lambda: EmulatedSession(program, qemu_flags), CONTEXTS)
+        with self._child.exchange(_weights(program)):
+>>>>>>> cycles
             pass
         if schedule:
             self._share(schedule)
@@ -152,6 +164,20 @@ class EmulatedSession:
         self._crew.close()
         self._child.close()
 
+    # -- sdk.estimate.Estimates -------------------------------------------------------------------------
+
+    def estimate(self, profile: Profile, cache: Cache) -> Estimate:
+        version = self._program.target.removeprefix("hexagon-")
+        elf = self._program.code["network.elf"]
+        code, interlocks = disassembly.Program(elf, version), Interlocks(version)
+        inputs = encode_inputs(self._graph, zero_point_inputs(self._graph))
+        data = _weights(self._program) + _word("R") + inputs
+        execution = execute(elf, data, code, self._qemu_flags)
+        sizes = self._plan.memory
+        memory = constant(code, sizes, self._program)
+        found = model.costs(execution, code.kernels(sizes), interlocks, cache, memory)
+        return model.estimate(profile, found, cache, interlocks.llvm)
+
     # -- sdk.target.Submits -----------------------------------------------------------------------------
 
     def submit(self, inputs: Mapping[str, Array], *, step: bool = False) -> Callable[[], dict[str, Array]]:
@@ -197,7 +223,7 @@ class EmulatedSession:
         return {name: int(word) for name, word in zip(COUNTERS, words, strict=True)}
 
     def _exchange(self, command: str, data: bytes = b"") -> AbstractContextManager[None]:
-        return self._child.exchange(ord(command).to_bytes(4, "little") + data)
+        return self._child.exchange(_word(command) + data)
 
     def _died(self, status: str) -> DeviceFailed:
         said = self._stderr.read_bytes().decode(errors="replace").strip()[-500:]
@@ -205,6 +231,21 @@ class EmulatedSession:
             f"qemu-hexagon stopped (exit status {status}){': ' + said if said else ''}",
             hint="compile the model again; if it persists, `towline doctor` shows the versions in use",
         )
+
+
+def _word(command: str) -> bytes:
+    return ord(command).to_bytes(4, "little")
+
+
+def _weights(program: Program) -> bytes:
+    """What a process is sent first."""
+    return program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()
+
+
+def constant(code: disassembly.Program, sizes: Mapping[str, int], program: Program) -> Memory:
+    """What does not change while a network runs: tables, weights, and here the context of each call."""
+    arena, weights = code.places(sizes)
+    return Memory([*code.constants, (weights, bytes(program.weights.buffer()))], (arena, weights, 0, 1))
 
 
 def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:
