@@ -95,6 +95,9 @@ class Program:
         elf: network.elf.
         version: of the DSP, such as v65.
 
+    Attributes:
+        end: the address behind its code and data.
+
     Raises:
         InvalidArtifact: it is not an ELF file for Hexagon.
         EnvironmentMissing: pyelftools or libLLVM is missing.
@@ -109,6 +112,7 @@ class Program:
             file = ELFFile(io.BytesIO(elf))
             loaded = [part for part in file.iter_segments() if part["p_type"] == "PT_LOAD"]
             self._parts = [(int(part["p_vaddr"]), part.data(), bool(part["p_flags"] & 1)) for part in loaded]
+            self.end = max((int(part["p_vaddr"] + part["p_memsz"]) for part in loaded), default=0)
             machine = file["e_machine"]
         except (ELFError, ValueError, KeyError) as problem:
             raise InvalidArtifact(
@@ -150,7 +154,7 @@ class Program:
         while todo:
             address = todo.pop()
             while address not in packets:
-                packet = packets[address] = self._packet(address)
+                packet = packets[address] = self.packet(address)
                 if len(packets) > PACKETS:
                     raise Unsupported(f"the kernel at {entry:#x} has more than {PACKETS:,} packets")
                 leaders.update(packet.jumps)
@@ -159,6 +163,18 @@ class Program:
                     break
                 address = packet.following
         return list(_blocks(packets, leaders, _loop_starts(packets)))
+
+    def packet(self, address: int) -> Packet:
+        """The packet at an address. Raises InvalidArtifact: there is none."""
+        for start, data, executable in self._parts:
+            if executable and start <= address < start + len(data):
+                code = data[address - start : address - start + LONGEST]
+                nbytes, text = self._disassembler.disassemble(code, address)
+                if nbytes:
+                    lines = (line.strip() for line in re.split("[\n\v]", text))
+                    kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
+                    return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
+        raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -175,17 +191,6 @@ class Program:
             if start <= address <= start + len(data) - nbytes:
                 return data[address - start : address - start + nbytes]
         raise InvalidArtifact(f"it refers to {address:#x}, which is not in the file", where="network.elf")
-
-    def _packet(self, address: int) -> Packet:
-        for start, data, executable in self._parts:
-            if executable and start <= address < start + len(data):
-                code = data[address - start : address - start + LONGEST]
-                nbytes, text = self._disassembler.disassemble(code, address)
-                if nbytes:
-                    lines = (line.strip() for line in re.split("[\n\v]", text))
-                    kept = tuple(line for line in lines if line and not line.startswith(":endloop"))
-                    return Packet(address, nbytes, kept, tuple(_ends(code[:nbytes])))
-        raise InvalidArtifact(f"there is no instruction at {address:#x}", where="network.elf")
 
 
 def _ends(code: bytes) -> Iterator[int]:

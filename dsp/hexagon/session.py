@@ -13,12 +13,17 @@ from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
 
+from dsp.hexagon import disassembly
+from dsp.hexagon.cycles import model
+from dsp.hexagon.cycles.execution import execute
+from dsp.hexagon.cycles.interlocks import Interlocks
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk import files, toolchain
 from sdk.child import Child
 from sdk.crew import Crew
 from sdk.errors import DeviceFailed, InvalidArtifact
+from sdk.estimate import Cache, Estimate
 from sdk.graph import Array
 from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
 
@@ -51,6 +56,7 @@ class EmulatedSession:
     def __init__(self, program: Program, qemu_flags: Sequence[str]) -> None:
         self._plan = HexagonPlan.of(program)
         self._graph = program.graph
+        self._program, self._qemu_flags = program, qemu_flags
         elf = program.code.get("network.elf")
         if elf is None:
             raise InvalidArtifact("the program's code is incomplete", hint="compile the model again")
@@ -70,7 +76,7 @@ class EmulatedSession:
                 )
             self._child = Child(process, self._died, scratch.pop_all())
         self._crew = Crew(lambda: EmulatedSession(program, qemu_flags), CONTEXTS)
-        with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
+        with self._child.exchange(_weights(program)):
             pass
 
     # -- sdk.target.DeviceSession -----------------------------------------------------------------------
@@ -106,6 +112,18 @@ class EmulatedSession:
     def close(self) -> None:
         self._crew.close()
         self._child.close()
+
+    # -- sdk.estimate.Estimates -------------------------------------------------------------------------
+
+    def estimate(self, profile: Profile, cache: Cache) -> Estimate:
+        version = self._program.target.removeprefix("hexagon-")
+        elf = self._program.code["network.elf"]
+        code, interlocks = disassembly.Program(elf, version), Interlocks(version)
+        inputs = encode_inputs(self._graph, zero_point_inputs(self._graph))
+        data = _weights(self._program) + _word("R") + inputs
+        execution = execute(elf, data, code, self._qemu_flags)
+        found = model.costs(execution, code.kernels(self._plan.memory), interlocks, cache)
+        return model.estimate(profile, found, cache, interlocks.llvm)
 
     # -- sdk.target.Submits -----------------------------------------------------------------------------
 
@@ -144,7 +162,7 @@ class EmulatedSession:
         return {name: int(word) for name, word in zip(COUNTERS, words, strict=True)}
 
     def _exchange(self, command: str, data: bytes = b"") -> AbstractContextManager[None]:
-        return self._child.exchange(ord(command).to_bytes(4, "little") + data)
+        return self._child.exchange(_word(command) + data)
 
     def _died(self, status: str) -> DeviceFailed:
         said = self._stderr.read_bytes().decode(errors="replace").strip()[-500:]
@@ -152,6 +170,15 @@ class EmulatedSession:
             f"qemu-hexagon stopped (exit status {status}){': ' + said if said else ''}",
             hint="compile the model again; if it persists, `towline doctor` shows the versions in use",
         )
+
+
+def _word(command: str) -> bytes:
+    return ord(command).to_bytes(4, "little")
+
+
+def _weights(program: Program) -> bytes:
+    """What a process is sent first."""
+    return program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()
 
 
 def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:

@@ -294,8 +294,11 @@ def test_bench_keys(journey, baseline, capsys):
     assert result["baseline"] == {"file": str(baseline), "worse": [], "better": []}
     assert result["total"].keys() == {
         "packets", "instructions", "hvx_instructions", "macs", "macs_per_packet", "packets_longer_half",
-        "percent_of_bound",
+        "percent_of_bound", "cycles", "stalls", "ddr_bytes",
     }  # fmt: skip
+    assert result["total"]["cycles"] == result["total"]["packets"] + result["total"]["stalls"]
+    assert 0 < result["estimate"]["ms_two_contexts"] < result["estimate"]["ms_one_context"]
+    assert result["estimate"]["assumptions"]
     assert result["memory"].keys() >= {"weights", "arena", "live_peak"}
     assert result["compile_seconds"] > 0
     total = result["total"]

@@ -23,7 +23,7 @@ from sdk.session import Session
 from sdk.target import CountsKernels, LayerProfile, Options, Profile, get_target, open_device, target_names
 from sdk.zoo.benchmark import benchmark, require_name
 from sdk.zoo.catalogue import find
-from towline.cli import bench_c
+from towline.cli import bench_c, bench_time
 from towline.cli.options import (
     MODEL,
     TOW,
@@ -93,10 +93,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", metavar="SIZE", help="of load: how many weights, as 512M (default) or 4G")
     parser.add_argument("--only", metavar="PART", help="of onnx: the tests with this in their names")
     add_input_shape(parser)
+    bench_time.configure(parser)
     bench_c.configure(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
+    if args.subject in (*SUBJECTS, KERNELS, DRIVING):
+        bench_time.refuse(args)
     if args.subject == C:
         return bench_c.run(args, console)
     bench_c.refuse(args)
@@ -136,12 +139,20 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if zoo := ZOO.fullmatch(args.subject):
         return _zoo(args, zoo["shape"], console)
     baseline = _baseline(args)
+    bench_time.cache(args)  # refused now, not after minutes of work
     network, compile_seconds = _subject(args, console)
+    times = bench_time.read_times(args.times, network) if args.times is not None else None
     with logged(console), Session(network, args.device, open_options(args)) as session:
         profile = session.profile()
+        estimate = bench_time.estimated(session, profile, args)
     document = summary(profile)
     document["compile_seconds"] = compile_seconds
     text = _text(network.target, profile, document)
+    if estimate is not None:
+        bench_time.add(document, estimate)
+        if times is not None:
+            bench_time.beside(document, estimate, times)
+        text += f"\n\n{bench_time.text(document, estimate)}"
     return _compared(args, baseline, document, text, _counts(network, document))
 
 

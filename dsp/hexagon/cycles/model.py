@@ -1,0 +1,176 @@
+"""The cost of one inference, layer by layer, and an estimate of its time.
+
+The time follows from the cost by four figures, which are assumptions: nothing here was measured on a DSP.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from dsp.hexagon.cycles.accesses import LINE, traffic
+from dsp.hexagon.cycles.cache import through
+from dsp.hexagon.cycles.execution import Execution
+from dsp.hexagon.cycles.interlocks import Interlocks, Pair
+from sdk.estimate import Cache, Estimate, LayerEstimate
+from sdk.target import LayerProfile, Profile
+
+CLOCK_GHZ = 1.2
+ISSUE_CLOCKS = 2
+MISS_NS = 150
+DDR_GB_PER_S = 10
+ONE, TWO = "ms_one_context", "ms_two_contexts"
+
+
+@dataclass
+class LayerCost:
+    """What a layer's calls cost.
+
+    Attributes:
+        packets: executed in its kernels.
+        stalls: how often one of them waits.
+        pairs: for which instructions.
+        fetched: lines read from memory.
+        written_back: lines written to memory.
+    """
+
+    packets: int = 0
+    stalls: int = 0
+    pairs: Counter[Pair] = field(default_factory=Counter)
+    fetched: int = 0
+    written_back: int = 0
+
+    @property
+    def ddr_bytes(self) -> int:
+        return LINE * (self.fetched + self.written_back)
+
+
+def costs(
+    execution: Execution, layers: Sequence[Sequence[int]], interlocks: Interlocks, cache: Cache
+) -> list[LayerCost]:
+    """What each layer costs.
+
+    Args:
+        execution: of the whole inference.
+        layers: addresses of the kernels that each layer calls, in order.
+        interlocks: of the version of the DSP.
+        cache: what is between it and memory.
+
+    Raises:
+        DeviceFailed: the execution is of other kernels.
+    """
+    spans = execution.calls([entry for layer in layers for entry in layer])
+    touched = traffic(execution, spans, execution.code.end)
+    fetches = through(cache, touched)
+    waiting = _Waiting(execution, interlocks)
+    found = []
+    remaining = iter(spans)
+    for layer in layers:
+        cost = LayerCost()
+        for span in (next(remaining) for _ in layer):
+            waiting.add(cost, span)
+            first, last = np.searchsorted(touched.when, [span.start, span.stop])
+            cost.fetched += int(fetches.read[first:last].sum())
+            cost.written_back += int(fetches.written[first:last].sum())
+        found.append(cost)
+    return found
+
+
+class _Waiting:
+    """Packets that wait: within each block, and from each block to each that was executed after it."""
+
+    def __init__(self, execution: Execution, interlocks: Interlocks) -> None:
+        self._execution = execution
+        self._block = functools.cache(execution.block)
+        self._interlocks = interlocks
+        self._inside: dict[int, Counter[Pair]] = {}
+        self._between: dict[tuple[int, int], Pair | None] = {}
+
+    def add(self, cost: LayerCost, span: range) -> None:
+        order = self._execution.order[span.start : span.stop]
+        blocks, counts = np.unique(order, return_counts=True)
+        for block, count in zip(blocks.tolist(), counts.tolist(), strict=True):
+            cost.packets += count * len(self._block(block))
+            for pair, times in self._within(block).items():
+                self._count(cost, pair, count * times)
+        steps, counts = np.unique(np.stack([order[:-1], order[1:]]), axis=1, return_counts=True)
+        for (before, after), count in zip(steps.T.tolist(), counts.tolist(), strict=True):
+            if waits := self._step(before, after):
+                self._count(cost, waits, count)
+
+    def _count(self, cost: LayerCost, pair: Pair, count: int) -> None:
+        cost.stalls += count
+        cost.pairs[pair] += count
+
+    def _within(self, block: int) -> Counter[Pair]:
+        if block not in self._inside:
+            packets = self._block(block)
+            waits = (self._interlocks.waits(*two) for two in pairwise(packets))
+            self._inside[block] = Counter(pair for pair in waits if pair)
+        return self._inside[block]
+
+    def _step(self, before: int, after: int) -> Pair | None:
+        if (before, after) not in self._between:
+            last, first = self._block(before)[-1], self._block(after)[0]
+            self._between[before, after] = self._interlocks.waits(last, first)
+        return self._between[before, after]
+
+
+def estimate(profile: Profile, found: Sequence[LayerCost], cache: Cache, llvm: str) -> Estimate:
+    """The time of an inference, from the packets that were counted and what they cost.
+
+    Args:
+        profile: the device's own counts.
+        found: of the same layers.
+        cache: what that was computed with.
+        llvm: release of the itineraries.
+    """
+    layers = [_layer(layer, cost) for layer, cost in zip(profile.layers, found, strict=True)]
+    stalls = sum(cost.stalls for cost in found)
+    between = int(profile.total["packets"]) - sum(int(layer.counters["packets"]) for layer in profile.layers)
+    counts = {
+        "cycles": int(profile.total["packets"]) + stalls,
+        "stalls": stalls,
+        "ddr_bytes": sum(cost.ddr_bytes for cost in found),
+    }
+    ms = {way: sum(layer.ms[way] for layer in layers) + _ms(between) for way in (ONE, TWO)}
+    state = "after an inference" if cache.warm else "empty at first"
+    return Estimate(
+        layers,
+        counts,
+        ms,
+        (
+            "modelled: nothing was measured on a DSP",
+            f"stalls by the itineraries of LLVM {llvm}; packets counted by qemu",
+            f"{CLOCK_GHZ} GHz; one thread issues a packet every {ISSUE_CLOCKS} clocks",
+            f"L2 of {cache.nbytes >> 10:,} KB, {cache.ways} ways, least recently used, {state}",
+            f"{MISS_NS} ns for each line that is read from memory; nothing is prefetched",
+            f"{DDR_GB_PER_S} GB/s at most between L2 and memory",
+            "two contexts: the longer half's share of the packets, half the misses each",
+        ),
+    )
+
+
+def _layer(layer: LayerProfile, cost: LayerCost) -> LayerEstimate:
+    packets = int(layer.counters["packets"])
+    cycles = packets + cost.stalls
+    share = layer.counters["packets_longer_half"] / packets if packets else 0.0
+    waiting, moving = cost.fetched * MISS_NS / 1e6, cost.ddr_bytes / DDR_GB_PER_S / 1e6
+    return LayerEstimate(
+        layer.name,
+        {"cycles": cycles, "stalls": cost.stalls, "ddr_bytes": cost.ddr_bytes},
+        {
+            ONE: max(_ms(cycles) + waiting, moving),
+            TWO: max(_ms(cycles * share) + waiting / 2, moving),
+        },
+        next((f"{pair.first} > {pair.second}" for pair, _ in cost.pairs.most_common(1)), ""),
+    )
+
+
+def _ms(cycles: float) -> float:
+    return cycles * ISSUE_CLOCKS / CLOCK_GHZ / 1e6
