@@ -80,50 +80,50 @@
 #else
 
 /* At a stride of two the first and third columns are neighbours in one phase, and the second lies in
- * another: two transpositions, sixteen packets. Registers as above but for v15 and v28, halfwords, v25:24,
- * the second column's pixels of a pair of channels, and v26, v27, words, or shifted pixels; r22..r24 the
- * second column's rows.
+ * another: two transpositions, sixteen packets. Registers as above but for v26:v27 and v24:v25, the second
+ * column's pixels of a pair of channels, v24, v25, v28 shifted pixels, v24, v28, v15, v26 words, v15, v26
+ * halfwords; r22..r24 the second column's rows.
  */
-#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, also0, also1)                                 \
-  SUM("=", 8, c0, 8, 10, c2, 9) TRANSPOSE_ROWS also0 "}\n"                                              \
-  HIGH(27, 11, 23) TRANSPOSE("25:24", 12) also1 "}\n"                                                   \
-  "{v28.h=vsat(v27.w,v26.w);v8.w=vadd(v8.w,v16.w);v10.w=vadd(v10.w,v18.w)" SHIFT(27, n2, c2, "#4") "}\n" \
-  SUM("+=", 8, 24, 12, 10, 25, 13) SHIFT(26, n0, c0, "#4") ZERO_POINT(28) "}\n"                         \
-  SUM("+=", 8, 26, 10, 10, 27, 11) TRANSPOSE("25:24", 13) "}\n"                                         \
-  LOW(26, 8, 20) ";v28.ub=vsat(v28.h,v15.h)" ROW(2, 0) "}\n"                                            \
-  LOW(27, 10, 22) ";v28.ub=vmax(v28.ub,v30.ub)" ROW(3, 1) "}\n"                                         \
-  HIGH(26, 8, 20) ";v11=v19" ROW(4, 2) "}\n"                                                            \
-  HIGH(27, 10, 22) TRANSPOSE_ROWS "}\n"                                                                 \
-  SUM("+=", 9, c1, 14, 11, c3, 15) TRANSPOSE(even, 12) "}\n"                                            \
-  SUM("+=", 9, 24, 18, 11, 25, 19) ";v15.h=vsat(v27.w,v26.w)" SHIFT(26, n1, c1, "#4") "}\n"             \
-  "{v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new" SHIFT(27, n3, c3, "#4") "}\n"                \
-  SUM("+=", 9, 26, 16, 11, 27, 17) TRANSPOSE(odd, 13) "}\n"                                             \
-  LOW(26, 9, 21) ZERO_POINT(15) ROW(2, 22) "}\n"                                                        \
-  LOW(27, 11, 23) ROW(3, 23) "}\n"                                                                      \
-  HIGH(26, 9, 21) ";v9=v17" ROW(4, 24) "}"
+#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, exit, also, begun)                            \
+  SUM("+=", 8, c0, 8, 10, c2, 9) SHIFT(25, n2, c2, "#4") ";v26.h=vsat(v26.w,v28.w)}\n"                  \
+  HIGH(15, 11, 23) ROW(2, 22) ";v11=v19}\n"                                                             \
+  SUM("+=", 9, c1, 14, 11, c3, 15) ZERO_POINT(26) ";v15.h=vsat(v15.w,v24.w)}\n"                         \
+  "{v24=valign(v" #n0 ",v" #c0 ",#4)" TRANSPOSE_ROWS ZERO_POINT(15) exit "}\n"                          \
+  "{v28=valign(v" #n1 ",v" #c1 ",#4);v15.ub=vsat(v15.h,v26.h)" TRANSPOSE("27:26", 12) "}\n"             \
+  SUM("+=", 8, 24, 10, 10, 25, 11) SHIFT(24, n3, c3, "#4") ";v15.ub=vmax(v15.ub,v30.ub)}\n"             \
+  SUM("+=", 8, 26, 12, 10, 27, 13) ";v15.ub=vmin(v15.ub,v31.ub);if(p0)vmem(r4++#1)=v15.new}\n"          \
+  SUM("+=", 9, 28, 16, 11, 24, 17) TRANSPOSE("25:24", 13) "}\n"                                         \
+  LOW(26, 10, 22) ROW(3, 1) "}\n"                                                                       \
+  SUM("+=", 9, 24, 18, 11, 25, 19) ROW(2, 0) "}\n"                                                      \
+  HIGH(26, 10, 22) ROW(4, 2) ";v10=v18}\n"                                                              \
+  LOW(15, 11, 23) TRANSPOSE_ROWS also "}\n"                                                             \
+  LOW(24, 9, 21) TRANSPOSE(even, 12) begun "}\n"                                                        \
+  HIGH(24, 9, 21) TRANSPOSE(odd, 13) "}\n"                                                              \
+  LOW(28, 8, 20) ROW(4, 24) ";v9=v17}\n"                                                                \
+  HIGH(28, 8, 20) ROW(3, 23) ";v8=v16}"
 
 #define PLANES \
-  "1:{v28.h=vsat(v27.w,v26.w);r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"            \
-  "{r1=add(r1,%[x_gap])" ROW(2, 0) ZERO_POINT(28) "}\n"                                                 \
-  "{r2=add(r2,%[x_gap])" ROW(3, 1) ";v28.ub=vsat(v28.h,v15.h)}\n"                                       \
-  "{r20=add(r20,#-1)" ROW(4, 2) ";v28.ub=vmax(v28.ub,v30.ub)}\n"                                        \
-  "{r9:8=memd(r5++#8)" TRANSPOSE_ROWS ";v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new}\n"       \
+  "1:{v15.ub=vsat(v15.h,v26.h);r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"           \
+  "{r1=add(r1,%[x_gap]);r2=add(r2,%[x_gap])" ROW(2, 0) "}\n"                                            \
+  "{r22=add(r22,%[other_gap]);r23=add(r23,%[other_gap])" ROW(3, 1) "}\n"                                \
+  "{r24=add(r24,%[other_gap]);v15.ub=vmax(v15.ub,v30.ub)" ROW(4, 2) "}\n"                               \
+  "{v15.ub=vmin(v15.ub,v31.ub);if(p0)vmem(r4++#1)=v15.new;r9:8=memd(r5++#8)" TRANSPOSE_ROWS "}\n"       \
   "{r11:10=memd(r6++#8);r15:14=memd(r3+#24)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
   "{v16=vsplat(r8);v20=vsplat(r10)" ROW(2, 0) "}\n"                                                     \
   "{v17=vsplat(r9);v21=vsplat(r11)" ROW(3, 1) "}\n"                                                     \
-  "{r21=m0;r22=add(r22,%[other_gap])" ROW(4, 2) "}\n"                                                  \
-  "{r9:8=memd(r5++#8);r11:10=memd(r6++#8);r23=add(r23,%[other_gap])" TRANSPOSE_ROWS "}\n"              \
+  "{r20=add(r20,#-1);r21=m0" ROW(4, 2) "}\n"                                                            \
+  "{if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"               \
   "{r17:16=memd(r3+#32);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
-  "{v18=vsplat(r8);v22=vsplat(r10)" ROW(2, 22) "}\n"                                                    \
+  "{v18=vsplat(r8);v22=vsplat(r10)" ROW(4, 24) "}\n"                                                    \
   "{v19=vsplat(r9);v23=vsplat(r11)" ROW(3, 23) "}\n"                                                    \
-  "{r24=add(r24,%[other_gap]);if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r3+#0);r11:10=memd(r3+#8)}\n"        \
-  "{v9=v17" ROW(4, 24) "}\n" \
-  "{r13:12=memd(r3+#16);r3=add(r3,#48);p0=cmp.gt(r0,r0);loop0(2f,%[bodies])}\n"                         \
-  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", ";p1=cmp.eq(r21,#0)", ";r21=add(r21,#-1)") "\n"     \
-  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";p0=cmp.eq(r0,r0)", ";if(p1)jump 1b") ":endloop0\n"     \
-  HIGH(27, 11, 23) ";jump 1b}\n" \
-  "4:{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v15.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"         \
-  "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
+  "{v8=v16;v9=v17;r13:12=memd(r3+#16);r11:10=memd(r3+#8)}\n"                                            \
+  "{v10=v18;r9:8=memd(r3++#48);p0=cmp.gt(r0,r0);loop0(2f,%[bodies])}\n"                                 \
+  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", "", ";p1=cmp.eq(r21,#0);r21=add(r21,#-1)",          \
+              ";p0=cmp.eq(r0,r0)") "\n"                                                                 \
+  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";if(p1)jump 1b", "", "") ":endloop0\n"                  \
+  HIGH(15, 11, 23) ";v26.h=vsat(v26.w,v28.w);r22=add(r22,#128)}\n"                                      \
+  "{v15.h=vsat(v15.w,v24.w)" ZERO_POINT(26) "}\n{v15.h=vadd(v15.h,v29.h):sat;jump 1b}\n"                \
+  "4:{v15.ub=vmax(v15.ub,v30.ub)}\n{v15.ub=vmin(v15.ub,v31.ub);vmem(r4+#0)=v15.new}\n"
 
 #endif
 
