@@ -129,7 +129,8 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
 #define NEXT "++m0" /* the step's last vector of pixels: on to the next plane */
 
 /* Packing the vector before, a packet each; v is its number. */
-#define PACK0(v) ";v28.h=vsat(v26.w,v25.w);" ACC##v##3 "=v19"
+#define PACK0 ";v28.h=vsat(v26.w,v25.w)"
+#define AGAIN(v) ";" ACC##v##3 "=v19"
 #define PACK1 ";v28.h=vadd(v28.h,v29.h):sat"
 #define PACK2 ";v28.ub=vsat(v28.h,v27.h)"
 #define PACK3 ";v28.ub=vmax(v28.ub,v30.ub)"
@@ -156,7 +157,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
 #define REQUANTIZE_FIRST(V)                                                                             \
   REQUANTIZE(0, ";r2=add(r3,#16);r0=add(r1,#(2*" #V "-1)*128)", ";r1=add(r1,#" #V "*128)",              \
              ";p0=cmp.eq(r0,r0)" STEP_LOOP(#V "b"), "", "")
-#define REQUANTIZE_NEXT(v, before) REQUANTIZE(v, PACK0(before), PACK1, PACK2, PACK3, PACK4)
+#define REQUANTIZE_NEXT(v, before) REQUANTIZE(v, PACK0 AGAIN(before), PACK1, PACK2, PACK3, PACK4)
 
 #if STEPS > 2
 #define STEP_LOOP(label) ";loop0(" label ",#" TEXT(STEPS) "-2)"
@@ -175,7 +176,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
 #define NEXT_GROUP(V) ";v24=vmem(r1+#" #V ")"
 
 #define GROUP2                                                                                          \
-  DOT01(0, PACK0(1)) DOT23(0, PACK1 PIXELS(1, NEXT))                                                    \
+  DOT01(0, PACK0 PIXELS(1, NEXT)) DOT23(0, PACK1 AGAIN(1))                                              \
   DOT01(1, PACK2 WEIGHTS01) DOT23(1, PIXELS(0, "+#-1") WEIGHTS23)                                       \
   STEP("2", DOT01(0, PIXELS(1, NEXT)) DOT23(0, PIXELS(0, "+#-1"))                                       \
             DOT01(1, WEIGHTS01) DOT23(1, WEIGHTS23))                                                    \
@@ -183,7 +184,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
   REQUANTIZE_FIRST(2) REQUANTIZE_NEXT(1, 0)
 
 #define GROUP3                                                                                          \
-  DOT01(0, PACK0(2)) DOT23(0, PACK1 PIXELS(1, "+#-1"))                                                  \
+  DOT01(0, PACK0 PIXELS(1, "+#-1")) DOT23(0, PACK1 AGAIN(2))                                            \
   DOT01(1, PACK2 PIXELS(2, NEXT)) DOT23(1, PIXELS(0, "+#-2"))                                           \
   DOT01(2, PIXELS(1, "+#-1") WEIGHTS01) DOT23(2, WEIGHTS23)                                             \
   STEP("3", DOT01(0, PIXELS(2, NEXT)) DOT23(0, PIXELS(0, "+#-2"))                                       \
@@ -193,7 +194,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
   REQUANTIZE_FIRST(3) REQUANTIZE_NEXT(1, 0) REQUANTIZE_NEXT(2, 1)
 
 #define GROUP4                                                                                          \
-  DOT01(0, PACK0(3)) DOT23(0, PACK1 PIXELS(1, "+#-2"))                                                  \
+  DOT01(0, PACK0 PIXELS(1, "+#-2")) DOT23(0, PACK1 AGAIN(3))                                            \
   DOT01(1, PACK2 PIXELS(2, "+#-1")) DOT23(1, PIXELS(3, NEXT))                                           \
   DOT01(2, "") DOT23(2, PIXELS(0, "+#-3"))                                                              \
   DOT01(3, PIXELS(1, "+#-2") WEIGHTS01) DOT23(3, PIXELS(2, "+#-1") WEIGHTS23)                           \

@@ -14,7 +14,7 @@
 /* Three rows by three neighbouring columns at stride one. A vector of three rows is transposed once, and
  * the columns are what lies between it and the next: fourteen packets a vector, in which both multipliers
  * and the permute unit never rest. Channels go in pairs: while one pair's taps are summed, the other is
- * requantised.
+ * requantised. No packet multiplies or permutes what the packet before has made: that would cost a cycle.
  *
  * v0..v3 and v4..v7 transposed pixels of channels 0, 2, 1, 3, in turn this vector's and the next's;
  * v8..v11 accumulators; v12..v14 rows; v15, v24 shifted pixels; v16..v19 biases, v20..v23 multipliers;
@@ -33,105 +33,109 @@
 #define ZERO_POINT(h) ";v" #h ".h=vadd(v" #h ".h,v29.h):sat"
 
 #if STRIDE == 1
-/* One vector: its channels c0..c3, those of the next n0..n3, two of which (`odd`) are transposed here;
- * `even` is c0 and c2, overwritten by the vector after the next. The vector before is stored.
+/* One vector: its channels c0..c3, those of the next n0..n3; those of the vector after that take the place of
+ * its own (`even`, `odd`). The vector before is stored. Found by a search over all orders of fourteen packets.
  */
-#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, also2, also3)                                 \
-  SUM("=", 8, c0, 8, 10, c2, 9) SHIFT(24, n2, c2, "#4") ";v27.h=vsat(v26.w,v25.w)}\n"                   \
+#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, exit, also, begun)                            \
   SUM("+=", 8, 15, 10, 10, 24, 11) SHIFT(15, n0, c0, "r7") ZERO_POINT(27) "}\n"                         \
-  LOW(25, 9, 21) SHIFT(24, n2, c2, "r7") ";v8.w=vadd(v8.w,v16.w)" also2 "}\n"                           \
-  SUM("+=", 8, 15, 12, 10, 24, 13) TRANSPOSE(odd, 13) also3 "}\n"                                       \
-  LOW(26, 11, 23) ";v10.w=vadd(v10.w,v18.w)" ROW(2, 0) "}\n"                                            \
-  HIGH(25, 9, 21) ";v9=v17" ROW(3, 1) "}\n"                                                             \
-  HIGH(26, 11, 23) ";v11=v19" SHIFT(15, n1, c1, "#4") "}\n"                                             \
-  SUM("+=", 9, c1, 14, 11, c3, 15) SHIFT(24, n3, c3, "#4") ";v28.h=vsat(v26.w,v25.w)}\n"                \
-  SUM("+=", 9, 15, 16, 11, 24, 17) SHIFT(15, n1, c1, "r7") ZERO_POINT(28) "}\n"                         \
-  LOW(25, 8, 20) SHIFT(24, n3, c3, "r7") ";v28.ub=vsat(v28.h,v27.h)}\n"                                 \
-  SUM("+=", 9, 15, 18, 11, 24, 19) TRANSPOSE_ROWS "}\n"                                                 \
-  LOW(26, 10, 22) ";v28.ub=vmax(v28.ub,v30.ub)" ROW(4, 2) "}\n"                                         \
-  HIGH(25, 8, 20) TRANSPOSE(even, 12) "}\n"                                                             \
-  HIGH(26, 10, 22) ";v28.ub=vmin(v28.ub,v31.ub)" SHIFT(15, c0, n0, "#4")                                \
-  ";if(p0)vmem(r4++#1)=v28.new}"
+  HIGH(26, 11, 23) SHIFT(24, n2, c2, "r7") ";v11=v19" exit "}\n"                                        \
+  HIGH(25, 9, 21) ROW(2, 0) ";v9=v17}\n"                                                                \
+  SUM("+=", 8, 15, 12, 10, 24, 13) SHIFT(24, n3, c3, "#4") ";v28.h=vsat(v26.w,v25.w)}\n"                \
+  SUM("+=", 9, c1, 14, 11, c3, 15) SHIFT(15, n1, c1, "#4") ZERO_POINT(28) "}\n"                         \
+  SUM("+=", 8, c0, 8, 10, c2, 9) TRANSPOSE_ROWS "}\n"                                                   \
+  SUM("+=", 9, 15, 16, 11, 24, 17) SHIFT(24, n3, c3, "r7") ";v28.ub=vsat(v28.h,v27.h)}\n"               \
+  LOW(25, 8, 20) ROW(4, 2) ";v28.ub=vmax(v28.ub,v30.ub)}\n"                                             \
+  HIGH(25, 8, 20) SHIFT(15, n1, c1, "r7") ";v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new}\n"   \
+  LOW(26, 10, 22) TRANSPOSE(even, 12) also "}\n"                                                        \
+  SUM("+=", 9, 15, 18, 11, 24, 19) TRANSPOSE(odd, 13) begun "}\n"                                       \
+  HIGH(26, 10, 22) SHIFT(24, c2, n2, "#4") ";v10=v18}\n"                                                \
+  LOW(26, 11, 23) SHIFT(15, c0, n0, "#4") ";v27.h=vsat(v26.w,v25.w)}\n"                                 \
+  LOW(25, 9, 21) ROW(3, 1) ";v8=v16}"
 
+/* The last vector of a plane is finished while the next plane is set up. */
 #define PLANES \
-  "1:" LOW(26, 11, 23) ";r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"                 \
-  HIGH(25, 9, 21) ";r1=add(r1,%[x_gap])" ROW(2, 0) "}\n"                                                \
-  HIGH(26, 11, 23) ";r2=add(r2,%[x_gap])" ROW(3, 1) "}\n"                                               \
-  "{v28.h=vsat(v26.w,v25.w);r20=add(r20,#-1)" ROW(4, 2) "}\n"                                           \
-  "{r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS ZERO_POINT(28) "}\n"                          \
+  "1:" HIGH(25, 9, 21) ";r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"                 \
+  "{r1=add(r1,%[other_gap]);r2=add(r2,%[x_gap])" ROW(2, 0) "}\n"                                       \
+  "{v28.h=vsat(v26.w,v25.w);r20=add(r20,#-1)" ROW(3, 1) "}\n"                                           \
+  "{r21=m0" ROW(4, 2) ZERO_POINT(28) "}\n"                                                              \
+  "{v28.ub=vsat(v28.h,v27.h);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"                \
   "{r15:14=memd(r3+#24);r17:16=memd(r3+#32)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
   "{v16=vsplat(r8);v20=vsplat(r10)" ROW(2, 0) "}\n"                                                     \
   "{v17=vsplat(r9);v21=vsplat(r11)" ROW(3, 1) "}\n"                                                     \
-  "{v28.ub=vsat(v28.h,v27.h);r21=m0" ROW(4, 2) "}\n"                                                    \
-  "{v28.ub=vmax(v28.ub,v30.ub);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"              \
-  "{v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new;r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) "}\n" \
-  "{v18=vsplat(r8);v22=vsplat(r10);r13:12=memd(r3+#16)" SHIFT(15, 4, 0, "#4") "}\n"                     \
-  "{v19=vsplat(r9);v23=vsplat(r11);r9:8=memd(r3+#0);r11:10=memd(r3+#8)}\n"                              \
+  "{v8=v16;v28.ub=vmax(v28.ub,v30.ub)" ROW(4, 2) "}\n"                                                  \
+  "{v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new;r9:8=memd(r5++#8)" TRANSPOSE_ROWS "}\n"       \
+  "{r11:10=memd(r6++#8);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
+  "{v18=vsplat(r8);v19=vsplat(r9)" ROW(3, 1) "}\n"                                                      \
+  "{v22=vsplat(r10);v23=vsplat(r11);r13:12=memd(r3+#16)" SHIFT(24, 5, 1, "#4") "}\n"                    \
+  "{v10=v18;r9:8=memd(r3+#0);r11:10=memd(r3+#8)" SHIFT(15, 4, 0, "#4") "}\n"                            \
   "{r3=add(r3,#48);if(p0)r4=add(r4,%[y_gap]);p0=cmp.gt(r0,r0);loop0(2f,%[bodies])}\n"                   \
-  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "7:6", "1:0", ";p1=cmp.eq(r21,#0)", ";r21=add(r21,#-1)") "\n"     \
-  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "3:2", "5:4", ";if(p1)jump 1b", ";p0=cmp.eq(r0,r0)") ":endloop0\n"     \
-  "{v27.h=vsat(v26.w,v25.w)}\n" LOW(25, 9, 21) ZERO_POINT(27) ";jump 1b}\n"                             \
-  "4:" HIGH(25, 9, 21) "}\n" HIGH(26, 11, 23) "}\n{v28.h=vsat(v26.w,v25.w)}\n"                          \
+  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", "", ";p1=cmp.eq(r21,#0);r21=add(r21,#-1)",          \
+              ";p0=cmp.eq(r0,r0)") "\n"                                                                 \
+  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";if(p1)jump 1b", "", "") ":endloop0\n"                  \
+  HIGH(26, 11, 23) ZERO_POINT(27) ";jump 1b}\n"                                                         \
+  "4:{v28.h=vsat(v26.w,v25.w)}\n"                                                                       \
   "{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v27.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"           \
   "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
 
 #else
 
 /* At a stride of two the first and third columns are neighbours in one phase, and the second lies in
- * another: two transpositions, sixteen packets. Registers as above but for v15 and v28, halfwords, v25:24,
- * the second column's pixels of a pair of channels, and v26, v27, words, or shifted pixels; r22..r24 the
- * second column's rows.
+ * another: two transpositions, sixteen packets. Registers as above but for v26:v27 and v24:v25, the second
+ * column's pixels of a pair of channels, v24, v25, v28 shifted pixels, v24, v28, v15, v26 words, v15, v26
+ * halfwords; r22..r24 the second column's rows.
  */
-#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, also0, also1)                                 \
-  SUM("=", 8, c0, 8, 10, c2, 9) TRANSPOSE_ROWS also0 "}\n"                                              \
-  HIGH(27, 11, 23) TRANSPOSE("25:24", 12) also1 "}\n"                                                   \
-  "{v28.h=vsat(v27.w,v26.w);v8.w=vadd(v8.w,v16.w);v10.w=vadd(v10.w,v18.w)" SHIFT(27, n2, c2, "#4") "}\n" \
-  SUM("+=", 8, 24, 12, 10, 25, 13) SHIFT(26, n0, c0, "#4") ZERO_POINT(28) "}\n"                         \
-  SUM("+=", 8, 26, 10, 10, 27, 11) TRANSPOSE("25:24", 13) "}\n"                                         \
-  LOW(26, 8, 20) ";v28.ub=vsat(v28.h,v15.h)" ROW(2, 0) "}\n"                                            \
-  LOW(27, 10, 22) ";v28.ub=vmax(v28.ub,v30.ub)" ROW(3, 1) "}\n"                                         \
-  HIGH(26, 8, 20) ";v11=v19" ROW(4, 2) "}\n"                                                            \
-  HIGH(27, 10, 22) TRANSPOSE_ROWS "}\n"                                                                 \
-  SUM("+=", 9, c1, 14, 11, c3, 15) TRANSPOSE(even, 12) "}\n"                                            \
-  SUM("+=", 9, 24, 18, 11, 25, 19) ";v15.h=vsat(v27.w,v26.w)" SHIFT(26, n1, c1, "#4") "}\n"             \
-  "{v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new" SHIFT(27, n3, c3, "#4") "}\n"                \
-  SUM("+=", 9, 26, 16, 11, 27, 17) TRANSPOSE(odd, 13) "}\n"                                             \
-  LOW(26, 9, 21) ZERO_POINT(15) ROW(2, 22) "}\n"                                                        \
-  LOW(27, 11, 23) ROW(3, 23) "}\n"                                                                      \
-  HIGH(26, 9, 21) ";v9=v17" ROW(4, 24) "}"
+#define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, exit, also, begun)                            \
+  SUM("+=", 8, c0, 8, 10, c2, 9) SHIFT(25, n2, c2, "#4") ";v26.h=vsat(v26.w,v28.w)}\n"                  \
+  HIGH(15, 11, 23) ROW(2, 22) ";v11=v19}\n"                                                             \
+  SUM("+=", 9, c1, 14, 11, c3, 15) ZERO_POINT(26) ";v15.h=vsat(v15.w,v24.w)}\n"                         \
+  "{v24=valign(v" #n0 ",v" #c0 ",#4)" TRANSPOSE_ROWS ZERO_POINT(15) exit "}\n"                          \
+  "{v28=valign(v" #n1 ",v" #c1 ",#4);v15.ub=vsat(v15.h,v26.h)" TRANSPOSE("27:26", 12) "}\n"             \
+  SUM("+=", 8, 24, 10, 10, 25, 11) SHIFT(24, n3, c3, "#4") ";v15.ub=vmax(v15.ub,v30.ub)}\n"             \
+  SUM("+=", 8, 26, 12, 10, 27, 13) ";v15.ub=vmin(v15.ub,v31.ub);if(p0)vmem(r4++#1)=v15.new}\n"          \
+  SUM("+=", 9, 28, 16, 11, 24, 17) TRANSPOSE("25:24", 13) "}\n"                                         \
+  LOW(26, 10, 22) ROW(3, 1) "}\n"                                                                       \
+  SUM("+=", 9, 24, 18, 11, 25, 19) ROW(2, 0) "}\n"                                                      \
+  HIGH(26, 10, 22) ROW(4, 2) ";v10=v18}\n"                                                              \
+  LOW(15, 11, 23) TRANSPOSE_ROWS also "}\n"                                                             \
+  LOW(24, 9, 21) TRANSPOSE(even, 12) begun "}\n"                                                        \
+  HIGH(24, 9, 21) TRANSPOSE(odd, 13) "}\n"                                                              \
+  LOW(28, 8, 20) ROW(4, 24) ";v9=v17}\n"                                                                \
+  HIGH(28, 8, 20) ROW(3, 23) ";v8=v16}"
 
 #define PLANES \
-  "1:{v28.h=vsat(v27.w,v26.w);r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"            \
-  "{r1=add(r1,%[x_gap])" ROW(2, 0) ZERO_POINT(28) "}\n"                                                 \
-  "{r2=add(r2,%[x_gap])" ROW(3, 1) ";v28.ub=vsat(v28.h,v15.h)}\n"                                       \
-  "{r20=add(r20,#-1)" ROW(4, 2) ";v28.ub=vmax(v28.ub,v30.ub)}\n"                                        \
-  "{r9:8=memd(r5++#8)" TRANSPOSE_ROWS ";v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new}\n"       \
+  "1:{v15.ub=vsat(v15.h,v26.h);r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"           \
+  "{r1=add(r1,%[x_gap]);r2=add(r2,%[x_gap])" ROW(2, 0) "}\n"                                            \
+  "{r22=add(r22,%[other_gap]);r23=add(r23,%[other_gap])" ROW(3, 1) "}\n"                                \
+  "{r24=add(r24,%[other_gap]);v15.ub=vmax(v15.ub,v30.ub)" ROW(4, 2) "}\n"                               \
+  "{v15.ub=vmin(v15.ub,v31.ub);if(p0)vmem(r4++#1)=v15.new;r9:8=memd(r5++#8)" TRANSPOSE_ROWS "}\n"       \
   "{r11:10=memd(r6++#8);r15:14=memd(r3+#24)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
   "{v16=vsplat(r8);v20=vsplat(r10)" ROW(2, 0) "}\n"                                                     \
   "{v17=vsplat(r9);v21=vsplat(r11)" ROW(3, 1) "}\n"                                                     \
-  "{r21=m0;r22=add(r22,%[second_gap])" ROW(4, 2) "}\n"                                                  \
-  "{r9:8=memd(r5++#8);r11:10=memd(r6++#8);r23=add(r23,%[second_gap])" TRANSPOSE_ROWS "}\n"              \
+  "{r20=add(r20,#-1);r21=m0" ROW(4, 2) "}\n"                                                            \
+  "{if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"               \
   "{r17:16=memd(r3+#32);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
-  "{v18=vsplat(r8);v22=vsplat(r10)" ROW(2, 22) "}\n"                                                    \
+  "{v18=vsplat(r8);v22=vsplat(r10)" ROW(4, 24) "}\n"                                                    \
   "{v19=vsplat(r9);v23=vsplat(r11)" ROW(3, 23) "}\n"                                                    \
-  "{r24=add(r24,%[second_gap]);if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r3+#0);r11:10=memd(r3+#8)}\n"        \
-  "{v9=v17" ROW(4, 24) "}\n" \
-  "{r13:12=memd(r3+#16);r3=add(r3,#48);p0=cmp.gt(r0,r0);loop0(2f,%[bodies])}\n"                         \
-  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", ";p1=cmp.eq(r21,#0)", ";r21=add(r21,#-1)") "\n"     \
-  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";p0=cmp.eq(r0,r0)", ";if(p1)jump 1b") ":endloop0\n"     \
-  HIGH(27, 11, 23) ";jump 1b}\n" \
-  "4:{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v15.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"         \
-  "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
+  "{v8=v16;v9=v17;r13:12=memd(r3+#16);r11:10=memd(r3+#8)}\n"                                            \
+  "{v10=v18;r9:8=memd(r3++#48);p0=cmp.gt(r0,r0);loop0(2f,%[bodies])}\n"                                 \
+  "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", "", ";p1=cmp.eq(r21,#0);r21=add(r21,#-1)",          \
+              ";p0=cmp.eq(r0,r0)") "\n"                                                                 \
+  VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";if(p1)jump 1b", "", "") ":endloop0\n"                  \
+  HIGH(15, 11, 23) ";v26.h=vsat(v26.w,v28.w);r22=add(r22,#128)}\n"                                      \
+  "{v15.h=vsat(v15.w,v24.w)" ZERO_POINT(26) "}\n{v15.h=vadd(v15.h,v29.h):sat;jump 1b}\n"                \
+  "4:{v15.ub=vmax(v15.ub,v30.ub)}\n{v15.ub=vmin(v15.ub,v31.ub);vmem(r4+#0)=v15.new}\n"
 
 #endif
 
 INLINE void pipeline(const struct depthwise *op, const struct context *c, struct range planes) {
   const s32 *table = (const s32 *)(c->weights + op->table);
-  /* To the next plane, from where this one's reading ends: two vectors too far, one for the second column. */
-  u32 x_gap = op->x_plane - (op->vectors + 2) * VECTOR_BYTES, second_gap = x_gap + VECTOR_BYTES;
+  /* To the next plane, from where this one's reading ends: two vectors too far, at a stride of one three for
+   * the middle row, at a stride of two one for the second column. */
+  u32 x_gap = op->x_plane - (op->vectors + 2) * VECTOR_BYTES;
+  u32 other_gap = STRIDE == 1 ? x_gap - VECTOR_BYTES : x_gap + VECTOR_BYTES;
   const u8 *x = c->arena + op->x + planes.begin * op->x_plane;
   register const u8 *r0 __asm__("r0") = x - x_gap + table[0];
-  register const u8 *r1 __asm__("r1") = x - x_gap + table[1];
+  register const u8 *r1 __asm__("r1") = x - (STRIDE == 1 ? other_gap : x_gap) + table[1];
   register const u8 *r2 __asm__("r2") = x - x_gap + table[2];
   register const u8 *r3 __asm__("r3") = c->weights + op->weights + planes.begin * 48;
   register u8 *r4 __asm__("r4") = c->arena + op->y + planes.begin * op->y_plane;
@@ -139,20 +143,19 @@ INLINE void pipeline(const struct depthwise *op, const struct context *c, struct
   register const u8 *r6 __asm__("r6") = c->weights + op->multiplier + planes.begin * 16;
   register u32 r20 __asm__("r20") = planes.end - planes.begin + 1;
   register u32 r21 __asm__("r21") = op->vectors / 2; /* before the body that an odd number leaves midway */
-  register const u8 *r22 __asm__("r22") = x - second_gap + table[3];
-  register const u8 *r23 __asm__("r23") = x - second_gap + table[4];
-  register const u8 *r24 __asm__("r24") = x - second_gap + table[5];
+  register const u8 *r22 __asm__("r22") = x - other_gap + table[3];
+  register const u8 *r23 __asm__("r23") = x - other_gap + table[4];
+  register const u8 *r24 __asm__("r24") = x - other_gap + table[5];
   struct packing p = packing(op->zero_point, op->low, op->high);
   register Vector v29 __asm__("v29") = p.zero_point;
   register Vector v30 __asm__("v30") = p.low;
   register Vector v31 __asm__("v31") = p.high;
   __asm__ volatile(
       "{r7=#8;m0=r21;p0=cmp.gt(r0,r0)}\n"
-      /* The last vector of a plane is finished while the next plane is set up. */
       PLANES
       : "+&r"(r0), "+&r"(r1), "+&r"(r2), "+&r"(r3), "+&r"(r4), "+&r"(r5), "+&r"(r6), "+&r"(r20), "+&r"(r21),
         "+&r"(r22), "+&r"(r23), "+&r"(r24)
-      : [x_gap] "r"(x_gap), [second_gap] "r"(second_gap),
+      : [x_gap] "r"(x_gap), [other_gap] "r"(other_gap),
         [y_gap] "r"(op->y_plane - op->vectors * VECTOR_BYTES), [bodies] "r"((op->vectors + 1) / 2),
         "v"(v29), "v"(v30), "v"(v31)
       : "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "r16", "r17", "r18", "r19", "p0", "p1",
