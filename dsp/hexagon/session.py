@@ -99,14 +99,9 @@ class EmulatedSession:
                     stderr=stderr,
                 )
             self._child = Child(process, self._died, scratch.pop_all())
-<<<<<<< HEAD
         # All contexts are busy with one inference, or each with its own.
         self._crew = Crew(lambda: EmulatedSession(program, qemu_flags, contexts), CONTEXTS // self.contexts)
-        with self._child.exchange(program.weights.nbytes.to_bytes(4, "little") + program.weights.buffer()):
-=======
-        self._crew = Crew(lambda: EmulatedSession(program, qemu_flags), CONTEXTS)
         with self._child.exchange(_weights(program)):
->>>>>>> cycles
             pass
         if schedule:
             self._share(schedule)
