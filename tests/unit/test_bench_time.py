@@ -8,7 +8,7 @@ import pytest
 
 from sdk.errors import InvalidInput, UsageError
 from sdk.estimate import Cache, Estimate, LayerEstimate
-from towline.cli import bench_time
+from towline.cli import bench_time, main
 from towline.cli.bench import configure
 from towline.phone.job import network_digest
 
@@ -128,3 +128,8 @@ def test_options_of_an_estimate_without_one_are_refused():
         bench_time.refuse(options(*words), counted=True)
     with pytest.raises(UsageError):
         bench_time.refuse(options("--warm", "--baseline", "b.json"), counted=True)
+
+
+@pytest.mark.parametrize("subject", ["c", "mcs51", "zoo", "zoo_0.35_96"])
+def test_what_is_no_network_on_a_dsp_is_not_estimated(subject):
+    assert main(["bench", subject, "--l2", "512K"]) == 2
