@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsp.hexagon.disassembly import Packet, Program
-from sdk import files, toolchain
+from sdk import files, settings, toolchain
 from sdk.errors import DeviceFailed
 
 Words = npt.NDArray[np.uint32]
@@ -111,7 +111,9 @@ def execute(elf: bytes, data: bytes, code: Program, qemu_flags: Sequence[str]) -
         extents = _translated(b"".join(_logged("in_asm,nochain", image, given, qemu_flags)).decode())
         parts = [_decoded(part) for part in _records(_logged("exec,cpu,nochain", image, given, qemu_flags))]
     if not parts:
-        raise DeviceFailed("qemu-hexagon logged nothing", hint="TOWLINE_QEMU_HEXAGON names another one")
+        raise DeviceFailed(
+            "qemu-hexagon logged nothing", hint=f"{settings.QEMU_HEXAGON.name} names another one"
+        )
     addresses = np.concatenate([part[0] for part in parts])
     starts, order = np.unique(addresses, return_inverse=True)
     registers = np.concatenate([part[1] for part in parts])
@@ -181,7 +183,7 @@ def _decoded(records: Sequence[bytes]) -> tuple[Words, Words]:
     if len(set(map(len, dumps))) != 1 or not places.keys() >= set(wanted):
         raise DeviceFailed(
             "the form of qemu-hexagon's log is not known",
-            hint="TOWLINE_QEMU_HEXAGON names another one; 7.2 is known",
+            hint=f"{settings.QEMU_HEXAGON.name} names another one; 7.2 is known",
         )
     table = np.frombuffer(b"".join(dumps), np.uint8).reshape(len(dumps), -1)
     digits = np.stack([table[:, places[name] : places[name] + 8] for name in wanted], axis=1)
