@@ -274,7 +274,7 @@ def reads(lowered, call):
         by_hand = "THREE_BY_THREE" in call.kernel.defines
         quads = 4 * fields.get("quads", 0) + ("SINGLE=1" in call.kernel.defines)
         taps = table(6 if by_hand else fields.get("taps", quads))
-        vectors = fields["vectors"] + (2 if by_hand else 0)  # where its reading ends
+        vectors = fields["vectors"] + (3 if by_hand else 0)  # where its reading ends
         end = (fields["planes"] - 1) * fields["x_plane"] + vectors * ALIGNMENT
         yield x + taps.min(), x + taps.max() + end
     elif call.struct == "gather":
