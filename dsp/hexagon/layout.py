@@ -43,6 +43,8 @@ MAX_STRIDE = 16
 """Phases along one axis that a gather descriptor has room for."""
 
 VECTOR_PIXELS = 32
+GROUP_CELLS = 16
+"""Of the kernel whose lanes are channels (lanes.py)."""
 PIXEL = 4  # bytes: one per channel of the plane
 
 
@@ -318,6 +320,27 @@ class Pitches:
             elif node.output in planar:
                 y = graph.tensor(node.output)
                 self._require(y.name, y.shape[3] + (window.extent[1] - 1) // window.strides[1])
+        self._group_rows(planar)
+
+    def _group_rows(self, planar: set[str]) -> None:
+        """Round pitches up so that a row or two are `GROUP_CELLS`, where that takes no more vectors.
+
+        That is for pointwise convolutions between whole blocks of channels (lanes.py).
+        """
+        roots = set()
+        for node in self._graph.nodes:
+            if node.output in planar and node.name not in self.pushed and is_pointwise(self._graph, node):
+                inputs, outputs = (
+                    self._graph.tensor(name).shape[1] for name in (node.inputs[0], node.output)
+                )
+                if not (inputs % (2 * PIXEL) or outputs % VECTOR_PIXELS):
+                    roots.add(self._root(node.output))
+        for root in roots:
+            pitch = self._pitch[root]
+            grouped = next((cells for cells in (GROUP_CELLS // 2, GROUP_CELLS) if cells >= pitch), pitch)
+            shapes = [self._graph.tensor(name).shape for name in planar if self._root(name) == root]
+            if all(_vectors(shape, grouped) == _vectors(shape, pitch) for shape in shapes):
+                self._pitch[root] = grouped
 
     def _join(self, node: Concat) -> None:
         """Parts that begin at a plane can be written in place, if they are no part of anything else.
@@ -407,6 +430,11 @@ class Pitches:
             before = max(before, top * pitch + left)
             behind = max(behind, bottom * pitch + right)
         return before, max(before, behind), bool(before or behind)
+
+
+def _vectors(shape: Sequence[int], pitch: int) -> int:
+    """Of a plane."""
+    return -(-((shape[2] - 1) * pitch + shape[3]) // VECTOR_PIXELS)
 
 
 def plain_planes(name: str, tensor: Tensor, pitch: int, before: int, behind: int, layer: int) -> Planes:

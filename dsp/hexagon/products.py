@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, variant, walk
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import addition
+from dsp.hexagon.lanes import lanes, suits
 from dsp.hexagon.layout import Planes, phase_planes, stretches
 from dsp.hexagon.moves import repeated
 from dsp.hexagon.packing import (
@@ -75,6 +76,14 @@ def _conv_calls(
     x, out = context.ends(node)
     biases = fold_zero_point(weight, bias, x.zero_point)
     weight = weight.reshape(*weight.shape[:2], -1)
+    if (
+        node.group == 1
+        and taps == [0]
+        and suits(source, target, weight[..., 0], scales, node.clamp, out.zero_point)
+    ):
+        limits = range_fields(out, node.clamp)
+        context.layer.multiplies(*lanes(context, source, target, weight[..., 0], biases, scales, limits))
+        return
     context.layer.multiplies(
         *tap_calls(
             context,

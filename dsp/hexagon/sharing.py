@@ -20,6 +20,8 @@ CONTEXTS = 2
 
 GEMM_OUTPUTS = 32
 """Of a block of gemm.c, a byte each."""
+GROUP_BYTES = 64
+"""Of a group of lanes.h in a plane."""
 POOLED_PLANES = 8
 """Of a block of pool.c."""
 
@@ -159,6 +161,32 @@ def _gemm(call: Call, part: int) -> Touched:
     return Touched([_whole(x)], _planes(y, GEMM_OUTPUTS, (first, last), None))
 
 
+def _lanes(call: Call, part: int) -> Touched:
+    """Half the units, each a group of cells by a block of channels, from all channels of the group."""
+    fields = call.fields
+    blocks, planes = fields["blocks"], GEMM_OUTPUTS // PIXEL
+    first, last = _half(fields["groups"] * blocks, part)
+    if first == last:
+        return Touched([], [])
+    writes: Spans = []
+    for group in range(first // blocks, (last - 1) // blocks + 1):
+        own = [max(first - group * blocks, 0) * planes, min(last - group * blocks, blocks) * planes]
+        cells = group * GROUP_BYTES, (group + 1) * GROUP_BYTES
+        writes += _planes(fields["y"], fields["y_plane"], (own[0], own[1]), cells)
+    return Touched([_whole(fields["x"]), _whole(fields["sums"])], writes)
+
+
+def _lane_sums(call: Call, part: int) -> Touched:
+    """The sums of half the vectors of cells."""
+    fields = call.fields
+    first, last = (2 * half for half in _half(-(-fields["groups"] // 2), part))
+    step = fields["pixels"] * ALIGNMENT
+    start, end = first * step, min(last, fields["groups"]) * step
+    if start == end:
+        return Touched([], [])
+    return Touched([_whole(fields["x"])], _planes(fields["y"], 0, (0, 1), (start, end)))
+
+
 def _global_pool(call: Call, part: int) -> Touched:
     """Half the blocks of eight planes, to as many words."""
     fields = call.fields
@@ -179,6 +207,8 @@ _KNOWN: Mapping[str, Callable[[Call, int], Touched]] = {
     "lookup": _elements("x"),
     "map": _elements("x"),
     "gemm": _gemm,
+    "lanes": _lanes,
+    "lane_sums": _lane_sums,
     "global_pool": _global_pool,
 }
 """By the descriptor's structure."""

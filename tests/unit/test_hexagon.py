@@ -248,7 +248,9 @@ def test_no_kernel_reads_beyond_the_margin():
     big.average_pool(x, (4, 3), pads=(3, 2, 0, 0))
     row = GraphBuilder((1, 4, 1, 9))  # whose phases end the arena
     row.depthwise("x", strides=2, pads=1)
-    for graph in (big.graph(), row.graph(), mobilenet_v2(32, 0.25, 10)):
+    small = GraphBuilder((1, 64, 14, 14))
+    small.conv("x", 64)
+    for graph in (big.graph(), row.graph(), small.graph(), mobilenet_v2(32, 0.25, 10)):
         lowered = lower(graph)
         for layer in lowered.layers:
             for call in layer.calls:
@@ -270,6 +272,11 @@ def reads(lowered, call):
         yield x + table(steps).min(), x + table(steps).max() + fields["vectors"] * ALIGNMENT
     elif call.struct == "conv" and "PIPELINED" in call.kernel.defines:  # a group's first pixels too many
         yield x, x + (fields["vectors"] + 1) * ALIGNMENT
+    elif call.struct == "lanes":  # the next unit's pixels and sums, also behind the last one
+        cells, pixels = 64 * (fields["groups"] + 1), call.kernel.symbol.count("_") - 1
+        steps = int(call.kernel.symbol.split("_")[1])
+        yield x, x + steps * fields["x_plane"] + cells
+        yield fields["sums"], fields["sums"] + (fields["groups"] + 1) * pixels * ALIGNMENT
     elif call.struct in ("depthwise", "maxpool"):
         by_hand = "THREE_BY_THREE" in call.kernel.defines
         quads = 4 * fields.get("quads", 0) + ("SINGLE=1" in call.kernel.defines)

@@ -89,6 +89,19 @@ struct gemm {
   u32 zero_point, low, high;
 };
 
+/* lanes.h: groups of 16 cells of planes by blocks of 32 output channels. */
+struct lanes {
+  u32 x, x_plane;
+  u32 sums; /* in the arena: [group][pixel][32] words, 128 times the sum of the pixel's bytes */
+  u32 y, y_plane, groups, blocks;
+  u32 weights; /* [block]: 32 words of bias, 32 of multiplier, then [step][32][4] bytes, 128 too large */
+  u32 zero_point, low, high;
+};
+struct lane_sums {
+  u32 x, x_plane, planes, y, groups, pixels;
+  u32 cells, last; /* a bit for each cell of a group that is a pixel; of the last group, which may have fewer */
+};
+
 struct elementwise_add {
   u32 a, a_plane, b, b_plane, y, y_plane, vectors, planes;
   struct addition addition;

@@ -1,0 +1,144 @@
+"""Pointwise convolution of small pictures: a lane is an output channel, not a pixel.
+
+A plane's last vector has lanes without a pixel; of 7 x 7 pixels at a pitch of 8 it is 15 of 64. Here a
+vector is 32 channels of one pixel, so that no lane is without one, and the weights stream from memory instead
+of the pixels. The kernel is made by lane_packets.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp.hexagon.calls import At, Fields, KernelSource
+from dsp.hexagon.context import Context
+from dsp.hexagon.lane_packets import MOST_PIXELS, kernel, least_steps
+from dsp.hexagon.layout import GROUP_CELLS, PIXEL, VECTOR_PIXELS, Planes
+from dsp.hexagon.packing import Int, in_bytes
+from sdk.arena import ALIGNMENT
+from sdk.arithmetic import q31_arrays
+from sdk.graph import Array, Clamp
+
+BLOCK = 32
+"""Channels of a vector."""
+UNSIGNED = 128
+"""What is added to the weights: a vector of vrmpy with bytes as scalars has no sign."""
+
+
+def group_pixels(planes: Planes) -> list[list[int]]:
+    """Which of its cells are pixels, for each group of the planes; empty if they are in no such groups.
+
+    A group is a row at a pitch of 16, or two at a pitch of 8.
+    """
+    if planes.stride != (1, 1) or GROUP_CELLS % planes.pitch or planes.pitch < GROUP_CELLS // 2:
+        return []
+    rows = GROUP_CELLS // planes.pitch
+    return [
+        [r * planes.pitch + x for r in range(min(rows, planes.height - first)) for x in range(planes.width)]
+        for first in range(0, planes.height, rows)
+    ]
+
+
+def suits(
+    source: Planes, target: Planes, weight: Array, scales: NDArray[np.float32], clamp: Clamp, between: int
+) -> bool:
+    """Whether a convolution can be computed this way, and takes fewer packets so.
+
+    Args:
+        source: the planes that are read.
+        target: those that are written.
+        weight: [O, I], less its zero-point.
+        scales: [O].
+        clamp: of the result.
+        between: the byte between the rows.
+    """
+    steps, outputs = source.planes, target.channels
+    groups = group_pixels(target)
+    pixels = sum(map(len, groups))
+    if not groups or len(groups[0]) > MOST_PIXELS or len(groups[-1]) < GROUP_CELLS // 4:
+        return False
+    if len(groups) * GROUP_CELLS != target.vectors * VECTOR_PIXELS or source.pitch != target.pitch:
+        return False
+    if (source.base | source.plane | target.base | target.plane) % ALIGNMENT or source.stride != (1, 1):
+        return False
+    if source.channels % 8 or outputs % BLOCK or target.samples > 1:
+        return False
+    if steps < max(least_steps(group) for group in (groups[0], groups[-1])):
+        return False
+    if (
+        in_bytes(weight).shape != weight.shape
+        or q31_arrays(scales)[1].any()
+        or not clamp[0] <= between <= clamp[1]
+    ):
+        return False
+    units = outputs // BLOCK * sum(steps * -(-len(group) // 2) + 2 * len(group) for group in groups)
+    sums = source.vectors * steps + 2 * pixels
+    by_planes = target.planes * (target.vectors * (2 * steps + 8) + 10)
+    return units + sums < by_planes
+
+
+def lanes(
+    context: Context,
+    source: Planes,
+    target: Planes,
+    weight: Array,
+    biases: Int,
+    scales: NDArray[np.float32],
+    limits: Fields,
+) -> tuple[int, int]:
+    """The calls of such a convolution; see `suits`. What is not a pixel in its rows becomes the zero-point.
+
+    Args:
+        context: of the layer.
+        source: what is read.
+        target: where the sums go.
+        weight: int8 [O, I].
+        biases: [O], with the zero-point of the input folded in.
+        scales: [O].
+        limits: zero-point and clamp.
+
+    Returns:
+        vrmpy and vectors of accumulators that it takes.
+    """
+    groups = group_pixels(target)
+    pixels, most = sum(map(len, groups)), len(groups[0])
+    whole = sum(len(group) == most for group in groups)
+    sums = At(context.buffer("sums", pixels * ALIGNMENT))
+    x = {"x_plane": source.plane, "x": At(source.buffer, source.base)}
+    shapes = {"pixels": most, "cells": _bits(groups[0]), "last": _bits(groups[-1])}
+    summed = {"planes": source.planes, "y": sums, "groups": len(groups)}
+    context.call(KernelSource("lane_sums.c", "lane_sums"), x | summed | shapes)
+    stream = context.blob.add(_stream(weight, biases, scales))
+    for first, count in ((0, whole), (whole, len(groups) - whole)):
+        if not count:
+            continue
+        fields = {
+            "x": At(source.buffer, source.base + first * GROUP_CELLS * PIXEL),
+            "x_plane": source.plane,
+            "sums": At(sums.buffer, first * most * ALIGNMENT),
+            "y": At(target.buffer, target.base + first * GROUP_CELLS * PIXEL),
+            "y_plane": target.plane,
+            "groups": count,
+            "blocks": target.channels // BLOCK,
+            "weights": stream,
+        }
+        context.call(kernel(groups[first], source.planes), fields | dict(limits), "lanes")
+    context.furthest = max(context.furthest, most * ALIGNMENT)  # the sums behind the last group's
+    accumulators = pixels * target.channels // BLOCK
+    return accumulators * source.planes, accumulators
+
+
+def _bits(cells: Sequence[int]) -> int:
+    return sum(1 << cell for cell in cells)
+
+
+def _stream(weight: Array, biases: Int, scales: NDArray[np.float32]) -> Array:
+    """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: int8 [block, bytes]."""
+    multiplier, _ = q31_arrays(scales)
+    blocks = len(weight) // BLOCK
+    steps = (weight.reshape(blocks, BLOCK, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
+    words = np.stack([biases.reshape(blocks, BLOCK), multiplier.reshape(blocks, BLOCK)], axis=1).astype("<i4")
+    parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words, steps)]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
