@@ -25,6 +25,7 @@ from dsp.hexagon.packing import (
     requantization,
     round_up,
 )
+from dsp.hexagon.taps import reads_taps, tap_planes
 from dsp.hexagon.windows import phases, window_input
 from sdk.arena import ALIGNMENT
 from sdk.errors import Unsupported
@@ -46,7 +47,11 @@ def conv(context: Context, node: Conv, add: Add | None = None) -> None:
         _pushed_conv(context, node, consumer)
         return
     y = out if add is None else context.graph.tensor(add.output)
-    source, pitch, taps = window_input(context, node, out, x.zero_point)
+    if reads_taps(context, node, x, out):
+        source, pitch = tap_planes(context, node, x, out)
+        taps = [0]
+    else:
+        source, pitch, taps = window_input(context, node, out, x.zero_point)
     target = context.new_planes(y, pitch)
     bounded = context.padded(y) and add is None
     _conv_calls(context, node, source, taps, target, y.zero_point if bounded else None)
@@ -75,7 +80,7 @@ def _conv_calls(
     weight, bias, scales = product_constants(context.graph, node)
     x, out = context.ends(node)
     biases = fold_zero_point(weight, bias, x.zero_point)
-    weight = weight.reshape(*weight.shape[:2], -1)
+    weight = weight.reshape(len(weight), source.channels // node.group, -1)  # of taps, all are channels
     if (
         node.group == 1
         and taps == [0]

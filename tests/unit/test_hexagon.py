@@ -272,6 +272,14 @@ def reads(lowered, call):
         yield x + table(steps).min(), x + table(steps).max() + fields["vectors"] * ALIGNMENT
     elif call.struct == "conv" and "PIPELINED" in call.kernel.defines:  # a group's first pixels too many
         yield x, x + (fields["vectors"] + 1) * ALIGNMENT
+    elif (
+        call.struct == "taps"
+    ):  # two vectors from the last row's last block of 128 pixels, at a stride of two
+        stride = 2 if "STRIDE=2" in call.kernel.defines else 1
+        channels = next(int(d.split("=")[1]) for d in call.kernel.defines if d.startswith("CHANNELS="))
+        last = channels * fields["height"] * fields["width"] - fields["width"]
+        block = (fields["columns"] - 1) // ALIGNMENT * ALIGNMENT * stride
+        yield x - fields["left"], x + last + block + stride * ALIGNMENT + len(fields["begin"])
     elif call.struct == "lanes":  # the next unit's pixels and sums, also behind the last one
         cells, pixels = 64 * (fields["groups"] + 1), call.kernel.symbol.count("_") - 1
         steps = int(call.kernel.symbol.split("_")[1])

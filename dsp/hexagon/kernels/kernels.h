@@ -42,6 +42,15 @@ struct gather {
   struct cells row[MAX_STRIDE], column[MAX_STRIDE];
 };
 
+/* taps.c: windows over dense NCHW bytes as planes of their taps. */
+enum { MOST_COLUMNS = 8 };
+struct taps {
+  u32 x, height, width; /* of the picture */
+  u32 y, y_plane, rows, columns, pitch, stride_y, top, left;
+  u32 begin[MOST_COLUMNS], end[MOST_COLUMNS]; /* by column of the window: outputs for which it is in the picture */
+  u32 value; /* the padding's byte, in all four bytes */
+};
+
 struct conv {
   u32 x, x_plane;
   u32 table; /* -DTABLE: signed byte offset of every step's vector, instead of x_plane */
