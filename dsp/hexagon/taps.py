@@ -1,7 +1,8 @@
 """The first convolution: what its window reads of a picture with few channels, as planes of taps.
 
-Planes of a picture with three channels leave a quarter of each word unused. Words that hold four taps of a window
-are full, and the convolution over them is pointwise: 7 steps in place of 9 for 3 x 3, 37 in place of 49 for 7 x 7.
+Planes of a picture with three channels leave a quarter of each word unused. Words that hold four taps of a
+window are full, and the convolution over them is pointwise: 7 steps in place of 9 for 3 x 3, 37 in place of
+49 for 7 x 7.
 """
 
 from __future__ import annotations
