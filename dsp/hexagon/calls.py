@@ -44,9 +44,18 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Call:
+    """One call of a kernel.
+
+    Attributes:
+        kernel, struct, fields: the function, and its descriptor's type and contents.
+        reach: of a kernel that makes each plane of y from the same of x: from which byte to which of the latter,
+            its neighbours' included, a result depends; None if that is not known.
+    """
+
     kernel: KernelSource
     struct: str
     fields: Fields
+    reach: tuple[int, int] | None = None
 
 
 @dataclass
@@ -58,6 +67,7 @@ class Layer:
         tensor: that output's name.
         planes: its form; None when it is dense (C-order bytes from `start`).
         macs: including those of a fused convolution.
+        channels: the first and how many, of a layer that makes some of the tensor's; None for all.
         costs: the fewest packets that the layer needs, by purpose; 256 multiply-accumulates a packet.
     """
 
@@ -65,6 +75,7 @@ class Layer:
     op: str
     tensor: str
     macs: int = 0
+    channels: tuple[int, int] | None = None
     calls: list[Call] = field(default_factory=list)
     start: At | None = None
     planes: Planes | None = None
