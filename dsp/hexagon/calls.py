@@ -48,8 +48,8 @@ class Call:
 
     Attributes:
         kernel, struct, fields: the function, and its descriptor's type and contents.
-        reach: of a kernel that makes each plane of y from the same of x: from which byte to which of the latter,
-            its neighbours' included, a result depends; None if that is not known.
+        reach: of a kernel that makes each plane of y from the same of x: from which byte to which of that, in
+            its neighbours too, a result depends; None if it is not known.
     """
 
     kernel: KernelSource

@@ -7,9 +7,9 @@ computed in that one's output. Offsets stay symbolic (`At`) until the arena is p
 
 from __future__ import annotations
 
+from dsp.hexagon import matrices, stripes
 from dsp.hexagon.borders import fill, pad
 from dsp.hexagon.calls import At, Lowered
-from dsp.hexagon import matrices, stripes
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import add, lookup, mul, requantize
 from dsp.hexagon.interpolation import interpolate
@@ -52,7 +52,7 @@ def lower(graph: Graph, guard: int = 0, l2: int = L2) -> Lowered:
     striped = stripes.find(graph, context.pitches, l2)
     done = {found.reader.name for found in striped.values()}
     for node, product in joined(graph, lambda product, node: _takes(graph, product, node)):
-        if node.name in striped:
+        if isinstance(node, ops.Conv) and node.name in striped:
             stripes.take_turns(context, node, striped[node.name])
         elif node.name not in done:
             _node(context, node, product)
@@ -170,7 +170,9 @@ def _live_peak(context: Context) -> int:
     graph, end = context.graph, len(context.layers)
     begun = {layer.tensor: i for i, layer in reversed(list(enumerate(context.layers)))}
     made = {layer.tensor: i for i, layer in enumerate(context.layers)}
-    when: dict[str, int] = {}  # node -> the last layer that reads its inputs: its own, or that it is fused into
+    when: dict[
+        str, int
+    ] = {}  # node -> the last layer that reads its inputs: its own, or that it is fused into
     last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
     for node in reversed(graph.nodes):
         readers = [when[reader.name] for reader in graph.consumers(node.output)]

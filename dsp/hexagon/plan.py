@@ -90,7 +90,7 @@ class HexagonPlan(Plan):
         return bytes(call in (layer.meetings or ()) for layer in self.layers for call in range(layer.calls))
 
     def by_node(self, values: Iterable[T]) -> list[tuple[list[LayerPlan], list[T]]]:
-        """The layers of each node, in order of the first, with what there is of each layer, in the same order."""
+        """The layers of each node, in order of its first, and what there is of each of them."""
         nodes: dict[tuple[str, str], tuple[list[LayerPlan], list[T]]] = {}
         for layer, value in zip(self.layers, values, strict=True):
             layers, found = nodes.setdefault((layer.name, layer.tensor), ([], []))

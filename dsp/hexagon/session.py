@@ -252,7 +252,9 @@ def profiled(stripes: Sequence[LayerPlan], counters: Counter[str]) -> LayerProfi
     """The profile of a node from the sum over its stripes, of which it usually has one."""
     costs = sum((Counter(stripe.costs) for stripe in stripes), Counter[str]())
     macs = sum(stripe.macs for stripe in stripes)
-    return LayerProfile(stripes[0].name, stripes[0].op, macs, dict(counters), limit(costs, counters["packets"]))
+    return LayerProfile(
+        stripes[0].name, stripes[0].op, macs, dict(counters), limit(costs, counters["packets"])
+    )
 
 
 def limit(costs: Mapping[str, int], packets: int) -> str:

@@ -1,9 +1,9 @@
 """Stripes of channels: a convolution and the depthwise one behind it, some planes at a time.
 
-The depthwise convolution needs of its input the planes that it computes, and nothing else. Where the tensors are
-too large for the L2, the two take turns: planes [a, b) of the first, then the same of the second. The buffer
-between them holds one stripe, so that it stays in the L2 and the arena gets smaller. Stripes of rows would
-compute some rows twice; those of channels cost a call each.
+The depthwise convolution needs of its input the planes that it computes, and nothing else. Where the tensors
+are too large for the L2, the two take turns: planes [a, b) of the first, then the same of the second. The
+buffer between them holds one stripe, so that it stays in the L2 and the arena gets smaller. Stripes of rows
+would compute some rows twice; those of channels cost a call each.
 
 A stripe is a layer of its own, with the node's name and its share of the channels.
 """
@@ -22,6 +22,7 @@ from dsp.hexagon.layout import (
     Pitches,
     Planes,
     is_planar,
+    is_pointwise,
     phase_planes,
     plain_planes,
     reads_in_place,
@@ -34,9 +35,10 @@ from sdk.graph import Conv, Graph, macs
 ROOM = 4
 """Weights, bounds and what else is read have one part in so many of the L2."""
 
-STEP = 4
-"""Planes of a stripe are a multiple of it: two contexts then have the same planes in both convolutions, and need
-only what they made themselves."""
+STEPS = {True: 2, False: 4}
+"""Planes of a stripe are a multiple of it, for pointwise convolutions, whose tiles have one plane, and for
+others, whose tiles have two: two contexts then have the same planes in both convolutions, and need only what
+they made themselves."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,19 @@ def find(graph: Graph, pitches: Pitches, l2: int) -> dict[str, Stripes]:
         held, made, left = map(nbytes, (node.inputs[0], node.output, reader.output))
         if held + made + left <= room:
             continue
-        # What remains for a stripe beside the whole result; or at least beside the stripe's.
-        most = max((room - held - left) * planes // made, (room - held) * planes // (made + left), STEP)
-        size = round_up(-(-planes // -(-planes // (most // STEP * STEP))), STEP)
+        step = STEPS[is_pointwise(graph, node)]
+        most = (room - held - left) * planes // made
+        if most < step:  # the result does not stay, but the stripe's share of it can
+            most = max((room - held) * planes // (made + left), step)
+        count = -(-planes // (most // step * step))
+        size = round_up(-(-planes // count), step)
         if size < planes:
             found[node.name] = Stripes(reader, size)
     return found
 
 
 def _reader(graph: Graph, pitches: Pitches, node: Conv) -> Conv | None:
-    """The depthwise convolution that alone reads a convolution's output, and its planes as they are written."""
+    """The depthwise convolution that alone reads the output of a convolution, plane by plane as it is."""
     readers = graph.consumers(node.output)
     if node.group != 1 or len(readers) != 1 or node.output in (*graph.outputs, *pitches.joined):
         return None
@@ -138,7 +143,9 @@ def _ends(context: Context, node: Conv, stripes: Stripes) -> tuple[Planes, list[
     between, y = context.ends(stripes.reader)
     x = context.graph.tensor(node.inputs[0])
     samples, _, height, width = between.shape
-    stripe = dataclasses.replace(between, name=f"{between.name} stripe", shape=(samples, 4 * stripes.planes, height, width))
+    stripe = dataclasses.replace(
+        between, name=f"{between.name} stripe", shape=(samples, 4 * stripes.planes, height, width)
+    )
     if node.name in context.pitches.pushed:
         window = context.window(stripes.reader)
         pitch = context.pitches.pitch(y.name, window)

@@ -152,9 +152,7 @@ def average_pool(context: Context, node: AveragePool) -> None:
     context.finish_planes(y, target)
 
 
-def _scales_by_place(
-    context: Context, scales: NDArray[np.float32], bias: Int, pitch: int
-) -> Requantization:
+def _scales_by_place(context: Context, scales: NDArray[np.float32], bias: Int, pitch: int) -> Requantization:
     """What requantises an output whose scales [H, W] depend on the pixel, and not on the channel."""
     height, channels = len(scales), len(bias)
     line = np.zeros((2, round_up(height * pitch, VECTOR_PIXELS)), "<i4")
