@@ -50,12 +50,16 @@ class Call:
         kernel, struct, fields: the function, and its descriptor's type and contents.
         reach: of a kernel that makes each plane of y from the same of x: from which byte to which of that, in
             its neighbours too, a result depends; None if it is not known.
+        constants: where in the weights those end that were added for it and the calls before.
+        fetch: offset and bytes of the weights that are fetched when it begins, for later ones (prefetch.py).
     """
 
     kernel: KernelSource
     struct: str
     fields: Fields
     reach: tuple[int, int] | None = None
+    constants: int = 0
+    fetch: tuple[int, int] = (0, 0)
 
 
 @dataclass

@@ -88,7 +88,7 @@ class Context:
         self, kernel: KernelSource, fields: Fields, struct: str = "", reach: tuple[int, int] | None = None
     ) -> None:
         """Append a call to the layer; its descriptor is a `struct` of the kernel's name by default."""
-        self.layer.calls.append(Call(kernel, struct or kernel.symbol, fields, reach))
+        self.layer.calls.append(Call(kernel, struct or kernel.symbol, fields, reach, self.blob.nbytes))
 
     # -- where tensors are ------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from dsp.hexagon.layout import is_planar
 from dsp.hexagon.maps import map_elements
 from dsp.hexagon.moves import concat, rename, resize, take, transpose
 from dsp.hexagon.normalizations import normalize
+from dsp.hexagon.prefetch import ask_ahead
 from dsp.hexagon.products import conv, gemm
 from dsp.hexagon.reductions import reduce, softmax
 from dsp.hexagon.rows import in_rows
@@ -65,6 +66,7 @@ def lower(graph: Graph, guard: int = 0, l2: int = L2) -> Lowered:
         outputs.append((tensor, context.dense[name]))
     for _, at in outputs:
         at.buffer.last = len(context.layers)
+    ask_ahead(context.layers, context.buffers, context.blob.nbytes, l2)
     return Lowered(
         layers=context.layers,
         weights=bytes(context.blob.weights()),

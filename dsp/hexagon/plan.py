@@ -33,6 +33,7 @@ class LayerPlan:
         trace_bytes: how many bytes a trace sends for it.
         geometry: how they are laid out, from the first; None for C order.
         calls: of kernels, in its code.
+        fetches: for each of them, offset and bytes of the weights that the L2 begins to fetch when it begins.
         meetings: before which of them two contexts meet, ascending, as sharing.py finds it; None in a program
             for one context.
     """
@@ -46,6 +47,7 @@ class LayerPlan:
     trace_bytes: Size
     geometry: Geometry | None
     calls: Annotated[int, within(0, MOST_CALLS)]
+    fetches: Sequence[tuple[Count, Count]]
     meetings: Sequence[Count] | None
 
     def picture(self, tensor: Tensor) -> tuple[int, ...]:
@@ -121,12 +123,19 @@ class HexagonPlan(Plan):
                 needed = span(shape, at)
             rule = f"{kept} is not from {needed} bytes, the tensor's, to {arena}, the arena's"
             require(needed <= kept <= arena, rule, "layers", number, "trace_bytes")
+            self._check_fetches(layer, number)
             met, path = layer.meetings, ("layers", number, "meetings")
             require(
                 (met is None) == (self.layers[0].meetings is None), "some layers have it, some not", *path
             )
             ascending = met is None or all(a < b for a, b in pairwise((-1, *met, layer.calls)))
             require(ascending, f"they do not ascend below {layer.calls}, the layer's calls", *path)
+
+    def _check_fetches(self, layer: LayerPlan, number: int) -> None:
+        path, weights = ("layers", number, "fetches"), self.memory["weights"]
+        require(len(layer.fetches) == layer.calls, f"there is not one for each of {layer.calls} calls", *path)
+        inside = all(start + nbytes <= weights for start, nbytes in layer.fetches)
+        require(inside, f"one ends behind the {weights:,} bytes of weights", *path)
 
     def _check_channels(self, program: Program) -> None:
         """The stripes of a tensor are all of its channels, in order, and lie in planes."""

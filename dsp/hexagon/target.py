@@ -137,6 +137,7 @@ def _plan(
                 trace_bytes=trace_span(layer)[1],
                 geometry=None if layer.planes is None else layer.planes.geometry,
                 calls=len(layer.calls),
+                fetches=[call.fetch for call in layer.calls],
                 meetings=None if met is None else met[number],
             )
             for number, layer in enumerate(lowered.layers)
