@@ -26,7 +26,7 @@ from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.quantizer import calibration, read_metadata
 from sdk.segments import HostPolicy, boundary, check_host, cut, place, states_within
 from sdk.states import Pairs, check_states, find_states
-from sdk.target import AddsInHalf, Options, Program, Sums, Target, Tunable, get_target
+from sdk.target import AddsInHalf, FitsCache, Options, Program, Sums, Target, Tunable, get_target
 from sdk.tuning import of_user
 from sdk.verification import verify
 
@@ -50,6 +50,7 @@ def compile(
     keep_float32: Sequence[str] = (),
     calibrate: calibration.Source | None = None,
     sums: Sums | None = None,
+    l2: int | None = None,
     cameras: Sequence[Camera] = (),
 ) -> Artifact:
     """Compile a network for a target.
@@ -76,6 +77,7 @@ def compile(
         calibrate: with `float16`, typical inputs for its range check, as `quantize` takes them; by default
             a few random ones.
         sums: how a target that can add products of float16 in half arithmetic does so; by default in half.
+        l2: bytes of the cache in which a Hexagon DSP is to keep what layers hand on; by default 1 MB.
         cameras: put in front of inputs (`sdk.camera`): a frame's bytes, and a matrix, become inputs of the
             network in place of a picture's planes; `preprocessing` then says which colours these have.
 
@@ -85,7 +87,7 @@ def compile(
     Raises:
         UsageError: no such target or model file; a camera for no input; `input_shapes`, `outputs`,
             `constants` or `keep_float32` contradict the model; `keep_float32` or `calibrate` without
-            `float16`; or `sums` that the target has not.
+            `float16`; `sums` that the target has not; or an `l2` that it has not.
         InvalidInput: not as many labels as classes; `preprocessing` or `calibrate` does not fit the inputs.
         InvalidModel: the file is damaged, or contradicts itself.
         Unsupported: the model holds something that Towline or the target does not support.
@@ -98,6 +100,8 @@ def compile(
         raise UsageError("keep_float32 and calibrate are for float16", hint="give float16=True as well")
     if sums is not None and (not isinstance(chosen, AddsInHalf) or sums not in chosen.sums):
         raise UsageError(f"{target} adds products of float16 in float32", hint="leave sums out")
+    if l2 is not None:
+        _require_cache(chosen, l2)
     seconds: dict[str, float] = {}
     started = time.perf_counter()
     stored = statistics = source = None
@@ -145,7 +149,7 @@ def compile(
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    options = dataclasses.replace(options, states=pairs, sums=sums or options.sums)
+    options = dataclasses.replace(options, states=pairs, sums=sums or options.sums, l2=l2 or options.l2)
     hosted: Collection[str] = () if host == "none" else boundary(graph)
     try:
         programs = _programs(graph, hosted, chosen, options)
@@ -182,6 +186,18 @@ def compile(
 
 SAMPLES = 8
 """Of typical inputs, the most that a range check takes."""
+
+
+def _require_cache(target: Target, l2: int) -> None:
+    """Raises UsageError: the target lays nothing out for a cache of this many bytes."""
+    if not isinstance(target, FitsCache):
+        raise UsageError(f"{target.name} lays nothing out for an L2", hint="leave l2 out")
+    if l2 not in target.l2_sizes:
+        sizes = target.l2_sizes
+        raise UsageError(
+            f"an L2 of {l2:,} bytes is not from {sizes[0] >> 10:,} to {sizes[-1] >> 10:,} KB",
+            hint="as 512K or 1M",
+        )
 
 
 def _float16(

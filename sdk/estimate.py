@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from sdk.target import Profile
+from sdk.target import L2, Profile
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Cache:
         warm: the inference before left its data there; else it holds nothing that is used.
     """
 
-    nbytes: int = 1 << 20
+    nbytes: int = L2
     ways: int = 8
     warm: bool = False
 

@@ -45,6 +45,10 @@ Sums = Literal["half", "float32"]
 float32."""
 
 
+L2 = 1 << 20
+"""Bytes of a Hexagon V65's second level of cache (SD845), the usual one."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose at compile time.
@@ -55,12 +59,15 @@ class Options:
         states: pairs (output, input) of the graph that the device may keep from one step to the next; a
             target whose sessions are no `KeepsStates` ignores them.
         sums: how a target that is `AddsInHalf` adds products of float16; others ignore it.
+        l2: bytes of the last level of cache in which a target that is `FitsCache` keeps what layers hand on;
+            others ignore it.
     """
 
     guard: int = 0
     tuning: Tuning | None = None
     states: Sequence[tuple[str, str]] = ()
     sums: Sums = "half"
+    l2: int = L2
 
 
 @dataclass(frozen=True)
@@ -500,6 +507,14 @@ class AddsInHalf(Protocol):
 
     sums: Sequence[Sums]
     """The default first."""
+
+
+@runtime_checkable
+class FitsCache(Protocol):
+    """What a target offers beside `Target` if it lays a network out for a cache of a given size."""
+
+    l2_sizes: range
+    """The sizes in bytes that it takes."""
 
 
 @dataclass(frozen=True)

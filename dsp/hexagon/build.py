@@ -205,6 +205,7 @@ def network_source(lowered: Lowered) -> str:
     ]
     lines += [f"void {symbol}(const void *, const struct context *);" for symbol in symbols]
     calls: list[str] = []
+    fetches: list[str] = []
     layers: list[str] = []
     for layer in lowered.layers:
         # No text of the model goes into the source: a node's name could hold anything, C included.
@@ -213,6 +214,7 @@ def network_source(lowered: Lowered) -> str:
         for call in layer.calls:
             lines.append(_descriptor(call, len(calls)))
             calls.append(f"{{{call.kernel.symbol}, &descriptor{len(calls)}}}")
+            fetches.append("{" + ", ".join(f"{word}u" for word in call.fetch) + "}")
         offset, nbytes = trace_span(layer)
         layers.append(f"{{{first}, {len(layer.calls)}, {offset}u, {nbytes}u}}")
     margin, arena = lowered.margin, align(lowered.arena)
@@ -226,6 +228,7 @@ def network_source(lowered: Lowered) -> str:
         f"static u8 weights[{len(lowered.weights) or 1}u] __attribute__((aligned(128)));",
         f"u8 schedule[{len(calls) or 1}];",
         f"const u32 schedule_bytes = {len(calls)};",
+        f"const struct span fetches[] = {{{', '.join(fetches)}}};",
         *(
             f"static const struct span {name}[] = {{{', '.join(f'{{{a}u, {n}u}}' for a, n in pairs)}}};"
             for name, pairs in spans.items()

@@ -44,9 +44,22 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Call:
+    """One call of a kernel.
+
+    Attributes:
+        kernel, struct, fields: the function, and its descriptor's type and contents.
+        reach: of a kernel that makes each plane of y from the same of x: from which byte to which of that, in
+            its neighbours too, a result depends; None if it is not known.
+        constants: where in the weights those end that were added for it and the calls before.
+        fetch: offset and bytes of the weights that are fetched when it begins, for later ones (prefetch.py).
+    """
+
     kernel: KernelSource
     struct: str
     fields: Fields
+    reach: tuple[int, int] | None = None
+    constants: int = 0
+    fetch: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -58,6 +71,7 @@ class Layer:
         tensor: that output's name.
         planes: its form; None when it is dense (C-order bytes from `start`).
         macs: including those of a fused convolution.
+        channels: the first and how many, of a layer that makes some of the tensor's; None for all.
         costs: the fewest packets that the layer needs, by purpose; 256 multiply-accumulates a packet.
     """
 
@@ -65,6 +79,7 @@ class Layer:
     op: str
     tensor: str
     macs: int = 0
+    channels: tuple[int, int] | None = None
     calls: list[Call] = field(default_factory=list)
     start: At | None = None
     planes: Planes | None = None

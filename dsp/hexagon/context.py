@@ -35,6 +35,7 @@ class Context:
         blob: constants so far, in the order in which calls read them.
         dense, planes: the forms in which tensors are there, by name.
         wholes: the planes of Concats' outputs, from their first part on.
+        held: bytes in C order of tensors of which there is never more than a part.
         furthest: bytes beyond a tensor's planes that any kernel reads.
     """
 
@@ -47,6 +48,7 @@ class Context:
         self.dense: dict[str, At] = {}
         self.planes: dict[str, Planes] = {}
         self.wholes: dict[str, Planes] = {}
+        self.held: dict[str, int] = {}
         self.furthest = 0
 
     def ends(self, node: Node) -> tuple[Tensor, Tensor]:
@@ -82,9 +84,11 @@ class Context:
     def now(self) -> int:
         return len(self.layers) - 1
 
-    def call(self, kernel: KernelSource, fields: Fields, struct: str = "") -> None:
+    def call(
+        self, kernel: KernelSource, fields: Fields, struct: str = "", reach: tuple[int, int] | None = None
+    ) -> None:
         """Append a call to the layer; its descriptor is a `struct` of the kernel's name by default."""
-        self.layer.calls.append(Call(kernel, struct or kernel.symbol, fields))
+        self.layer.calls.append(Call(kernel, struct or kernel.symbol, fields, reach, self.blob.nbytes))
 
     # -- where tensors are ------------------------------------------------------------------------------
 

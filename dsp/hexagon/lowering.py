@@ -7,7 +7,7 @@ computed in that one's output. Offsets stay symbolic (`At`) until the arena is p
 
 from __future__ import annotations
 
-from dsp.hexagon import matrices
+from dsp.hexagon import matrices, stripes
 from dsp.hexagon.borders import fill, pad
 from dsp.hexagon.calls import At, Lowered
 from dsp.hexagon.context import Context
@@ -17,20 +17,27 @@ from dsp.hexagon.layout import is_planar
 from dsp.hexagon.maps import map_elements
 from dsp.hexagon.moves import concat, rename, resize, take, transpose
 from dsp.hexagon.normalizations import normalize
+from dsp.hexagon.prefetch import ask_ahead
 from dsp.hexagon.products import conv, gemm
 from dsp.hexagon.reductions import reduce, softmax
 from dsp.hexagon.rows import in_rows
 from dsp.hexagon.transposed import conv_transpose
-from dsp.hexagon.windows import average_pool, depthwise_conv, global_pool, max_pool
+from dsp.hexagon.windows import average_pool, depthwise_conv, global_pool, is_depthwise, max_pool
 from sdk import graph as ops
 from sdk.arena import ALIGNMENT, align, live_peak, plan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node, macs
 from sdk.lowering import joined, require_quantized
+from sdk.target import L2
 
 
-def lower(graph: Graph, guard: int = 0) -> Lowered:
+def lower(graph: Graph, guard: int = 0, l2: int = L2) -> Lowered:
     """Lower an integer body whose activations are all uint8.
+
+    Args:
+        graph: the body.
+        guard: bytes between the buffers, as `plan` takes them.
+        l2: bytes of the L2 that the layers are to work in.
 
     Raises:
         Unsupported: a node that has no kernel, or is beyond a limit.
@@ -43,8 +50,13 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
         tensor = graph.tensor(name)
         context.dense[name] = at = At(context.buffer(f"input {name}", align(tensor.nbytes)))
         inputs.append((tensor, at))
+    striped = stripes.find(graph, context.pitches, l2)
+    done = {found.reader.name for found in striped.values()}
     for node, product in joined(graph, lambda product, node: _takes(graph, product, node)):
-        _node(context, node, product)
+        if isinstance(node, ops.Conv) and node.name in striped:
+            stripes.take_turns(context, node, striped[node.name])
+        elif node.name not in done:
+            _node(context, node, product)
     outputs = []
     for name in graph.outputs:
         tensor = graph.tensor(name)
@@ -54,6 +66,7 @@ def lower(graph: Graph, guard: int = 0) -> Lowered:
         outputs.append((tensor, context.dense[name]))
     for _, at in outputs:
         at.buffer.last = len(context.layers)
+    ask_ahead(context.layers, context.buffers, context.blob.nbytes, l2)
     return Lowered(
         layers=context.layers,
         weights=bytes(context.blob.weights()),
@@ -78,7 +91,7 @@ def _node(context: Context, node: Node, product: ops.Conv | ops.Gemm | None) -> 
             gemm(context, node)
         case ops.Conv() if matrices.is_of_frames(context.graph, node):
             matrices.frames(context, node)
-        case ops.Conv() if _is_depthwise(context.graph, node):
+        case ops.Conv() if is_depthwise(context.graph, node):
             depthwise_conv(context, node)
         case ops.Conv():
             conv(context, node)
@@ -141,17 +154,12 @@ def _takes(graph: Graph, product: ops.Conv | ops.Gemm, node: Node) -> bool:
     """Whether the layer of a product can add to what it leaves in the planes of its output."""
     if not isinstance(node, ops.Add) or not isinstance(product, ops.Conv):
         return False
-    return is_planar(graph.tensor(product.output)) and not _is_depthwise(graph, product)
+    return is_planar(graph.tensor(product.output)) and not is_depthwise(graph, product)
 
 
 def _has_planes(graph: Graph, node: ops.Conv) -> bool:
     """Whether a convolution is from planes or to planes; else it is from one pixel to one pixel."""
     return any(is_planar(graph.tensor(name)) for name in (node.inputs[0], node.output))
-
-
-def _is_depthwise(graph: Graph, node: ops.Conv) -> bool:
-    channels = graph.tensor(node.inputs[0]).shape[1]
-    return node.group == channels > 1 and graph.tensor(node.output).shape[1] == channels
 
 
 def _is_global(graph: Graph, node: ops.AveragePool) -> bool:
@@ -162,8 +170,11 @@ def _is_global(graph: Graph, node: ops.AveragePool) -> bool:
 def _live_peak(context: Context) -> int:
     """The largest sum of dense bytes of the graph's tensors that one layer needs or leaves behind."""
     graph, end = context.graph, len(context.layers)
+    begun = {layer.tensor: i for i, layer in reversed(list(enumerate(context.layers)))}
     made = {layer.tensor: i for i, layer in enumerate(context.layers)}
-    when: dict[str, int] = {}  # node -> the layer that reads its inputs: its own, or that it is fused into
+    when: dict[
+        str, int
+    ] = {}  # node -> the last layer that reads its inputs: its own, or that it is fused into
     last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
     for node in reversed(graph.nodes):
         readers = [when[reader.name] for reader in graph.consumers(node.output)]
@@ -171,7 +182,11 @@ def _live_peak(context: Context) -> int:
         for name in node.inputs:
             last[name] = max(last.get(name, 0), when[node.name])
     spans = [
-        (0 if name in graph.inputs else made[name], last.get(name, 0), graph.tensor(name).nbytes)
+        (
+            0 if name in graph.inputs else begun[name],
+            last.get(name, 0),
+            context.held.get(name, graph.tensor(name).nbytes),
+        )
         for name in {*graph.inputs, *(node.output for node in graph.nodes)}
         if name in graph.inputs or name in made
     ]

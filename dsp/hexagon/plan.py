@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from dsp.hexagon.layout import PIXEL, Geometry
 from dsp.hexagon.rows import picture
 from sdk.codec import names, require, within
 from sdk.errors import InvalidArtifact
+from sdk.graph import Tensor
 from sdk.plan import LIMIT, BufferPlan, Count, Plan, Size, TuningPlan, activation_nbytes, check_buffers
 from sdk.target import Program
+
+T = TypeVar("T")
 
 MOST_CALLS = 1 << 16
 """Of a layer: a bound for what a plan may make us allocate."""
@@ -23,12 +26,14 @@ class LayerPlan:
     """One layer.
 
     Attributes:
-        name, op, macs: for tables.
+        name, op, macs: for tables; the stripes of a node have its name, and their share.
         tensor: the activation it computes.
+        channels: the first and how many of a stripe; None for all.
         costs: the fewest packets that it needs, by purpose.
         trace_bytes: how many bytes a trace sends for it.
         geometry: how they are laid out, from the first; None for C order.
         calls: of kernels, in its code.
+        fetches: for each of them, offset and bytes of the weights that the L2 begins to fetch when it begins.
         meetings: before which of them two contexts meet, ascending, as sharing.py finds it; None in a program
             for one context.
     """
@@ -37,11 +42,18 @@ class LayerPlan:
     op: str
     tensor: str
     macs: Count
+    channels: tuple[Count, Count] | None
     costs: Mapping[str, Count]
     trace_bytes: Size
     geometry: Geometry | None
     calls: Annotated[int, within(0, MOST_CALLS)]
+    fetches: Sequence[tuple[Count, Count]]
     meetings: Sequence[Count] | None
+
+    def picture(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape of what the layer makes of its tensor, [N,C,H,W] if it lies in planes."""
+        shape = picture(tensor.shape)
+        return shape if self.channels is None else (shape[0], self.channels[1], *shape[2:])
 
 
 @dataclass(frozen=True)
@@ -79,16 +91,24 @@ class HexagonPlan(Plan):
             return b""
         return bytes(call in (layer.meetings or ()) for layer in self.layers for call in range(layer.calls))
 
+    def by_node(self, values: Iterable[T]) -> list[tuple[list[LayerPlan], list[T]]]:
+        """The layers of each node, in order of its first, and what there is of each of them."""
+        nodes: dict[tuple[str, str], tuple[list[LayerPlan], list[T]]] = {}
+        for layer, value in zip(self.layers, values, strict=True):
+            layers, found = nodes.setdefault((layer.name, layer.tensor), ([], []))
+            layers.append(layer)
+            found.append(value)
+        return list(nodes.values())
+
     def check(self, program: Program) -> None:
         arena = self.memory["arena"]
         check_buffers(self.buffers, arena)
+        self._check_channels(program)
         for number, layer in enumerate(self.layers):
             needed, kept = activation_nbytes(program.graph, layer.tensor, "layers", number), layer.trace_bytes
             if (at := layer.geometry) is not None:
-                shape, path = (
-                    picture(program.graph.tensors[layer.tensor].shape),
-                    ("layers", number, "geometry"),
-                )
+                shape = layer.picture(program.graph.tensors[layer.tensor])
+                path: tuple[str | int, ...] = ("layers", number, "geometry")
                 require(len(shape) == 4, f"{shape} cannot lie in planes", *path)
                 numbers = (
                     at.sample,
@@ -103,12 +123,42 @@ class HexagonPlan(Plan):
                 needed = span(shape, at)
             rule = f"{kept} is not from {needed} bytes, the tensor's, to {arena}, the arena's"
             require(needed <= kept <= arena, rule, "layers", number, "trace_bytes")
+            self._check_fetches(layer, number)
             met, path = layer.meetings, ("layers", number, "meetings")
             require(
                 (met is None) == (self.layers[0].meetings is None), "some layers have it, some not", *path
             )
             ascending = met is None or all(a < b for a, b in pairwise((-1, *met, layer.calls)))
             require(ascending, f"they do not ascend below {layer.calls}, the layer's calls", *path)
+
+    def _check_fetches(self, layer: LayerPlan, number: int) -> None:
+        path, weights = ("layers", number, "fetches"), self.memory["weights"]
+        require(len(layer.fetches) == layer.calls, f"there is not one for each of {layer.calls} calls", *path)
+        inside = all(start + nbytes <= weights for start, nbytes in layer.fetches)
+        require(inside, f"one ends behind the {weights:,} bytes of weights", *path)
+
+    def _check_channels(self, program: Program) -> None:
+        """The stripes of a tensor are all of its channels, in order, and lie in planes."""
+        made: dict[str, int] = {}  # tensor -> channels so far
+        last: dict[str, int] = {}
+        for number, layer in enumerate(self.layers):
+            if layer.channels is None:
+                continue
+            path = ("layers", number, "channels")
+            activation_nbytes(program.graph, layer.tensor, "layers", number)
+            shape, (first, count) = program.graph.tensors[layer.tensor].shape, layer.channels
+            before = made.get(layer.tensor, 0)
+            require(layer.geometry is not None and len(shape) > 2, "a stripe does not lie in planes", *path)
+            require(
+                first == before and 0 < count <= shape[1] - first,
+                f"channels {first} to {first + count} of {shape[1]} do not follow the first {before}",
+                *path,
+            )
+            made[layer.tensor], last[layer.tensor] = first + count, number
+        for name, count in made.items():
+            channels = program.graph.tensors[name].shape[1]
+            rule = f"the last stripe ends at channel {count} of {channels}"
+            require(count == channels, rule, "layers", last[name], "channels")
 
 
 def span(shape: Sequence[int], at: Geometry) -> int:

@@ -54,7 +54,7 @@ def conv(context: Context, node: Conv, add: Add | None = None) -> None:
         source, pitch, taps = window_input(context, node, out, x.zero_point)
     target = context.new_planes(y, pitch)
     bounded = context.padded(y) and add is None
-    _conv_calls(context, node, source, taps, target, y.zero_point if bounded else None)
+    conv_calls(context, node, source, taps, target, y.zero_point if bounded else None)
     if add is not None:
         _add_in_place(context, node, add, target)
     context.pad(y, target, bounded)
@@ -69,14 +69,23 @@ def _pushed_conv(context: Context, node: Conv, consumer: Node) -> None:
     source = phases(context, x, window, final, pitch, None)
     target = phase_planes(y.name, y, window, final, pitch, context.now)
     context.keep(target.buffer)
-    _conv_calls(context, node, source, [0], target, y.zero_point)
+    conv_calls(context, node, source, [0], target, y.zero_point)
     context.finish_planes(y, target)
 
 
-def _conv_calls(
-    context: Context, node: Conv, source: Planes, taps: list[int], target: Planes, padding: int | None
+def conv_calls(
+    context: Context,
+    node: Conv,
+    source: Planes,
+    taps: list[int],
+    target: Planes,
+    padding: int | None,
+    channels: slice = slice(None),
 ) -> None:
-    """The kernel calls of a convolution; with `padding`, cells that are not pixels get that byte."""
+    """The kernel calls of a convolution; with `padding`, cells that are not pixels get that byte.
+
+    `target` is of these `channels`, all of them if there are groups.
+    """
     weight, bias, scales = product_constants(context.graph, node)
     x, out = context.ends(node)
     biases = fold_zero_point(weight, bias, x.zero_point)
@@ -95,9 +104,9 @@ def _conv_calls(
             source,
             taps,
             target,
-            weight,
-            biases,
-            scales,
+            weight[channels],
+            biases[channels],
+            scales[channels],
             node.group,
             range_fields(out, node.clamp),
             None if padding is None else pixel_bounds(target, node.clamp, padding),

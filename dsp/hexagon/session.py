@@ -7,7 +7,9 @@ this machine.
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
@@ -144,15 +146,16 @@ class EmulatedSession:
         with self._exchange("R", data):
             total = self._counters()
             decode_outputs(self._graph, self._child.receive)
-        layers = []
-        longer = 0
+        counted = []
         with self._exchange("P", data):
-            for layer in self._plan.layers:
+            for _ in self._plan.layers:
                 whole, first, second = (self._counters() for _ in range(3))
                 longer_half = max(first["packets"], second["packets"])
-                longer += longer_half
-                counters = whole | {"packets_longer_half": longer_half}
-                layers.append(LayerProfile(layer.name, layer.op, layer.macs, counters, limit(layer, whole)))
+                counted.append(Counter(whole | {"packets_longer_half": longer_half}))
+        layers = [
+            profiled(stripes, sum(counters, Counter())) for stripes, counters in self._plan.by_node(counted)
+        ]
+        longer = sum(counters["packets_longer_half"] for counters in counted)
         return Profile(layers, total | {"packets_longer_half": longer}, self._plan.memory)
 
     def close(self) -> None:
@@ -171,6 +174,8 @@ class EmulatedSession:
         sizes = self._plan.memory
         memory = constant(code, sizes, self._program)
         found = model.costs(execution, code.kernels(sizes), interlocks, cache, memory)
+        nodes = [model.joined(costs) for _, costs in self._plan.by_node(found.layers)]
+        found = dataclasses.replace(found, layers=nodes)
         return model.estimate(profile, found, cache, interlocks.llvm)
 
     # -- sdk.target.Submits -----------------------------------------------------------------------------
@@ -243,10 +248,18 @@ def constant(code: disassembly.Program, sizes: Mapping[str, int], program: Progr
     return Memory([*code.constants, (weights, bytes(program.weights.buffer()))], (arena, weights, 0, 1))
 
 
-def limit(layer: LayerPlan, counters: Mapping[str, int]) -> str:
+def profiled(stripes: Sequence[LayerPlan], counters: Counter[str]) -> LayerProfile:
+    """The profile of a node from the sum over its stripes, of which it usually has one."""
+    costs = sum((Counter(stripe.costs) for stripe in stripes), Counter[str]())
+    macs = sum(stripe.macs for stripe in stripes)
+    return LayerProfile(
+        stripes[0].name, stripes[0].op, macs, dict(counters), limit(costs, counters["packets"])
+    )
+
+
+def limit(costs: Mapping[str, int], packets: int) -> str:
     """Where a layer's packets go: the costs that its plan states exactly, and what remains."""
-    packets = counters["packets"]
-    known = {name: cost / packets for name, cost in layer.costs.items()} if packets else {}
+    known = {name: cost / packets for name, cost in costs.items()} if packets else {}
     shares = known | {"loads and loops": 1 - sum(known.values())}
     ranked = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005)

@@ -113,12 +113,15 @@ def _elements(*operands: str) -> Callable[[Call, int], Touched]:
 
 
 def _windows(call: Call, part: int) -> Touched:
-    """Half the planes, from the same; a window's first taps lie in the gap behind the plane before."""
+    """Half the planes, from the same; a window's first taps lie in the gap behind the plane before.
+
+    Where the reach of a window is not known, all of the planes beside count.
+    """
     first, last = _half(call.fields["planes"], part)
     if first == last:
         return Touched([], [])
     x, step = call.fields["x"], call.fields["x_plane"]
-    reads = _planes(x, step, (first - 1, last + 1), (0, step))
+    reads = _planes(x, step, (first, last), call.reach or (-step, 2 * step))
     return Touched(reads, _planes(call.fields["y"], call.fields["y_plane"], (first, last), None))
 
 

@@ -45,6 +45,7 @@ class HexagonTarget:
     arithmetic: Arithmetic = "q31"
     counter = cost = "packets"
     device_kinds = ("emulated", "fastrpc")
+    l2_sizes = range(128 << 10, (64 << 20) + 1)
 
     def __init__(self, version: str, qemu_flags: Sequence[str] = (), later_parts: Sequence[str] = ()) -> None:
         self.name = f"hexagon-{version}"
@@ -58,7 +59,7 @@ class HexagonTarget:
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
-        lowered = lower(unsigned_activations(graph), options.guard)
+        lowered = lower(unsigned_activations(graph), options.guard, options.l2)
         tuned = tuning.apply(lowered, self._version, options.tuning)
         seconds = {"lowering": time.perf_counter() - started}
         code, stages = build(lowered, self._version)
@@ -85,7 +86,7 @@ class HexagonTarget:
             return int(session.profile().layers[0].counters["packets"])
 
     def count_kernels(self, body: Graph) -> tuple[Mapping[str, str], Sequence[KernelCount]]:
-        lowered, names = tuning.apart(lower(unsigned_activations(body)))
+        lowered, names = tuning.apart(lower(unsigned_activations(body), l2=tuning.UNSTRIPED))
         code, _ = build(lowered, self._version)
         plan = _plan(lowered)
         program = Program(self.name, body, plan.to_json(), Weights.of(lowered.weights), code)
@@ -131,10 +132,12 @@ def _plan(
                 op=layer.op,
                 tensor=layer.tensor,
                 macs=layer.macs,
+                channels=layer.channels,
                 costs=dict(layer.costs),
                 trace_bytes=trace_span(layer)[1],
                 geometry=None if layer.planes is None else layer.planes.geometry,
                 calls=len(layer.calls),
+                fetches=[call.fetch for call in layer.calls],
                 meetings=None if met is None else met[number],
             )
             for number, layer in enumerate(lowered.layers)

@@ -8,7 +8,6 @@ import numpy as np
 
 from dsp.hexagon.layout import element_index
 from dsp.hexagon.plan import HexagonPlan
-from dsp.hexagon.rows import picture
 from sdk.graph import Array, Graph
 from sdk.passes import from_unsigned, to_unsigned
 from sdk.target import check_inputs
@@ -35,13 +34,19 @@ def decode_outputs(graph: Graph, read: Read) -> dict[str, Array]:
 
 def decode_trace(plan: HexagonPlan, graph: Graph, read: Read) -> dict[str, Array]:
     """Every layer's output, as it lies in the arena, and then the graph's."""
-    values = {}
+    values: dict[str, Array] = {}
+    stripes: dict[str, list[Array]] = {}
     for layer in plan.layers:
         tensor = graph.tensor(layer.tensor)
         data = np.frombuffer(read(layer.trace_bytes), np.uint8)
         if layer.geometry is None:
             data = data[: tensor.nbytes]
         else:
-            data = data[element_index(picture(tensor.shape), layer.geometry)]
-        values[tensor.name] = from_unsigned(data.tobytes(), tensor)
+            data = data[element_index(layer.picture(tensor), layer.geometry)]
+        if layer.channels is not None:  # the last of a tensor's completes it
+            parts = stripes.setdefault(tensor.name, [])
+            parts.append(data)
+            data = np.concatenate(parts, axis=1)
+        if data.size == tensor.nbytes:
+            values[tensor.name] = from_unsigned(data.tobytes(), tensor)
     return values | decode_outputs(graph, read)

@@ -33,6 +33,9 @@ SHIPPED_FOR = "hexagon-v65"
 WRITTEN_BY_HAND = ("PIPELINED", "THREE_BY_THREE")
 """Defines of variants whose inner loop is assembly."""
 
+UNSTRIPED = 1 << 62
+"""An L2 that holds any layer: kernels are counted over whole tensors."""
+
 BY_PLACE = ("copy", "pick", "resize")
 """Kernels whose count depends on where a row ends in a vector, or on a table's contents."""
 

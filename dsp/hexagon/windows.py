@@ -11,6 +11,7 @@ from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, var
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place, stretches
 from dsp.hexagon.packing import (
+    Int,
     Requantization,
     depthwise_weights,
     fold_zero_point,
@@ -25,7 +26,7 @@ from dsp.hexagon.packing import (
     three_by_three_weights,
 )
 from sdk.arithmetic import q31_arrays
-from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, MaxPool, Node, Tensor
+from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, Graph, MaxPool, Node, Tensor
 from sdk.scales import mean_counts, node_scales
 
 UNROLLED_TAPS = 64
@@ -99,11 +100,36 @@ def _picture_cells(before: int, size: int, stride: int, cells: int) -> list[Fiel
 # -- operators --------------------------------------------------------------------------------------------
 
 
+def is_depthwise(graph: Graph, node: Conv) -> bool:
+    """Whether each channel of a convolution's output is made of the same one of its input."""
+    channels = graph.tensor(node.inputs[0]).shape[1]
+    return node.group == channels > 1 and graph.tensor(node.output).shape[1] == channels
+
+
 def depthwise_conv(context: Context, node: Conv) -> None:
+    x, y = context.ends(node)
+    source, pitch, taps = window_input(context, node, y, x.zero_point)
+    target = context.new_planes(y, pitch)
+    depthwise_calls(context, node, source, taps, target)
+    context.pad(y, target)
+    context.finish_planes(y, target)
+
+
+def depthwise_calls(
+    context: Context,
+    node: Conv,
+    source: Planes,
+    taps: list[int],
+    target: Planes,
+    channels: slice = slice(None),
+) -> None:
+    """The kernel calls of a depthwise convolution of these channels, which `source` and `target` are of."""
     weight, bias, scales = product_constants(context.graph, node)
-    bias = fold_zero_point(weight, bias, context.graph.tensor(node.inputs[0]).zero_point)
-    words = requantization(context.blob, bias, scales, round_up(len(weight), 4))
-    _sum_of_taps(context, node, weight.reshape(len(weight), -1), words, node.clamp)
+    x, y = context.ends(node)
+    bias = fold_zero_point(weight, bias, x.zero_point)[channels]
+    weight = weight.reshape(len(weight), -1)[channels]
+    words = requantization(context.blob, bias, scales[channels], round_up(len(weight), 4))
+    _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp))
 
 
 def average_pool(context: Context, node: AveragePool) -> None:
@@ -114,34 +140,43 @@ def average_pool(context: Context, node: AveragePool) -> None:
     bias = fold_zero_point(weight, None, x.zero_point)
     scales = node_scales(context.graph, node)
     require_room(scales, np.array(255 * area))
-    if (mean_counts(context.graph, node) == area).all():
+    source, pitch, taps = window_input(context, node, y, x.zero_point)
+    target = context.new_planes(y, pitch)
+    positional = bool((mean_counts(context.graph, node) != area).any())
+    if positional:
+        words = _scales_by_place(context, scales, bias, pitch)
+    else:
         words = requantization(context.blob, bias, np.full(channels, scales.flat[0]), round_up(channels, 4))
-        _sum_of_taps(context, node, weight, words, node.clamp)
-        return
-    pitch = context.pitches.pitch(y.name, context.window(node))
-    line = np.zeros((2, round_up(y.shape[2] * pitch, VECTOR_PIXELS)), "<i4")
+    _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp), positional)
+    context.pad(y, target)
+    context.finish_planes(y, target)
+
+
+def _scales_by_place(context: Context, scales: NDArray[np.float32], bias: Int, pitch: int) -> Requantization:
+    """What requantises an output whose scales [H, W] depend on the pixel, and not on the channel."""
+    height, channels = len(scales), len(bias)
+    line = np.zeros((2, round_up(height * pitch, VECTOR_PIXELS)), "<i4")
     rows, columns = np.indices(scales.shape)
     line[:, rows * pitch + columns] = q31_arrays(scales)
     table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
     bias_at = context.blob.add(padded(bias, round_up(channels, 4)).astype("<i4"))
-    words = Requantization(bias_at, context.blob.add(table), None)
-    _sum_of_taps(context, node, weight, words, node.clamp, positional=True)
+    return Requantization(bias_at, context.blob.add(table), None)
 
 
 def _sum_of_taps(
     context: Context,
-    node: Node,
+    source: Planes,
+    taps: list[int],
+    target: Planes,
     weight: Array,
     words: Requantization,
-    clamp: Clamp,
+    limits: Fields,
     positional: bool = False,
 ) -> None:
-    """The depthwise kernel; `weight` is [C, taps]."""
-    x, y = context.ends(node)
-    source, pitch, taps = window_input(context, node, y, x.zero_point)
+    """The calls of the depthwise kernel; `weight` is [C, taps], `limits` zero-point and clamp."""
     weight = in_bytes(weight)
+    reach = min(taps), max(taps) + target.cells * PIXEL
     taps = taps * (weight.shape[1] // len(taps))
-    target = context.new_planes(y, pitch)
     table, shape = taps, {}
     features = {"POSITIONAL": positional, "SHIFTED": words.shift is not None}
     columns = _neighbouring_columns(taps)
@@ -167,15 +202,14 @@ def _sum_of_taps(
         "vectors": target.vectors,
         "weights": context.blob.add(packed),
         **words.fields(),
-        **range_fields(y, clamp),
+        **limits,
     }
     accumulators = target.vectors * target.planes * target.samples * 4
     context.layer.multiplies(accumulators * products, accumulators)
     kernel = variant("depthwise", shape, features)
     for sample in range(target.samples):
-        context.call(kernel, fields | walk(target.some(sample), x=source.some(sample)), "depthwise")
-    context.pad(y, target)
-    context.finish_planes(y, target)
+        places = walk(target.some(sample), x=source.some(sample))
+        context.call(kernel, fields | places, "depthwise", reach)
 
 
 def max_pool(context: Context, node: MaxPool) -> None:

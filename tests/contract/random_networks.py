@@ -324,7 +324,7 @@ def check(target: Target, seed: int) -> None:
     for name in graph.outputs:
         np.testing.assert_array_equal(after[name], before[name], err_msg=f"{name} behind the passes")
     assert_identical(target, graph)
-    assert_identical(target, better, guard=128)
+    assert_identical(target, better, guard=128, l2=1)  # nothing fits: all that can be is striped
 
 
 def main(argv: list[str] | None = None) -> int:

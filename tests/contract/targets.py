@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.errors import EnvironmentMissing
 from sdk.graph import Graph
-from sdk.target import Options, get_target, require_supported, target_names
+from sdk.target import L2, Options, get_target, require_supported, target_names
 from sdk.verification import verify
 from tests import shader_gpu
 from tests.amount import amount
@@ -67,11 +67,11 @@ def random_input(graph: Graph, seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-def assert_identical(target, graph: Graph, guard: int = 0) -> None:
+def assert_identical(target, graph: Graph, guard: int = 0, l2: int = L2) -> None:
     """Every layer equals the reference, under two poisons; margins and guards stay as they were."""
     verify(graph)
     require_supported(target, graph)
-    program = target.compile(graph, Options(guard=guard))
+    program = target.compile(graph, Options(guard=guard, l2=l2))
     inputs = random_input(graph)
     expected = reference.run(program.graph, inputs, target.arithmetic)
     with target.open(None).load(program) as session:

@@ -187,7 +187,7 @@ def test_a_program_for_one_context():
 @pytest.mark.slow
 def test_a_plan_with_other_calls_than_the_code():
     with pytest.raises(InvalidArtifact) as caught:
-        load(with_meetings(lambda layers: layers[0].update(calls=9)))
+        load(with_meetings(lambda layers: layers[0].update(calls=9, fetches=[[0, 0]] * 9)))
     assert caught.value.where == "plan.layers"
 
 

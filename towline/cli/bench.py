@@ -28,6 +28,7 @@ from towline.cli.options import (
     MODEL,
     TOW,
     add_input_shape,
+    cache_bytes,
     input_shapes,
     positive,
     require_directory,
@@ -269,7 +270,7 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     if subject.suffix.lower() in MODEL:
         with cache.empty():
             started = time.perf_counter()
-            network = compiler.compile(subject, args.target, input_shapes=shapes)
+            network = compiler.compile(subject, args.target, input_shapes=shapes, l2=cache_bytes(args.l2))
             return network, time.perf_counter() - started
     if args.target or shapes:
         raise UsageError("--target and --input-shape are for a model; a .tow is compiled already")

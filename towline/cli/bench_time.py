@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +15,8 @@ from sdk.estimate import Cache, Estimate, Estimates
 from sdk.report import table
 from sdk.session import Session
 from sdk.target import Profile
+from towline.cli.options import cache_bytes
 
-UNITS = {"K": 10, "M": 20}
 ONE = "ms_one_context"
 
 _LEAST = ("cycles", "most wait for", "DDR bytes", "stalls")
@@ -25,7 +24,11 @@ _LEAST = ("cycles", "most wait for", "DDR bytes", "stalls")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of a network on hexagon-*")
-    group.add_argument("--l2", metavar="SIZE", help="of the modelled L2, as 512K; 1M by default")
+    group.add_argument(
+        "--l2",
+        metavar="SIZE",
+        help="of the L2 that is modelled, and that a model is compiled for, as 512K; 1M by default",
+    )
     group.add_argument(
         "--warm", action="store_true", help="the time of a second inference, whose L2 is in use"
     )
@@ -46,11 +49,8 @@ def refuse(args: argparse.Namespace, *, counted: bool = False) -> None:
 
 def cache(args: argparse.Namespace) -> Cache:
     """The L2 of the options. Raises UsageError: it is not written so."""
-    if args.l2 is None:
-        return Cache(warm=args.warm)
-    if not (found := re.fullmatch(r"(\d{1,6})([KM])", args.l2.upper())):
-        raise UsageError(f"--l2 {args.l2} is no size", hint="as 512K or 1M")
-    return Cache(int(found[1]) << UNITS[found[2]], warm=args.warm)
+    nbytes = cache_bytes(args.l2)
+    return Cache(warm=args.warm) if nbytes is None else Cache(nbytes, warm=args.warm)
 
 
 def estimated(session: Session, profile: Profile, args: argparse.Namespace) -> Estimate | None:

@@ -28,6 +28,7 @@ from towline.cli.options import (
     add_input_shape,
     add_preprocess,
     add_tuning,
+    cache_bytes,
     reading,
     require_suffix,
     tuned,
@@ -103,6 +104,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how products of float16 are added on a target with half arithmetic: half (default): 16 of "
         "them, and these sums in float32; float32: all of them",
     )
+    parser.add_argument(
+        "--l2",
+        metavar="SIZE",
+        help="of the L2 in which a Hexagon DSP keeps what layers hand on, as 512K (default: 1M)",
+    )
     add_camera(parser)
     add_tuning(parser)
     add_input_shape(parser)
@@ -113,7 +119,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     model = require_suffix(args.model, MODEL)
     output = require_suffix(args.output, TOW, exists=False)
     get_target(args.target)  # errors in the arguments come before the work
-    options = tuned(args)
+    options, l2 = tuned(args), cache_bytes(args.l2)
     how = reading(args)
     front = cameras(args)
     if not args.float16 and (args.keep_float32 or args.calibrate is not None):
@@ -137,6 +143,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         keep_float32=args.keep_float32,
         calibrate=args.calibrate,
         sums=args.sums,
+        l2=l2,
         cameras=front,
         **how,
     )

@@ -164,6 +164,15 @@ def _address(text: str) -> str:
     return text
 
 
+def cache_bytes(text: str | None) -> int | None:
+    """The bytes that --l2 asks for. Raises UsageError: it is not written so."""
+    if text is None:
+        return None
+    if not (found := re.fullmatch(r"(\d{1,6})([KM])", text.upper())):
+        raise UsageError(f"--l2 {text} is no size", hint="as 512K or 1M")
+    return int(found[1]) << {"K": 10, "M": 20}[found[2]]
+
+
 def add_tuning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tuning",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -49,6 +49,18 @@ class LayerCost:
     @property
     def ddr_bytes(self) -> int:
         return LINE * (self.fetched + self.written_back)
+
+
+def joined(parts: Iterable[LayerCost]) -> LayerCost:
+    """The cost of a layer that is computed in parts."""
+    whole = LayerCost()
+    for part in parts:
+        whole.packets += part.packets
+        whole.stalls += part.stalls
+        whole.pairs += part.pairs
+        whole.fetched += part.fetched
+        whole.written_back += part.written_back
+    return whole
 
 
 @dataclass(frozen=True)

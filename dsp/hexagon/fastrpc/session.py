@@ -172,8 +172,13 @@ class FastrpcSession:
         answer = self._call(PROFILE, zero_point_inputs(self._graph), 4 * (len(layers) + 1))
         microseconds = np.diff(np.frombuffer(answer, "<u4")) / TICKS_PER_MICROSECOND
         counted = [
-            LayerProfile(layer.name, layer.op, layer.macs, {"microseconds": float(time)})
-            for layer, time in zip(layers, microseconds, strict=True)
+            LayerProfile(
+                stripes[0].name,
+                stripes[0].op,
+                sum(stripe.macs for stripe in stripes),
+                {"microseconds": float(sum(times))},
+            )
+            for stripes, times in self._plan.by_node(microseconds)
         ]
         return Profile(counted, {"microseconds": float(microseconds.sum())}, self._plan.memory)
 

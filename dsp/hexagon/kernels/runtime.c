@@ -123,7 +123,7 @@ static __attribute__((noinline)) void run_call(const struct call *call, u32 part
 }
 
 static __attribute__((noinline)) void run_layer(const struct layer *layer) {
-  for (u32 i = 0; i < layer->calls; i++) run_call(&network.call[layer->first + i], 0, 1);
+  for (u32 k = layer->first; k < layer->first + layer->calls; k++) fetch_ahead(k), run_call(&network.call[k], 0, 1);
 }
 
 static void receive_inputs(void) {

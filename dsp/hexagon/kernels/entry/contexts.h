@@ -15,6 +15,10 @@
 extern u8 schedule[];
 extern const u32 schedule_bytes;
 
+/* Of network.c, too: of each call the part of the weights that the L2 begins to fetch when it begins, whole vectors;
+ * dsp/hexagon/prefetch.py says which. */
+extern const struct span fetches[];
+
 /* Enough for any kernel: the deepest of 119 variants takes 6.5 KiB. */
 enum { STACK_BYTES = 64 << 10 };
 
@@ -41,6 +45,15 @@ static void meet(u32 part) {
   take_turn(part);
 }
 
+/* Begin to fetch what later calls read; only one of the threads does. A height of zero would end what is pending.
+ * l2fetch takes a box: width and stride in bytes, so many rows. */
+INLINE void fetch_ahead(u32 call) {
+  struct span lines = fetches[call];
+  if (lines.bytes)
+    Q6_l2fetch_AP((void *)(network.weights + lines.offset),
+                  (u64)VECTOR_BYTES << 32 | VECTOR_BYTES << 16 | lines.bytes / VECTOR_BYTES);
+}
+
 /* What is done after each layer, by part 0 alone, with the end of what was kept; and that end. */
 static u8 *(*after_layer)(const struct layer *, u8 *);
 static u8 *kept;
@@ -52,6 +65,7 @@ static void compute_part(u32 part, u32 parts) {
     const struct layer *layer = &network.layer[i];
     for (u32 k = layer->first; k < layer->first + layer->calls; k++) {
       if (parts > 1 && schedule[k]) meet(part);
+      if (!part) fetch_ahead(k);
       network.call[k].kernel(network.call[k].descriptor, &context);
     }
     if (!after_layer) continue;
