@@ -41,17 +41,13 @@ PIPELINED_STEPS = 1023
 
 def conv(context: Context, node: Conv, add: Add | None = None) -> None:
     """Any convolution of planes except depthwise; with `add`, the layer makes the Add's output."""
-    x, out = context.ends(node)
+    _, out = context.ends(node)
     consumer = context.pitches.pushed.get(node.name)
     if consumer is not None:
         _pushed_conv(context, node, consumer)
         return
     y = out if add is None else context.graph.tensor(add.output)
-    if reads_taps(context, node, x, out):
-        source, pitch = tap_planes(context, node, x, out)
-        taps = [0]
-    else:
-        source, pitch, taps = window_input(context, node, out, x.zero_point)
+    source, pitch, taps = conv_input(context, node)
     target = context.new_planes(y, pitch)
     bounded = context.padded(y) and add is None
     conv_calls(context, node, source, taps, target, y.zero_point if bounded else None)
@@ -59,6 +55,14 @@ def conv(context: Context, node: Conv, add: Add | None = None) -> None:
         _add_in_place(context, node, add, target)
     context.pad(y, target, bounded)
     context.finish_planes(y, target)
+
+
+def conv_input(context: Context, node: Conv) -> tuple[Planes, int, list[int]]:
+    """(planes to read, pitch of the output, bytes from the output's pixel to each tap)."""
+    x, y = context.ends(node)
+    if reads_taps(context, node, x, y):
+        return *tap_planes(context, node, x, y), [0]
+    return window_input(context, node, y, x.zero_point)
 
 
 def _pushed_conv(context: Context, node: Conv, consumer: Node) -> None:

@@ -28,7 +28,7 @@ from dsp.hexagon.layout import (
     reads_in_place,
 )
 from dsp.hexagon.packing import round_up
-from dsp.hexagon.products import conv_calls
+from dsp.hexagon.products import conv_calls, conv_input
 from dsp.hexagon.windows import depthwise_calls, is_depthwise, phases, window_input
 from sdk.graph import Conv, Graph, macs
 
@@ -152,7 +152,7 @@ def _ends(context: Context, node: Conv, stripes: Stripes) -> tuple[Planes, list[
         source, taps = phases(context, x, window, y, pitch, None), [0]
         room = phase_planes(stripe.name, stripe, window, y, pitch, context.now)
     else:
-        source, pitch, taps = window_input(context, node, between, x.zero_point)
+        source, pitch, taps = conv_input(context, node)
         before, behind, _ = context.pitches.padding(between)
         # No vector of pixels reaches into the gap that the next plane begins with: it is another context's.
         vectors = -(-((height - 1) * pitch + width) // VECTOR_PIXELS)
