@@ -286,33 +286,13 @@ def _unit(group: _Group, steps: int) -> _Unit:
     return _Unit(side.packets[:before], side.packets[before:], beside[before:])
 
 
-@cache
-def _best_unit(pixels: tuple[int, ...]) -> tuple[_Group, _Unit]:
-    """With the fewest steps peeled."""
-    group = _Group(pixels)
-    for steps in PEELED:
-        with suppress(InternalError):
-            return group, _unit(group, steps)
-    raise InternalError(f"no schedule for {len(pixels)} pixels")
+def _end(group: _Group) -> list[Packet]:
+    """The last two steps of a unit, in which pointers go on to the next one.
 
-
-def least_steps(pixels: Sequence[int]) -> int:
-    """The fewest steps that the kernel of such groups takes."""
-    group, unit = _best_unit(tuple(pixels))
-    return len(unit.peeled) // len(group.packets) + 2
-
-
-def _packets(pixels: Sequence[int], steps: int) -> list[str]:
-    """The assembly of all units."""
-    group, unit = _best_unit(tuple(pixels))
+    Raises:
+        InternalError: the steps are too short for that.
+    """
     length = len(group.packets)
-    loops = (steps - len(unit.peeled) // length) // 2 - 1
-
-    body = Schedule()
-    body.reserve(2 * length)
-    for step in (0, 1):
-        _multiply(group, body, step * length, step)
-
     end = Schedule()
     end.reserve(2 * length)
     _multiply(group, end, 0, 0)
@@ -336,6 +316,41 @@ def _packets(pixels: Sequence[int], steps: int) -> list[str]:
         length,
     )
     end.reach(2 * length - 1, Instruction(LOAD, "the next unit's first pixels", reads=("r22",)))
+    return end.packets
+
+
+@cache
+def _best_unit(pixels: tuple[int, ...]) -> tuple[_Group, _Unit, list[Packet]] | None:
+    """With the fewest steps peeled, and its last two steps; None if packets have no room for all of it."""
+    group = _Group(pixels)
+    for steps in PEELED:
+        with suppress(InternalError):
+            return group, _unit(group, steps), _end(group)
+    return None
+
+
+def least_steps(pixels: Sequence[int]) -> int | None:
+    """The fewest steps that the kernel of such groups takes; None if there is none."""
+    best = _best_unit(tuple(pixels))
+    if best is None:
+        return None
+    group, unit, end = best
+    return (len(unit.peeled) + len(end)) // len(group.packets)
+
+
+def _packets(pixels: Sequence[int], steps: int) -> list[str]:
+    """The assembly of all units."""
+    best = _best_unit(tuple(pixels))
+    if best is None:
+        raise InternalError(f"no packets for pixels in the cells {pixels}")
+    group, unit, end = best
+    length = len(group.packets)
+    loops = (steps - len(unit.peeled) // length) // 2 - 1
+
+    body = Schedule()
+    body.reserve(2 * length)
+    for step in (0, 1):
+        _multiply(group, body, step * length, step)
 
     later = {one.text for packet in unit.beside for one in packet.instructions}
     starts = [_start(group, cell) for cell in group.pixels]
@@ -355,7 +370,7 @@ def _packets(pixels: Sequence[int], steps: int) -> list[str]:
         "1:",
         *lines(unit.peeled),
         *(["2:", *lines(body.packets[:-1]), body.packets[-1].text(":endloop0")] if loops else []),
-        *lines(end.packets),
+        *lines(end),
         requantisation[0],
         "8:",
         *requantisation[1:-1],

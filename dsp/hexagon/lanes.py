@@ -57,7 +57,7 @@ def suits(
     steps, outputs = source.planes, target.channels
     groups = group_pixels(target)
     pixels = sum(map(len, groups))
-    if not groups or len(groups[0]) > MOST_PIXELS or len(groups[-1]) < GROUP_CELLS // 4:
+    if not groups or len(groups[0]) > MOST_PIXELS:
         return False
     if len(groups) * GROUP_CELLS != target.vectors * VECTOR_PIXELS or source.pitch != target.pitch:
         return False
@@ -65,7 +65,8 @@ def suits(
         return False
     if source.channels % 8 or outputs % BLOCK or target.samples > 1:
         return False
-    if steps < max(least_steps(group) for group in (groups[0], groups[-1])):
+    least = least_steps(groups[0]), least_steps(groups[-1])
+    if any(count is None or steps < count for count in least):
         return False
     if (
         in_bytes(weight).shape != weight.shape

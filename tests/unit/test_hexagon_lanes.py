@@ -49,6 +49,7 @@ def network(height, width, channels, outputs, **options):
         pytest.param(14, 16, 64, 96, 0, id="no column between rows of 16"),
         pytest.param(28, 28, 64, 96, 0, id="wide pictures waste few lanes"),
         pytest.param(5, 7, 64, 96, 0, id="groups that end within a vector"),
+        pytest.param(6, 5, 64, 96, 0, id="rows of 5: packets too short"),
         pytest.param(14, 14, 40, 32, 0, id="the sums cost more than the lanes"),
     ],
 )
@@ -72,7 +73,17 @@ def test_weights_of_nine_bits_take_the_other_kernel():
         (7, 7, 64, 96),
         *(
             pytest.param(*shape, marks=pytest.mark.slow)
-            for shape in ((14, 14, 40, 64), (14, 14, 64, 160), (7, 7, 136, 224), (8, 7, 64, 64))
+            for shape in (
+                (14, 14, 40, 64),
+                (14, 14, 64, 160),
+                (7, 7, 136, 224),
+                (8, 7, 64, 64),
+                (2, 14, 64, 96),
+                (4, 10, 64, 128),
+                (4, 12, 72, 64),
+                (2, 13, 64, 64),
+                (4, 6, 64, 64),
+            )
         ),
     ],
 )
