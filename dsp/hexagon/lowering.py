@@ -66,11 +66,12 @@ def lower(graph: Graph, guard: int = 0, l2: int = L2) -> Lowered:
         outputs.append((tensor, context.dense[name]))
     for _, at in outputs:
         at.buffer.last = len(context.layers)
-    ask_ahead(context.layers, context.buffers, context.blob.nbytes, l2)
+    arena = plan(context.buffers, guard)
+    ask_ahead(context.layers, context.blob.nbytes, l2)
     return Lowered(
         layers=context.layers,
         weights=bytes(context.blob.weights()),
-        arena=plan(context.buffers, guard),
+        arena=arena,
         live_peak=_live_peak(context),
         laid_out_peak=live_peak((buffer.first, buffer.last, buffer.nbytes) for buffer in context.buffers),
         margin=align(context.furthest + 4 * ALIGNMENT),

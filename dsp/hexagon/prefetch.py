@@ -11,40 +11,64 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dsp.hexagon.calls import Layer
-from sdk.arena import ALIGNMENT, Buffer
+from dsp.hexagon.calls import Call, Layer
+from dsp.hexagon.sharing import CONTEXTS, Spans, merged, touched
+from sdk.arena import ALIGNMENT
 
 RESERVED = 4
 """Of the L2, one part in so many is for all that is neither in the arena nor fetched ahead."""
-LEAST = 8
-"""And one part in so many is for what is fetched ahead, however large the layer is."""
+
+SIDE_BY_SIDE = 16
+"""Blocks of a Gemm whose weights are read side by side, each once, and faster than memory gives them."""
+
+FURTHEST = 64
+"""Calls that are looked at beyond the one that asks."""
 
 MOST_LINES = (1 << 16) - 1
 """Of one instruction: its height has 16 bits."""
 
-READ_IN_ORDER = ("gemm",)
-"""Kernels that read each weight once, in order, faster than memory gives it: all of theirs are asked for at
-once, as none can be replaced before it is used."""
 
-
-def ask_ahead(layers: Sequence[Layer], buffers: Sequence[Buffer], weights: int, l2: int) -> None:
+def ask_ahead(layers: Sequence[Layer], weights: int, l2: int) -> None:
     """Say for each call what to fetch when it begins, `Call.fetch`.
 
+    What was used longest ago is replaced first. A line that is asked for stays until it is used if the L2
+    holds all that is touched in between: constants and parts of the arena of the calls up to that one, and as
+    many bytes again, for which these calls ask in their turn. A Gemm's own are asked for as a whole: they are
+    used as they come, if the L2 holds what is read side by side.
+
     Args:
-        layers: with the calls in their order.
-        buffers: of the arena.
+        layers: with the calls in their order; the arena has been planned.
         weights: bytes of the constants.
         l2: bytes of the L2.
     """
-    asked = begun = 0
-    for number, layer in enumerate(layers):
-        live = sum(buffer.nbytes for buffer in buffers if buffer.first <= number <= buffer.last)
-        room = max(l2 - l2 // RESERVED - live, l2 // LEAST)
-        for i, call in enumerate(layer.calls):
-            own = call.constants - begun
-            end = begun + max(room, own if call.struct in READ_IN_ORDER else 0)
-            lines = min((min(end, weights) - asked) // ALIGNMENT, MOST_LINES)
-            if lines > 0:
-                layer.calls[i] = dataclasses.replace(call, fetch=(asked, lines * ALIGNMENT))
-                asked += lines * ALIGNMENT
-            begun = call.constants
+    calls = [call for layer in layers for call in layer.calls]
+    halves = [[touched(call, part) for part in range(CONTEXTS)] for call in calls]
+    spans = [merged([span for half in own for span in (*half.reads, *half.writes)]) for own in halves]
+    begins = [0, *(call.constants for call in calls)]
+    room = l2 - l2 // RESERVED
+    found: list[Call] = []
+    asked = 0
+    for number, call in enumerate(calls):
+        begun = begins[number]
+        asked = max(asked, begun)
+        end = begins[number + 1] if call.struct == "gemm" and _side_by_side(call) <= room else 0
+        arena: Spans = []
+        for later in range(number, min(number + FURTHEST, len(calls))):
+            arena = merged([*arena, *spans[later]])
+            free = (room - sum(last - first for first, last in arena)) // 2
+            end = max(end, begun + min(free, begins[later + 1] - begun))
+            if begins[later + 1] - begun >= free:
+                break
+        lines = min((min(end, weights) - asked) // ALIGNMENT, MOST_LINES)
+        if lines > 0:
+            call = dataclasses.replace(call, fetch=(asked, lines * ALIGNMENT))
+            asked += lines * ALIGNMENT
+        found.append(call)
+    remaining = iter(found)
+    for layer in layers:
+        layer.calls = [next(remaining) for _ in layer.calls]
+
+
+def _side_by_side(call: Call) -> int:
+    """Bytes of the weights that a Gemm reads at the same time."""
+    return SIDE_BY_SIDE * ALIGNMENT * int(call.fields["steps"])

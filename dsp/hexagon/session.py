@@ -7,7 +7,6 @@ this machine.
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from dsp.hexagon.cycles import model
 from dsp.hexagon.cycles.accesses import Memory
 from dsp.hexagon.cycles.execution import execute
 from dsp.hexagon.cycles.interlocks import Interlocks
+from dsp.hexagon.cycles.prefetch import Requests
 from dsp.hexagon.plan import HexagonPlan, LayerPlan
 from dsp.hexagon.sharing import CONTEXTS
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
@@ -173,10 +173,10 @@ class EmulatedSession:
         execution = execute(elf, data, code, self._qemu_flags)
         sizes = self._plan.memory
         memory = constant(code, sizes, self._program)
-        found = model.costs(execution, code.kernels(sizes), interlocks, cache, memory)
-        nodes = [model.joined(costs) for _, costs in self._plan.by_node(found.layers)]
-        found = dataclasses.replace(found, layers=nodes)
-        return model.estimate(profile, found, cache, interlocks.llvm)
+        requests = requested(code, self._plan)
+        found = model.costs(execution, code.kernels(sizes), interlocks, cache, memory, requests)
+        nodes = [numbers for _, numbers in self._plan.by_node(range(len(found.layers)))]
+        return model.estimate(profile, found, nodes, cache, interlocks.llvm)
 
     # -- sdk.target.Submits -----------------------------------------------------------------------------
 
@@ -246,6 +246,12 @@ def constant(code: disassembly.Program, sizes: Mapping[str, int], program: Progr
     """What does not change while a network runs: tables, weights, and here the context of each call."""
     arena, weights = code.places(sizes)
     return Memory([*code.constants, (weights, bytes(program.weights.buffer()))], (arena, weights, 0, 1))
+
+
+def requested(code: disassembly.Program, plan: HexagonPlan) -> Requests:
+    """What the code fetches ahead, call by call."""
+    _, weights = code.places(plan.memory)
+    return Requests(weights, [fetch for layer in plan.layers for fetch in layer.fetches])
 
 
 def profiled(stripes: Sequence[LayerPlan], counters: Counter[str]) -> LayerProfile:

@@ -52,7 +52,7 @@ def meetings(lowered: Lowered) -> list[list[int]]:
                 since = halves
             else:
                 since = [
-                    Touched(_merged([*old.reads, *new.reads]), _merged([*old.writes, *new.writes]))
+                    Touched(merged([*old.reads, *new.reads]), merged([*old.writes, *new.writes]))
                     for old, new in zip(since, halves, strict=True)
                 ]
     return found
@@ -62,7 +62,7 @@ def touched(call: Call, part: int) -> Touched:
     """What half `part` of a call touches."""
     known = _KNOWN.get(call.struct, _anything)
     reads, writes = known(call, part)
-    return Touched(_merged(reads), _merged(writes))
+    return Touched(merged(reads), merged(writes))
 
 
 def _conflict(new: Touched, others: Touched) -> bool:
@@ -252,17 +252,17 @@ def _places(value: Any, name: str = "") -> Iterator[tuple[str, At]]:
                 yield from _places(item, name)
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
+def merged(spans: Iterable[tuple[int, int]]) -> Spans:
     """The same bytes in ascending order, in the fewest spans."""
-    merged: Spans = []
+    found: Spans = []
     for start, end in sorted(spans):
         if start >= end:
             continue
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
         else:
-            merged.append((start, end))
-    return merged
+            found.append((start, end))
+    return found
 
 
 def _overlap(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:

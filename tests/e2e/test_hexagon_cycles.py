@@ -13,9 +13,10 @@ from dsp.hexagon.cycles.accesses import LINE, Traffic
 from dsp.hexagon.cycles.cache import through
 from dsp.hexagon.cycles.execution import execute
 from dsp.hexagon.cycles.interlocks import Interlocks
+from dsp.hexagon.cycles.prefetch import with_requests
 from dsp.hexagon.disassembly import Program
 from dsp.hexagon.plan import HexagonPlan
-from dsp.hexagon.session import constant
+from dsp.hexagon.session import constant, requested
 from dsp.hexagon.tensors import encode_inputs
 from sdk import compiler, toolchain
 from sdk.estimate import Cache
@@ -66,7 +67,8 @@ def test_both_ways_agree(program, tmp_path):
     code, interlocks = Program(elf, "v65"), Interlocks("v65")
     layers = code.kernels(HexagonPlan.of(program).memory)
     memory = constant(code, HexagonPlan.of(program).memory, program)
-    modelled = model.costs(execute(elf, data, code, ()), layers, interlocks, cache, memory).layers
+    requests = requested(code, HexagonPlan.of(program))
+    modelled = model.costs(execute(elf, data, code, ()), layers, interlocks, cache, memory, requests).layers
 
     words = traced(elf, data, tmp_path)
     parts = [words[slice(*span)] for span in spans(words, [kernel for one in layers for kernel in one], code)]
@@ -77,16 +79,21 @@ def test_both_ways_agree(program, tmp_path):
         for (before, after), count in pairs.items()
         if interlocks.waits(code.packet(before), code.packet(after))
     )
-    touched = np.concatenate(parts)
-    touched = touched[touched >= MEMORY]
+    memories = [part[part >= MEMORY] for part in parts]
+    touched = np.concatenate(memories)
+    calls = np.repeat(np.arange(len(memories)), [len(part) for part in memories])
     lines = (touched & NUMBER).astype(np.int64)
     inside = lines < -(-code.end // LINE)
     lines, stored = lines[inside], (touched[inside] & STORE) > 0
-    fetched = through(cache, Traffic(lines, stored, np.ones(len(lines), np.bool_), lines, 0))
+    vectors, ahead = np.ones(len(lines), np.bool_), np.zeros(len(lines), np.bool_)
+    accessed = Traffic(lines, stored, vectors, calls[inside], ahead, 0)
+    each = [range(number, number + 1) for number in range(len(parts))]
+    fetched = through(cache, with_requests(accessed, each, requests))
     ddr_bytes = LINE * int(fetched.read.sum() + fetched.written.sum())
 
     assert sum(cost.packets for cost in modelled) == sum(map(len, executed))
     assert sum(cost.stalls for cost in modelled) == stalls > 0
     assert sum(cost.ddr_bytes for cost in modelled) == pytest.approx(ddr_bytes, rel=0.01)
+    assert sum(cost.ahead for cost in modelled) > sum(cost.fetched for cost in modelled)
     # nothing waits for an instruction without an itinerary: few, and none of the vectors
     assert not [one for one in interlocks.unknown if "v" in one.partition("(")[0]]

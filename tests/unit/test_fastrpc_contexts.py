@@ -94,5 +94,6 @@ def test_one_context(kernel):
 def test_meetings_of_another_program_are_refused(kernel):
     plan = copy.deepcopy(network()[1].plan)
     plan["layers"][0]["calls"] += 1
+    plan["layers"][0]["fetches"].append([0, 0])
     with pytest.raises(DeviceFailed, match="AEE_EBADPARM"):
         FastrpcDevice("fastrpc", kernel).load(dataclasses.replace(network()[1], plan=plan))

@@ -182,7 +182,7 @@ def accesses(lines, writes=(), scalars=()):
     count = len(lines)
     where = np.arange(count)
     flags = np.isin(where, list(writes)), ~np.isin(where, list(scalars))
-    return Traffic(np.array(lines, np.int64), *flags, where, 0)
+    return Traffic(np.array(lines, np.int64), *flags, where, np.zeros(count, np.bool_), 0)
 
 
 TINY = Cache(nbytes=2 * LINE * 2, ways=2)  # two sets

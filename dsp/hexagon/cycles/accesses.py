@@ -96,6 +96,7 @@ class Traffic:
         writes: whether it is a store.
         vectors: whether it is a vector's.
         when: index into `Execution.order`.
+        ahead: whether it comes because it was asked for, and nothing waits for it.
         unknown: accesses whose address was not found.
     """
 
@@ -103,6 +104,7 @@ class Traffic:
     writes: Flags
     vectors: Flags
     when: Indices
+    ahead: Flags
     unknown: int
 
 
@@ -268,7 +270,8 @@ def traffic(execution: Execution, spans: Sequence[range], end: int, memory: Memo
     table = np.concatenate(columns)
     table = table[np.lexsort((table[:, 4], table[:, 3]))]
     table = table[table[:, 0] < -(-end // LINE)]
-    return Traffic(table[:, 0], table[:, 1] > 0, table[:, 2] > 0, table[:, 3], unknown)
+    ahead = np.zeros(len(table), np.bool_)
+    return Traffic(table[:, 0], table[:, 1] > 0, table[:, 2] > 0, table[:, 3], ahead, unknown)
 
 
 class _Values:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from dsp.hexagon.cycles.accesses import LINE, Memory, traffic
 from dsp.hexagon.cycles.cache import through
 from dsp.hexagon.cycles.execution import Execution
 from dsp.hexagon.cycles.interlocks import Interlocks, Pair
+from dsp.hexagon.cycles.prefetch import WAITING, Requests, Step, Timeline, timeline, with_requests
 from sdk.estimate import Cache, Estimate, LayerEstimate
 from sdk.target import LayerProfile, Profile
 
@@ -36,19 +37,25 @@ class LayerCost:
         packets: executed in its kernels.
         stalls: how often one of them waits.
         pairs: for which instructions.
-        fetched: lines read from memory.
+        fetched: lines read from memory, that it waits for.
+        ahead: lines that come by requests which it makes, for what follows.
         written_back: lines written to memory.
+        asked: where in the weights the requests so far end, in bytes.
+        needs: where in the weights those end that it reads.
     """
 
     packets: int = 0
     stalls: int = 0
     pairs: Counter[Pair] = field(default_factory=Counter)
     fetched: int = 0
+    ahead: int = 0
     written_back: int = 0
+    asked: int = 0
+    needs: int = 0
 
     @property
     def ddr_bytes(self) -> int:
-        return LINE * (self.fetched + self.written_back)
+        return LINE * (self.fetched + self.ahead + self.written_back)
 
 
 def joined(parts: Iterable[LayerCost]) -> LayerCost:
@@ -59,6 +66,7 @@ def joined(parts: Iterable[LayerCost]) -> LayerCost:
         whole.stalls += part.stalls
         whole.pairs += part.pairs
         whole.fetched += part.fetched
+        whole.ahead += part.ahead
         whole.written_back += part.written_back
     return whole
 
@@ -84,6 +92,7 @@ def costs(
     interlocks: Interlocks,
     cache: Cache,
     memory: Memory = EMPTY,
+    requests: Requests | None = None,
 ) -> Costs:
     """What each layer costs.
 
@@ -93,25 +102,36 @@ def costs(
         interlocks: of the version of the DSP.
         cache: what is between it and memory.
         memory: what is constant in it.
+        requests: what is fetched ahead, by call; nothing by default.
 
     Raises:
         DeviceFailed: the execution is of other kernels.
     """
     spans = execution.calls([entry for layer in layers for entry in layer])
-    touched = traffic(execution, spans, execution.code.end, memory)
+    accessed = traffic(execution, spans, execution.code.end, memory)
+    requests = requests or Requests(execution.code.end, [(0, 0)] * len(spans))
+    touched = with_requests(accessed, spans, requests)
     fetches = through(cache, touched)
+    asked = 0
     waiting = _Waiting(execution, interlocks)
     found = []
-    remaining = iter(spans)
+    remaining = iter(zip(spans, requests.calls, strict=True))
     for layer in layers:
         cost = LayerCost()
-        for span in (next(remaining) for _ in layer):
+        for span, (offset, nbytes) in (next(remaining) for _ in layer):
             waiting.add(cost, span)
             first, last = np.searchsorted(touched.when, [span.start, span.stop])
-            cost.fetched += int(fetches.read[first:last].sum())
+            read, ahead = fetches.read[first:last], touched.ahead[first:last]
+            cost.fetched += int((read & ~ahead).sum())
+            cost.ahead += int((read & ahead).sum())
             cost.written_back += int(fetches.written[first:last].sum())
+            asked = max(asked, offset + nbytes)
+            lines = accessed.lines[slice(*np.searchsorted(accessed.when, [span.start, span.stop]))]
+            furthest = int(lines[lines * LINE < requests.end].max(initial=-1)) + 1
+            cost.needs = max(cost.needs, furthest * LINE - requests.weights)
+        cost.asked = asked
         found.append(cost)
-    return Costs(found, len(touched.lines) + touched.unknown, touched.unknown)
+    return Costs(found, len(accessed.lines) + accessed.unknown, accessed.unknown)
 
 
 class _Waiting:
@@ -154,55 +174,80 @@ class _Waiting:
         return self._between[before, after]
 
 
-def estimate(profile: Profile, found: Costs, cache: Cache, llvm: str) -> Estimate:
+def estimate(
+    profile: Profile, found: Costs, nodes: Sequence[Sequence[int]], cache: Cache, llvm: str
+) -> Estimate:
     """The time of an inference, from the packets that were counted and what they cost.
 
     Args:
-        profile: the device's own counts.
-        found: of the same layers.
+        profile: the device's own counts, by node.
+        found: what its layers cost, in the order in which they run.
+        nodes: which of these layers each node of the profile has.
         cache: what that was computed with.
         llvm: release of the itineraries.
     """
-    layers = [_layer(layer, cost) for layer, cost in zip(profile.layers, found.layers, strict=True)]
-    stalls = sum(cost.stalls for cost in found.layers)
+    costs = [joined(found.layers[number] for number in layers) for layers in nodes]
+    lines = {ONE: _times(profile, found.layers, nodes, 1), TWO: _times(profile, found.layers, nodes, 2)}
+    times = [
+        {way: sum(line.ms[number] for number in layers) for way, line in lines.items()} for layers in nodes
+    ]
+    stalls = sum(cost.stalls for cost in costs)
     between = int(profile.total["packets"]) - sum(int(layer.counters["packets"]) for layer in profile.layers)
     counts = {
         "cycles": int(profile.total["packets"]) + stalls,
         "stalls": stalls,
-        "ddr_bytes": sum(cost.ddr_bytes for cost in found.layers),
+        "ddr_bytes": sum(cost.ddr_bytes for cost in costs),
     }
-    ms = {way: sum(layer.ms[way] for layer in layers) + _ms(between) for way in (ONE, TWO)}
     unknown = found.unknown / max(1, found.accesses)
     state = "after an inference" if cache.warm else "empty at first"
+    ahead = LINE * sum(cost.ahead for cost in costs)
     return Estimate(
-        layers,
+        [_layer(*one) for one in zip(profile.layers, costs, times, strict=True)],
         counts,
-        ms,
+        {way: sum(line.ms) + _ms(between) for way, line in lines.items()},
         (
             "modelled: nothing was measured on a DSP",
             f"stalls by the itineraries of LLVM {llvm}; packets counted by qemu",
             f"{CLOCK_GHZ} GHz; one thread issues a packet every {ISSUE_CLOCKS} clocks",
             f"L2 of {cache.nbytes >> 10:,} KB, {cache.ways} ways, least recently used, {state}",
             f"{unknown:.1%} of the loads and stores were not followed, and count nothing",
-            f"{MISS_NS} ns for each line that is read from memory; nothing is prefetched",
+            f"{ahead / 1e6:.2f} MB are fetched ahead (l2fetch); a layer waits for what is not there by then",
+            f"{lines[TWO].crowded} of these requests came while {WAITING} waited: a DSP may drop as many",
+            f"{MISS_NS} ns for each other line that is read from memory",
             f"{DDR_GB_PER_S} GB/s at most between L2 and memory",
             "two contexts: the longer half's share of the packets, half the misses each",
         ),
     )
 
 
-def _layer(layer: LayerProfile, cost: LayerCost) -> LayerEstimate:
-    packets = int(layer.counters["packets"])
-    cycles = packets + cost.stalls
-    share = layer.counters["packets_longer_half"] / packets if packets else 0.0
-    waiting, moving = cost.fetched * MISS_NS / 1e6, cost.ddr_bytes / DDR_GB_PER_S / 1e6
+def _times(
+    profile: Profile, costs: Sequence[LayerCost], nodes: Sequence[Sequence[int]], contexts: int
+) -> Timeline:
+    """When the layers run by one context, or by two."""
+    busy = [0.0] * len(costs)
+    for layer, numbers in zip(profile.layers, nodes, strict=True):
+        packets = int(layer.counters["packets"])
+        share = layer.counters["packets_longer_half"] / packets if packets and contexts > 1 else 1.0
+        inside = sum(costs[number].packets for number in numbers)
+        for number in numbers:
+            # The calls themselves cost packets that no kernel has.
+            around = packets / inside if inside else 0.0
+            cost = costs[number]
+            busy[number] = _ms((cost.packets * around + cost.stalls) * share)
+            busy[number] += cost.fetched * MISS_NS / 1e6 / contexts
+    steps = [
+        Step(own, LINE * (cost.fetched + cost.written_back), LINE * cost.ahead, cost.asked, cost.needs)
+        for own, cost in zip(busy, costs, strict=True)
+    ]
+    return timeline(steps, DDR_GB_PER_S * 1e6)
+
+
+def _layer(layer: LayerProfile, cost: LayerCost, ms: Mapping[str, float]) -> LayerEstimate:
+    cycles = int(layer.counters["packets"]) + cost.stalls
     return LayerEstimate(
         layer.name,
         {"cycles": cycles, "stalls": cost.stalls, "ddr_bytes": cost.ddr_bytes},
-        {
-            ONE: max(_ms(cycles) + waiting, moving),
-            TWO: max(_ms(cycles * share) + waiting / 2, moving),
-        },
+        ms,
         next((f"{pair.first} > {pair.second}" for pair, _ in cost.pairs.most_common(1)), ""),
     )
 
