@@ -58,6 +58,7 @@ class Layer:
         tensor: that output's name.
         planes: its form; None when it is dense (C-order bytes from `start`).
         macs: including those of a fused convolution.
+        requantised_by: packets that a vector of accumulators needs at least to be requantised.
         costs: the fewest packets that the layer needs, by purpose; 256 multiply-accumulates a packet.
     """
 
@@ -65,6 +66,7 @@ class Layer:
     op: str
     tensor: str
     macs: int = 0
+    requantised_by: int = 2
     calls: list[Call] = field(default_factory=list)
     start: At | None = None
     planes: Planes | None = None
@@ -75,7 +77,7 @@ class Layer:
         useful = self.macs // MACS_PER_PACKET
         self.costs["multiplies"] += useful
         self.costs["unused lanes"] += max(vrmpy // 2 - useful, 0)
-        self.costs["requantisation"] += 2 * requantised
+        self.costs["requantisation"] += self.requantised_by * requantised
 
 
 @dataclass(frozen=True)

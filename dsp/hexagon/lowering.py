@@ -27,17 +27,18 @@ from sdk.arena import ALIGNMENT, align, live_peak, plan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node, macs
 from sdk.lowering import joined, require_quantized
+from sdk.target import Arithmetic
 
 
-def lower(graph: Graph, guard: int = 0) -> Lowered:
-    """Lower an integer body whose activations are all uint8.
+def lower(graph: Graph, guard: int = 0, arithmetic: Arithmetic = "q31") -> Lowered:
+    """Lower an integer body whose activations are all uint8; `arithmetic` is q31 or q15.
 
     Raises:
         Unsupported: a node that has no kernel, or is beyond a limit.
     """
     require_quantized(graph)
     graph = in_rows(graph)
-    context = Context(graph)
+    context = Context(graph, arithmetic)
     inputs = []
     for name in graph.inputs:
         tensor = graph.tensor(name)

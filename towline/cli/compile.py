@@ -24,6 +24,7 @@ from towline.cli.inspect_text import crossing
 from towline.cli.options import (
     MODEL,
     TOW,
+    add_arithmetic,
     add_cut,
     add_input_shape,
     add_preprocess,
@@ -103,6 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how products of float16 are added on a target with half arithmetic: half (default): 16 of "
         "them, and these sums in float32; float32: all of them",
     )
+    add_arithmetic(parser)
     add_camera(parser)
     add_tuning(parser)
     add_input_shape(parser)
@@ -137,6 +139,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         keep_float32=args.keep_float32,
         calibrate=args.calibrate,
         sums=args.sums,
+        arithmetic=args.arithmetic,
         cameras=front,
         **how,
     )
