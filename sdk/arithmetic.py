@@ -1,9 +1,10 @@
-"""The two requantisation arithmetics as constants: what a real-valued scale becomes on integer hardware.
+"""The requantisation arithmetics as constants: what a real-valued scale becomes on integer hardware.
 
 `f32` multiplies the int32 accumulator by a float32 scale and rounds half to even: onnxruntime's own.
-`q31` is for silicon without vector floats: a 31-bit multiplier and one rounding, half up. Both start
-from the same float32 scale, so that they differ by at most one unit, and only where the product lies
-within the multiplier's rounding of a half.
+`q31` is for silicon without vector floats: a 31-bit multiplier and one rounding, half up. `q15` is q31 but
+for the sums of products and of windows, whose multipliers have 16 bits. All start from the same float32
+scale, so that they differ by at most one unit, and only where the product lies within the multiplier's
+rounding of a half.
 
 The reference (`sdk.reference`) defines what is computed with these constants; targets take the constants
 from here and are held against it.
@@ -104,6 +105,48 @@ def q31_arrays(scales: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[
         shift += large
         multiplier = np.rint(np.ldexp(exact, 31 - shift))
     return multiplier.astype(np.int64), shift
+
+
+@dataclass(frozen=True)
+class Q15:
+    """``result = (((acc << left) * multiplier) + 2^(right-1)) >> right``, in unbounded integers.
+
+    The channels of a node share `right`: hardware may then drop the product's lowest 16 bits, which the one
+    rounding cannot see, and shift two channels at once. Beside q31's constants that costs a scale far below
+    the node's largest some of its 16 bits, but no sum more than ``abs(acc) * 2^-(right + 1)`` of a unit.
+
+    Attributes:
+        multipliers: int64 of the scales' shape, in [0, 2^16).
+        left: int64 of the same shape; all 0 if every scale is below a half.
+        right: from 17 to 31; as large as the largest scale allows.
+    """
+
+    multipliers: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: int
+
+
+Q15_RIGHT = range(17, 32)
+"""`Q15.right`: 16 bits that a multiplication drops, and from 1 to 15 that a narrowing shift takes."""
+
+
+def q15(scales: NDArray[np.float32]) -> Q15:
+    """The q15 constants of a node's scales, of any shape.
+
+    Raises:
+        Unsupported: a scale is not below `Q31_LIMIT`.
+    """
+    exact = require_scales(scales, Q31_LIMIT).astype(np.float64)
+
+    def multipliers(right: int, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.rint(np.ldexp(exact, right - left)).astype(np.int64)
+
+    left = np.zeros(exact.shape, np.int64)
+    fits = (right for right in reversed(Q15_RIGHT) if (multipliers(right, left) < 2**16).all())
+    right = next(fits, Q15_RIGHT[0])
+    while (large := multipliers(right, left) >= 2**16).any():
+        left += large
+    return Q15(multipliers(right, left), left, right)
 
 
 def q31_factors(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:

@@ -26,7 +26,18 @@ from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.quantizer import calibration, read_metadata
 from sdk.segments import HostPolicy, boundary, check_host, cut, place, states_within
 from sdk.states import Pairs, check_states, find_states
-from sdk.target import AddsInHalf, FitsCache, Options, Program, Sums, Target, Tunable, get_target
+from sdk.target import (
+    AddsInHalf,
+    Arithmetic,
+    FitsCache,
+    Options,
+    Program,
+    Sums,
+    Target,
+    Tunable,
+    arithmetics,
+    get_target,
+)
 from sdk.tuning import of_user
 from sdk.verification import verify
 
@@ -51,6 +62,7 @@ def compile(
     calibrate: calibration.Source | None = None,
     sums: Sums | None = None,
     l2: int | None = None,
+    arithmetic: Arithmetic | None = None,
     cameras: Sequence[Camera] = (),
 ) -> Artifact:
     """Compile a network for a target.
@@ -78,6 +90,7 @@ def compile(
             a few random ones.
         sums: how a target that can add products of float16 in half arithmetic does so; by default in half.
         l2: bytes of the cache in which a Hexagon DSP is to keep what layers hand on; by default 1 MB.
+        arithmetic: how a target that offers several requantises; by default in its own.
         cameras: put in front of inputs (`sdk.camera`): a frame's bytes, and a matrix, become inputs of the
             network in place of a picture's planes; `preprocessing` then says which colours these have.
 
@@ -87,7 +100,7 @@ def compile(
     Raises:
         UsageError: no such target or model file; a camera for no input; `input_shapes`, `outputs`,
             `constants` or `keep_float32` contradict the model; `keep_float32` or `calibrate` without
-            `float16`; `sums` that the target has not; or an `l2` that it has not.
+            `float16`; `sums` or `arithmetic` that the target has not; or an `l2` that it has not.
         InvalidInput: not as many labels as classes; `preprocessing` or `calibrate` does not fit the inputs.
         InvalidModel: the file is damaged, or contradicts itself.
         Unsupported: the model holds something that Towline or the target does not support.
@@ -102,6 +115,13 @@ def compile(
         raise UsageError(f"{target} adds products of float16 in float32", hint="leave sums out")
     if l2 is not None:
         _require_cache(chosen, l2)
+    own = arithmetics(chosen)
+    if arithmetic is not None and arithmetic not in own:
+        raise UsageError(
+            f"{target} does not requantise in {arithmetic}",
+            hint=f"it does in {' or '.join(own)}; leave arithmetic out",
+        )
+    arithmetic = arithmetic or own[0]
     seconds: dict[str, float] = {}
     started = time.perf_counter()
     stored = statistics = source = None
@@ -145,11 +165,13 @@ def compile(
         graph, made, pairs = optimize(joined.graph), joined.cameras, pairs + joined.states
         preprocessing = statistics = None  # pictures are no input any more
         seconds["camera"] = time.perf_counter() - started
-    graph = for_arithmetic(graph, chosen.arithmetic)
+    graph = for_arithmetic(graph, arithmetic)
 
     if options is None:
         options = Options(tuning=of_user(target) if isinstance(chosen, Tunable) else None)
-    options = dataclasses.replace(options, states=pairs, sums=sums or options.sums, l2=l2 or options.l2)
+    options = dataclasses.replace(
+        options, states=pairs, sums=sums or options.sums, l2=l2 or options.l2, arithmetic=arithmetic
+    )
     hosted: Collection[str] = () if host == "none" else boundary(graph)
     try:
         programs = _programs(graph, hosted, chosen, options)
@@ -166,7 +188,7 @@ def compile(
     result = Artifact(
         programs=programs,
         graph=graph,
-        arithmetic=chosen.arithmetic,
+        arithmetic=arithmetic,
         hosted=tuple(node.name for node in graph.nodes if node.name in hosted),
         states=pairs,
         cameras=made,

@@ -1,9 +1,9 @@
 """Operators between quantised tensors that most targets compute in floats, for targets that have no floats.
 
 Importers leave an operator without an integer definition as a float island: Dequantize, the operator on plain
-tensors, Quantize. For a target whose arithmetic is `q31`, an island of one operator becomes that operator on
-the quantised tensors themselves, as `sdk.reference.integer_islands` defines it. Other targets never see such
-nodes.
+tensors, Quantize. For a target whose arithmetic is of integers (`q31`, `q15`), an island of one operator
+becomes that operator on the quantised tensors themselves, as `sdk.reference.integer_islands` defines it.
+Other targets never see such nodes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOVES = Reshape | Transpose | Slice | Take
 
 def for_arithmetic(graph: Graph, arithmetic: Arithmetic) -> Graph:
     """A verified network as targets of this arithmetic take it."""
-    return integer_islands(graph) if arithmetic == "q31" else graph
+    return graph if arithmetic == "f32" else integer_islands(graph)
 
 
 def integer_islands(graph: Graph) -> Graph:

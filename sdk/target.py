@@ -25,7 +25,8 @@ from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from sdk.tuning import Tuning
 from sdk.weights import Weights
 
-Arithmetic = Literal["f32", "q31"]
+Arithmetic = Literal["f32", "q31", "q15"]
+"""How accumulators are requantised: `sdk.arithmetic`."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Options:
         sums: how a target that is `AddsInHalf` adds products of float16; others ignore it.
         l2: bytes of the last level of cache in which a target that is `FitsCache` keeps what layers hand on;
             others ignore it.
+        arithmetic: of a target that is `OffersArithmetics`, one of them; None for its own.
     """
 
     guard: int = 0
@@ -68,6 +70,7 @@ class Options:
     states: Sequence[tuple[str, str]] = ()
     sums: Sums = "half"
     l2: int = L2
+    arithmetic: Arithmetic | None = None
 
 
 @dataclass(frozen=True)
@@ -517,6 +520,14 @@ class FitsCache(Protocol):
     """The sizes in bytes that it takes."""
 
 
+@runtime_checkable
+class OffersArithmetics(Protocol):
+    """What a target offers beside `Target` if it can requantise in more than one arithmetic."""
+
+    arithmetics: Sequence[Arithmetic]
+    """The default, `Target.arithmetic`, first."""
+
+
 @dataclass(frozen=True)
 class KernelCount:
     """What one kernel costs in one layer.
@@ -648,6 +659,11 @@ EMULATED = "emulated"
 def target_names() -> list[str]:
     """The names of all installed targets, sorted."""
     return sorted({entry.name for entry in entries(GROUP)})
+
+
+def arithmetics(target: Target) -> Sequence[Arithmetic]:
+    """In which a target can requantise, its default first."""
+    return target.arithmetics if isinstance(target, OffersArithmetics) else (target.arithmetic,)
 
 
 def get_target(name: str) -> Target:

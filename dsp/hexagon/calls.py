@@ -72,6 +72,7 @@ class Layer:
         planes: its form; None when it is dense (C-order bytes from `start`).
         macs: including those of a fused convolution.
         channels: the first and how many, of a layer that makes some of the tensor's; None for all.
+        requantised_by: packets that a vector of accumulators needs at least to be requantised.
         costs: the fewest packets that the layer needs, by purpose; 256 multiply-accumulates a packet.
     """
 
@@ -80,6 +81,7 @@ class Layer:
     tensor: str
     macs: int = 0
     channels: tuple[int, int] | None = None
+    requantised_by: int = 2
     calls: list[Call] = field(default_factory=list)
     start: At | None = None
     planes: Planes | None = None
@@ -90,7 +92,7 @@ class Layer:
         useful = self.macs // MACS_PER_PACKET
         self.costs["multiplies"] += useful
         self.costs["unused lanes"] += max(vrmpy // 2 - useful, 0)
-        self.costs["requantisation"] += 2 * requantised
+        self.costs["requantisation"] += self.requantised_by * requantised
 
 
 @dataclass(frozen=True)

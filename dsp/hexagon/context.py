@@ -14,6 +14,7 @@ from dsp.hexagon.layout import PIXEL, Pitches, Planes, Window, is_planar, plain_
 from sdk.arena import ALIGNMENT, Blob, Buffer, align
 from sdk.errors import InternalError
 from sdk.graph import Graph, Node, Tensor
+from sdk.target import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Context:
     """A network on its way into layers of kernel calls.
 
     Attributes:
+        q15: whether sums of products and of windows are requantised in q15; all else is q31.
         blob: constants so far, in the order in which calls read them.
         dense, planes: the forms in which tensors are there, by name.
         wholes: the planes of Concats' outputs, from their first part on.
@@ -39,8 +41,9 @@ class Context:
         furthest: bytes beyond a tensor's planes that any kernel reads.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, arithmetic: Arithmetic = "q31") -> None:
         self.graph = graph
+        self.q15 = arithmetic == "q15"
         self.pitches = Pitches(graph)
         self.blob = Blob()
         self.layers: list[Layer] = []
@@ -73,7 +76,7 @@ class Context:
 
     def begin(self, name: str, op: str, tensor: str, macs: int = 0) -> None:
         """Begin the layer that makes `tensor`."""
-        self.layers.append(Layer(name, op, tensor, macs))
+        self.layers.append(Layer(name, op, tensor, macs, requantised_by=1 if self.q15 else 2))
 
     @property
     def layer(self) -> Layer:

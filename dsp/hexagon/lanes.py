@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp.hexagon.calls import At, Fields, KernelSource
 from dsp.hexagon.context import Context
 from dsp.hexagon.lane_packets import MOST_PIXELS, kernel, least_steps
 from dsp.hexagon.layout import GROUP_CELLS, PIXEL, VECTOR_PIXELS, Planes
-from dsp.hexagon.packing import Int, in_bytes
+from dsp.hexagon.packing import Factors, Int, in_bytes
 from sdk.arena import ALIGNMENT
-from sdk.arithmetic import q31_arrays
 from sdk.graph import Array, Clamp
 
 BLOCK = 32
@@ -41,16 +39,14 @@ def group_pixels(planes: Planes) -> list[list[int]]:
     ]
 
 
-def suits(
-    source: Planes, target: Planes, weight: Array, scales: NDArray[np.float32], clamp: Clamp, between: int
-) -> bool:
+def suits(source: Planes, target: Planes, weight: Array, by: Factors, clamp: Clamp, between: int) -> bool:
     """Whether a convolution can be computed this way, and takes fewer packets so.
 
     Args:
         source: the planes that are read.
         target: those that are written.
         weight: [O, I], less its zero-point.
-        scales: [O].
+        by: [O].
         clamp: of the result.
         between: the byte between the rows.
     """
@@ -68,11 +64,7 @@ def suits(
     least = least_steps(groups[0]), least_steps(groups[-1])
     if any(count is None or steps < count for count in least):
         return False
-    if (
-        in_bytes(weight).shape != weight.shape
-        or q31_arrays(scales)[1].any()
-        or not clamp[0] <= between <= clamp[1]
-    ):
+    if in_bytes(weight).shape != weight.shape or by.shifts.any() or not clamp[0] <= between <= clamp[1]:
         return False
     units = outputs // BLOCK * sum(steps * -(-len(group) // 2) + 2 * len(group) for group in groups)
     sums = source.vectors * steps + 2 * pixels
@@ -86,7 +78,7 @@ def lanes(
     target: Planes,
     weight: Array,
     biases: Int,
-    scales: NDArray[np.float32],
+    by: Factors,
     limits: Fields,
 ) -> tuple[int, int]:
     """The calls of such a convolution; see `suits`. What is not a pixel in its rows becomes the zero-point.
@@ -97,7 +89,7 @@ def lanes(
         target: where the sums go.
         weight: int8 [O, I].
         biases: [O], with the zero-point of the input folded in.
-        scales: [O].
+        by: [O].
         limits: zero-point and clamp.
 
     Returns:
@@ -111,7 +103,7 @@ def lanes(
     shapes = {"pixels": most, "cells": _bits(groups[0]), "last": _bits(groups[-1])}
     summed = {"planes": source.planes, "y": sums, "groups": len(groups)}
     context.call(KernelSource("lane_sums.c", "lane_sums"), x | summed | shapes)
-    stream = context.blob.add(_stream(weight, biases, scales))
+    stream = context.blob.add(_stream(weight, biases, by.multipliers))
     for first, count in ((0, whole), (whole, len(groups) - whole)):
         if not count:
             continue
@@ -135,11 +127,12 @@ def _bits(cells: Sequence[int]) -> int:
     return sum(1 << cell for cell in cells)
 
 
-def _stream(weight: Array, biases: Int, scales: NDArray[np.float32]) -> Array:
+def _stream(weight: Array, biases: Int, multipliers: Int) -> Array:
     """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: int8 [block, bytes]."""
-    multiplier, _ = q31_arrays(scales)
     blocks = len(weight) // BLOCK
     steps = (weight.reshape(blocks, BLOCK, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
-    words = np.stack([biases.reshape(blocks, BLOCK), multiplier.reshape(blocks, BLOCK)], axis=1).astype("<i4")
-    parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words, steps)]
+    words = np.stack([biases.reshape(blocks, BLOCK), multipliers.reshape(blocks, BLOCK)], axis=1).astype(
+        "<i4"
+    )
+    parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words.astype("<i4"), steps)]
     return np.ascontiguousarray(np.concatenate(parts, axis=1))

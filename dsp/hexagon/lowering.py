@@ -28,23 +28,24 @@ from sdk.arena import ALIGNMENT, align, live_peak, plan
 from sdk.errors import Unsupported
 from sdk.graph import Graph, Node, macs
 from sdk.lowering import joined, require_quantized
-from sdk.target import L2
+from sdk.target import L2, Arithmetic
 
 
-def lower(graph: Graph, guard: int = 0, l2: int = L2) -> Lowered:
+def lower(graph: Graph, guard: int = 0, l2: int = L2, arithmetic: Arithmetic = "q31") -> Lowered:
     """Lower an integer body whose activations are all uint8.
 
     Args:
         graph: the body.
         guard: bytes between the buffers, as `plan` takes them.
         l2: bytes of the L2 that the layers are to work in.
+        arithmetic: q31 or q15.
 
     Raises:
         Unsupported: a node that has no kernel, or is beyond a limit.
     """
     require_quantized(graph)
     graph = in_rows(graph)
-    context = Context(graph)
+    context = Context(graph, arithmetic)
     inputs = []
     for name in graph.inputs:
         tensor = graph.tensor(name)

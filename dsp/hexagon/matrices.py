@@ -18,10 +18,9 @@ import numpy as np
 from dsp.hexagon.calls import At, Fields, range_fields, variant
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL
-from dsp.hexagon.packing import Int, gemm_weights, require_room, round_up
+from dsp.hexagon.packing import Int, factors, gemm_weights, round_up
 from dsp.hexagon.walks import interleave
 from sdk.arena import ALIGNMENT, align
-from sdk.arithmetic import q31_arrays
 from sdk.errors import Unsupported
 from sdk.graph import Array, Clamp, Conv, Gemm, Graph, MatMul, Tensor
 from sdk.lowering import centred_weights
@@ -162,13 +161,14 @@ def _product(
     a = _packed_rows(context, left, count, tile, terms, tiles)
     scales = node_scales(context.graph, node)
     reach = BYTE * BYTE * length + (0 if bias is None else int(np.abs(bias.astype(np.int64)).max()))
-    require_room(scales, np.full(scales.shape, reach))
-    multiplier, shift = (_padded(values, blocks * vectors) for values in q31_arrays(scales))
+    by = factors(context, scales, reach)
+    multiplier, shift = (_padded(values, blocks * vectors) for values in (by.multipliers, by.shifts))
     at = At(context.buffer(y.name, align(y.nbytes)))
     features = {
         "CONSTANT": right.data is not None,
         "SHIFTED": bool(shift.any()),
         "WHOLE": columns == vectors * COLUMNS and tile * vectors % 4 == 0,
+        "Q15": context.q15,
     }
     kernel = variant("matmul", {"ROWS": tile, "VECTORS": vectors}, features)
     fields: dict[str, Any] = {

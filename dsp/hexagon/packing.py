@@ -13,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp.hexagon.calls import splat
+from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, element_index
 from sdk.arena import Blob
-from sdk.arithmetic import Q31, q31, q31_arrays
+from sdk.arithmetic import Q31, q15, q31, q31_arrays
 from sdk.errors import Unsupported
-from sdk.graph import Array, Clamp, Graph, Node
+from sdk.graph import Array, Clamp, Node
 from sdk.lowering import centred_weights
 from sdk.scales import node_scales
 
 Int = NDArray[np.int64]
+
+Q15_ROOM = 2**31 - 2**15
+"""Of q15's accumulators, whatever their narrowing shift."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +48,50 @@ def padded(values: Int, length: int) -> Int:
     return np.pad(values, (0, length - len(values)))
 
 
-def product_constants(graph: Graph, node: Node) -> tuple[Array, Array | None, NDArray[np.float32]]:
-    """Of a Conv or Gemm: weights less their zero-points, the bias if it has one, and the channels' scales.
+@dataclass(frozen=True)
+class Factors:
+    """What accumulators are multiplied by, as kernels read it: int64 arrays of the scales' shape.
+
+    Attributes:
+        multipliers: of q31; or those of q15, with how far their products are narrowed in the upper halfword.
+        shifts: of the accumulators to the left, before.
+    """
+
+    multipliers: Int
+    shifts: Int
+
+    def some(self, channels: slice) -> Factors:
+        return Factors(self.multipliers[channels], self.shifts[channels])
+
+
+def factors(context: Context, scales: NDArray[np.float32], bounds: Int | int) -> Factors:
+    """The constants of a node's scales, for accumulators of at most these magnitudes.
+
+    Raises:
+        Unsupported: a scale is out of range, or takes an accumulator out of 32 bits.
+    """
+    if not context.q15:
+        require_room(scales, np.asarray(bounds))
+        return Factors(*q31_arrays(scales))
+    constants = q15(scales)
+    # The narrowing shift adds its half to a word of a product.
+    _require_room(scales, np.asarray(bounds), constants.left, Q15_ROOM)
+    return Factors(constants.multipliers | constants.right - 16 << 16, constants.left)
+
+
+def product_constants(context: Context, node: Node) -> tuple[Array, Array | None, Factors]:
+    """Of a Conv or Gemm: weights less their zero-points, the bias if it has one, and the channels' factors.
 
     Raises:
         Unsupported: a scale is out of range, or takes the accumulator out of 32 bits.
     """
+    graph = context.graph
     weight, scales = centred_weights(graph.tensor(node.inputs[1])), node_scales(graph, node)
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
     reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
     if bias is not None:
         reach += np.abs(bias.astype(np.int64))
-    require_room(scales, reach)
-    return weight, bias, scales
+    return weight, bias, factors(context, scales, reach)
 
 
 def q31_within(scale: NDArray[np.float32], bound: int) -> Q31:
@@ -70,13 +105,16 @@ def q31_within(scale: NDArray[np.float32], bound: int) -> Q31:
 
 
 def require_room(scales: NDArray[np.float32], bounds: Int) -> None:
-    """Refuse a scale whose shift takes an accumulator of at most its bound out of 32 bits.
+    """Refuse a scale whose shift in q31 takes an accumulator of at most its bound out of 32 bits.
 
     Raises:
         Unsupported: such a scale, or one out of range.
     """
-    _, shifts = q31_arrays(scales)
-    if (over := bounds << shifts >= 2**31).any():
+    _require_room(scales, bounds, q31_arrays(scales)[1], 2**31)
+
+
+def _require_room(scales: NDArray[np.float32], bounds: Int, shifts: Int, room: int) -> None:
+    if (over := bounds << shifts >= room).any():
         raise Unsupported(f"its accumulator, scaled by {scales[over].max():g}, does not fit 32 bits")
 
 
@@ -88,15 +126,13 @@ def fold_zero_point(weight: Array, bias: Array | None, zero_point: int) -> Int:
     return folded
 
 
-def requantization(blob: Blob, bias: Int, scales: NDArray[np.float32], channels: int) -> Requantization:
+def requantization(blob: Blob, bias: Int, by: Factors, channels: int) -> Requantization:
     """Append bias, multipliers and, where any is needed, shifts, padded with zeros to `channels`."""
-    multiplier, shift = q31_arrays(scales)
     bias_at, multiplier_at = (
-        blob.add(padded(values, channels).astype("<i4")) for values in (bias, multiplier)
+        blob.add(padded(values, channels).astype("<i4")) for values in (bias, by.multipliers)
     )
-    return Requantization(
-        bias_at, multiplier_at, blob.add(padded(shift, channels).astype("<i4")) if shift.any() else None
-    )
+    shift = blob.add(padded(by.shifts, channels).astype("<i4")) if by.shifts.any() else None
+    return Requantization(bias_at, multiplier_at, shift)
 
 
 def in_bytes(weight: Array) -> Array:

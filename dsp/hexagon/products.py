@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, variant, walk
 from dsp.hexagon.context import Context
@@ -15,6 +14,7 @@ from dsp.hexagon.lanes import lanes, suits
 from dsp.hexagon.layout import Planes, phase_planes, stretches
 from dsp.hexagon.moves import repeated
 from dsp.hexagon.packing import (
+    Factors,
     Int,
     conv_weights,
     fold_zero_point,
@@ -90,32 +90,19 @@ def conv_calls(
 
     `target` is of these `channels`, all of them if there are groups.
     """
-    weight, bias, scales = product_constants(context.graph, node)
+    weight, bias, by = product_constants(context, node)
     x, out = context.ends(node)
     biases = fold_zero_point(weight, bias, x.zero_point)
     weight = weight.reshape(len(weight), source.channels // node.group, -1)  # of taps, all are channels
-    if (
-        node.group == 1
-        and taps == [0]
-        and suits(source, target, weight[..., 0], scales, node.clamp, out.zero_point)
-    ):
-        limits = range_fields(out, node.clamp)
-        context.layer.multiplies(*lanes(context, source, target, weight[..., 0], biases, scales, limits))
-        return
-    context.layer.multiplies(
-        *tap_calls(
-            context,
-            source,
-            taps,
-            target,
-            weight[channels],
-            biases[channels],
-            scales[channels],
-            node.group,
-            range_fields(out, node.clamp),
-            None if padding is None else pixel_bounds(target, node.clamp, padding),
-        )
-    )
+    weight, biases, by = weight[channels], biases[channels], by.some(channels)
+    limits = range_fields(out, node.clamp)
+    alone = node.group == 1 and taps == [0] and not context.q15
+    if alone and suits(source, target, weight[..., 0], by, node.clamp, out.zero_point):
+        costs = lanes(context, source, target, weight[..., 0], biases, by, limits)
+    else:
+        bounds = None if padding is None else pixel_bounds(target, node.clamp, padding)
+        costs = tap_calls(context, source, taps, target, weight, biases, by, node.group, limits, bounds)
+    context.layer.multiplies(*costs)
 
 
 def tap_calls(
@@ -125,7 +112,7 @@ def tap_calls(
     target: Planes,
     weight: Array,
     biases: Int,
-    scales: NDArray[np.float32],
+    by: Factors,
     groups: int,
     limits: Fields,
     bounds: Array | None = None,
@@ -139,7 +126,7 @@ def tap_calls(
         target: where the sums go.
         weight: int16 [O, channels of a group, taps].
         biases: [O], with the zero-point of the input folded in.
-        scales: [O].
+        by: [O].
         groups: of channels.
         limits: zero-point and clamp.
         bounds: a clamp for each cell instead.
@@ -162,7 +149,7 @@ def tap_calls(
         w = np.pad(w, ((0, 0), (0, in_planes * 4 - w.shape[1]), (0, 0)))
         w = w.transpose(0, 2, 1).reshape(len(w), len(steps), 4)
         padded_channels = round_up(out_planes, 2) * 4
-        words = requantization(context.blob, biases[channels], scales[channels], padded_channels)
+        words = requantization(context.blob, biases[channels], by.some(channels), padded_channels)
         first = group * in_planes * source.plane
         strides = {b - a for a, b in itertools.pairwise(steps)}
         aligned = not ((source.base + first) % ALIGNMENT or steps[0] % ALIGNMENT)
@@ -173,7 +160,14 @@ def tap_calls(
             "BOUNDED": bounds is not None,
             "SHIFTED": words.shift is not None,
             "PIPELINED": pipelined,
+            "Q15": context.q15,
         }
+        if pipelined and context.q15:
+            from_zero = limits["zero_point"] == limits["low"] == 0
+            features["FROM_ZERO"] = from_zero
+            features["UNCLAMPED"] = (
+                not from_zero and bounds is None and limits["low"] == 0 and limits["high"] == 255
+            )
         kernel = variant("conv", {"STEPS": len(steps)}, features, UNROLL_STEPS=_unrolled(len(steps)))
         tile = 4 if pipelined else 8
         tiles = -(-out_planes * 4 // tile)
@@ -213,7 +207,7 @@ def _add_in_place(context: Context, node: Conv, add: Add, target: Planes) -> Non
 def gemm(context: Context, node: Conv | Gemm) -> None:
     """A Gemm, or a Conv from one pixel to one pixel: only the tap on the pixel counts, as a matrix."""
     x, y = context.ends(node)
-    weight, bias, scales = product_constants(context.graph, node)
+    weight, bias, by = product_constants(context, node)
     if isinstance(node, Conv):
         top, left = (pad // step for pad, step in zip(node.pads[:2], node.dilations, strict=True))
         inside = top < weight.shape[2] and left < weight.shape[3]
@@ -227,7 +221,7 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
     weight = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4)))
     parts = in_bytes(weight)
     blocks, steps = -(-weight.shape[0] // 32), -(-parts.shape[1] // 4)
-    words = requantization(context.blob, biases, scales, blocks * 32)
+    words = requantization(context.blob, biases, by, blocks * 32)
     fields = {
         "steps": steps,
         "blocks": blocks,
@@ -237,7 +231,7 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
     }
     samples = x.shape[0]
     context.layer.multiplies(2 * samples * blocks * steps, samples * blocks)  # one vrmpy a packet
-    kernel = variant("gemm", {}, {"SHIFTED": words.shift is not None})
+    kernel = variant("gemm", {}, {"SHIFTED": words.shift is not None, "Q15": context.q15})
     rows = context.rows(y, samples, blocks * 32)
     for sample in range(samples):
         given = At(source.buffer, source.delta + sample * row)

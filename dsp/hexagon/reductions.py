@@ -17,7 +17,7 @@ from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import VLUT_ORDER
 from dsp.hexagon.layout import is_planar
 from dsp.hexagon.moves import moved
-from dsp.hexagon.packing import q31_within
+from dsp.hexagon.packing import Factors, q31_within
 from dsp.hexagon.windows import picture_sums
 from sdk.arena import align
 from sdk.arithmetic import SOFTMAX_BITS, q31_softmax
@@ -38,7 +38,9 @@ def reduce(context: Context, node: Reduce) -> None:
     if is_planar(x) and axes == [1]:
         _channels(context, node, x, y)
     elif is_planar(x) and axes == [2, 3] and KINDS[node.kind] == "sum":
-        picture_sums(context, x, y, node_scales(context.graph, node), (0, 255))
+        constants = q31_within(node_scales(context.graph, node), 255 * count)
+        by = Factors(np.array(constants.multiplier), np.array(constants.shift))
+        picture_sums(context, x, y, KernelSource("pool.c", "global_pool"), by, (0, 255))
     elif not axes:
         _columns(context, node, x, y, (1, 1, x.size))
     else:

@@ -35,7 +35,7 @@ from sdk.weights import Weights
 
 
 class HexagonTarget:
-    """One DSP version; `arithmetic` is q31, because HVX has no vector floats before v68.
+    """One DSP version; it requantises in integers, because HVX has no vector floats before v68.
 
     Args:
         version: as clang's -mcpu=hexagonVERSION takes it, for example "v65".
@@ -43,6 +43,7 @@ class HexagonTarget:
     """
 
     arithmetic: Arithmetic = "q31"
+    arithmetics: Sequence[Arithmetic] = ("q31", "q15")
     counter = cost = "packets"
     device_kinds = ("emulated", "fastrpc")
     l2_sizes = range(128 << 10, (64 << 20) + 1)
@@ -59,7 +60,8 @@ class HexagonTarget:
 
     def compile(self, graph: Graph, options: Options) -> Program:
         started = time.perf_counter()
-        lowered = lower(unsigned_activations(graph), options.guard, options.l2)
+        arithmetic = options.arithmetic or self.arithmetic
+        lowered = lower(unsigned_activations(graph), options.guard, options.l2, arithmetic)
         tuned = tuning.apply(lowered, self._version, options.tuning)
         seconds = {"lowering": time.perf_counter() - started}
         code, stages = build(lowered, self._version)

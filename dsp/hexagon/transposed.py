@@ -15,7 +15,7 @@ import numpy as np
 from dsp.hexagon.calls import range_fields, variant, walk
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, Planes, Window, plain_planes, stretches
-from dsp.hexagon.packing import fold_zero_point, require_room
+from dsp.hexagon.packing import factors, fold_zero_point
 from dsp.hexagon.products import tap_calls
 from dsp.hexagon.windows import phases
 from sdk.errors import Unsupported
@@ -70,7 +70,7 @@ def conv_transpose(context: Context, node: ConvTranspose) -> None:
     bias = context.graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 else None
     scales = node_scales(context.graph, node)
     reach = 255 * np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
-    require_room(scales, reach if bias is None else reach + np.abs(bias.astype(np.int64)))
+    by = factors(context, scales, reach if bias is None else reach + np.abs(bias.astype(np.int64)))
     axes = [
         _Axis(node.strides[i], node.dilations[i], weight.shape[2 + i], node.pads[i], y.shape[2 + i])
         for i in (0, 1)
@@ -93,7 +93,7 @@ def conv_transpose(context: Context, node: ConvTranspose) -> None:
         context.furthest = max(context.furthest, *steps)
         biases = fold_zero_point(chosen, bias, x.zero_point)
         limits = range_fields(y, LIMITS)
-        spent += tap_calls(context, source, steps, target, chosen, biases, scales, node.group, limits)
+        spent += tap_calls(context, source, steps, target, chosen, biases, by, node.group, limits)
     context.layer.multiplies(*map(int, spent))
     _spread(context, y, rows, columns, dataclasses.replace(layout, buffer=buffer))
 

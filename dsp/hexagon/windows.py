@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant, walk
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place, stretches
 from dsp.hexagon.packing import (
+    Factors,
     Int,
     Requantization,
     depthwise_weights,
+    factors,
     fold_zero_point,
     in_bytes,
     padded,
     pixel_mask,
     product_constants,
-    q31_within,
     requantization,
-    require_room,
     round_up,
     three_by_three_weights,
 )
-from sdk.arithmetic import q31_arrays
 from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, Graph, MaxPool, Node, Tensor
 from sdk.scales import mean_counts, node_scales
 
@@ -124,11 +122,11 @@ def depthwise_calls(
     channels: slice = slice(None),
 ) -> None:
     """The kernel calls of a depthwise convolution of these channels, which `source` and `target` are of."""
-    weight, bias, scales = product_constants(context.graph, node)
+    weight, bias, by = product_constants(context, node)
     x, y = context.ends(node)
     bias = fold_zero_point(weight, bias, x.zero_point)[channels]
     weight = weight.reshape(len(weight), -1)[channels]
-    words = requantization(context.blob, bias, scales[channels], round_up(len(weight), 4))
+    words = requantization(context.blob, bias, by.some(channels), round_up(len(weight), 4))
     _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp))
 
 
@@ -139,25 +137,26 @@ def average_pool(context: Context, node: AveragePool) -> None:
     weight = np.ones((channels, area), np.int8)
     bias = fold_zero_point(weight, None, x.zero_point)
     scales = node_scales(context.graph, node)
-    require_room(scales, np.array(255 * area))
+    by = factors(context, scales, 255 * area)
     source, pitch, taps = window_input(context, node, y, x.zero_point)
     target = context.new_planes(y, pitch)
     positional = bool((mean_counts(context.graph, node) != area).any())
     if positional:
-        words = _scales_by_place(context, scales, bias, pitch)
+        words = _factors_by_place(context, by, bias, pitch)
     else:
-        words = requantization(context.blob, bias, np.full(channels, scales.flat[0]), round_up(channels, 4))
+        same = Factors(*(np.full(channels, values.flat[0]) for values in (by.multipliers, by.shifts)))
+        words = requantization(context.blob, bias, same, round_up(channels, 4))
     _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp), positional)
     context.pad(y, target)
     context.finish_planes(y, target)
 
 
-def _scales_by_place(context: Context, scales: NDArray[np.float32], bias: Int, pitch: int) -> Requantization:
-    """What requantises an output whose scales [H, W] depend on the pixel, and not on the channel."""
-    height, channels = len(scales), len(bias)
+def _factors_by_place(context: Context, by: Factors, bias: Int, pitch: int) -> Requantization:
+    """What requantises an output whose factors [H, W] depend on the pixel, and not on the channel."""
+    height, channels = len(by.multipliers), len(bias)
     line = np.zeros((2, round_up(height * pitch, VECTOR_PIXELS)), "<i4")
-    rows, columns = np.indices(scales.shape)
-    line[:, rows * pitch + columns] = q31_arrays(scales)
+    rows, columns = np.indices(by.multipliers.shape)
+    line[:, rows * pitch + columns] = by.multipliers, by.shifts
     table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
     bias_at = context.blob.add(padded(bias, round_up(channels, 4)).astype("<i4"))
     return Requantization(bias_at, context.blob.add(table), None)
@@ -196,6 +195,7 @@ def _sum_of_taps(
             if target.vectors <= UNROLLED_VECTORS:
                 shape["VECTORS"] = target.vectors
         packed, products = depthwise_weights(weight, quads, single), quads + single
+    features["Q15"] = context.q15
     fields = {
         "table": context.blob.add(np.array(table, "<i4")),
         "quads": len(table) // 4,
@@ -230,27 +230,34 @@ def max_pool(context: Context, node: MaxPool) -> None:
 def global_pool(context: Context, node: AveragePool | GlobalAveragePool) -> None:
     """A pool that covers the whole picture."""
     x, y = context.ends(node)
-    picture_sums(context, x, y, node_scales(context.graph, node), node.clamp)
+    area = x.shape[2] * x.shape[3]
+    by = factors(context, node_scales(context.graph, node), 255 * area)
+    kernel = KernelSource("pool.c", "global_pool")
+    if context.q15:  # its functions beside those of the kernel without
+        names = tuple(f"{name}={name}_q15" for name in ("maxpool", "global_pool"))
+        kernel = KernelSource("pool.c", "global_pool_q15", ("Q15", *names))
+    picture_sums(context, x, y, kernel, by, node.clamp)
 
 
-def picture_sums(context: Context, x: Tensor, y: Tensor, scale: NDArray[np.float32], clamp: Clamp) -> None:
-    """Of each channel of planes the sum of its elements, requantised by a scale []."""
+def picture_sums(
+    context: Context, x: Tensor, y: Tensor, kernel: KernelSource, by: Factors, clamp: Clamp
+) -> None:
+    """Of each channel of planes the sum of its elements, requantised; `by` is []."""
     source = context.as_planes(x)
     area = source.width * source.height
-    constants = q31_within(scale, 255 * area)
     fields = {
         "vectors": source.vectors,
         "mask": context.blob.add(pixel_mask(source)),
         "bias": -x.zero_point * area,
-        "multiplier": constants.multiplier,
-        "shift": constants.shift,
+        "multiplier": int(by.multipliers),
+        "shift": int(by.shifts),
         **range_fields(y, clamp),
     }
     rows = context.rows(y, source.samples, POOLED)
     for sample in range(source.samples):
         part = source.some(sample)
         own = {"x": At(part.buffer, part.base), "x_plane": part.plane, "planes": part.planes}
-        context.call(KernelSource("pool.c", "global_pool"), fields | own | {"y": rows.at(sample)})
+        context.call(kernel, fields | own | {"y": rows.at(sample)}, "global_pool")
     context.finish_rows(y, rows)
 
 

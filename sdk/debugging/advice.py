@@ -130,9 +130,9 @@ def _onnxruntime(report: Report) -> list[str]:
             for layer in wrong[:FEW]
         ]
     why = (
-        "q31 rounds differently from onnxruntime's floats"
-        if report.arithmetic == "q31"
-        else "rounding of ties"
+        "rounding of ties"
+        if report.arithmetic == "f32"
+        else f"{report.arithmetic} rounds differently from onnxruntime's floats"
     )
     return [
         f"the reference first differs from onnxruntime in {first.node} ({first.op}), in {found.mismatches:,} "

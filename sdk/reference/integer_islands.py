@@ -1,5 +1,7 @@
 """The definitions of what `sdk.integer_islands` puts on quantised tensors: exact integers, in `q31` alone.
 
+Sums of products (ConvTranspose, MatMul) have a definition in `q15` too.
+
 ==================== ======================= ==========================================================
 operator             accumulator             scale
 ==================== ======================= ==========================================================
@@ -54,27 +56,29 @@ from sdk.graph import (
 from sdk.reference.plain import spread_out
 from sdk.reference.requantization import Int32, centred, dtype_range, requantize, saturate
 from sdk.scales import border, interpolation_taps, node_scales, normalization
+from sdk.target import Arithmetic
 
 DEFINED = (ConvTranspose, Fill, Interpolate, MatMul, Normalize, Reduce, Softmax)
 """Families that have a definition here; their first input and output are quantised."""
 
 
-def evaluate(graph: Graph, node: Node, given: Sequence[Array]) -> Array:
+def evaluate(graph: Graph, node: Node, given: Sequence[Array], products: Arithmetic) -> Array:
     """One such operator of a verified graph.
 
     Args:
         graph: holds the node's tensors.
         node: of `DEFINED`.
         given: all inputs of the node as they are stored, constants too.
+        products: in which sums of products are requantised, q31 or q15.
 
     Returns:
         The output, of its tensor's shape and dtype.
     """
     match node:
         case MatMul():
-            return _matmul(graph, node, given)
+            return _matmul(graph, node, given, products)
         case ConvTranspose():
-            return _conv_transpose(graph, node, given)
+            return _conv_transpose(graph, node, given, products)
         case Interpolate():
             return _interpolate(graph, node, given)
         case Fill():
@@ -89,7 +93,7 @@ def evaluate(graph: Graph, node: Node, given: Sequence[Array]) -> Array:
             raise InternalError(f"{node.op} has no definition on integers", where=f"node {node.name}")
 
 
-def _matmul(graph: Graph, node: MatMul, given: Sequence[Array]) -> Array:
+def _matmul(graph: Graph, node: MatMul, given: Sequence[Array], products: Arithmetic) -> Array:
     left, right = (graph.tensor(name) for name in node.inputs[:2])
     a, b = centred(left, given[0]), _centred_weight(right, given[1])
     if node.transposed:
@@ -99,17 +103,17 @@ def _matmul(graph: Graph, node: MatMul, given: Sequence[Array]) -> Array:
     if len(given) > 2:
         acc += given[2]
     out = graph.tensor(node.output)
-    return requantize(acc, node_scales(graph, node), out, dtype_range(out.dtype), "q31")
+    return requantize(acc, node_scales(graph, node), out, dtype_range(out.dtype), products)
 
 
-def _conv_transpose(graph: Graph, node: ConvTranspose, given: Sequence[Array]) -> Array:
+def _conv_transpose(graph: Graph, node: ConvTranspose, given: Sequence[Array], products: Arithmetic) -> Array:
     x, weight, out = (graph.tensor(name) for name in (*node.inputs[:2], node.output))
     value, matrix = centred(x, given[0]), _centred_weight(weight, given[1])
     acc = spread_out(value.astype(np.float64), matrix.astype(np.float64), node).astype(np.int32)
     if len(given) > 2:
         acc += given[2].reshape(-1, 1, 1)
     scales = node_scales(graph, node).reshape(-1, 1, 1)
-    return requantize(acc, scales, out, dtype_range(out.dtype), "q31")
+    return requantize(acc, scales, out, dtype_range(out.dtype), products)
 
 
 def _interpolate(graph: Graph, node: Interpolate, given: Sequence[Array]) -> Array:

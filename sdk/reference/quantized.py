@@ -1,14 +1,17 @@
-"""The definition of every operator, in numpy, in both arithmetics. Targets are compared with it bit for bit.
+"""The definition of every operator, in numpy, in all arithmetics. Targets are compared with it bit for bit.
 
 An accumulator is an exact int32: the sum of products of zero-point-free integers, plus the int32 bias.
-What follows is a requantisation by a positive real scale, in one of two arithmetics:
+What follows is a requantisation by a positive real scale, in one of three arithmetics:
 
 * `f32`, onnxruntime's own: ``clip(rint(float32(acc) * scale) + zero_point, clamp)``; the conversion, the
   product and the float32 scale are each rounded once, half to even, and so is `rint`.
 * `q31`: ``clip((((acc << shift) * multiplier + 2^30) >> 31) + zero_point, clamp)`` in exact integers with
   the constants of `sdk.arithmetic.q31`: one rounding, half up.
+* `q15`: ``clip((((acc << left) * multiplier + 2^(right-1)) >> right) + zero_point, clamp)`` in exact integers
+  with the constants of `sdk.arithmetic.q15`, for Conv, ConvTranspose, Gemm, MatMul and the average pools;
+  everything else is that of q31.
 
-The scale is float32 in both, computed by `sdk.scales` in this order (sx, sw, so: of input, weight, output):
+The scale is float32 in all, computed by `sdk.scales` in this order (sx, sw, so: of input, weight, output):
 
 ==================== ======================= ==========================================================
 operator             accumulator             scale
@@ -21,7 +24,7 @@ AveragePool          sum (x-zx)              sx / (so * count), count per positi
 ==================== ======================= ==========================================================
 
 Add in `f32` is ``rint((a-za) * (sa/so) + (b-zb) * (sb/so))`` in float32, each operation rounded
-(onnxruntime folds the zero-points into one constant, so about 1 element in 10^5 differs by one); in `q31`
+(onnxruntime folds the zero-points into one constant, so about 1 element in 10^5 differs by one); else
 it is `sdk.arithmetic.q31_add`, which fits int32. AveragePool is a sum of integers here and of dequantised
 floats in onnxruntime: where sx / (so * count) makes exact ties common (equal scales), its noise decides
 them. Lookup reads its table; MaxPool and the moves are exact. Maps
@@ -86,6 +89,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         return values[node.inputs[index]] if data is None else data
 
     value = at(0)
+    single: Arithmetic = "f32" if arithmetic == "f32" else "q31"  # of what is no sum
     match node:
         case Quantize():
             with np.errstate(over="ignore"):  # infinity saturates like any large value
@@ -116,7 +120,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Mul():
             other = graph.tensor(node.inputs[1])
             acc = centred(x, value) * centred(other, at(1))
-            return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
+            return requantize(acc, node_scales(graph, node), out, node.clamp, single)
         case Map():
             return evaluate_exact(_exact(graph, node, arithmetic), values).astype(out.dtype)
         case Lookup():
@@ -124,7 +128,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
         case Pad():
             return padded(value, node.pads, x.zero_point)
         case Requantize():
-            return requantize(centred(x, value), node_scales(graph, node), out, node.clamp, arithmetic)
+            return requantize(centred(x, value), node_scales(graph, node), out, node.clamp, single)
         case GlobalAveragePool():
             acc = centred(x, value).sum(axis=(2, 3), keepdims=True, dtype=np.int32)
             return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
@@ -133,7 +137,7 @@ def evaluate(graph: Graph, node: Node, values: Mapping[str, Array], arithmetic: 
             return requantize(acc, node_scales(graph, node), out, node.clamp, arithmetic)
         case _ if isinstance(node, integer_islands.DEFINED):
             given = [at(index) for index in range(len(node.inputs))]
-            return integer_islands.evaluate(graph, node, given)
+            return integer_islands.evaluate(graph, node, given, "q15" if arithmetic == "q15" else "q31")
         case _:
             moved = move(node, [at(index) for index in range(len(node.inputs))], out.shape, None)
             if moved is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sdk.arithmetic import q31_arrays
+from sdk.arithmetic import q15, q31_arrays
 from sdk.graph import Array, Clamp, Tensor
 from sdk.target import Arithmetic
 
@@ -23,11 +23,16 @@ def requantize(acc: Int32, scales: Float32, out: Tensor, clamp: Clamp, arithmeti
     """`acc` to the output's dtype; `scales` broadcast against it."""
     if arithmetic == "f32":
         return saturate(np.rint(acc.astype(np.float32) * scales), out, clamp)
-    multiplier, shift = q31_arrays(scales)
-    # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least 2^30);
-    # bounding it there keeps the product within int64 and changes no result.
-    shifted = np.clip(acc.astype(np.int64) << shift, -(2**32) + 1, 2**32 - 1)
-    return saturate((shifted * multiplier + 2**30) >> 31, out, clamp)
+    if arithmetic == "q15":
+        constants = q15(scales)
+        multiplier, left, right = constants.multipliers, constants.left, constants.right
+    else:
+        multiplier, left = q31_arrays(scales)
+        right = 31
+    # A shifted accumulator beyond 2^32 saturates any 8-bit output (its multiplier is at least half of the
+    # largest); bounding it there keeps the product within int64 and changes no result.
+    shifted = np.clip(acc.astype(np.int64) << left, -(2**32) + 1, 2**32 - 1)
+    return saturate((shifted * multiplier + (1 << right >> 1)) >> right, out, clamp)
 
 
 def saturate(rounded: Array, out: Tensor, clamp: Clamp) -> Array:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.arithmetic import q31, q31_add, q31_arrays, scale_ratio
+from sdk.arithmetic import Q15_RIGHT, q15, q31, q31_add, q31_arrays, scale_ratio
 from sdk.errors import Unsupported
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None, database=None)
@@ -43,6 +43,32 @@ def test_q31_shifts_from_one_on():
     assert q31(float(np.nextafter(np.float32(256), np.float32(0)))).shift == 8
     with pytest.raises(Unsupported, match="out of range"):
         q31(256.0)
+
+
+@pytest.mark.slow
+@PROPERTY
+@given(st.lists(SCALES, min_size=1, max_size=8))
+def test_q15_multipliers_are_the_nearest_and_the_largest_has_16_bits(scales):
+    constants = q15(np.array(scales, np.float32))
+    assert constants.right in Q15_RIGHT
+    assert (constants.multipliers < 2**16).all()
+    for scale, multiplier, left in zip(scales, constants.multipliers, constants.left, strict=True):
+        error = Fraction(scale) - Fraction(int(multiplier), 2**constants.right) * 2 ** int(left)
+        assert abs(error) <= Fraction(2 ** int(left), 2 ** (constants.right + 1))
+        assert left == 0 or (constants.right == Q15_RIGHT[0] and multiplier >= 2**15)
+    if constants.right != Q15_RIGHT[-1]:  # the smallest scales keep what the widest shift leaves
+        assert constants.multipliers.max() >= 2**15
+
+
+def test_q15_shifts_left_from_a_half_on():
+    for scales, right, left in (([0.49], 17, [0]), ([0.5, 0.1], 17, [1, 0]), ([255.0], 17, [9])):
+        constants = q15(np.array(scales, np.float32))
+        assert (constants.right, constants.left.tolist()) == (right, left)
+    assert q15(np.array([0.25], np.float32)).right == 17  # 2^16 would not fit
+    assert q15(np.array([2.0**-15], np.float32)).right == 30
+    assert q15(np.array([2.0**-40], np.float32)).right == 31
+    with pytest.raises(Unsupported, match="out of range"):
+        q15(np.array([0.1, 256.0], np.float32))
 
 
 @pytest.mark.slow

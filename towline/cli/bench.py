@@ -27,6 +27,7 @@ from towline.cli import bench_c, bench_time
 from towline.cli.options import (
     MODEL,
     TOW,
+    add_arithmetic,
     add_input_shape,
     cache_bytes,
     input_shapes,
@@ -93,6 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bytes", metavar="SIZE", help="of load: how many weights, as 512M (default) or 4G")
     parser.add_argument("--only", metavar="PART", help="of onnx: the tests with this in their names")
+    add_arithmetic(parser)
     add_input_shape(parser)
     bench_time.configure(parser)
     bench_c.configure(parser)
@@ -270,17 +272,20 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
     if subject.suffix.lower() in MODEL:
         with cache.empty():
             started = time.perf_counter()
-            network = compiler.compile(subject, args.target, input_shapes=shapes, l2=cache_bytes(args.l2))
+            how = {"l2": cache_bytes(args.l2), "arithmetic": args.arithmetic}
+            network = compiler.compile(subject, args.target, input_shapes=shapes, **how)
             return network, time.perf_counter() - started
-    if args.target or shapes:
-        raise UsageError("--target and --input-shape are for a model; a .tow is compiled already")
+    if args.target or shapes or args.arithmetic:
+        raise UsageError(
+            "--target, --input-shape and --arithmetic are for a model; a .tow is compiled already"
+        )
     network = artifact.load(subject)
     _require_device(network.target, args, console)
     console.detail(f"compiling for {network.target} once more, to time it")
     target = get_target(network.target)
     with cache.empty():
         started = time.perf_counter()
-        target.compile(network.program.graph, Options())
+        target.compile(network.program.graph, Options(arithmetic=network.arithmetic))
         return network, time.perf_counter() - started
 
 

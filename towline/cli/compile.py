@@ -24,6 +24,7 @@ from towline.cli.inspect_text import crossing
 from towline.cli.options import (
     MODEL,
     TOW,
+    add_arithmetic,
     add_cut,
     add_input_shape,
     add_preprocess,
@@ -109,6 +110,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="of the L2 in which a Hexagon DSP keeps what layers hand on, as 512K (default: 1M)",
     )
+    add_arithmetic(parser)
     add_camera(parser)
     add_tuning(parser)
     add_input_shape(parser)
@@ -144,6 +146,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         calibrate=args.calibrate,
         sums=args.sums,
         l2=l2,
+        arithmetic=args.arithmetic,
         cameras=front,
         **how,
     )

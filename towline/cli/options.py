@@ -57,6 +57,15 @@ def add_input_shape(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_arithmetic(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arithmetic",
+        choices=("f32", "q31", "q15"),
+        help="how the target requantises, of those that it offers; default: the first of them. On hexagon-*: "
+        "q31, or q15, which is faster and has multipliers of 16 bits",
+    )
+
+
 def add_cut(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outputs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sdk.report import Console, Result, table
-from sdk.target import get_target, target_names
+from sdk.target import arithmetics, get_target, target_names
 
 EXAMPLE = "towline targets"
 
@@ -16,11 +16,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> Result:
     targets = [get_target(name) for name in target_names()]
-    rows = [(target.name, target.arithmetic, target.description) for target in targets]
     document = {
         "targets": [
-            {"name": name, "arithmetic": arithmetic, "description": description}
-            for name, arithmetic, description in rows
+            {
+                "name": target.name,
+                "arithmetic": target.arithmetic,
+                "arithmetics": list(arithmetics(target)),
+                "description": target.description,
+            }
+            for target in targets
         ]
     }
+    rows = [(target.name, ", ".join(arithmetics(target)), target.description) for target in targets]
     return Result(document, table(("target", "arithmetic", "description"), rows))

@@ -2,7 +2,8 @@
  *
  * -DNAME=symbol -DSTEPS=n -DUNROLL_STEPS=n, and of these any: -DTABLE (each step reads at its own, unaligned
  * offset), -DBOUNDED (cells that are no pixels become padding), -DSHIFTED (scales of one and more shift the
- * accumulator first); or, of two steps and more, -DPIPELINED with or without -DBOUNDED.
+ * accumulator first), -DQ15; or, of two steps and more, -DPIPELINED with or without -DBOUNDED, and with -DQ15 what
+ * conv_q15.h says.
  *
  * A tile is sixteen accumulators, eight packets of two vrmpy for every step and thirty-two of requantisation.
  * The compiler leaves ten more between a tile and the next: where pipelined, a loop written packet by packet
@@ -119,14 +120,35 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
 /* One packet: channels 0 and 1, or 2 and 3, of vector v, and what else fits. */
 #define VRMPY(acc, pixels, weights) acc ".w+=vrmpy(" pixels ".ub," weights ".b)"
 #define DOT01(v, also) \
-  "\n{" VRMPY(ACC##v##0, PIXELS##v, "r6") ";" VRMPY(ACC##v##1, PIXELS##v, "r7") also "}"
+  "\n{" VRMPY(ACC##v##0, PIXELS##v, WEIGHTS0) ";" VRMPY(ACC##v##1, PIXELS##v, WEIGHTS1) also "}"
 #define DOT23(v, also) \
   "\n{" VRMPY(ACC##v##2, PIXELS##v, "r8") ";" VRMPY(ACC##v##3, PIXELS##v, "r9") also "}"
 
 #define PIXELS(v, at) ";" PIXELS##v "=vmem(r0" at ")"
-#define WEIGHTS01 ";r7:6=memd(r2++#8)"
+#ifdef Q15 /* r7 has what vasr shifts by, which takes r0 to r7 alone */
+#define WEIGHTS0 "r20"
+#define WEIGHTS1 "r21"
+#define PAIR01 "r21:20"
+#else
+#define WEIGHTS0 "r6"
+#define WEIGHTS1 "r7"
+#define PAIR01 "r7:6"
+#endif
+#define WEIGHTS01 ";" PAIR01 "=memd(r2++#8)"
 #define WEIGHTS23 ";r9:8=memd(r2++#8)"
 #define NEXT "++m0" /* the step's last vector of pixels: on to the next plane */
+
+#if STEPS > 2
+#define STEP_LOOP(label) ";loop0(" label ",#" TEXT(STEPS) "-2)"
+#define STEP(label, packets) "\n" label ":" packets ":endloop0"
+#else
+#define STEP_LOOP(label) ""
+#define STEP(label, packets)
+#endif
+
+#ifdef Q15
+#include "conv_q15.h"
+#else
 
 /* Packing the vector before, a packet each; v is its number. */
 #define PACK0 ";v28.h=vsat(v26.w,v25.w)"
@@ -158,20 +180,22 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
   REQUANTIZE(0, ";r2=add(r3,#16);r0=add(r1,#(2*" #V "-1)*128)", ";r1=add(r1,#" #V "*128)",              \
              ";p0=cmp.eq(r0,r0)" STEP_LOOP(#V "b"), "", "")
 #define REQUANTIZE_NEXT(v, before) REQUANTIZE(v, PACK0 AGAIN(before), PACK1, PACK2, PACK3, PACK4)
+#define REQUANTIZE2 REQUANTIZE_FIRST(2) REQUANTIZE_NEXT(1, 0)
+#define REQUANTIZE3 REQUANTIZE_FIRST(3) REQUANTIZE_NEXT(1, 0) REQUANTIZE_NEXT(2, 1)
+#define REQUANTIZE4 REQUANTIZE_FIRST(4) REQUANTIZE_NEXT(1, 0) REQUANTIZE_NEXT(2, 1) REQUANTIZE_NEXT(3, 2)
+#define LATE ""
+#define END                                                                                             \
+  "{v28.h=vsat(v26.w,v25.w)}\n"                                                                         \
+  "{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v27.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"           \
+  "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
 
-#if STEPS > 2
-#define STEP_LOOP(label) ";loop0(" label ",#" TEXT(STEPS) "-2)"
-#define STEP(label, packets) "\n" label ":" packets ":endloop0"
-#else
-#define STEP_LOOP(label) ""
-#define STEP(label, packets)
 #endif
 
 /* A group of V: its first step, which packs the last vector of the group before; the steps between; the last,
  * which stores that vector and fetches the next group's first pixels and the plane's first weights; and
  * requantisation, under which the next group is set up. */
 #define LAST0(v) DOT01(0, PIXELS(v, NEXT) PACK3) DOT23(0, PACK4)
-#define FIRST01 ";r7:6=memd(r3+#0)"
+#define FIRST01 ";" PAIR01 "=memd(r3+#0)"
 #define FIRST23 ";r9:8=memd(r3+#8)"
 #define NEXT_GROUP(V) ";v24=vmem(r1+#" #V ")"
 
@@ -181,7 +205,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
   STEP("2", DOT01(0, PIXELS(1, NEXT)) DOT23(0, PIXELS(0, "+#-1"))                                       \
             DOT01(1, WEIGHTS01) DOT23(1, WEIGHTS23))                                                    \
   LAST0(1) DOT01(1, NEXT_GROUP(2) FIRST01) DOT23(1, FIRST23)                                            \
-  REQUANTIZE_FIRST(2) REQUANTIZE_NEXT(1, 0)
+  REQUANTIZE2
 
 #define GROUP3                                                                                          \
   DOT01(0, PACK0 PIXELS(1, "+#-1")) DOT23(0, PACK1 AGAIN(2))                                            \
@@ -191,11 +215,11 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
             DOT01(1, "") DOT23(1, PIXELS(1, "+#-1"))                                                    \
             DOT01(2, WEIGHTS01) DOT23(2, WEIGHTS23))                                                    \
   LAST0(2) DOT01(1, NEXT_GROUP(3)) DOT23(1, "") DOT01(2, FIRST01) DOT23(2, FIRST23)                     \
-  REQUANTIZE_FIRST(3) REQUANTIZE_NEXT(1, 0) REQUANTIZE_NEXT(2, 1)
+  REQUANTIZE3
 
 #define GROUP4                                                                                          \
   DOT01(0, PACK0 PIXELS(1, "+#-2")) DOT23(0, PACK1 AGAIN(3))                                            \
-  DOT01(1, PACK2 PIXELS(2, "+#-1")) DOT23(1, PIXELS(3, NEXT))                                           \
+  DOT01(1, PACK2 PIXELS(2, "+#-1")) DOT23(1, PIXELS(3, NEXT) LATE)                                      \
   DOT01(2, "") DOT23(2, PIXELS(0, "+#-3"))                                                              \
   DOT01(3, PIXELS(1, "+#-2") WEIGHTS01) DOT23(3, PIXELS(2, "+#-1") WEIGHTS23)                           \
   STEP("4", DOT01(0, PIXELS(3, NEXT)) DOT23(0, PIXELS(0, "+#-3"))                                       \
@@ -204,7 +228,7 @@ INLINE void compute(const int channels, const int vectors, const struct tile *t,
             DOT01(3, WEIGHTS01) DOT23(3, WEIGHTS23))                                                    \
   LAST0(3) DOT01(1, NEXT_GROUP(4)) DOT23(1, "") DOT01(2, "") DOT23(2, "")                               \
   DOT01(3, FIRST01) DOT23(3, FIRST23)                                                                   \
-  REQUANTIZE_FIRST(4) REQUANTIZE_NEXT(1, 0) REQUANTIZE_NEXT(2, 1) REQUANTIZE_NEXT(3, 2)
+  REQUANTIZE4
 
 /* Planes by groups of four vectors, then three and two as they come out; one alone is for run_tiles. */
 INLINE void pipeline(const struct conv *op, const struct context *c, struct range planes,
@@ -215,6 +239,9 @@ INLINE void pipeline(const struct conv *op, const struct context *c, struct rang
   const s32 *multiplier = (const s32 *)(c->weights + op->multiplier) + planes.begin * 4;
   u8 *y = c->arena + op->y + planes.begin * op->y_plane + vectors.begin * VECTOR_BYTES;
   const Vector *bounds = (const Vector *)(c->weights + op->bounds) + 2 * vectors.begin;
+#ifdef FROM_ZERO
+  bounds++; /* the upper ones alone */
+#endif
   u32 count = vectors.end - vectors.begin, tail = count % 4, fours = count / 4 - (tail == 1);
   u32 groups = fours << 4 | (tail == 1 || tail == 3) << 3 | (tail == 1 || tail == 2) << 2;
   register const u64 *r3 __asm__("r3") = weights;
@@ -222,15 +249,18 @@ INLINE void pipeline(const struct conv *op, const struct context *c, struct rang
   register u32 r10 __asm__("r10") = planes.end - planes.begin;
   register const s32 *r11 __asm__("r11") = bias;
   register const s32 *r12 __asm__("r12") = multiplier;
+#ifdef Q15
+  register u32 r7 __asm__("r7") = (u32)*multiplier >> 16;
+#endif
   __asm__ volatile(
       "{m0=%[x_plane];v29=vsplat(%[zero_point])}\n"
       "{p1=cmp.eq(%[groups],#4);p2=!tstbit(%[groups],#3);p3=!tstbit(%[groups],#2)}\n"
       "{v30=vsplat(%[low]);v31=vsplat(%[high]);p0=cmp.gt(r3,r3)}\n"
       "1:{r15:14=memd(r11++#8);r17:16=memd(r12++#8);r1=%[x];r5=%[bounds]}\n"
-      "{v16=vsplat(r14);v20=vsplat(r16);v28.h=vsat(v26.w,v25.w);r19:18=memd(r11++#8)}\n"
+      "{v16=vsplat(r14);v20=vsplat(r16)" PACK0 ";r19:18=memd(r11++#8)}\n"
       "{v17=vsplat(r15);v21=vsplat(r17)" PACK1 ";r17:16=memd(r12++#8)}\n"
-      "{v18=vsplat(r18);v22=vsplat(r16)" PACK2 ";r7:6=memd(r3+#0)}\n"
-      "{v19=vsplat(r19);v23=vsplat(r17)" PACK3 ";r9:8=memd(r3+#8)}\n"
+      "{v18=vsplat(r18);v22=vsplat(r16)" PACK2 FIRST01 "}\n"
+      "{v19=vsplat(r19);v23=vsplat(r17)" PACK3 FIRST23 "}\n"
       "{v24=vmem(r1+#0)" PACK4 ";loop1(14f,%[fours])}\n"
       "{v1:0=vcombine(v17,v16);v3:2=vcombine(v19,v18);p0=cmp.gt(r3,r3);if(p0)r4=add(r4,%[gap])}\n"
       "{v5:4=vcombine(v17,v16);v7:6=vcombine(v19,v18);r2=add(r3,#16);if(p1)jump:nt 6f}\n"
@@ -240,15 +270,19 @@ INLINE void pipeline(const struct conv *op, const struct context *c, struct rang
       "5:{r0=add(r1,#2*128)" STEP_LOOP("3f") ";if(p2)jump:nt 6f}" GROUP3 "\n"
       "6:{r0=add(r1,#128)" STEP_LOOP("2f") ";if(p3)jump:nt 7f}" GROUP2 "\n"
       "7:{r3=add(r3,#" TEXT(STEPS) "*16);r10=add(r10,#-1);if(cmp.gtu(r10.new,#0))jump:t 1b}\n"
-      "{v28.h=vsat(v26.w,v25.w)}\n"
-      "{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v27.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"
-      "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
+      END
       : "+&r"(r3), "+&r"(r4), "+&r"(r10), "+&r"(r11), "+&r"(r12)
       : [x] "r"(x), [x_plane] "r"(op->x_plane), [bounds] "r"(bounds), [fours] "r"(fours),
         [groups] "r"(groups), [zero_point] "r"(op->zero_point * 0x10001u),
         [low] "r"(op->low * 0x01010101u), [high] "r"(op->high * 0x01010101u),
         [gap] "r"(op->y_plane - count * VECTOR_BYTES)
-      : "r0", "r1", "r2", "r5", "r6", "r7", "r8", "r9", "r14", "r15", "r16", "r17", "r18", "r19", "p0", "p1",
+#ifdef Q15
+        , "r"(r7)
+      : "r20", "r21",
+#else
+      : "r6", "r7",
+#endif
+        "r0", "r1", "r2", "r5", "r8", "r9", "r14", "r15", "r16", "r17", "r18", "r19", "p0", "p1",
         "p2", "p3", "m0", "lc0", "sa0", "lc1", "sa1", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6",
         "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21",
         "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
@@ -264,7 +298,7 @@ INLINE void run_tiles(const struct conv *op, const struct context *c, struct ran
       .x_plane = op->x_plane,
       .table = (const s32 *)(c->weights + op->table),
       .y_plane = op->y_plane,
-      .packing = packing(op->zero_point, op->low, op->high),
+      .packing = packing_of(op->zero_point, op->low, op->high, *(const u32 *)(c->weights + op->multiplier)),
       .bounds = (const Vector *)(c->weights + op->bounds),
   };
 #ifdef SHORT_TABLE

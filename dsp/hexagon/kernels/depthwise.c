@@ -25,7 +25,21 @@
 #define VRMPY(acc, op, x, weights) "v" #acc ".w" op "vrmpy(v" #x ".ub,r" #weights ".b)"
 #define SUM(op, a, x, wa, b, y, wb) "{" VRMPY(a, op, x, wa) ";" VRMPY(b, op, y, wb)
 #define LOW(word, acc, multiplier) "{v" #word ".w=vmpye(v" #acc ".w,v" #multiplier ".uh)"
+#ifdef Q15 /* one packet a channel, and in the other no multiplication; vasr takes its shift from r0 to r7 alone */
+#define HIGH(word, acc, multiplier) "{nop"
+#define HALVES(h, odd, even) "v" #h ".h=vasr(v" #odd ".w,v" #even ".w," NARROWING "):rnd:sat"
+#else
 #define HIGH(word, acc, multiplier) "{v" #word ".w+=vmpyo(v" #acc ".w,v" #multiplier ".h):<<1:rnd:sat:shift"
+#define HALVES(h, odd, even) "v" #h ".h=vsat(v" #odd ".w,v" #even ".w)"
+#endif
+#define NARROW(h, odd, even) ";" HALVES(h, odd, even)
+#if defined(Q15) && STRIDE == 1
+#define NARROWING "r6"
+#define MULTIPLIERS "r22"
+#else
+#define NARROWING "r7"
+#define MULTIPLIERS "r6"
+#endif
 #define SHIFT(to, next, from, bytes) ";v" #to "=valign(v" #next ",v" #from "," bytes ")"
 #define ROW(r, pointer) ";v1" #r "=vmemu(r" #pointer "++#1)"
 #define TRANSPOSE(pair, rows) ";v" pair ".h=vshuffoe(v14.h,v" #rows ".h)"
@@ -40,7 +54,7 @@
   SUM("+=", 8, 15, 10, 10, 24, 11) SHIFT(15, n0, c0, "r7") ZERO_POINT(27) "}\n"                         \
   HIGH(26, 11, 23) SHIFT(24, n2, c2, "r7") ";v11=v19" exit "}\n"                                        \
   HIGH(25, 9, 21) ROW(2, 0) ";v9=v17}\n"                                                                \
-  SUM("+=", 8, 15, 12, 10, 24, 13) SHIFT(24, n3, c3, "#4") ";v28.h=vsat(v26.w,v25.w)}\n"                \
+  SUM("+=", 8, 15, 12, 10, 24, 13) SHIFT(24, n3, c3, "#4") NARROW(28, 26, 25) "}\n"                \
   SUM("+=", 9, c1, 14, 11, c3, 15) SHIFT(15, n1, c1, "#4") ZERO_POINT(28) "}\n"                         \
   SUM("+=", 8, c0, 8, 10, c2, 9) TRANSPOSE_ROWS "}\n"                                                   \
   SUM("+=", 9, 15, 16, 11, 24, 17) SHIFT(24, n3, c3, "r7") ";v28.ub=vsat(v28.h,v27.h)}\n"               \
@@ -49,22 +63,22 @@
   LOW(26, 10, 22) TRANSPOSE(even, 12) also "}\n"                                                        \
   SUM("+=", 9, 15, 18, 11, 24, 19) TRANSPOSE(odd, 13) begun "}\n"                                       \
   HIGH(26, 10, 22) SHIFT(24, c2, n2, "#4") ";v10=v18}\n"                                                \
-  LOW(26, 11, 23) SHIFT(15, c0, n0, "#4") ";v27.h=vsat(v26.w,v25.w)}\n"                                 \
+  LOW(26, 11, 23) SHIFT(15, c0, n0, "#4") NARROW(27, 26, 25) "}\n"                                 \
   LOW(25, 9, 21) ROW(3, 1) ";v8=v16}"
 
 /* The last vector of a plane is finished while the next plane is set up. */
 #define PLANES \
   "1:" HIGH(25, 9, 21) ";r0=add(r0,%[x_gap]);p1=cmp.eq(r20,#1);if(p1.new)jump:nt 4f}\n"                 \
   "{r1=add(r1,%[other_gap]);r2=add(r2,%[x_gap])" ROW(2, 0) "}\n"                                       \
-  "{v28.h=vsat(v26.w,v25.w);r20=add(r20,#-1)" ROW(3, 1) "}\n"                                           \
+  "{" HALVES(28, 26, 25) ";r20=add(r20,#-1)" ROW(3, 1) "}\n"                                           \
   "{r21=m0" ROW(4, 2) ZERO_POINT(28) "}\n"                                                              \
-  "{v28.ub=vsat(v28.h,v27.h);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"                \
+  "{v28.ub=vsat(v28.h,v27.h);r9:8=memd(r5++#8);r11:10=memd(" MULTIPLIERS "++#8)" TRANSPOSE_ROWS "}\n"                \
   "{r15:14=memd(r3+#24);r17:16=memd(r3+#32)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
   "{v16=vsplat(r8);v20=vsplat(r10)" ROW(2, 0) "}\n"                                                     \
   "{v17=vsplat(r9);v21=vsplat(r11)" ROW(3, 1) "}\n"                                                     \
   "{v8=v16;v28.ub=vmax(v28.ub,v30.ub)" ROW(4, 2) "}\n"                                                  \
   "{v28.ub=vmin(v28.ub,v31.ub);if(p0)vmem(r4++#1)=v28.new;r9:8=memd(r5++#8)" TRANSPOSE_ROWS "}\n"       \
-  "{r11:10=memd(r6++#8);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
+  "{r11:10=memd(" MULTIPLIERS "++#8);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
   "{v18=vsplat(r8);v19=vsplat(r9)" ROW(3, 1) "}\n"                                                      \
   "{v22=vsplat(r10);v23=vsplat(r11);r13:12=memd(r3+#16)" SHIFT(24, 5, 1, "#4") "}\n"                    \
   "{v10=v18;r9:8=memd(r3+#0);r11:10=memd(r3+#8)" SHIFT(15, 4, 0, "#4") "}\n"                            \
@@ -73,7 +87,7 @@
               ";p0=cmp.eq(r0,r0)") "\n"                                                                 \
   VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";if(p1)jump 1b", "", "") ":endloop0\n"                  \
   HIGH(26, 11, 23) ZERO_POINT(27) ";jump 1b}\n"                                                         \
-  "4:{v28.h=vsat(v26.w,v25.w)}\n"                                                                       \
+  "4:{" HALVES(28, 26, 25) "}\n"                                                                       \
   "{v28.h=vadd(v28.h,v29.h):sat}\n{v28.ub=vsat(v28.h,v27.h)}\n{v28.ub=vmax(v28.ub,v30.ub)}\n"           \
   "{v28.ub=vmin(v28.ub,v31.ub);vmem(r4+#0)=v28.new}\n"
 
@@ -85,9 +99,9 @@
  * halfwords; r22..r24 the second column's rows.
  */
 #define VECTOR(c0, c2, c1, c3, n0, n2, n1, n3, odd, even, exit, also, begun)                            \
-  SUM("+=", 8, c0, 8, 10, c2, 9) SHIFT(25, n2, c2, "#4") ";v26.h=vsat(v26.w,v28.w)}\n"                  \
+  SUM("+=", 8, c0, 8, 10, c2, 9) SHIFT(25, n2, c2, "#4") NARROW(26, 26, 28) "}\n"                  \
   HIGH(15, 11, 23) ROW(2, 22) ";v11=v19}\n"                                                             \
-  SUM("+=", 9, c1, 14, 11, c3, 15) ZERO_POINT(26) ";v15.h=vsat(v15.w,v24.w)}\n"                         \
+  SUM("+=", 9, c1, 14, 11, c3, 15) ZERO_POINT(26) NARROW(15, 15, 24) "}\n"                         \
   "{v24=valign(v" #n0 ",v" #c0 ",#4)" TRANSPOSE_ROWS ZERO_POINT(15) exit "}\n"                          \
   "{v28=valign(v" #n1 ",v" #c1 ",#4);v15.ub=vsat(v15.h,v26.h)" TRANSPOSE("27:26", 12) "}\n"             \
   SUM("+=", 8, 24, 10, 10, 25, 11) SHIFT(24, n3, c3, "#4") ";v15.ub=vmax(v15.ub,v30.ub)}\n"             \
@@ -108,11 +122,11 @@
   "{r22=add(r22,%[other_gap]);r23=add(r23,%[other_gap])" ROW(3, 1) "}\n"                                \
   "{r24=add(r24,%[other_gap]);v15.ub=vmax(v15.ub,v30.ub)" ROW(4, 2) "}\n"                               \
   "{v15.ub=vmin(v15.ub,v31.ub);if(p0)vmem(r4++#1)=v15.new;r9:8=memd(r5++#8)" TRANSPOSE_ROWS "}\n"       \
-  "{r11:10=memd(r6++#8);r15:14=memd(r3+#24)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
+  "{r11:10=memd(" MULTIPLIERS "++#8);r15:14=memd(r3+#24)" TRANSPOSE("1:0", 12) TRANSPOSE("3:2", 13) "}\n"            \
   "{v16=vsplat(r8);v20=vsplat(r10)" ROW(2, 0) "}\n"                                                     \
   "{v17=vsplat(r9);v21=vsplat(r11)" ROW(3, 1) "}\n"                                                     \
   "{r20=add(r20,#-1);r21=m0" ROW(4, 2) "}\n"                                                            \
-  "{if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r5++#8);r11:10=memd(r6++#8)" TRANSPOSE_ROWS "}\n"               \
+  "{if(p0)r4=add(r4,%[y_gap]);r9:8=memd(r5++#8);r11:10=memd(" MULTIPLIERS "++#8)" TRANSPOSE_ROWS "}\n"               \
   "{r17:16=memd(r3+#32);r19:18=memd(r3+#40)" TRANSPOSE("5:4", 12) TRANSPOSE("7:6", 13) "}\n"            \
   "{v18=vsplat(r8);v22=vsplat(r10)" ROW(4, 24) "}\n"                                                    \
   "{v19=vsplat(r9);v23=vsplat(r11)" ROW(3, 23) "}\n"                                                    \
@@ -121,8 +135,8 @@
   "2:" VECTOR(0, 1, 2, 3, 4, 5, 6, 7, "3:2", "1:0", "", ";p1=cmp.eq(r21,#0);r21=add(r21,#-1)",          \
               ";p0=cmp.eq(r0,r0)") "\n"                                                                 \
   VECTOR(4, 5, 6, 7, 0, 1, 2, 3, "7:6", "5:4", ";if(p1)jump 1b", "", "") ":endloop0\n"                  \
-  HIGH(15, 11, 23) ";v26.h=vsat(v26.w,v28.w);r22=add(r22,#128)}\n"                                      \
-  "{v15.h=vsat(v15.w,v24.w)" ZERO_POINT(26) "}\n{v15.h=vadd(v15.h,v29.h):sat;jump 1b}\n"                \
+  HIGH(15, 11, 23) NARROW(26, 26, 28) ";r22=add(r22,#128)}\n"                                      \
+  "{" HALVES(15, 15, 24) ZERO_POINT(26) "}\n{v15.h=vadd(v15.h,v29.h):sat;jump 1b}\n"                \
   "4:{v15.ub=vmax(v15.ub,v30.ub)}\n{v15.ub=vmin(v15.ub,v31.ub);vmem(r4+#0)=v15.new}\n"
 
 #endif
@@ -140,10 +154,19 @@ INLINE void pipeline(const struct depthwise *op, const struct context *c, struct
   register const u8 *r3 __asm__("r3") = c->weights + op->weights + planes.begin * 48;
   register u8 *r4 __asm__("r4") = c->arena + op->y + planes.begin * op->y_plane;
   register const u8 *r5 __asm__("r5") = c->weights + op->bias + planes.begin * 16;
-  register const u8 *r6 __asm__("r6") = c->weights + op->multiplier + planes.begin * 16;
+  const u8 *multiplier = c->weights + op->multiplier + planes.begin * 16;
+#if defined(Q15) && STRIDE == 1
+  register u32 r6 __asm__("r6") = *(const u32 *)multiplier >> 16;
+  register const u8 *r22 __asm__("r22") = multiplier;
+#else
+#ifdef Q15
+  register u32 r7 __asm__("r7") = *(const u32 *)multiplier >> 16;
+#endif
+  register const u8 *r6 __asm__("r6") = multiplier;
+  register const u8 *r22 __asm__("r22") = x - other_gap + table[3];
+#endif
   register u32 r20 __asm__("r20") = planes.end - planes.begin + 1;
   register u32 r21 __asm__("r21") = op->vectors / 2; /* before the body that an odd number leaves midway */
-  register const u8 *r22 __asm__("r22") = x - other_gap + table[3];
   register const u8 *r23 __asm__("r23") = x - other_gap + table[4];
   register const u8 *r24 __asm__("r24") = x - other_gap + table[5];
   struct packing p = packing(op->zero_point, op->low, op->high);
@@ -151,14 +174,25 @@ INLINE void pipeline(const struct depthwise *op, const struct context *c, struct
   register Vector v30 __asm__("v30") = p.low;
   register Vector v31 __asm__("v31") = p.high;
   __asm__ volatile(
+#if defined(Q15) && STRIDE == 2
+      "{m0=r21;p0=cmp.gt(r0,r0)}\n"
+#else
       "{r7=#8;m0=r21;p0=cmp.gt(r0,r0)}\n"
+#endif
       PLANES
       : "+&r"(r0), "+&r"(r1), "+&r"(r2), "+&r"(r3), "+&r"(r4), "+&r"(r5), "+&r"(r6), "+&r"(r20), "+&r"(r21),
         "+&r"(r22), "+&r"(r23), "+&r"(r24)
       : [x_gap] "r"(x_gap), [other_gap] "r"(other_gap),
         [y_gap] "r"(op->y_plane - op->vectors * VECTOR_BYTES), [bodies] "r"((op->vectors + 1) / 2),
+#if defined(Q15) && STRIDE == 2
+        "r"(r7),
+#endif
         "v"(v29), "v"(v30), "v"(v31)
-      : "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "r16", "r17", "r18", "r19", "p0", "p1",
+      :
+#if !(defined(Q15) && STRIDE == 2)
+        "r7",
+#endif
+        "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "r16", "r17", "r18", "r19", "p0", "p1",
         "m0", "lc0", "sa0", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10",
         "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",
         "v25", "v26", "v27", "v28");
@@ -239,7 +273,8 @@ INLINE void sum_taps(Vector acc[4], const Vector bias[4], const Unaligned *tap[T
 
 void NAME(const void *descriptor, const struct context *c) {
   const struct depthwise *op = descriptor;
-  struct packing p = packing(op->zero_point, op->low, op->high);
+  const u32 *multipliers = (const u32 *)(c->weights + op->multiplier);
+  struct packing p = packing_of(op->zero_point, op->low, op->high, *multipliers);
   const s32 *table = (const s32 *)(c->weights + op->table);
   struct range planes = share(op->planes, c);
 #ifndef VECTORS
@@ -282,7 +317,8 @@ void NAME(const void *descriptor, const struct context *c) {
 
 void NAME(const void *descriptor, const struct context *c) {
   const struct depthwise *op = descriptor;
-  struct packing p = packing(op->zero_point, op->low, op->high);
+  const u32 *multipliers = (const u32 *)(c->weights + op->multiplier);
+  struct packing p = packing_of(op->zero_point, op->low, op->high, *multipliers);
   const s32 *table = (const s32 *)(c->weights + op->table);
   u32 quads = op->quads, vectors = op->vectors;
   struct range planes = share(op->planes, c);

@@ -1,6 +1,6 @@
 /* Fully connected layer on one row: 32 outputs a vector, the input's bytes broadcast four at a time.
  *
- * -DNAME=symbol [-DSHIFTED] [-DBLOCKS=n]. */
+ * -DNAME=symbol [-DSHIFTED] [-DBLOCKS=n] [-DQ15]. */
 #include "kernels.h"
 
 #ifndef BLOCKS /* side by side, so that one broadcast serves as many vrmpy */
@@ -26,7 +26,8 @@ INLINE void compute(const int blocks, const struct gemm *op, const struct contex
 #endif
     words[b] = requantize(acc[b], ((const Vector *)(c->weights + op->multiplier))[block + b]);
   }
-  struct packing p = packing(op->zero_point, op->low, op->high);
+  const u32 *multipliers = (const u32 *)(c->weights + op->multiplier);
+  struct packing p = packing_of(op->zero_point, op->low, op->high, *multipliers);
   UNROLL for (int b = 0; b < blocks; b++)
       store_bytes(c->arena + op->y + (block + b) * VECTOR_PIXELS, VECTOR_PIXELS, pack_in_order(words[b], p));
 }

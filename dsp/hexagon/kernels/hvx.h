@@ -25,33 +25,75 @@ typedef HVX_UVector Unaligned; /* a vector at any address: vmemu */
 enum { VECTOR_BYTES = 128, VECTOR_PIXELS = 32 };
 
 /* ((acc * multiplier) + 2^30) >> 31 with one rounding: the even half of the product is truncated, which
- * loses nothing that the rounding of the odd half could see. */
+ * loses nothing that the rounding of the odd half could see.
+ *
+ * -DQ15: (acc * multiplier) >> 16 by the even halfword alone, which packing then narrows, with the rounding. */
 INLINE Vector requantize(Vector acc, Vector multiplier) {
+#ifdef Q15
+  return Q6_Vw_vmpye_VwVuh(acc, multiplier);
+#else
   return Q6_Vw_vmpyoacc_VwVwVh_s1_rnd_sat_shift(Q6_Vw_vmpye_VwVuh(acc, multiplier), acc, multiplier);
+#endif
 }
 
 /* What the requantised words of four channels need to become a vector of pixels. */
 struct packing {
   Vector zero_point; /* halfwords */
   Vector low, high;  /* bytes: the fused Relu or Clip */
+#ifdef Q15
+  u32 narrowing; /* 1 to 15 */
+#endif
 };
 
 INLINE struct packing packing(u32 zero_point, u32 low, u32 high) {
-  return (struct packing){Q6_V_vsplat_R(zero_point * 0x10001u), Q6_V_vsplat_R(low * 0x01010101u),
-                          Q6_V_vsplat_R(high * 0x01010101u)};
+  return (struct packing){.zero_point = Q6_V_vsplat_R(zero_point * 0x10001u),
+                          .low = Q6_V_vsplat_R(low * 0x01010101u),
+                          .high = Q6_V_vsplat_R(high * 0x01010101u)};
+}
+
+/* For words that these multipliers have made: those of q15 hold in their odd halfword how far to narrow them. */
+INLINE struct packing packing_of(u32 zero_point, u32 low, u32 high, u32 multiplier) {
+  struct packing p = packing(zero_point, low, high);
+#ifdef Q15
+  p.narrowing = multiplier >> 16;
+#else
+  (void)multiplier;
+#endif
+  return p;
+}
+
+/* Requantised words as halfwords, those of two vectors in turn. */
+INLINE Vector halfwords(Vector odd, Vector even, struct packing p) {
+#ifdef Q15
+  return Q6_Vh_vadd_VhVh_sat(Q6_Vh_vasr_VwVwR_rnd_sat(odd, even, p.narrowing), p.zero_point);
+#else
+  return Q6_Vh_vadd_VhVh_sat(Q6_Vh_vsat_VwVw(odd, even), p.zero_point);
+#endif
+}
+
+INLINE Vector clamped(Vector bytes, struct packing p) {
+  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(bytes, p.low), p.high);
 }
 
 INLINE Vector pack(const Vector channel[4], struct packing p) {
-  Vector even = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vsat_VwVw(channel[2], channel[0]), p.zero_point);
-  Vector odd = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vsat_VwVw(channel[3], channel[1]), p.zero_point);
-  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(Q6_Vub_vsat_VhVh(odd, even), p.low), p.high);
+  Vector even = halfwords(channel[2], channel[0], p);
+  Vector odd = halfwords(channel[3], channel[1], p);
+  return clamped(Q6_Vub_vsat_VhVh(odd, even), p);
+}
+
+/* Four vectors of requantised words as bytes in their order. */
+INLINE Vector pack_words(Vector w0, Vector w1, Vector w2, Vector w3, struct packing p) {
+#ifdef Q15 /* which narrows two vectors into one, word by word */
+  return clamped(Q6_Vb_vdeal_Vb(Q6_Vub_vpack_VhVh_sat(halfwords(w3, w1, p), halfwords(w2, w0, p))), p);
+#else
+  Vector low = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vpack_VwVw_sat(w1, w0), p.zero_point);
+  Vector high = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vpack_VwVw_sat(w3, w2), p.zero_point);
+  return clamped(Q6_Vub_vpack_VhVh_sat(high, low), p);
+#endif
 }
 
 /* 32 requantised words to bytes in lane order, four times over. */
-INLINE Vector pack_in_order(Vector words, struct packing p) {
-  Vector half = Q6_Vh_vadd_VhVh_sat(Q6_Vh_vpack_VwVw_sat(words, words), p.zero_point);
-  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(Q6_Vub_vpack_VhVh_sat(half, half), p.low), p.high);
-}
+INLINE Vector pack_in_order(Vector words, struct packing p) { return pack_words(words, words, words, words, p); }
 
 /* Store `bytes` bytes at y, aligned to their number, from a vector that repeats them. */
 INLINE void store_bytes(u8 *y, u32 bytes, Vector repeated) {

@@ -5,11 +5,9 @@
 #include "exact.h"
 
 /* Vectors of words, up to four, as bytes in their order. */
-INLINE Vector pack_words(const int vectors, const Vector *words, struct packing p) {
-  Vector low = Q6_Vh_vpack_VwVw_sat(words[vectors > 1 ? 1 : 0], words[0]);
-  Vector high = vectors > 2 ? Q6_Vh_vpack_VwVw_sat(words[vectors > 3 ? 3 : 2], words[2]) : low;
-  low = Q6_Vh_vadd_VhVh_sat(low, p.zero_point), high = Q6_Vh_vadd_VhVh_sat(high, p.zero_point);
-  return Q6_Vub_vmin_VubVub(Q6_Vub_vmax_VubVub(Q6_Vub_vpack_VhVh_sat(high, low), p.low), p.high);
+INLINE Vector pack_row(const int vectors, const Vector *words, struct packing p) {
+  int two = vectors > 1, three = vectors > 2 ? 2 : 0, four = vectors > 3 ? 3 : three + (three ? 0 : two);
+  return pack_words(words[0], words[two], words[three], words[four], p);
 }
 
 INLINE void compute(const struct matmul *op, const struct context *c, u32 batch, u32 block, u32 tile) {
@@ -41,7 +39,8 @@ INLINE void compute(const struct matmul *op, const struct context *c, u32 batch,
       }
     }
   }
-  struct packing p = packing(op->zero_point, op->low, op->high);
+  const u32 *multipliers = (const u32 *)(c->weights + op->multiplier);
+  struct packing p = packing_of(op->zero_point, op->low, op->high, *multipliers);
   u32 rows = op->rows - tile * ROWS, left = op->columns - first * VECTOR_PIXELS;
   u8 *y = c->arena + op->y + (batch * op->rows + tile * ROWS) * op->columns + first * VECTOR_PIXELS;
   u32 bytes = left < VECTORS * VECTOR_PIXELS ? left : VECTORS * VECTOR_PIXELS;
@@ -55,10 +54,10 @@ INLINE void compute(const struct matmul *op, const struct context *c, u32 batch,
   u32 count = (rows < ROWS ? rows : ROWS) * bytes;
   UNROLL for (u32 k = 0; k < ROWS * VECTORS / 4; k++)
     if (k * VECTOR_BYTES < count)
-      store_up_to(y + k * VECTOR_BYTES, pack_words(4, acc + k * 4, p), count - k * VECTOR_BYTES);
+      store_up_to(y + k * VECTOR_BYTES, pack_row(4, acc + k * 4, p), count - k * VECTOR_BYTES);
 #else
   UNROLL for (u32 r = 0; r < ROWS; r++, y += op->columns)
-    if (r < rows) store_up_to(y, pack_words(VECTORS, acc + r * VECTORS, p), bytes);
+    if (r < rows) store_up_to(y, pack_row(VECTORS, acc + r * VECTORS, p), bytes);
 #endif
 }
 

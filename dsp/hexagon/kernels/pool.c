@@ -1,4 +1,4 @@
-/* Maximum pooling over a table of tap offsets, and the mean of whole planes. */
+/* Maximum pooling over a table of tap offsets, and the mean of whole planes ([-DQ15]). */
 #include "kernels.h"
 
 void maxpool(const void *descriptor, const struct context *c) {
@@ -42,7 +42,7 @@ INLINE void plane_sums(Vector sums[TOGETHER], const Vector *x[TOGETHER], const V
 
 void global_pool(const void *descriptor, const struct context *c) {
   const struct global_pool *op = descriptor;
-  struct packing p = packing(op->zero_point, op->low, op->high);
+  struct packing p = packing_of(op->zero_point, op->low, op->high, op->multiplier);
   const Vector *mask = (const Vector *)(c->weights + op->mask);
   Vector multiplier = Q6_V_vsplat_R(op->multiplier), shift = Q6_V_vsplat_R(op->shift);
   Vector bias = Q6_V_vsplat_R(op->bias);
