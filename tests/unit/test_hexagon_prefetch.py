@@ -3,10 +3,12 @@
 import copy
 import dataclasses
 import functools
+import re
 
 import numpy as np
 import pytest
 
+from dsp.hexagon.build import network_source
 from dsp.hexagon.calls import At, Call, KernelSource, Layer
 from dsp.hexagon.cycles.accesses import LINE, Traffic
 from dsp.hexagon.cycles.cache import through
@@ -78,6 +80,12 @@ def test_the_stream_is_all_of_the_weights():
     asked = [call.fetch for layer in lowered.layers for call in layer.calls if call.fetch[1]]
     assert [offset for offset, _ in asked] == [0, *(offset + nbytes for offset, nbytes in asked[:-1])]
     assert sum(nbytes for _, nbytes in asked) == len(lowered.weights)
+
+
+def test_the_code_asks_for_what_the_plan_says():
+    (table,) = re.findall(r"struct span fetches\[\] = \{(.*)\};", network_source(lower(compiled().graph)))
+    said = [(int(offset), int(nbytes)) for offset, nbytes in re.findall(r"\{(\d+)u, (\d+)u\}", table)]
+    assert said == [tuple(one) for layer in compiled().plan["layers"] for one in layer["fetches"]]
 
 
 @pytest.mark.slow
@@ -178,8 +186,8 @@ def test_a_layer_waits_for_what_comes_late():
 
 
 def test_demands_come_first_and_the_rest_at_the_end():
-    steps = [Step(1, 300, 100, 100, 0), Step(1, 0, 0, 100, 100)]
-    assert timeline(steps, 100).ms == pytest.approx([3, 1])
+    steps = [Step(1, 300, 200, 200, 0), Step(1, 0, 0, 200, 200)]
+    assert timeline(steps, 100).ms == pytest.approx([3, 2])
     assert sum(timeline([Step(1, 0, 900, 900, 0)], 100).ms) == pytest.approx(9)
 
 

@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
+from dsp.hexagon.fastrpc.session import FastrpcDevice
 from dsp.hexagon.layout import Pitches
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.plan import HexagonPlan
@@ -16,6 +18,9 @@ from sdk.errors import InvalidArtifact, UsageError
 from sdk.target import L2, Options, get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder, mobilenet_v2
+from tests.unit.test_fastrpc import kernel
+
+__all__ = ["kernel"]  # a fixture
 
 NOTHING_FITS = 1
 
@@ -154,6 +159,20 @@ def test_a_profile_has_a_row_a_node():
     assert {layer.name: layer.macs for layer in profile.layers} == macs
     inside = sum(layer.counters["packets"] for layer in profile.layers)
     assert 0.9 * profile.total["packets"] < inside <= profile.total["packets"]
+
+
+@pytest.mark.slow
+def test_the_object_for_a_dsp_traces_and_times_them(kernel):
+    inputs = random_input(network())
+    expected = reference.run(compiled().graph, inputs, "q31")
+    with FastrpcDevice("fastrpc", kernel).load(compiled()) as session:
+        traced = session.trace(inputs)
+        for name, value in traced.items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+        profile = session.profile()
+    assert set(traced) == {node.output for node in network().nodes if node.op != "Add"} - {"conv5"} | {"add6"}
+    names = [layer.name for layer in profile.layers]
+    assert len(names) == len(set(names)) < len(compiled().plan["layers"])
 
 
 # -- what a plan cannot say -----------------------------------------------------------------------------

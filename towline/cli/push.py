@@ -116,7 +116,10 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
 
 def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str]) -> dict[str, Any]:
-    """What `bench --from` reads: microseconds by the phone's clock; of layers the mean over the inputs."""
+    """What `bench --from` reads: microseconds by the phone's clock; of layers the mean over the inputs.
+
+    A node that is computed in stripes is one of several layers of its name.
+    """
     from towline.phone.job import network_digest
 
     document: dict[str, Any] = {
@@ -128,10 +131,10 @@ def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str])
     }
     if phone.profiled:
         columns = zip(*(done.layers_us for done in phone.done), strict=True)
-        document["layers"] = [
-            {"name": name, "us": sum(column) / len(column)}
-            for name, column in zip(layers, columns, strict=True)
-        ]
+        means: dict[str, float] = {}
+        for name, column in zip(layers, columns, strict=True):
+            means[name] = means.get(name, 0.0) + sum(column) / len(column)
+        document["layers"] = [{"name": name, "us": mean} for name, mean in means.items()]
     return document
 
 
