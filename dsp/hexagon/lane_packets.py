@@ -21,6 +21,7 @@ from dsp.hexagon.packets import (
     FAR_CONTROL,
     LOAD,
     PERMUTE,
+    SHIFT,
     SHUFFLE,
     VECTOR_ALU,
     VECTOR_LOAD,
@@ -46,11 +47,13 @@ Z_ORDER = (3, 1, 2, 0)
 """In which vectors of bytes are finished; the next unit begins with the pixels of the first."""
 
 
-def kernel(pixels: Sequence[int], steps: int) -> KernelSource:
+def kernel(pixels: Sequence[int], steps: int, q15: bool = False) -> KernelSource:
     """The kernel of groups with pixels in these cells, over so many steps of four channels."""
-    symbol = f"lanes_{steps}_" + "_".join(map(str, pixels))
-    packets = "".join(f'  "{line}\\n" \\\n' for line in _packets(tuple(pixels), steps))
+    symbol = f"lanes_{steps}_" + "_".join(map(str, pixels)) + ("_q15" if q15 else "")
+    packets = "".join(f'  "{line}\\n" \\\n' for line in _packets(tuple(pixels), steps, q15))
     macros = {"NAME": symbol, "PIXELS": len(pixels), "STEPS": steps, "PACKETS": f"\\\n{packets}"}
+    if q15:
+        macros["Q15"] = ""
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + '#include "lanes.h"\n'
     return KernelSource("lanes.c", symbol, text=text)
 
@@ -71,10 +74,15 @@ class _Words:
 
 
 class _Group:
-    """The pixels of a group in the order in which they are multiplied, and their registers."""
+    """The pixels of a group in the order in which they are multiplied, and their registers.
 
-    def __init__(self, pixels: Sequence[int]) -> None:
-        self.pixels = pixels
+    Attributes:
+        q15: how they are requantised: one packet each, not two, and halfwords of two pixels in turn.
+        length: packets of requantisation.
+    """
+
+    def __init__(self, pixels: Sequence[int], q15: bool, length: int) -> None:
+        self.pixels, self.q15, self.length = pixels, q15, length
         self.loads: list[_Words] = []
         register = 8
         # Cell 0 comes last: its load moves the pointer on.
@@ -92,6 +100,10 @@ class _Group:
 
     def accumulator(self, cell: int) -> str:
         return f"v{self.pixels.index(cell)}"
+
+    def requantised(self, number: int) -> int:
+        """In which packet the requantisation of a pixel begins, by its place in their order."""
+        return number * self.length // len(self.pixels)
 
     def last_used(self, words: _Words) -> int:
         """In which packet of a step."""
@@ -132,15 +144,16 @@ def _start(group: _Group, cell: int) -> list[Instruction]:
     ]
 
 
-def _word(group: _Group, cell: int, register: int) -> tuple[Instruction, Instruction]:
-    """Requantise a pixel."""
+def _word(group: _Group, cell: int, register: int) -> list[Instruction]:
+    """Requantise a pixel, a packet each."""
     word, accumulator = f"v{register}", group.accumulator(cell)
     low = f"{word}.w=vmpye({accumulator}.w,v19.uh)"
     high = f"{word}.w+=vmpyo({accumulator}.w,v19.h):<<1:rnd:sat:shift"
-    return (
+    both = [
         Instruction(VMPY32, low, writes=(word,), reads=(accumulator,)),
         Instruction(VMPY32, high, reads=(accumulator,), accumulates=word),
-    )
+    ]
+    return both[:1] if group.q15 else both
 
 
 def _alu(text: str, register: str) -> Instruction:
@@ -153,40 +166,52 @@ def _requantize(group: _Group, schedule: Schedule) -> None:
 
     An accumulator begins again before the words behind it are packed, because the next unit waits for it.
     """
-    vectors = [[4 * (z % 2) + 2 * (z // 2) + more for more in (0, 8, 9, 1)] for z in Z_ORDER]
-    order = [cell for cells in vectors for cell in cells if cell in group.pixels]
+    # The cells of a vector of bytes, from its first; in pairs that become halfwords, which half each.
+    pairs = (((8, 9), 1), ((0, 1), 0)) if group.q15 else (((0, 8), 0), ((9, 1), 1))
+    firsts = [4 * (z % 2) + 2 * (z // 2) for z in Z_ORDER]
+    order = [first + n for first in firsts for two, _ in pairs for n in two if first + n in group.pixels]
     waiting = [*range(22, 26), *range(len(order), MOST_PIXELS)]  # registers of words, and free accumulators
     words = {cell: _word(group, cell, waiting[n % len(waiting)]) for n, cell in enumerate(order)}
     for n, cell in enumerate(order):
         for half, one in enumerate(words[cell]):
-            schedule.hold(2 * n + half, one)
+            schedule.hold(group.requantised(n) + half, one)
     packing: list[tuple[int, list[Instruction]]] = []  # by the word that it waits for
     done = 0
-    for z, cells in zip(Z_ORDER, vectors, strict=True):
-        halves: list[str] = []
-        for two in (cells[:2], cells[2:]):
-            pixels = [cell for cell in two if cell in words]
-            if not pixels:
-                halves.append("v15")
-                continue
-            done += len(pixels)
-            halves.append(f"v{26 + len(halves)}")
-            low, high = (words[cell][0].writes[0] if cell in words else "v14" for cell in sorted(two))
-            packing.append((done, _pack(halves[-1], "h", f"{high}.w", f"{low}.w")))
-            packing.append((done, [_alu("{0}.h=vadd({0}.h,v15.h):sat", halves[-1])]))
+    for number, (z, first) in enumerate(zip(Z_ORDER, firsts, strict=True)):
         out = f"v{28 + z}"
+        halves = [out, f"v{26 + number % 2}"]
+        for two, half in pairs:
+            cells = sorted(first + n for n in two)
+            if words.keys().isdisjoint(cells):
+                halves[half] = "v15"
+                continue
+            done += sum(cell in words for cell in cells)
+            low, high = (words[cell][0].writes[0] if cell in words else "v14" for cell in cells)
+            packing.append((done, _narrow(group, halves[half], high, low)))
         packing.append((done, _pack(out, "ub", f"{halves[1]}.h", f"{halves[0]}.h")))
-        packing += [
-            (done, [_alu("{0}.ub=vmax({0}.ub,v16.ub)", out), _alu("{0}.ub=vmin({0}.ub,v17.ub)", out)])
-        ]
+        if group.q15:
+            deal = Instruction(PERMUTE, f"{out}.b=vdeal({out}.b)", writes=(out,), reads=(out,))
+            packing.append((done, [deal]))
+        clamp = [_alu("{0}.ub=vmax({0}.ub,v16.ub)", out), _alu("{0}.ub=vmin({0}.ub,v17.ub)", out)]
+        packing.append((done, clamp))
     for n, cell in enumerate(order):
         for half, one in enumerate(words[cell]):
-            schedule.reach(2 * n + half, one)
+            schedule.reach(group.requantised(n) + half, one)
         schedule.put(_start(group, cell))
         while packing and packing[0][0] + len(waiting) - 3 <= n:  # its word's register is used next
             schedule.put(packing.pop(0)[1])
     for _, rest in packing:
         schedule.put(rest)
+
+
+def _narrow(group: _Group, to: str, high: str, low: str) -> list[Instruction]:
+    """Words of two pixels to halfwords, with the zero-point."""
+    if group.q15:
+        text = f"{to}.h=vasr({high}.w,{low}.w,r5):rnd:sat"
+        one = [Instruction(SHIFT, text, writes=(to,), reads=(high, low))]
+    else:
+        one = _pack(to, "h", f"{high}.w", f"{low}.w")
+    return [*one, _alu("{0}.h=vadd({0}.h,v15.h):sat", to)]
 
 
 def _pack(to: str, form: str, high: str, low: str) -> list[Instruction]:
@@ -217,7 +242,7 @@ def _store(schedule: Schedule) -> None:
         turned, straight = f"v{22 + vector}", f"v{28 + vector}"
         schedule.put(
             [
-                Instruction(PERMUTE, f"{turned}=vror({straight},r5)", writes=(turned,), reads=(straight,)),
+                Instruction(PERMUTE, f"{turned}=vror({straight},r31)", writes=(turned,), reads=(straight,)),
                 _put_row(straight, "r0"),
                 _put_row(turned, "r1"),
             ]
@@ -259,7 +284,7 @@ def _unit(group: _Group, steps: int) -> _Unit:
     Raises:
         InternalError: they are too few.
     """
-    length, before = len(group.packets), 2 * len(group.pixels)
+    length, before = len(group.packets), group.length
     side = Schedule()
     side.reserve(before + steps * length)
     side.hold(0, Instruction(CONTROL, "if(p1)jump:nt 9f"))
@@ -320,27 +345,32 @@ def _end(group: _Group) -> list[Packet]:
 
 
 @cache
-def _best_unit(pixels: tuple[int, ...]) -> tuple[_Group, _Unit, list[Packet]] | None:
-    """With the fewest steps peeled, and its last two steps; None if packets have no room for all of it."""
-    group = _Group(pixels)
-    for steps in PEELED:
-        with suppress(InternalError):
-            return group, _unit(group, steps), _end(group)
+def _best_unit(pixels: tuple[int, ...], q15: bool) -> tuple[_Group, _Unit, list[Packet]] | None:
+    """With the fewest packets and steps peeled, and its last two; None if packets have no room for all of it.
+
+    In q31 the multiplications alone need all packets of requantisation; in q15 packing may need some more.
+    """
+    least = len(pixels) if q15 else 2 * len(pixels)
+    for length in range(least, 2 * len(pixels) + 1):
+        group = _Group(pixels, q15, length)
+        for steps in PEELED:
+            with suppress(InternalError):
+                return group, _unit(group, steps), _end(group)
     return None
 
 
-def least_steps(pixels: Sequence[int]) -> int | None:
+def least_steps(pixels: Sequence[int], q15: bool = False) -> int | None:
     """The fewest steps that the kernel of such groups takes; None if there is none."""
-    best = _best_unit(tuple(pixels))
+    best = _best_unit(tuple(pixels), q15)
     if best is None:
         return None
     group, unit, end = best
     return (len(unit.peeled) + len(end)) // len(group.packets)
 
 
-def _packets(pixels: Sequence[int], steps: int) -> list[str]:
+def _packets(pixels: Sequence[int], steps: int, q15: bool) -> list[str]:
     """The assembly of all units."""
-    best = _best_unit(tuple(pixels))
+    best = _best_unit(tuple(pixels), q15)
     if best is None:
         raise InternalError(f"no packets for pixels in the cells {pixels}")
     group, unit, end = best
@@ -358,7 +388,7 @@ def _packets(pixels: Sequence[int], steps: int) -> list[str]:
     loop = f"loop0(##2b,#{loops})" if loops else "nop"
     requantisation = [line.replace(LOOP, loop) for line in lines(unit.requantisation)]
     return [
-        "{m0=r8;r5=#64;v14=vxor(v14,v14)}",
+        "{m0=r8;r31=#64;v14=vxor(v14,v14)}",
         f"{{m1=r9;r28=#{len(pixels) * ALIGNMENT}}}",
         f"{{r6=#{SHUFFLE_TWICE};r7=#{SHUFFLE_LAST};r22=r23;p1=cmp.eq(r8,r8)}}",
         "{v18=vmem(r24+#0);r0=r2;r1=r2;p0=cmp.gt(r8,r8)}",
@@ -377,7 +407,7 @@ def _packets(pixels: Sequence[int], steps: int) -> list[str]:
         requantisation[-1] + ":endloop1",
         *lines(unit.beside),
         "{jump 7f}",
-        "9:{p2=tstbit(r2,#6);r0=and(r2,#-128);q0=vsetq(r5)}",
+        "9:{p2=tstbit(r2,#6);r0=and(r2,#-128);q0=vsetq(r31)}",
         "{r1=add(r0,r4);r2=r3;r3=add(r3,#64);if(!p2)jump:t 8b}",
         "{r0=r1;r1=r0;q0=not(q0)}",
         "{jump 8b}",

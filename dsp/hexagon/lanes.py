@@ -39,7 +39,15 @@ def group_pixels(planes: Planes) -> list[list[int]]:
     ]
 
 
-def suits(source: Planes, target: Planes, weight: Array, by: Factors, clamp: Clamp, between: int) -> bool:
+def suits(
+    source: Planes,
+    target: Planes,
+    weight: Array,
+    by: Factors,
+    clamp: Clamp,
+    between: int,
+    q15: bool = False,
+) -> bool:
     """Whether a convolution can be computed this way, and takes fewer packets so.
 
     Args:
@@ -49,6 +57,7 @@ def suits(source: Planes, target: Planes, weight: Array, by: Factors, clamp: Cla
         by: [O].
         clamp: of the result.
         between: the byte between the rows.
+        q15: the arithmetic.
     """
     steps, outputs = source.planes, target.channels
     groups = group_pixels(target)
@@ -61,14 +70,15 @@ def suits(source: Planes, target: Planes, weight: Array, by: Factors, clamp: Cla
         return False
     if source.channels % 8 or outputs % BLOCK or target.samples > 1:
         return False
-    least = least_steps(groups[0]), least_steps(groups[-1])
+    least = least_steps(groups[0], q15), least_steps(groups[-1], q15)
     if any(count is None or steps < count for count in least):
         return False
     if in_bytes(weight).shape != weight.shape or by.shifts.any() or not clamp[0] <= between <= clamp[1]:
         return False
-    units = outputs // BLOCK * sum(steps * -(-len(group) // 2) + 2 * len(group) for group in groups)
+    requantised = 1 if q15 else 2  # packets of a vector
+    units = outputs // BLOCK * sum(steps * -(-len(group) // 2) + requantised * len(group) for group in groups)
     sums = source.vectors * steps + 2 * pixels
-    by_planes = target.planes * (target.vectors * (2 * steps + 8) + 10)
+    by_planes = target.planes * (target.vectors * (2 * steps + 4 * requantised) + 10)
     return units + sums < by_planes
 
 
@@ -117,7 +127,7 @@ def lanes(
             "blocks": target.channels // BLOCK,
             "weights": stream,
         }
-        context.call(kernel(groups[first], source.planes), fields | dict(limits), "lanes")
+        context.call(kernel(groups[first], source.planes, context.q15), fields | dict(limits), "lanes")
     context.furthest = max(context.furthest, most * ALIGNMENT)  # the sums behind the last group's
     accumulators = pixels * target.channels // BLOCK
     return accumulators * source.planes, accumulators

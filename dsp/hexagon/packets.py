@@ -58,6 +58,7 @@ class Kind:
 VRMPY = Kind(upper=1, multipliers=1, units=1, late=True)
 VMPY32 = Kind(upper=1, multipliers=2, units=2, late=True)
 PERMUTE = Kind(permutes=1, units=1, late=True)
+SHIFT = Kind(shifts=1, units=1, late=True)
 SHUFFLE = Kind(permutes=1, shifts=1, units=2, late=True)
 VECTOR_ALU = Kind(units=1)
 VECTOR_LOAD = Kind(loads=1, vector_loads=1, units=1)

@@ -96,8 +96,8 @@ def conv_calls(
     weight = weight.reshape(len(weight), source.channels // node.group, -1)  # of taps, all are channels
     weight, biases, by = weight[channels], biases[channels], by.some(channels)
     limits = range_fields(out, node.clamp)
-    alone = node.group == 1 and taps == [0] and not context.q15
-    if alone and suits(source, target, weight[..., 0], by, node.clamp, out.zero_point):
+    pointwise = node.group == 1 and taps == [0]
+    if pointwise and suits(source, target, weight[..., 0], by, node.clamp, out.zero_point, context.q15):
         costs = lanes(context, source, target, weight[..., 0], biases, by, limits)
     else:
         bounds = None if padding is None else pixel_bounds(target, node.clamp, padding)

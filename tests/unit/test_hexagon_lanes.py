@@ -22,8 +22,13 @@ ROWS_OF_7 = (*range(7), *range(8, 15))
 ROW_OF_7 = tuple(range(7))
 
 
-def calls(graph, kind="lanes"):
-    return [call for layer in lower(graph).layers for call in layer.calls if call.struct == kind]
+def calls(graph, kind="lanes", arithmetic="q31"):
+    return [
+        call
+        for layer in lower(graph, arithmetic=arithmetic).layers
+        for call in layer.calls
+        if call.struct == kind
+    ]
 
 
 def network(height, width, channels, outputs, **options):
@@ -90,24 +95,26 @@ def test_weights_of_nine_bits_take_the_other_kernel():
 def test_every_layer_is_the_reference_s(height, width, channels, outputs):
     graph = network(height, width, channels, outputs, relu=True)
     assert calls(graph)
+    assert calls(graph, arithmetic="q15")
     assert_identical(TARGET, graph, guard=256)
     inputs = random_input(graph)
-    expected = reference.run(graph, inputs, TARGET.arithmetic)
-    with TARGET.open(None).load(TARGET.compile(graph, Options())) as session:
-        for name, value in session.trace_halves(inputs).items():
-            np.testing.assert_array_equal(value, expected[name], err_msg=name)
-        for order in (1, 2):
-            session.order(order)
-            for name, value in session.run(inputs).items():
-                np.testing.assert_array_equal(value, expected[name], err_msg=f"{name}, order {order}")
+    for arithmetic in TARGET.arithmetics:
+        expected = reference.run(graph, inputs, arithmetic)
+        with TARGET.open(None).load(TARGET.compile(graph, Options(arithmetic=arithmetic))) as session:
+            for name, value in session.trace_halves(inputs).items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=f"{name}, {arithmetic}")
+            for order in (1, 2):
+                session.order(order)
+                for name, value in session.run(inputs).items():
+                    np.testing.assert_array_equal(value, expected[name], err_msg=f"{name}, order {order}")
 
 
 # -- the packets --------------------------------------------------------------------------------------------
 
 
-def steady(pixels, steps):
+def steady(pixels, steps, q15=False):
     """The packets of a unit, those of its loop once: lists of instructions, as a disassembler writes them."""
-    lines = [line.removesuffix("\\n") for line in re.findall(r'  "(.*)" \\', kernel(pixels, steps).text)]
+    lines = [line.removesuffix("\\n") for line in re.findall(r'  "(.*)" \\', kernel(pixels, steps, q15).text)]
     body = lines[lines.index("1:") + 1 : next(n for n, line in enumerate(lines) if "endloop1" in line) + 1]
     packets = [re.fullmatch(r"\{(.*)\}(?::endloop\d)?", line)[1] for line in body if not line.endswith(":")]
     return [packet.split(";") for packet in packets]
@@ -119,13 +126,10 @@ def spaced(text):
     return re.sub(r"^if\((!?p\d|q\d)\)", r"if (\1) ", text)
 
 
+@pytest.mark.parametrize("q15", [False, True])
 @pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
-def test_multipliers_never_rest_and_no_packet_waits(pixels):
-    steps = least_steps(pixels) + 2
-    packets = steady(pixels, steps)
-    both = [sum("vrmpy" in one for one in p) == 2 or any("vmpy" in one for one in p) for p in packets]
-    assert len(packets) == steps * -(-len(pixels) // 2) + 2 * len(pixels)
-    assert both.count(False) == steps * (len(pixels) % 2)
+def test_no_packet_waits(pixels, q15):
+    packets = steady(pixels, least_steps(pixels, q15) + 2, q15)
     locks, waits = Interlocks("v65"), []
     for before, after in zip(packets, [*packets[1:], packets[0]], strict=True):
         first, second = (Packet(0, 0, tuple(map(spaced, p)), ()) for p in (before, after))
@@ -135,11 +139,21 @@ def test_multipliers_never_rest_and_no_packet_waits(pixels):
 
 
 @pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
-def test_a_pixel_is_multiplied_once_a_step_by_words_that_are_there(pixels):
-    """Each accumulator takes each step's weights once, and no word is loaded again before it was used."""
+def test_multipliers_never_rest(pixels):
     steps = least_steps(pixels) + 2
+    packets = steady(pixels, steps)
+    both = [sum("vrmpy" in one for one in p) == 2 or any("vmpy" in one for one in p) for p in packets]
+    assert len(packets) == steps * -(-len(pixels) // 2) + 2 * len(pixels)
+    assert both.count(False) == steps * (len(pixels) % 2)
+
+
+@pytest.mark.parametrize("q15", [False, True])
+@pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
+def test_a_pixel_is_multiplied_once_a_step_by_words_that_are_there(pixels, q15):
+    """Each accumulator takes each step's weights once, and no word is loaded again before it was used."""
+    steps = least_steps(pixels, q15) + 2
     taken, fresh = {}, set(range(8, 22))
-    for packet in steady(pixels, steps):
+    for packet in steady(pixels, steps, q15):
         for one in packet:
             if found := re.fullmatch(r"v(\d+)\.uw\+=vrmpy\(v(\d+)\.ub,r(\d+)\.ub\)", one):
                 accumulator, weights, word = map(int, found.groups())

@@ -10,7 +10,8 @@
  * the unit's multipliers, v20 and v21 the weights of an even and an odd step; v22..v25 words, v26, v27 halfwords and
  * v28..v31 bytes on their way to planes. r0 and r1 point to the rows of planes 0..3 and 4..7 of the block, or the other
  * way round: the first is stored as it comes, the second turned by 64 bytes. r2 and r3 are the output's rows of the next
- * group and of that behind it, r4 four planes, r5..r7 what vectors are turned and shuffled by; r8..r21 words of pixels.
+ * group and of that behind it, r4 four planes, r5 how far words are narrowed in
+ * q15, r6, r7 and r31 what vectors are shuffled and turned by; r8..r21 words of pixels.
  * r22 points to these, r23 to the next unit's first, r24 to weights, r25 and r27 to the first of all blocks and behind
  * the last, r26 to the next unit's sums, r28 how far a group's are from the next's. p0: the next unit is the first of its group; p1: so is this one. q0: the
  * group's half of a vector, none before the first.
@@ -18,6 +19,12 @@
 #include "kernels.h"
 
 enum { BLOCK_PLANES = 8, GROUP_BYTES = 64, MIDDLE = 7 }; /* offsets of vectors are from -8 to 7 */
+
+#ifdef Q15 /* in the upper halfword of each multiplier; see hvx.h */
+#define NARROWING(weights) (*(const u32 *)((weights) + VECTOR_BYTES) >> 16)
+#else
+#define NARROWING(weights) 0
+#endif
 
 void NAME(const void *descriptor, const struct context *c) {
   const struct lanes *op = descriptor;
@@ -33,6 +40,7 @@ void NAME(const void *descriptor, const struct context *c) {
   register u8 *r2 __asm__("r2") = y + block * BLOCK_PLANES * op->y_plane;
   register u8 *r3 __asm__("r3") = y + GROUP_BYTES;
   register u32 r4 __asm__("r4") = 4 * op->y_plane;
+  register u32 r5 __asm__("r5") = NARROWING(weights);
   register u32 r8 __asm__("r8") = op->x_plane;
   register u32 r9 __asm__("r9") = op->y_plane;
   register u32 r10 __asm__("r10") = units.end - units.begin;
@@ -45,11 +53,11 @@ void NAME(const void *descriptor, const struct context *c) {
   register Vector v16 __asm__("v16") = p.low;
   register Vector v17 __asm__("v17") = p.high;
   __asm__ volatile(PACKETS
-                   : "+&r"(r2), "+&r"(r3), "+&r"(r4), "+&r"(r8), "+&r"(r9), "+&r"(r10), "+&r"(r23), "+&r"(r24),
+                   : "+&r"(r2), "+&r"(r3), "+&r"(r4), "+&r"(r5), "+&r"(r8), "+&r"(r9), "+&r"(r10), "+&r"(r23), "+&r"(r24),
                      "+&r"(r25), "+&r"(r26), "+&r"(r27)
                    : "v"(v15), "v"(v16), "v"(v17)
-                   : "r0", "r1", "r5", "r6", "r7", "r11", "r12", "r13", "r14", "r15", "r16", "r17", "r18", "r19",
-                     "r20", "r21", "r22", "r28", "p0", "p1", "p2", "q0", "m0", "m1", "lc0", "sa0", "lc1", "sa1",
+                   : "r0", "r1", "r6", "r7", "r11", "r12", "r13", "r14", "r15", "r16", "r17", "r18", "r19",
+                     "r20", "r21", "r22", "r28", "r31", "p0", "p1", "p2", "q0", "m0", "m1", "lc0", "sa0", "lc1", "sa1",
                      "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
                      "v13", "v14", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
                      "v29", "v30", "v31");
