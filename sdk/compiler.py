@@ -116,12 +116,12 @@ def compile(
     if l2 is not None:
         _require_cache(chosen, l2)
     own = arithmetics(chosen)
-    if arithmetic is not None and arithmetic not in own:
+    arithmetic = arithmetic or (options.arithmetic if options is not None else None) or own[0]
+    if arithmetic not in own:
         raise UsageError(
             f"{target} does not requantise in {arithmetic}",
             hint=f"it does in {' or '.join(own)}; leave arithmetic out",
         )
-    arithmetic = arithmetic or own[0]
     seconds: dict[str, float] = {}
     started = time.perf_counter()
     stored = statistics = source = None

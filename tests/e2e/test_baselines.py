@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from sdk import toolchain
 from sdk.errors import EnvironmentMissing
+from sdk.target import Arithmetic
 from tests.contract.targets import SIBLINGS
 from tests.opencl_substitute import require_opencl
 from towline.cli import main
@@ -16,7 +18,8 @@ BASELINES = [
     for path in sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
     if not path.stem.endswith(SIBLINGS)
 ]
-"""NETWORK.TARGET.json; that of `towline bench usb` is tests/e2e/test_bench_usb.py's."""
+"""NETWORK.TARGET.json or NETWORK.TARGET.ARITHMETIC.json; that of `towline bench usb` is
+tests/e2e/test_bench_usb.py's."""
 
 
 def version(tool):
@@ -27,6 +30,10 @@ def version(tool):
 @pytest.mark.parametrize("path", BASELINES, ids=lambda path: path.stem)
 def test_counts_are_no_worse_than_the_baseline(path, capsys):
     network, target = path.stem.rsplit(".", 1)
+    named = []
+    if target in get_args(Arithmetic):
+        named = ["--arithmetic", target]
+        network, target = network.rsplit(".", 1)
     if target.startswith("adreno"):
         require_opencl()
         try:
@@ -37,7 +44,7 @@ def test_counts_are_no_worse_than_the_baseline(path, capsys):
     here = {tool: version(tool) for tool in made_by}
     if here != made_by:
         pytest.skip(f"the baseline was compiled by {made_by}, this machine has {here}")
-    code = main(["bench", network, "--target", target, "--baseline", str(path), "--json"])
+    code = main(["bench", network, "--target", target, *named, "--baseline", str(path), "--json"])
     assert code == 0, capsys.readouterr().out
 
 

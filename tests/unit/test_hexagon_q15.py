@@ -69,10 +69,10 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("height", "width", "channels"),
-    [(8, 8, 8), (8, 11, 9), (14, 9, 16), (9, 18, 40), (17, 17, 7), (14, 31, 12)],
+    [(8, 8, 8), (8, 11, 9), (14, 9, 16), (9, 18, 40), (17, 17, 7), (14, 31, 12), (20, 31, 12)],
 )
 def test_groups_of_two_three_and_four_vectors(form, height, width, channels):
-    """Planes of 2 to 14 vectors, whose last groups are of any kind, by 2, 3, 4 and 10 steps."""
+    """By 2, 3, 4 and 10 steps; either context has half of 2 to 20 vectors: groups of every kind and order."""
     graph = pointwise(height, width, channels, **FORMS[form])
     wanted = "conv_" + str(-(-channels // 4))
     found = [name for name in symbols(graph) if name.startswith(wanted) and "pipelined" in name]

@@ -30,6 +30,7 @@ from sdk.graph import (
     Softmax,
     Tensor,
 )
+from sdk.reference.requantization import requantize
 from sdk.shapes import output_shape
 from sdk.verification import verify
 
@@ -248,17 +249,22 @@ def test_q31_is_close_to_f32_in_means_and_requantisation(kind):
 
 
 def test_what_is_no_sum_is_the_same_in_q15_and_q31():
+    """At scales of which the arithmetics differ, at or beside a tie, if sums have them."""
     x, other = activation("x", (256, 256), 0.02), activation("b", (256, 256), 0.03)
-    values = dict(
-        zip("xb", np.meshgrid(np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8)), strict=True)
-    )
-    for node in (Mul("mul", ("x", "b"), "y", FULL), Add("add", ("x", "b"), "y", FULL)):
-        graph = graph_of(node, x, other, scale=0.07)
-        results = [reference.run(graph, values, arithmetic)["y"] for arithmetic in ("q31", "q15")]
+    each = np.arange(256, dtype=np.uint8)
+    values = dict(zip("xb", np.meshgrid(each, each), strict=True))
+    a, b = (value.astype(np.int32) - 131 for value in values.values())
+    for node, acc, factors, scale in (
+        (Mul("mul", ("x", "b"), "y", FULL), a * b, (0.02, 0.03), 0.08),
+        (Requantize("scale", ("x",), "y", FULL), a, (0.02,), 0.2),
+    ):
+        graph = graph_of(node, x, *([other] if "b" in node.inputs else []), scale=scale)
+        given = {name: values[name] for name in graph.inputs}
+        results = [reference.run(graph, given, arithmetic)["y"] for arithmetic in ("q31", "q15")]
         np.testing.assert_array_equal(*results)
-    graph = graph_of(Requantize("scale", ("x",), "y", FULL), x, scale=0.031)
-    results = [reference.run(graph, {"x": values["x"]}, arithmetic)["y"] for arithmetic in ("q31", "q15")]
-    np.testing.assert_array_equal(*results)
+        ratio = scale_ratio(*factors, over=scale)
+        sums = [requantize(acc, ratio, graph.tensor("y"), FULL, name) for name in ("q31", "q15")]
+        assert (sums[0] != sums[1]).any()
 
 
 def test_ties_part_the_arithmetics():

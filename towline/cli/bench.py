@@ -103,6 +103,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     if args.subject in (*SUBJECTS, KERNELS, DRIVING) or ZOO.fullmatch(args.subject):
         bench_time.refuse(args)
+        if args.arithmetic is not None:
+            raise UsageError(f"{args.subject} takes no --arithmetic", hint="a network to compile does")
     if args.subject == C:
         return bench_c.run(args, console)
     bench_c.refuse(args)

@@ -1,11 +1,11 @@
 /* Depthwise convolution and average pooling, of any window through a table of tap offsets.
  *
- * -DNAME=symbol -DTHREE_BY_THREE -DSTRIDE=1|2: what most networks have, written packet by packet; two vectors
- * and more. Or else -DQUADS=n -DSINGLE=0|1 [-DVECTORS=n: few enough to unroll] [-DPOSITIONAL] [-DSHIFTED]
- * [-DUNROLLED=n]: four taps are transposed so that one vrmpy with a scalar sums them for one channel; a
- * single left-over tap needs no transposition, because a scalar with one weight in the channel's own byte
- * picks it. The loop is rotated by one vector, across planes too: the taps of the next overlap the
- * requantisation of the last. Or -DROLLED, for windows too large for that: loops over the quads.
+ * -DNAME=symbol, perhaps -DQ15, and -DTHREE_BY_THREE -DSTRIDE=1|2: what most networks have, written packet by
+ * packet; two vectors and more. Or else -DQUADS=n -DSINGLE=0|1 [-DVECTORS=n: few enough to unroll]
+ * [-DPOSITIONAL] [-DSHIFTED] [-DUNROLLED=n]: four taps are transposed so that one vrmpy with a scalar sums them
+ * for one channel; a single left-over tap needs no transposition, because a scalar with one weight in the
+ * channel's own byte picks it. The loop is rotated by one vector, across planes too: the taps of the next
+ * overlap the requantisation of the last. Or -DROLLED, for windows too large for that: loops over the quads.
  */
 #include "kernels.h"
 

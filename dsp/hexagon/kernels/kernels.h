@@ -2,7 +2,8 @@
  *
  * Every kernel is void kernel(const void *descriptor, const struct context *), so that a network is a table
  * of calls. x, y and the like are byte offsets into the arena, of pixel 0 of plane 0; `weights`, `bias`,
- * `multiplier`, `table` are byte offsets into the weights. A plane is given by the bytes from one to the next.
+ * `multiplier`, `table` are byte offsets into the weights. With -DQ15 a multiplier's odd halfword holds how far its
+ * products are narrowed, the same number in all of a node's. A plane is given by the bytes from one to the next.
  * Two HVX contexts share a call: each takes its part of the kernel's range of independent work.
  */
 #ifndef TOWLINE_KERNELS_H
