@@ -73,6 +73,7 @@ static int64_t ask(int node, unsigned long request, void *data) {
 
 /* Drivers that have both serve the compute DSP alone by the first (evidence: published). */
 static void path(char to[64], const char *domain, int is_signed, int second) {
+  (void)is_signed;
   snprintf(to, 64, "/dev/adsprpc-smd%s", (*domain == 'a') != second ? "-secure" : "");
 }
 
