@@ -106,7 +106,7 @@ class Done:
         """Read a result.
 
         Raises:
-            DeviceFailed: it is damaged, or of another job.
+            DeviceFailed: it is damaged, or of another job; or the DSP's report cannot be.
         """
         layers = _HEAD.size + _RUN.size * job.runs
         output = layers + 8 * job.layers
@@ -123,6 +123,11 @@ class Done:
         if step >= 0:
             return Done((step, index, limit))
         each = list(_RUN.iter_unpack(data[_HEAD.size : layers]))
+        if strange := {count for _, _, count in each} - {0, 1, 2}:
+            raise DeviceFailed(
+                f"the DSP reported {strange.pop()} HVX contexts, not 1 or 2",
+                hint="this is a bug: please report it with the network and the phone's name",
+            )
         return Done(
             failure=None,
             runs_us=[nanoseconds / 1000 for nanoseconds, _, _ in each],

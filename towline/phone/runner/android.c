@@ -108,6 +108,7 @@ static int64_t invoke(int node, uint32_t handle, uint32_t scalars, const struct 
 
 /* Kernels from Linux 4.12 on do not know the older request, or refuse its size. */
 static int64_t allocate_ion(int node, uint64_t bytes, int32_t *file) {
+  (void)node;
   int ion = system_open("/dev/ion", O_RDONLY);
   if (ion < 0) return ion;
   struct ion old = {bytes, PAGE, SYSTEM_HEAP, CACHED, 0};
