@@ -437,8 +437,7 @@ class FakeKernel:
             return AEE_ENOSUCHMOD, []
         if self.invoke_error:
             self._refuse(self.invoke_error)
-        if method == 6:
-            assert struct.unpack("<I", inputs[0]) == (len(inputs[1]),)
+        if method == 6 and len(inputs) == 2 and inputs[0] == struct.pack("<I", len(inputs[1])):
             self.schedule = inputs[1]
         address, own = process.modules[handle]
         result, outputs, _ = process.call(address, own, scalars, inputs, sizes)

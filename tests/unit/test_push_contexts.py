@@ -87,7 +87,7 @@ def test_a_dsp_that_gives_less(kernel, capsys, caplog):
     code, error = push(capsys, "--contexts", "2")
     assert (code, error["code"]) == (1, "device-failed")
     assert "one HVX context" in error["message"]
-    assert "two contexts" in error["hint"]
+    assert "--contexts 2" in error["hint"]
 
 
 @needs_phone

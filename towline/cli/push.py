@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 EXAMPLE = """towline push net.tow --adb --input cat.jpg --check
 towline push net.tow --ssh user@phone --input arrays.npz --runs 100 --times times.json"""
 
-
 HVX = {1: "one HVX context", 2: "two HVX contexts"}
 
 
@@ -114,7 +113,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         "times": times,
         "sent_bytes": sent,
     }
-    text = f"{outputs_text(outputs)}\n\n{_summary(phone.name, times)}; {sent:,} bytes were sent"
+    text = f"{outputs_text(outputs)}\n\n{_summary(phone.name, times)}\n{sent:,} bytes were sent"
     if args.times is not None:
         files.write(args.times, f"{json.dumps(times, indent=2)}\n".encode())
         text += f"\n\ntimes written: {args.times}"
@@ -165,6 +164,7 @@ def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str])
 
 
 def _summary(name: str, times: Mapping[str, Any]) -> str:
+    """The times as lines: the phone's clock, the DSP's, who computed."""
     text = f"{name}: {len(times['runs_us'])} inferences, {_figures(times['runs_us'])}"
     if "device_us" in times:
         text += f"\nby the DSP's clock: {_figures(times['device_us'])}"

@@ -162,7 +162,7 @@ class Phone:
             return OutputFailed(f"the phone has no room for the result: {text}", where=where, hint=ROOM)
         if kind == "missing":
             return DeviceMissing(text, where=where, hint="docs/phone.md says what the phone needs")
-        hint = {"memory": "close programs on the phone", "contexts": "push without two contexts"}.get(kind)
+        hint = {"memory": "close programs on the phone", "contexts": "leave --contexts 2 out"}.get(kind)
         failed = ConnectionLost if kind == "lost" else DeviceFailed
         return failed(text, where=where, hint=hint or "docs/phone.md lists what its DSP may refuse")
 

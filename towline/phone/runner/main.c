@@ -1,7 +1,8 @@
 /* `runner PLAN RESULT`, in the directory of the plan's files.
  *
  * The result is what job.py reads: a `struct head`, a `struct run` for each timed inference, nanoseconds of each
- * layer, the output, the trace, and the SHA-256 of all before. On standard output it says "towline-runner done", or "towline-runner error KIND: TEXT"; notes go to standard error.
+ * layer, the output, the trace, and the SHA-256 of all before. On standard output it says "towline-runner done",
+ * or "towline-runner error KIND: TEXT"; notes go to standard error.
  * It ends when standard input does: then the cable was pulled, or the user pressed Ctrl-C.
  */
 #include "runner.h"
