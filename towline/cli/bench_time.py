@@ -18,10 +18,12 @@ from sdk.session import Session
 from sdk.target import Profile
 
 UNITS = {"K": 10, "M": 20}
-WAYS = {1: "ms_one_context", 2: "ms_two_contexts"}
-"""The estimates of an inference, by the contexts that compute it."""
+ONE = "ms_one_context"
 
 _LEAST = ("cycles", "most wait for", "DDR bytes", "stalls")
+
+WAYS = {1: ONE, 2: "ms_two_contexts"}
+"""The estimates of an inference, by the contexts that compute it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
