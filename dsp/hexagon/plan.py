@@ -71,6 +71,11 @@ class HexagonPlan(Plan):
     buffers: Sequence[BufferPlan]
     tuning: TuningPlan
 
+    @property
+    def reports(self) -> bool:
+        """Whether the code has methods for contexts and clock, and reports: it is for two contexts."""
+        return any(layer.meetings is not None for layer in self.layers)
+
     def schedule(self, contexts: int | None) -> bytes:
         """What to send to a device that computes with so many contexts; None: with as many as the code can.
 
@@ -80,14 +85,13 @@ class HexagonPlan(Plan):
         Raises:
             InvalidArtifact: two contexts, and the plan does not say where they meet.
         """
-        met = [layer.meetings for layer in self.layers if layer.meetings is not None]
-        if contexts == 2 and not met:
+        if contexts == 2 and not self.reports:
             raise InvalidArtifact(
                 "the program is for one HVX context: its plan does not say where two have to meet",
                 where="plan.layers",
                 hint="compile the model again, or use contexts=1",
             )
-        if contexts == 1 or not met:
+        if contexts == 1 or not self.reports:
             return b""
         return bytes(call in (layer.meetings or ()) for layer in self.layers for call in range(layer.calls))
 

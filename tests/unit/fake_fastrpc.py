@@ -76,6 +76,7 @@ class Process:
         self.listening = self.waiting = self.ended = False
         self.modules = {}
         self.qemu = toolchain.start("qemu-hexagon", [loader()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.free(dsp.units)
         for name in dsp.image_lacks:
             self._send(ord("H"), len(name), name.encode())
             assert self._word() == 0
@@ -244,7 +245,9 @@ class FakeKernel:
         invoke_error: an errno for calls into modules.
         buffers_left: how many more buffers can be allocated.
         image_lacks: functions that the DSP's image does not have.
-        image: when an object was closed, what it had done with the others.
+        units: of HVX that are free when a process starts: other processes have the rest of two.
+        schedule: what the last object was given for its contexts.
+        image: when an object was closed, what it had done with the image's functions.
     """
 
     def __init__(self):
@@ -256,6 +259,8 @@ class FakeKernel:
         self.buffers_left = 1000
         self.loader_says, self.loader_error = "", -5
         self.image_lacks, self.image = (), None
+        self.units = 2
+        self.schedule = None
         self.files = {}  # descriptor -> node
         self.buffers = {}  # descriptor -> address of its mapping
         self.processes = {}  # descriptor of the node -> process
@@ -432,6 +437,8 @@ class FakeKernel:
             return AEE_ENOSUCHMOD, []
         if self.invoke_error:
             self._refuse(self.invoke_error)
+        if method == 6 and len(inputs) == 2 and inputs[0] == struct.pack("<I", len(inputs[1])):
+            self.schedule = inputs[1]
         address, own = process.modules[handle]
         result, outputs, _ = process.call(address, own, scalars, inputs, sizes)
         return result, outputs

@@ -17,9 +17,16 @@ CAUSE = "v = valign(v,v,#) > v.w += vrmpy(v.ub,r.b)"
 ESTIMATE = Estimate(
     [
         LayerEstimate(
-            "stem", {"cycles": 900, "stalls": 100, "ddr_bytes": 256}, {"ms_one_context": 1.5}, CAUSE
+            "stem",
+            {"cycles": 900, "stalls": 100, "ddr_bytes": 256},
+            {"ms_one_context": 1.5, "ms_two_contexts": 0.8},
+            CAUSE,
         ),
-        LayerEstimate("pool", {"cycles": 50, "stalls": 0, "ddr_bytes": 0}, {"ms_one_context": 0.5}),
+        LayerEstimate(
+            "pool",
+            {"cycles": 50, "stalls": 0, "ddr_bytes": 0},
+            {"ms_one_context": 0.5, "ms_two_contexts": 0.2},
+        ),
     ],
     {"cycles": 950, "stalls": 100, "ddr_bytes": 256},
     {"ms_one_context": 2.0, "ms_two_contexts": 1.0},
@@ -67,11 +74,25 @@ def test_an_estimate_joins_the_document_and_its_counts_are_whole():
 def test_measured_stands_beside_modelled(tmp_path):
     document = bench()
     bench_time.beside(document, ESTIMATE, bench_time.read_times(times(tmp_path), NETWORK))
-    assert document["measured"] == {"device": "phone", "ms": 4.0}
+    assert document["measured"] == {"device": "phone", "contexts": 1, "ms": 4.0}
     assert [layer.get("measured_ms") for layer in document["layers"]] == [2.5, None]
     shown = bench_time.text(document, ESTIMATE)
     assert "4.00 ms on phone" in shown
     assert "2.00" in shown.splitlines()[-3]  # twice the estimate
+
+
+def test_what_two_contexts_measured_stands_beside_their_estimate(tmp_path):
+    document = bench()
+    changes = {"contexts": [2, 1, 2], "device_us": [1500, 900, 500]}
+    found = bench_time.read_times(times(tmp_path, **changes), NETWORK)
+    bench_time.beside(document, ESTIMATE, found)
+    assert document["measured"] == {"device": "phone", "contexts": 2, "ms": 4.5, "device_ms": 1.0}
+    rows = bench_time.text(document, ESTIMATE).splitlines()
+    assert "ms, 2 contexts" in rows[0]
+    stem, total = (next(row.split() for row in rows if row.startswith(name)) for name in ("stem", "total"))
+    assert stem[-2:] == ["0.80", "2.50"]
+    assert total[-2:] == ["1.00", "1.00"]
+    assert rows[-3] == "measured: 4.50 ms on phone, 1.00 ms by the DSP's clock, 1.00 of two contexts'"
 
 
 def test_times_without_layers_are_of_whole_inferences(tmp_path):
@@ -85,6 +106,8 @@ def test_times_without_layers_are_of_whole_inferences(tmp_path):
     [
         {"schema": 2}, {"runs_us": []}, {"runs_us": ["1"]}, {"runs_us": [-1]}, {"runs_us": [float("nan")]},
         {"runs_us": [True]}, {"layers": {}}, {"layers": [{"name": "stem"}]}, {"layers": [[]]},
+        {"contexts": [2]}, {"contexts": [2, 2, 3]}, {"contexts": [2, 2, True]}, {"contexts": 2},
+        {"device_us": [1.0]}, {"device_us": [1, 2, None]},
     ],
 )  # fmt: skip
 def test_damaged_times_are_refused(tmp_path, changes):

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -35,6 +36,8 @@ needs_phone = pytest.mark.skipif(
     reason="needs qemu-aarch64 (qemu-user) and the C library for arm64 (libc6-dev-arm64-cross)",
 )
 FAKE_SYSTEM = Path(__file__).with_name("fake_system.c")
+PLAN = 192 + 32
+"""Bytes of a plan without a schedule."""
 
 
 @functools.cache
@@ -84,6 +87,7 @@ def test_a_network_in_c_passes_its_check_on_the_phone(phone, capsys):
     times = json.loads(Path("times.json").read_text())
     assert times == result["times"]
     assert (times["schema"], times["target"], len(times["runs_us"])) == (1, "c", 4)
+    assert not {"contexts", "device_us"} & {*times}
     assert [layer["name"] for layer in times["layers"]] == [node.name for node in program("c")[1].graph.nodes]
     assert all(layer["us"] > 0 for layer in times["layers"])
     assert main(["run", "net.tow", "x.npy", "--json"]) == 0
@@ -99,9 +103,9 @@ def test_a_second_push_sends_what_changed(phone, capsys):
     assert whole > 100_000
     left = sorted(path.name for path in (phone / "towline-push").iterdir())
     assert all(len(name) == 64 for name in left), "plans and results are not kept"
-    assert push(capsys, "--keep", "--check")[1]["sent_bytes"] == 2 * 208, "the plans alone"
+    assert push(capsys, "--keep", "--check")[1]["sent_bytes"] == 2 * PLAN, "the plans alone"
     np.save("x.npy", np.zeros((1, 3, 13, 21), np.int8))
-    assert push(capsys)[1]["sent_bytes"] == 208 + 3 * 13 * 21
+    assert push(capsys)[1]["sent_bytes"] == PLAN + 3 * 13 * 21
     assert list(phone.iterdir()) == []
 
 
@@ -199,7 +203,9 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
     assert push(capsys)[0] == 3
     assert push(capsys, way=("--ssh", "-oProxyCommand=x"))[0] == 2
     assert push(capsys, way=())[0] == 2
-    assert push(capsys, "--dsp", "fastrpc?contexts=2")[0] == 2
+    code, error = push(capsys, "--contexts", "1")
+    assert (code, "--contexts" in error["message"]) == (2, True), "the target c has no contexts"
+    assert push(capsys, "--contexts", "1", "--dsp", "fastrpc?contexts=2")[0] == 2
     monkeypatch.setattr(build, "LIBC", Path("/nowhere/stdio.h"))
     with pytest.raises(ToolMissing):
         build.built([FAKE_SYSTEM])
@@ -208,15 +214,29 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
 def test_a_result_that_is_damaged_is_refused():
     job = Job(FOR_C, 1, 0, 4, 0, b"", memoryview(b""), b"abc")
     whole = (
-        b"TOWDONE1" + b"\xff" * 8 + bytes(16) + b"\1\0\0\0\0\0\0\0" + (1500).to_bytes(8, "little") + b"wxyz"
+        b"TOWDONE2" + struct.pack("<3q3Ii", -1, 0, 0, 1, 0, 2, -5) + struct.pack("<3Q", 1500, 7, 1) + b"wxyz"
     )
     whole += hashlib.sha256(whole).digest()
-    assert Done.of(whole, job) == Done(None, [1.5], [], b"wxyz", b"")
+    expected = Done(
+        None, [1.5], device_us=[7], run_contexts=[1], layers_us=[], contexts=2, clock=-5, output=b"wxyz"
+    )
+    assert Done.of(whole, job) == expected
+    strange = whole[:64] + b"\3" + whole[65:-32]
+    with pytest.raises(DeviceFailed, match="3 HVX contexts"):
+        Done.of(strange + hashlib.sha256(strange).digest(), job)
     for place in range(0, len(whole), 7):
         with pytest.raises(DeviceFailed):
             Done.of(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :], job)
         with pytest.raises(DeviceFailed):
             Done.of(whole[:place], job)
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["c", "hexagon-v65"])
+def test_the_program_compiles_without_a_warning(monkeypatch, target):
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-Wall", "-Wextra", "-Werror"))
+    assert build.runner(program(target)[1]).exists()
 
 
 @pytest.mark.slow
@@ -335,6 +355,7 @@ def test_a_network_on_an_android_vendor_s_kernel_passes_its_check(android, phone
     assert code == 0
     assert result["check"]["mismatches"] == 0
     assert result["check"]["elements"] > 1400
+    assert result["times"]["contexts"] == [2] * 4
     assert android.shells == [(True, SHELL)] * 2
     assert {"getinfo", "control", "init_attrs", "call", "call_attrs"} <= {*android.log}
     assert android.stray == []
@@ -464,7 +485,7 @@ def test_a_phone_at_ssh(server, phone, capsys):
     assert result["check"]["mismatches"] == 0
     assert list(phone.iterdir()) == []
     code, result = push(capsys, "--keep", way=("--ssh", server))
-    assert push(capsys, "--keep", way=("--ssh", server))[1]["sent_bytes"] == 2 * 208
+    assert push(capsys, "--keep", way=("--ssh", server))[1]["sent_bytes"] == 2 * PLAN
     assert push(capsys, way=("--ssh", server))[0] == 0
     assert list(phone.iterdir()) == []
 

@@ -21,6 +21,9 @@ ONE = "ms_one_context"
 
 _LEAST = ("cycles", "most wait for", "DDR bytes", "stalls")
 
+WAYS = {1: ONE, 2: "ms_two_contexts"}
+"""The estimates of an inference, by the contexts that compute it."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of a network on hexagon-*")
@@ -107,10 +110,13 @@ def read_times(path: str, network: Artifact) -> dict[str, Any]:
 def _is_times(document: Mapping[str, Any]) -> bool:
     layers = document.get("layers", [])
     runs = document.get("runs_us")
+    if not isinstance(runs, list) or not runs:
+        return False
+    device, contexts = document.get("device_us", runs), document.get("contexts", [1] * len(runs))
     return (
-        isinstance(runs, list)
-        and bool(runs)
-        and all(_is_time(time) for time in runs)
+        all(isinstance(each, list) and len(each) == len(runs) for each in (device, contexts))
+        and all(_is_time(time) for time in (*runs, *device))
+        and all(type(count) is int and count in WAYS for count in contexts)
         and isinstance(layers, list)
         and all(
             isinstance(one, dict) and isinstance(one.get("name"), str) and _is_time(one.get("us"))
@@ -124,25 +130,40 @@ def _is_time(value: object) -> bool:
 
 
 def beside(document: dict[str, Any], estimate: Estimate, times: Mapping[str, Any]) -> None:
-    """Put what a phone measured into bench's document."""
+    """Put what a phone measured into bench's document: of the inferences by as many contexts as most had."""
     measured = {one["name"]: one["us"] / 1000 for one in times.get("layers", [])}
     for layer, one in zip(document["layers"], estimate.layers, strict=True):
         if one.name in measured:
             layer["measured_ms"] = measured[one.name]
-    median = statistics.median(times["runs_us"]) / 1000
-    document["measured"] = {"device": str(times.get("device", "unknown")), "ms": median}
+    # Files of older versions have no contexts: they were computed by one.
+    contexts = times.get("contexts", [1] * len(times["runs_us"]))
+    usual = statistics.mode(contexts)
+
+    def median(key: str) -> float:
+        of_usual = (time for time, count in zip(times[key], contexts, strict=True) if count == usual)
+        return float(statistics.median(of_usual)) / 1000
+
+    document["measured"] = {
+        "device": str(times.get("device", "unknown")),
+        "contexts": usual,
+        "ms": median("runs_us"),
+    }
+    if "device_us" in times:
+        document["measured"]["device_ms"] = median("device_us")
 
 
 def text(document: Mapping[str, Any], estimate: Estimate) -> str:
     """The estimate as tables, and all that it assumes."""
     measured = document.get("measured")
+    contexts = measured["contexts"] if measured else 1
+    way = WAYS[contexts]
     headers = [
         "layer",
         "stalls",
         "most wait for",
         "cycles",
         "DDR bytes",
-        "ms",
+        "ms" if contexts == 1 else f"ms, {contexts} contexts",
         *(["ms measured"] * bool(measured)),
     ]
     rows = [
@@ -152,13 +173,15 @@ def text(document: Mapping[str, Any], estimate: Estimate) -> str:
             one.cause,
             one.counts["cycles"],
             one.counts["ddr_bytes"],
-            round(one.ms[ONE], 3),
+            round(one.ms[way], 3),
             *([layer.get("measured_ms")] if measured else []),
         )
         for layer, one in zip(document["layers"], estimate.layers, strict=True)
     ]
     counts = estimate.counts
-    total = [measured["ms"]] if measured else []
+    # The estimate is of the DSP alone.
+    own = measured.get("device_ms", measured["ms"]) if measured else 0.0
+    total = [own] if measured else []
     rows.append(
         (
             "total",
@@ -166,7 +189,7 @@ def text(document: Mapping[str, Any], estimate: Estimate) -> str:
             "",
             counts["cycles"],
             counts["ddr_bytes"],
-            round(estimate.ms[ONE], 3),
+            round(estimate.ms[way], 3),
             *total,
         )
     )
@@ -176,9 +199,11 @@ def text(document: Mapping[str, Any], estimate: Estimate) -> str:
     )
     lines.append(f"estimate: {times}")
     if measured:
-        ratio = measured["ms"] / estimate.ms[ONE] if estimate.ms[ONE] else 0.0
+        ratio = own / estimate.ms[way] if estimate.ms[way] else 0.0
+        clock = f", {own:.2f} ms by the DSP's clock" if "device_ms" in measured else ""
+        whose = "one context's" if contexts == 1 else "two contexts'"
         lines.append(
-            f"measured: {measured['ms']:.2f} ms on {measured['device']}, {ratio:.2f} of one context's"
+            f"measured: {measured['ms']:.2f} ms on {measured['device']}{clock}, {ratio:.2f} of {whose}"
         )
     lines += ["assumed:", *(f"  {one}" for one in estimate.assumptions)]
     return "\n".join(lines)

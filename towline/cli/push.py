@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdk import files
@@ -15,13 +17,15 @@ from towline.cli.options import TOW, add_required_keys, positive, require_suffix
 from towline.cli.run import check_verdict, described, outputs_text
 
 if TYPE_CHECKING:
+    from dsp.hexagon.fastrpc.domain import Choice
     from sdk.artifact import Artifact
     from towline.phone.device import Phone
-    from towline.phone.job import Done
     from towline.phone.link import Link
 
 EXAMPLE = """towline push net.tow --adb --input cat.jpg --check
 towline push net.tow --ssh user@phone --input arrays.npz --runs 100 --times times.json"""
+
+HVX = {1: "one HVX context", 2: "two HVX contexts"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +49,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE",
         help="which DSP, as --device of run: fastrpc, fastrpc?node=android, fastrpc?pd=signed",
     )
+    parser.add_argument(
+        "--contexts",
+        type=int,
+        choices=(1, 2),
+        help="HVX contexts of the DSP that share an inference (default: two, or one where there are not two)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
-    from dsp.hexagon.fastrpc.domain import Choice
     from sdk import artifact
     from sdk.check import Check, check, combine
     from sdk.session import Session
@@ -60,13 +69,15 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.times is not None:
         require_suffix(args.times, {".json": "times"}, exists=False)
     require_inputs(paths)
-    choice = Choice.parse(args.dsp)
-    if choice.contexts == 2:
-        raise UsageError(
-            "the phone's program uses one HVX context", where="--dsp", hint="leave contexts=2 out"
-        )
+    choice = _choice(args)
     network = artifact.load(path, required_keys(args))
     program = network.program
+    if args.contexts is not None and not network.target.startswith("hexagon-"):
+        raise UsageError(
+            f"the network is for {network.target}: it does not run on a DSP",
+            where="--contexts",
+            hint="leave --contexts out, or compile with --target hexagon-v65",
+        )
     link: Link = Adb(args.adb or None) if args.ssh is None else Ssh(args.ssh)
     console.note(f"running the code in {path} on {link.where}; run only a .tow that you trust")
 
@@ -102,7 +113,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         "times": times,
         "sent_bytes": sent,
     }
-    text = f"{outputs_text(outputs)}\n\n{_line(phone.name, phone.done)}; {sent:,} bytes were sent"
+    text = f"{outputs_text(outputs)}\n\n{_summary(phone.name, times)}\n{sent:,} bytes were sent"
     if args.times is not None:
         files.write(args.times, f"{json.dumps(times, indent=2)}\n".encode())
         text += f"\n\ntimes written: {args.times}"
@@ -113,6 +124,17 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         verdict, failure = check_verdict(network, found)
         text += f"\n\n{verdict}"
     return Result(document, text, failure)
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    from dsp.hexagon.fastrpc.domain import Choice
+
+    choice = Choice.parse(args.dsp)
+    if args.contexts is None:
+        return choice
+    if choice.contexts not in (None, args.contexts):
+        raise UsageError(f"--contexts {args.contexts} contradicts --dsp {args.dsp}", hint="leave one out")
+    return dataclasses.replace(choice, contexts=args.contexts)
 
 
 def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str]) -> dict[str, Any]:
@@ -129,6 +151,12 @@ def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str])
         "network": network_digest(program),
         "runs_us": [time for done in phone.done for time in done.runs_us],
     }
+    contexts = [count for done in phone.done for count in done.run_contexts]
+    if all(contexts):  # on the processor there are none
+        document["contexts"] = contexts
+    device = [time for done in phone.done for time in done.device_us]
+    if None not in device:
+        document["device_us"] = device
     if phone.profiled:
         columns = zip(*(done.layers_us for done in phone.done), strict=True)
         means: dict[str, float] = {}
@@ -138,10 +166,19 @@ def _times(network: Artifact, phone: Phone, program: Any, layers: Sequence[str])
     return document
 
 
-def _line(name: str, results: Sequence[Done]) -> str:
+def _summary(name: str, times: Mapping[str, Any]) -> str:
+    """The times as lines: the phone's clock, the DSP's, who computed."""
+    text = f"{name}: {len(times['runs_us'])} inferences, {_figures(times['runs_us'])}"
+    if "device_us" in times:
+        text += f"\nby the DSP's clock: {_figures(times['device_us'])}"
+    if "contexts" in times:
+        by = Counter(times["contexts"])
+        text += f"\n{', '.join(f'{count} by {HVX[contexts]}' for contexts, count in sorted(by.items()))}"
+    return text
+
+
+def _figures(microseconds: Sequence[float]) -> str:
     import numpy as np
 
-    runs = [time for done in results for time in done.runs_us]
-    low, middle, high = np.percentile(runs, [0, 50, 100]) / 1000
-    figures = f"{low:.3f} ms at least, {middle:.3f} ms median, {high:.3f} ms at most"
-    return f"{name}: {len(runs)} inferences, {figures}"
+    low, middle, high = np.percentile(microseconds, [0, 50, 100]) / 1000
+    return f"{low:.3f} ms at least, {middle:.3f} ms median, {high:.3f} ms at most"

@@ -13,6 +13,7 @@ from pathlib import Path
 from dsp.c.session import decode, encode_inputs, out_of_range
 from dsp.hexagon import tensors
 from dsp.hexagon.fastrpc.domain import NODES, Choice, ConnectionLost
+from dsp.hexagon.fastrpc.session import ALONE, NO_VOTE, SHARED
 from dsp.hexagon.fastrpc.uapi import DOMAINS
 from dsp.hexagon.plan import HexagonPlan
 from sdk import files
@@ -161,7 +162,7 @@ class Phone:
             return OutputFailed(f"the phone has no room for the result: {text}", where=where, hint=ROOM)
         if kind == "missing":
             return DeviceMissing(text, where=where, hint="docs/phone.md says what the phone needs")
-        hint = {"memory": "close programs on the phone"}.get(kind)
+        hint = {"memory": "close programs on the phone", "contexts": "leave --contexts 2 out"}.get(kind)
         failed = ConnectionLost if kind == "lost" else DeviceFailed
         return failed(text, where=where, hint=hint or "docs/phone.md lists what its DSP may refuse")
 
@@ -243,6 +244,8 @@ class PhoneSession:
         )
         self._encode: Callable[[Mapping[str, Array]], bytes] = lambda inputs: encode_inputs(graph, inputs)
         self._plan: HexagonPlan | None = None
+        self._schedule, self._contexts = b"", 0
+        self._noted: set[str] = set()
         if program.target.startswith("hexagon-"):
             self._plan = plan = HexagonPlan.of(program)
             if "network.so" not in program.code:
@@ -251,6 +254,8 @@ class PhoneSession:
                 )
             self._engine, code = FOR_DSP, program.code["network.so"]
             trace = sum(layer.trace_bytes for layer in plan.layers) + outputs
+            self._schedule = plan.schedule(phone.choice.contexts)
+            self._contexts = (phone.choice.contexts or ANY) if plan.reports else 0
             self._layers = [layer.name for layer in plan.layers]
             self._encode = lambda inputs: tensors.encode_inputs(graph, inputs)
         elif program.target != "c":
@@ -307,6 +312,9 @@ class PhoneSession:
             domain=ANY if choice.domain is None else DOMAINS[choice.domain],
             process=ANY if choice.signed is None else int(choice.signed),
             driver=ANY if choice.node is None else [*NODES].index(choice.node),
+            contexts=self._contexts,
+            clock=self._contexts != 0,
+            schedule=self._schedule,
         )
         try:
             done = phone.run(self._runner, job)
@@ -316,8 +324,23 @@ class PhoneSession:
         if done.failure is not None:
             step, index, limit = done.failure
             raise out_of_range(self._graph.nodes[step].name, index, limit)
+        self._note(done)
         self._last = (data, done)
         return done
+
+    def _note(self, done: Done) -> None:
+        """Say what the DSP did not give, once."""
+        notes = []
+        if self._schedule and done.contexts == 1:
+            notes.append(ALONE)
+        if min(done.run_contexts) < done.contexts:
+            notes.append(SHARED)
+        if done.clock:
+            notes.append(NO_VOTE % (done.clock & 0xFFFF_FFFF))
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                log.warning("%s: %s", self._phone.link.where, note)
 
 
 def _bytes(program: Program, names: tuple[str, ...] | list[str]) -> int:

@@ -14,8 +14,10 @@ FOR_C, FOR_DSP = 1, 2
 ANY = 0xFFFF_FFFF
 EMPTY = hashlib.sha256().digest()
 
-_PLAN = struct.Struct("<8s4I3Q32sQ32sQ32sQ2I")
-_HEAD = struct.Struct("<8s3q2I")
+_PLAN = struct.Struct("<8s4I3Q32sQ32sQ32sQ4IQ")
+_HEAD = struct.Struct("<8s3q3Ii")
+_RUN = struct.Struct("<3Q")
+_UNKNOWN = (1 << 64) - 1
 _DIGEST = 32
 
 
@@ -33,6 +35,10 @@ class Job:
         domain: of the DSP, its number; or ANY.
         process: 0 unsigned, 1 signed, or ANY.
         driver: of the DSP: 0 mainline's, 1 Android's, or ANY.
+        contexts: of the DSP, that share an inference: 1, 2, or ANY for as many as it gives; 0: the object has
+            no methods for contexts and clock, and does not report.
+        clock: whether to vote for the DSP's highest clock rate.
+        schedule: where two contexts meet, as `HexagonPlan.schedule` gives it; nothing for one.
     """
 
     engine: int
@@ -46,6 +52,9 @@ class Job:
     domain: int = ANY
     process: int = ANY
     driver: int = ANY
+    contexts: int = 0
+    clock: bool = False
+    schedule: bytes = b""
 
     def files(self) -> dict[str, bytes | memoryview]:
         """The files that the plan names, by their names: their SHA-256."""
@@ -58,11 +67,12 @@ class Job:
         for part in (self.code, self.weights, self.input):
             parts += [hashlib.sha256(part).digest(), len(part)]
         body = _PLAN.pack(
-            *(b"TOWPLAN2", self.engine, self.runs, self.layers, self.driver),
+            *(b"TOWPLAN3", self.engine, self.runs, self.layers, self.driver),
             *(len(self.input), self.output_bytes, self.trace_bytes),
             *parts,
-            *(self.domain, self.process),
+            *(self.domain, self.process, self.contexts, self.clock, len(self.schedule)),
         )
+        body += self.schedule
         return body + hashlib.sha256(body).digest()
 
 
@@ -73,39 +83,62 @@ class Done:
     Attributes:
         failure: (step, index, limit) if an index was out of range; the rest is empty then.
         runs_us: microseconds of each timed inference.
+        device_us: the same by the DSP's own clock, without the way there and back; None if unknown.
+        run_contexts: how many of the DSP's contexts computed each; 0 on the processor.
         layers_us: microseconds of each layer.
+        contexts: how many the DSP gives the object; 0 on the processor.
+        clock: 0, or the DSP's reason for taking no vote for its clock rate.
         output, trace: their bytes.
     """
 
     failure: tuple[int, int, int] | None
-    runs_us: Sequence[float]
-    layers_us: Sequence[float]
-    output: bytes
-    trace: bytes
+    runs_us: Sequence[float] = ()
+    device_us: Sequence[int | None] = ()
+    run_contexts: Sequence[int] = ()
+    layers_us: Sequence[float] = ()
+    contexts: int = 0
+    clock: int = 0
+    output: bytes = b""
+    trace: bytes = b""
 
     @staticmethod
     def of(data: bytes, job: Job) -> Done:
         """Read a result.
 
         Raises:
-            DeviceFailed: it is damaged, or of another job.
+            DeviceFailed: it is damaged, or of another job; or the DSP's report cannot be.
         """
-        times = 8 * (job.runs + job.layers)
-        size = _HEAD.size + times + job.output_bytes + job.trace_bytes
+        layers = _HEAD.size + _RUN.size * job.runs
+        output = layers + 8 * job.layers
+        trace = output + job.output_bytes
+        size = trace + job.trace_bytes
         if len(data) != size + _DIGEST or hashlib.sha256(data[:size]).digest() != data[size:]:
             raise DeviceFailed(
                 f"the result of {len(data):,} bytes is damaged; {size + _DIGEST:,} were to come",
                 hint="push again; if it persists, change the cable",
             )
-        magic, step, index, limit, runs, layers = _HEAD.unpack_from(data)
-        if (magic, runs, layers) != (b"TOWDONE1", job.runs, job.layers):
+        magic, step, index, limit, runs, profiled, contexts, clock = _HEAD.unpack_from(data)
+        if (magic, runs, profiled) != (b"TOWDONE2", job.runs, job.layers):
             raise DeviceFailed("the result is of another version of the program")
         if step >= 0:
-            return Done((step, index, limit), (), (), b"", b"")
-        nanoseconds = struct.unpack_from(f"<{runs + layers}Q", data, _HEAD.size)
-        microseconds = [one / 1000 for one in nanoseconds]
-        output, trace = size - job.trace_bytes - job.output_bytes, size - job.trace_bytes
-        return Done(None, microseconds[:runs], microseconds[runs:], data[output:trace], data[trace:size])
+            return Done((step, index, limit))
+        each = list(_RUN.iter_unpack(data[_HEAD.size : layers]))
+        if strange := {count for _, _, count in each} - {0, 1, 2}:
+            raise DeviceFailed(
+                f"the DSP reported {strange.pop()} HVX contexts, not 1 or 2",
+                hint="this is a bug: please report it with the network and the phone's name",
+            )
+        return Done(
+            failure=None,
+            runs_us=[nanoseconds / 1000 for nanoseconds, _, _ in each],
+            device_us=[None if time == _UNKNOWN else time for _, time, _ in each],
+            run_contexts=[count for _, _, count in each],
+            layers_us=[one / 1000 for one in struct.unpack_from(f"<{profiled}Q", data, layers)],
+            contexts=contexts,
+            clock=clock,
+            output=data[output:trace],
+            trace=data[trace:size],
+        )
 
 
 def network_digest(program: Program) -> str:

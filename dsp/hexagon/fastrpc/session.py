@@ -39,6 +39,12 @@ TICKS_PER_MICROSECOND = 19.2
 
 UNTESTED = "not yet run on hardware"
 
+ONE_CONTEXT = "the DSP gives a process one HVX context"
+ALONE = f"{ONE_CONTEXT}: inferences take up to twice the time"
+SHARED = "another process has an HVX context of the DSP: some inferences are computed by one"
+NO_VOTE = "the DSP took no vote for its clock rate (%#x): it may run slowly"
+"""Warnings; `towline push` has the same."""
+
 log = logging.getLogger(__name__)
 
 
@@ -99,8 +105,7 @@ class FastrpcSession:
                 "the program's code for a DSP is incomplete", hint="compile the model again"
             )
         self._schedule = self._plan.schedule(choice.contexts)
-        # Whether the object has all methods: older ones have not.
-        self._reports = any(layer.meetings is not None for layer in self._plan.layers)
+        self._reports = self._plan.reports
         self.contexts = 1
         self._shared = False  # contexts with another process, at some time
         self.device_seconds: float | None = None
@@ -138,16 +143,13 @@ class FastrpcSession:
         if self._schedule and self.contexts == 1:
             self._alone()
         if problem:
-            log.warning("the DSP took no vote for its clock rate (%#x): it may run slowly", problem)
+            log.warning(NO_VOTE, problem)
 
     def _alone(self) -> None:
         """The DSP has no second thread or HVX context."""
         if self._choice.contexts == 2:
-            raise DeviceFailed(
-                "the DSP gives a process one HVX context",
-                hint="use fastrpc without contexts=2",
-            )
-        log.warning("the DSP gives a process one HVX context: inferences take up to twice the time")
+            raise DeviceFailed(ONE_CONTEXT, hint="use fastrpc without contexts=2")
+        log.warning(ALONE)
 
     def _start_again(self, lost: ConnectionLost) -> None:
         """A new process in place of the one that was lost."""
@@ -223,7 +225,7 @@ class FastrpcSession:
         low, high, contexts = report
         if contexts < self.contexts and not self._shared:
             self._shared = True
-            log.warning("another process has an HVX context of the DSP: some inferences are computed by one")
+            log.warning(SHARED)
         self.contexts = contexts
         microseconds = high << 32 | low
         self.device_seconds = None if microseconds == UNKNOWN else microseconds / 1e6

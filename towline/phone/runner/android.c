@@ -73,6 +73,7 @@ static int64_t ask(int node, unsigned long request, void *data) {
 
 /* Drivers that have both serve the compute DSP alone by the first (evidence: published). */
 static void path(char to[64], const char *domain, int is_signed, int second) {
+  (void)is_signed;
   snprintf(to, 64, "/dev/adsprpc-smd%s", (*domain == 'a') != second ? "-secure" : "");
 }
 
@@ -107,6 +108,7 @@ static int64_t invoke(int node, uint32_t handle, uint32_t scalars, const struct 
 
 /* Kernels from Linux 4.12 on do not know the older request, or refuse its size. */
 static int64_t allocate_ion(int node, uint64_t bytes, int32_t *file) {
+  (void)node;
   int ion = system_open("/dev/ion", O_RDONLY);
   if (ion < 0) return ion;
   struct ion old = {bytes, PAGE, SYSTEM_HEAP, CACHED, 0};

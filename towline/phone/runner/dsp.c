@@ -28,8 +28,10 @@ struct heap {
 _Static_assert(sizeof(struct heap) == 24, "as in linux/dma-heap.h");
 
 enum { SYNC_READ = 1, SYNC_WRITE = 2, SYNC_END = 4, READ_WRITE_CLOEXEC = 02000002 };
-enum { REMOTECTL = 0, PROCESS = 4, EXIT = 2 };
-enum { LOAD = 2, RUN, TRACE, PROFILE };
+enum { REMOTECTL = 0, PROCESS = 4 };
+enum { OPEN, CLOSE, EXIT };
+enum { LOAD = 2, RUN, TRACE, PROFILE, CONTEXTS, CLOCK };
+enum { REPORT = 3 }; /* words: microseconds, low word first; contexts */
 enum { PAGE = 4096, ERROR_TEXT = 255, PATH = 512, AUDIO = 0, COMPUTE = 3 };
 
 /* In the order in which they are tried. */
@@ -228,23 +230,49 @@ static void open_object(const char *name) {
   const struct argument arguments[] = {{(uintptr_t)uri, bytes, -1, 0},
                                        {(uintptr_t)opened, sizeof opened, -1, 0},
                                        {(uintptr_t)text, ERROR_TEXT, -1, 0}};
-  int64_t result = call(REMOTECTL, 0, words, 2, arguments, 1, 2);
+  int64_t result = call(REMOTECTL, OPEN, words, 2, arguments, 1, 2);
   if (result) refused("the loading of the network", result);
   if (opened[1])
     fail("failed", "the DSP's loader refused the network: error %d: %s", (int32_t)opened[1], text);
   handle = opened[0];
 }
 
-static void infer(uint32_t method, const uint8_t *data, const struct buffer *answer, void *to) {
+/* A setting of the object, by a word or by data: the word that it answers. */
+static uint32_t set(uint32_t method, uint32_t word, const struct argument *data, const char *what) {
+  uint32_t answer = 0, inputs = 0;
+  struct argument arguments[2];
+  if (data) arguments[inputs++] = *data;
+  arguments[inputs] = (struct argument){(uintptr_t)&answer, sizeof answer, -1, 0};
+  int64_t result = call(handle, method, &word, 1, arguments, inputs, 1);
+  if (result) refused(what, result);
+  return answer;
+}
+
+/* Contexts and clock rate, until the object is closed. */
+static struct setup set_up(void) {
+  struct setup setup = {1, 0};
+  if (plan->contexts) {
+    const struct argument schedule = {(uintptr_t)plan->schedule, plan->schedule_bytes, -1, 0};
+    setup.contexts = set(CONTEXTS, (uint32_t)plan->schedule_bytes, &schedule, "the contexts");
+    if (plan->contexts == 2 && setup.contexts < 2) fail("contexts", "the DSP gives a process one HVX context");
+  }
+  if (plan->clock) setup.clock = (int32_t)set(CLOCK, 1, NULL, "the clock rate");
+  return setup;
+}
+
+/* With a report of REPORT words, or NULL. */
+static void infer(uint32_t method, const uint8_t *data, const struct buffer *answer, void *to, uint32_t *report) {
   fill(&input, data, plan->input_bytes);
   const uint32_t words[] = {(uint32_t)input.bytes, (uint32_t)answer->bytes};
-  const struct argument arguments[] = {passed(&input), passed(answer)};
-  int64_t result = call(handle, method, words, 2, arguments, 1, 1);
+  struct argument arguments[3] = {passed(&input), {(uintptr_t)report, 4 * REPORT, -1, 0}};
+  uint32_t outputs = report ? 2 : 1;
+  arguments[outputs] = passed(answer);
+  int64_t result = call(handle, method, words, 2, arguments, 1, outputs);
   if (result) refused("an inference", result);
   take(answer, to);
 }
 
-void engine_open(const struct plan *given, const uint8_t *code, const uint8_t *weights) {
+struct setup engine_open(const struct plan *given, const uint8_t *code, const uint8_t *weights) {
   static char name[64];
   plan = given;
   for (unsigned i = 0; i < 6; i++)
@@ -264,30 +292,39 @@ void engine_open(const struct plan *given, const uint8_t *code, const uint8_t *w
   }
   input = buffer(plan->input_bytes);
   output = buffer(plan->output_bytes);
+  return set_up();
 }
 
-struct outcome engine_run(const uint8_t *data, uint8_t *to) {
-  infer(RUN, data, &output, to);
+struct outcome engine_run(const uint8_t *data, uint8_t *to, struct run *run) {
+  uint32_t report[REPORT] = {~0u, ~0u, 1};
+  infer(RUN, data, &output, to, plan->contexts ? report : NULL);
+  run->device_us = (uint64_t)report[1] << 32 | report[0];
+  run->contexts = report[2];
   return (struct outcome){-1, 0, 0};
 }
 
 void engine_trace(const uint8_t *data, uint8_t *kept) {
   struct buffer memory = buffer(plan->trace_bytes);
-  infer(TRACE, data, &memory, kept);
+  infer(TRACE, data, &memory, kept, NULL);
 }
 
 /* The DSP's timer counts with 19.2 MHz (evidence: inferred). */
 void engine_profile(const uint8_t *data, uint64_t *nanoseconds) {
   struct buffer memory = buffer(4 * ((uint64_t)plan->layers + 1));
   uint32_t *ticks = allocate(memory.bytes);
-  infer(PROFILE, data, &memory, ticks);
+  infer(PROFILE, data, &memory, ticks, NULL);
   for (uint32_t i = 0; i < plan->layers; i++)
     nanoseconds[i] = (uint64_t)(ticks[i + 1] - ticks[i]) * 10000 / 192;
   free(ticks);
 }
 
-/* The process on the DSP ends instead of answering; the kernel releases the rest when this one ends. */
+/* The object ends its thread and withdraws its vote. Then the process on the DSP ends instead of answering; the
+ * kernel releases the rest when this one ends. */
 void engine_close(void) {
-  struct argument none[1];
-  call(PROCESS, EXIT, NULL, 0, none, 0, 0);
+  char text[ERROR_TEXT];
+  uint32_t error;
+  const uint32_t words[] = {handle, ERROR_TEXT};
+  const struct argument answers[] = {{(uintptr_t)&error, sizeof error, -1, 0}, {(uintptr_t)text, ERROR_TEXT, -1, 0}};
+  call(REMOTECTL, CLOSE, words, 2, answers, 0, 2);
+  call(PROCESS, EXIT, NULL, 0, answers, 0, 0);
 }

@@ -1,8 +1,8 @@
 /* `runner PLAN RESULT`, in the directory of the plan's files.
  *
- * The result is what job.py reads: "TOWDONE1", the outcome (three words of 64 bits), the counts of timed runs
- * and of layers, nanoseconds of each, the output, the trace, and the SHA-256 of all before. On standard output
- * it says "towline-runner done", or "towline-runner error KIND: TEXT"; notes go to standard error.
+ * The result is what job.py reads: a `struct head`, a `struct run` for each timed inference, nanoseconds of each
+ * layer, the output, the trace, and the SHA-256 of all before. On standard output it says "towline-runner done",
+ * or "towline-runner error KIND: TEXT"; notes go to standard error.
  * It ends when standard input does: then the cable was pulled, or the user pressed Ctrl-C.
  */
 #include "runner.h"
@@ -20,6 +20,15 @@
 #include <unistd.h>
 
 enum { FAILED = 1, USAGE = 2, CUT_OFF = 75 };
+
+struct head {
+  char magic[8]; /* TOWDONE2 */
+  struct outcome outcome;
+  uint32_t runs, layers;
+  struct setup setup;
+};
+
+_Static_assert(sizeof(struct head) == 48 && sizeof(struct run) == 24, "the result is as job.py reads it");
 
 void fail(const char *kind, const char *format, ...) {
   va_list values;
@@ -93,13 +102,16 @@ static const struct plan *read_plan(const char *name) {
   uint64_t bytes;
   uint8_t digest[DIGEST];
   const struct plan *plan = (const struct plan *)mapped(name, &bytes);
-  if (bytes != PLAN_BYTES) fail("damaged", "the plan has %llu bytes", (unsigned long long)bytes);
-  sha256(plan, offsetof(struct plan, digest), digest);
-  if (memcmp(digest, plan->digest, DIGEST)) fail("damaged", "the plan is not what was sent");
-  if (memcmp(plan->magic, "TOWPLAN2", 8) || plan->engine != ENGINE || !plan->runs)
+  if (bytes < PLAN_BYTES + DIGEST) fail("damaged", "the plan has %llu bytes", (unsigned long long)bytes);
+  bytes -= DIGEST;
+  sha256(plan, bytes, digest);
+  if (memcmp(digest, (const uint8_t *)plan + bytes, DIGEST)) fail("damaged", "the plan is not what was sent");
+  if (memcmp(plan->magic, "TOWPLAN3", 8) || plan->engine != ENGINE || !plan->runs)
     fail("plan", "the plan is for another program");
   if (plan->input.bytes != plan->input_bytes)
     fail("plan", "an input of %llu bytes", (unsigned long long)plan->input.bytes);
+  if (plan->schedule_bytes != bytes - PLAN_BYTES)
+    fail("plan", "a schedule of %llu bytes", (unsigned long long)plan->schedule_bytes);
   return plan;
 }
 
@@ -127,31 +139,25 @@ int main(int count, char **arguments) {
   const uint8_t *weights = verified(&plan->weights, "the weights");
   const uint8_t *input = verified(&plan->input, "the input");
 
-  const size_t head = 8 + sizeof(struct outcome) + 2 * sizeof(uint32_t);
-  size_t times = 8 * ((size_t)plan->runs + plan->layers);
-  size_t bytes = head + times + plan->output_bytes + plan->trace_bytes;
-  uint8_t *result = allocate(bytes + DIGEST);
-  uint64_t *time = allocate(times);
-  struct outcome outcome = {-1, 0, 0};
-  uint32_t done = 0;
+  size_t times = sizeof(struct head) + plan->runs * sizeof(struct run) + plan->layers * sizeof(uint64_t);
+  size_t bytes = times + plan->output_bytes + plan->trace_bytes;
+  uint8_t *result = allocate(bytes + DIGEST), *output = result + times;
+  struct head *head = (struct head *)result;
+  struct run *runs = (struct run *)(head + 1);
+  *head = (struct head){"TOWDONE2", {-1, 0, 0}, plan->runs, plan->layers, {0, 0}};
 
-  engine_open(plan, code, weights);
-  while (done < plan->runs && outcome.step < 0) {
+  head->setup = engine_open(plan, code, weights);
+  for (uint32_t done = 0; done < plan->runs && head->outcome.step < 0; done++) {
     uint64_t begun = now();
-    outcome = engine_run(input, result + head + times);
-    time[done++] = now() - begun;
+    head->outcome = engine_run(input, output, &runs[done]);
+    runs[done].nanoseconds = now() - begun;
   }
-  if (outcome.step < 0) {
-    if (plan->layers) engine_profile(input, time + plan->runs);
-    if (plan->trace_bytes) engine_trace(input, result + head + times + plan->output_bytes);
+  if (head->outcome.step < 0) {
+    if (plan->layers) engine_profile(input, (uint64_t *)(runs + plan->runs));
+    if (plan->trace_bytes) engine_trace(input, output + plan->output_bytes);
   }
   engine_close();
 
-  memcpy(result, "TOWDONE1", 8);
-  memcpy(result + 8, &outcome, sizeof outcome);
-  memcpy(result + head - 8, &plan->runs, 4);
-  memcpy(result + head - 4, &plan->layers, 4);
-  memcpy(result + head, time, times);
   sha256(result, bytes, result + bytes);
   write_whole(arguments[2], result, bytes + DIGEST);
   printf("towline-runner done\n");

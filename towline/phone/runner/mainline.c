@@ -31,7 +31,11 @@ static void path(char to[64], const char *domain, int is_signed, int second) {
   snprintf(to, 64, "/dev/fastrpc-%s%s", domain, is_signed != second ? "-secure" : "");
 }
 
-static int64_t prepare(int node, uint32_t domain) { return 0; } /* the path says which DSP */
+/* The path says which DSP. */
+static int64_t prepare(int node, uint32_t domain) {
+  (void)node, (void)domain;
+  return 0;
+}
 
 static int64_t create(int node, const struct buffer *shell, int is_signed) {
   struct create request = {(uint32_t)shell->bytes, shell->file, is_signed ? 0 : UNSIGNED_MODULE, 0, shell->address};
@@ -40,6 +44,7 @@ static int64_t create(int node, const struct buffer *shell, int is_signed) {
 
 static int64_t invoke(int node, uint32_t handle, uint32_t scalars, const struct argument *arguments,
                       uint32_t count) {
+  (void)count;
   struct invoke request = {handle, scalars, (uintptr_t)arguments};
   return system_ioctl(node, INVOKE, &request);
 }

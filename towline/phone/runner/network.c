@@ -10,12 +10,13 @@ const uint32_t ENGINE = FOR_C;
 static uint8_t *engine_arena;
 static const uint8_t *engine_weights;
 
-void engine_open(const struct plan *plan, const uint8_t *code, const uint8_t *weights) {
+struct setup engine_open(const struct plan *plan, const uint8_t *code, const uint8_t *weights) {
   (void)code;
   if (plan->weights.bytes != WEIGHTS_BYTES) fail("plan", "weights of another network");
   engine_arena = allocate((size_t)2 * MARGIN + ARENA_BYTES);
   engine_arena += MARGIN;
   engine_weights = weights;
+  return (struct setup){0, 0};
 }
 
 static void engine_give(const uint8_t *input) {
@@ -26,7 +27,8 @@ static void engine_give(const uint8_t *input) {
   }
 }
 
-struct outcome engine_run(const uint8_t *input, uint8_t *output) {
+struct outcome engine_run(const uint8_t *input, uint8_t *output, struct run *run) {
+  run->device_us = UNKNOWN, run->contexts = 0;
   engine_give(input);
   for (int32_t k = 0; k < STEPS; k++) {
     step(k, engine_arena, engine_weights);
