@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from sdk import reference
+from sdk import files, reference
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.importers import load_model
 from sdk.ort import quantized_session
@@ -185,7 +185,8 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    stages = []
+    stages, made, mkdtemp = [], [], tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *args: made.append(mkdtemp(*args)) or made[-1])
     for name in ("first", "second"):
         quantize(
             model.model,
@@ -200,6 +201,10 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second", "temporary"]
     assert list((tmp_path / "temporary").iterdir()) == []
+    # What SIGKILL would leave has a name by which a later run removes it, onnxruntime's directories too.
+    assert any("quant." in Path(path).name for path in made)
+    outermost = [Path(path).relative_to(tmp_path / "temporary").parts[0] for path in made]
+    assert all(name.startswith(files.PREFIX) for name in outermost)
     assert {stage for stage, _, _ in stages} == {
         "try ranges",
         "run the float model",
