@@ -21,3 +21,20 @@ CASES = [
     (families.test_quantised_and_plain_in_one_network, ()),
 ]
 """Functions of `families` and their arguments; they test `families.TARGET`."""
+
+TWICE = (
+    *(
+        (case, ("float32",))
+        for case in (
+            families.test_transposed_convolutions,
+            families.test_reductions,
+            families.test_softmax_and_normalizations,
+            families.test_windows,
+            families.test_expressions,
+        )
+    ),
+    (families.test_products_of_narrow_floats, ("float8e5m2",)),
+    (families.test_moves_by_indices, ("int32",)),
+    (families.test_scatters_that_combine, ("int64",)),
+)
+"""Those whose OpenCL kernels are another case's but for how a value is loaded and stored: the target c has them."""

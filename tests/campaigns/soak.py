@@ -56,7 +56,7 @@ SURFACES = tuple(
         f"cycles of loading, running and closing a network on {name}",
         functools.partial(opened, name),
         300.0,
-        10 if device else 20,
+        10,
     )
     for name, (_, device) in TARGETS.items()
 )
