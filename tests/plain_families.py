@@ -37,4 +37,4 @@ TWICE = (
     (families.test_moves_by_indices, ("int32",)),
     (families.test_scatters_that_combine, ("int64",)),
 )
-"""Those whose OpenCL kernels are another case's but for how a value is loaded and stored: the target c has them."""
+"""Their OpenCL kernels are those of another case, but for loads and stores. All are tried on c."""
