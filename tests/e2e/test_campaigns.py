@@ -1,5 +1,7 @@
 """A slice of each campaign of tests/campaigns: no crash, hang, traceback or wrong answer; and their watch."""
 
+import tempfile
+
 import pytest
 
 from sdk.errors import ToolMissing
@@ -13,7 +15,9 @@ CASES = 15
 
 
 @pytest.mark.slow
-def test_each_end_of_a_case_is_seen_and_a_campaign_goes_on(tmp_path):
+def test_each_end_of_a_case_is_seen_and_a_campaign_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     journal = tmp_path / "journal.jsonl"
     *_, first = run(ENDS, range(CASES // 2), SEED, journal)
     *_, whole = run(ENDS, range(CASES), SEED, journal)
@@ -22,6 +26,7 @@ def test_each_end_of_a_case_is_seen_and_a_campaign_goes_on(tmp_path):
     assert whole.counts.total() == CASES
     assert whole.found[: len(first.found)] == first.found
     assert [(number, verdict) for number, verdict, _ in whole.found] == [found[:2] for found in again.found]
+    assert [*tmp_path.iterdir()] == [journal]
 
 
 @pytest.mark.slow
