@@ -41,7 +41,7 @@ class Surface:
         what: comes in, in words, and what a case does.
         opened: prepares what cases share, in the child and a scratch directory; gives the case's function.
         seconds: that a case may take; more is a hang.
-        slice: cases in the slow test, a few seconds' worth.
+        slice: cases in the slow test, a few seconds' worth; 0 where others show the same.
     """
 
     name: str

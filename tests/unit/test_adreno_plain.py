@@ -12,7 +12,7 @@ from sdk.graph import NO_CLAMP
 from sdk.target import Options
 from tests.amount import amount
 from tests.opencl_substitute import require_opencl
-from tests.plain_families import CASES, TWICE, families
+from tests.plain_families import CASES, ON_CARDS, TWICE, families
 from tests.plain_graphs import PlainBuilder, bits
 
 FOUND = require_opencl()
@@ -22,7 +22,7 @@ QUICK = ((families.test_matrices, ("float32",)), (families.test_products_of_narr
 FAMILIES = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in CASES
-    if case not in amount(TWICE, ())
+    if case not in amount((*TWICE, *ON_CARDS), ())
 ]
 
 
