@@ -47,9 +47,11 @@ LONG = (
         "efficientnet-b0",
         "resnet18-bn",
         "mobilevit-xxs",
+        "planner-transformer",
         "segmentation",
+        "super-resolution",
+        "swin-micro",
     ),
-    "super-resolution",
 )
 """Those that take longest on a card, and hold what others here or the zoo's networks hold too."""
 STEPS = amount(6, 20)

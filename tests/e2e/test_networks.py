@@ -185,8 +185,9 @@ def test_every_target_computes_it(quantized, name, network):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in TARGETS if name not in amount(VARIANTS, ())])
+@pytest.mark.parametrize("name", amount(FULL_TARGETS, TARGETS))
 def test_every_target_takes_uint8_weights(quantized, name):
+    """The others: tests/contract/test_target_operators.py, weights around any zero-point."""
     path, _ = quantized("mobilenet_v3_small", weight="uint8")
     layers_equal(name, "mobilenet_v3_small", optimize(load_model(path)), 32)
 
