@@ -209,7 +209,7 @@ def test_padded(each):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dtype", "strides"), amount([("uint8", 2), ("int8", 1)], itertools.product(("uint8", "int8"), (1, 2)))
+    ("dtype", "strides"), amount([("uint8", 2), ("int8", 1)], [*itertools.product(("uint8", "int8"), (1, 2))])
 )
 def test_depthwise_five_by_five(each, dtype, strides):
     b = GraphBuilder((1, 4, 11, 14), dtype=dtype, seed=30)
