@@ -274,15 +274,15 @@ def pictures(model, tmp_path):
 
 @pytest.mark.slow
 def test_a_directory_of_pictures(model, pictures, tmp_path):
-    report = quantize(model.model, pictures, tmp_path / "q.onnx")
+    report = quantize(model.model, pictures, tmp_path / "q.onnx", method="minmax")
     assert (report.samples, report.available, report.other_files) == (8, 10, 1)
     assert [entry.path.rsplit("/")[-1] for entry in report.skipped] == ["broken.png", "empty.JPG"]
     assert report.preprocessing == default_for((1, 1, 32, 32))
     assert read_metadata(tmp_path / "q.onnx")[1].count == 8
-    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3)
+    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3, method="minmax")
     assert limited.samples + len(limited.skipped) == 3
     single = next(pictures.glob("0*.png"))
-    assert quantize(model.model, single, tmp_path / "q.onnx").samples == 1
+    assert quantize(model.model, single, tmp_path / "q.onnx", method="minmax").samples == 1
 
 
 @pytest.mark.parametrize(
