@@ -15,10 +15,9 @@ from towline.cli import main
 BASELINES = [
     path
     for path in sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
-    if not path.stem.endswith(SIBLINGS)
-    and path.stem not in amount(("kernels.amd-gfx1201", "mobilenet_v2_0.35_96.hexagon-v65"), ())
+    if not path.stem.endswith(SIBLINGS) and path.stem not in amount(("kernels.amd-gfx1201",), ())
 ]
-"""NETWORK.TARGET.json, but for those that count what another does.
+"""NETWORK.TARGET.json, but for those of targets that share what is counted with another one.
 
 That of `towline bench usb` is tests/e2e/test_bench_usb.py's.
 """
