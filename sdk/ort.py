@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from sdk.errors import InvalidModel, TowlineError
@@ -74,6 +77,40 @@ def quiet() -> Iterator[None]:
     finally:
         runtime.set_default_logger_severity(2)
         logging.disable(disabled)
+
+
+_scratch: ContextVar[Path | None] = ContextVar("_scratch", default=None)
+
+
+class _Temporaries:
+    """The module `tempfile` for onnxruntime's quantiser, which names no directory to put its own in."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tempfile, name)
+
+    def TemporaryDirectory(self, *args: Any, **options: Any) -> Any:
+        return tempfile.TemporaryDirectory(*args, **{"dir": _scratch.get(), **options})
+
+
+_temporaries = _Temporaries()
+
+
+@contextlib.contextmanager
+def quantising(action: str, where: str, directory: Path) -> Iterator[None]:
+    """As `onnxruntime_errors`; temporary directories of onnxruntime's quantiser are made in this directory.
+
+    Elsewhere nothing would remove them after SIGKILL: they do not have the names of ours.
+    """
+    for name in ("quant_utils", "quantize", "shape_inference"):
+        module = require(f"onnxruntime.quantization.{name}")
+        if hasattr(module, "tempfile"):
+            module.tempfile = _temporaries
+    before = _scratch.set(directory)
+    try:
+        with onnxruntime_errors(action, where):
+            yield
+    finally:
+        _scratch.reset(before)
 
 
 @contextlib.contextmanager

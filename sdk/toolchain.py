@@ -10,6 +10,7 @@ cc1 in process, we call its linker directly, and sdcc's preprocessor, assembler 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import importlib
 import importlib.metadata
@@ -35,6 +36,9 @@ LLVM_RELEASES = range(19, 26)
 
 STDERR_LINES = 20
 """Lines of a failed tool's stderr that go into the error."""
+
+FULL_DISK = f"free some space where it writes, or set TMPDIR and {settings.CACHE.name} to other directories"
+"""What helps a tool that had no space left."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +343,8 @@ def failure(name: str, status: int, stderr: bytes) -> BuildFailed:
         how = f"signal {-status}"
         with contextlib.suppress(ValueError):
             how = signal.Signals(-status).name
-    return BuildFailed(f"failed with {how}: {said}", where=name)
+    full = os.strerror(errno.ENOSPC).encode() in stderr
+    return BuildFailed(f"failed with {how}: {said}", where=name, hint=FULL_DISK if full else None)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from mmap import mmap
 
 from emulator.board import Board, Options
 from emulator.core.clock import clocks
@@ -37,7 +38,7 @@ class Rig:
     registers: int = 0
 
     @property
-    def memory(self) -> bytearray:
+    def memory(self) -> mmap:
         """Behind `ram`."""
         endpoint = self.board.endpoint
         assert isinstance(endpoint, TestEndpoint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from mmap import mmap
 
 from emulator.board import Board
 from emulator.pcie.endpoint import TestEndpoint
@@ -43,7 +44,7 @@ class ListHost(Host):
         return 1024 if speed.is_super else 512
 
     @property
-    def ram(self) -> bytearray:
+    def ram(self) -> mmap:
         """The memory behind RAM."""
         endpoint = self.board.endpoint
         assert isinstance(endpoint, TestEndpoint)

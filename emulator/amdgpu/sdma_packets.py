@@ -29,6 +29,8 @@ POLL_SHARE = 512
 waits cost the host little, and short ones keep the engine's true pace."""
 UNWATCHED_SECONDS = 2.0
 """After a wait of this length the model reports that no watchdog was set."""
+SHORTEST_WATCH = clocks(min(sdma.HANG_COUNT_SECONDS, UNWATCHED_SECONDS))
+"""No wait of fewer clocks is reported: most polls need not look at the watchdog's register."""
 
 TESTS: tuple[Callable[[int, int], bool], ...] = (
     lambda value, reference: True,
@@ -243,6 +245,8 @@ class Packets:
 
     def _watch(self, waited: int, what: str, vmid: int) -> bool:
         """Report a wait that is too long; whether it was."""
+        if waited < SHORTEST_WATCH:
+            return False
         limit = self._context.registers.get("GC", "SDMA0_WATCHDOG_CNTL", "QUEUE_HANG_COUNT")
         if limit and seconds(waited) >= limit * sdma.HANG_COUNT_SECONDS:
             self._interrupt("SDMA_QUEUE_HANG", vmid, 0)

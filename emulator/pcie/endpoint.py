@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import mmap
 
 from emulator.pcie import config_space
 from emulator.pcie.config_space import MEBIBYTE, ConfigSpace, ConfiguredFunction, Identity, Resizable
@@ -128,7 +129,7 @@ class TestEndpoint(ConfiguredFunction):
             raise UsageError(
                 f"a RAM BAR cannot have {memory_size} bytes", hint="give a power of two from 1 MiB on"
             )
-        self.memory = bytearray(memory_size)
+        self.memory = mmap(-1, memory_size)  # pages that nothing touches take no memory
         bars = (
             Bar(RAM, memory_size, wide=True, prefetchable=True),
             Bar(REGISTER_FILE, REGISTER_FILE_SIZE),

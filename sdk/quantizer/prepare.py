@@ -19,7 +19,7 @@ from sdk.errors import Refusal, Unsupported, UsageError
 from sdk.extras import require
 from sdk.importers import check_float, is_quantized, read_onnx, survey
 from sdk.importers.cutting import cut
-from sdk.ort import first_line, onnxruntime_errors
+from sdk.ort import first_line, quantising
 from sdk.quantizer import islands
 from sdk.quantizer.calibration import Input, Shape
 from sdk.quantizer.islands import Islands
@@ -158,7 +158,7 @@ def prepare(model: Any, directory: Path, where: str) -> tuple[Any, Islands, tupl
     onnx = require("onnx")
     preprocess = require("onnxruntime.quantization.shape_inference").quant_pre_process
     raw, prepared = directory / "float.onnx", directory / "prepared.onnx"
-    with onnxruntime_errors("prepare the model", where):
+    with quantising("prepare the model", where, directory):
         onnx.save(model, raw)
         preprocess(str(raw), str(prepared), skip_symbolic_shape=True)
         result = onnx.load(prepared)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sdk.extras import require
 from sdk.importers.functions import ARITHMETIC, FUNCTIONS
-from sdk.ort import onnxruntime_errors
+from sdk.ort import onnxruntime_errors, quantising
 from sdk.quantizer import islands
 from sdk.quantizer.calibration import Feeds
 from sdk.quantizer.islands import Islands
@@ -124,7 +124,7 @@ def write(
     options: dict[str, Any] = {"TensorQuantOverrides": overrides}
     if form.weight == "uint8":  # one zero-point, 128, for all channels, which onnxruntime's kernels require
         options["WeightSymmetric"] = True
-    with onnxruntime_errors("quantise the model", where):
+    with quantising("quantise the model", where, directory):
         onnx.save(prepared, source)
         tool.quantize_static(
             str(source),

@@ -158,5 +158,5 @@ CABLE = Surface(
     "a bad cable: faults in boots, loads, inferences and frames in flight",
     opened,
     seconds=300,
-    slice=12,
+    slice=8,
 )

@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import random
 import resource
+import shutil
 import tempfile
 import time
 import traceback
@@ -40,7 +41,7 @@ class Surface:
         what: comes in, in words, and what a case does.
         opened: prepares what cases share, in the child and a scratch directory; gives the case's function.
         seconds: that a case may take; more is a hang.
-        slice: cases in the slow test, a few seconds' worth.
+        slice: cases in the slow test, a few seconds' worth; 0 where others show the same.
     """
 
     name: str
@@ -98,13 +99,12 @@ def verdict(case: Case, rng: random.Random) -> tuple[str, str]:
     return ("wrong", wrong) if wrong else ("taken", "")
 
 
-def child(surface: Surface, seed: int, numbers: list[int], pipe: Connection) -> None:
+def child(surface: Surface, seed: int, numbers: list[int], scratch: Path, pipe: Connection) -> None:
     """The cases of these numbers; each is said before and after it."""
     logging.disable(logging.CRITICAL)  # of faults and refusals there are thousands
     with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-"))
         try:
-            case = stack.enter_context(surface.opened(Path(scratch)))
+            case = stack.enter_context(surface.opened(scratch))
         except EnvironmentMissing as problem:
             pipe.send((-1, "missing", str(problem)))
             return
@@ -129,7 +129,8 @@ def watched(
     context = multiprocessing.get_context("spawn")
     while numbers:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=child, args=(surface, seed, numbers, theirs))
+        scratch = Path(tempfile.mkdtemp(prefix="campaign-"))  # ours: a child that crashes leaves it
+        process = context.Process(target=child, args=(surface, seed, numbers, scratch, theirs))
         process.start()
         theirs.close()
         current, limit = -1, time.monotonic() + patience
@@ -161,6 +162,7 @@ def watched(
             ours.close()
             process.kill()
             process.join()
+            shutil.rmtree(scratch, ignore_errors=True)
         numbers = numbers[numbers.index(current) + 1 :]
 
 

@@ -150,6 +150,6 @@ SURFACES = (
         "artifact",
         "a .tow, damaged or changed with its digests made right: loaded, checked; some run",
         artifact,
-        slice=250,
+        slice=120,
     ),
 )

@@ -318,11 +318,11 @@ def signature(scratch: Path) -> Iterator[Case]:
 
 
 SURFACES = (
-    Surface("replay", "the recording of a device: calls are made of it", replay, slice=1000),
-    Surface("capture", "the capture of a GPU kernel: read; some replayed", capture, slice=150),
-    Surface("tuning", "a tuning file: read; with some a network is compiled", tuned, slice=500),
-    Surface("texts", "labels, recipes, baselines, backups, recordings of a run, coverage", texts, slice=1000),
+    Surface("replay", "the recording of a device: calls are made of it", replay, slice=500),
+    Surface("capture", "the capture of a GPU kernel: read; some replayed", capture, slice=80),
+    Surface("tuning", "a tuning file: read; with some a network is compiled", tuned, slice=250),
+    Surface("texts", "labels, recipes, baselines, backups, recordings of a run, coverage", texts, slice=500),
     Surface(
-        "signature", "a signature, trusted keys or signed content that were changed", signature, slice=60
+        "signature", "a signature, trusted keys or signed content that were changed", signature, slice=30
     ),
 )

@@ -296,11 +296,9 @@ def cdb(scratch: Path) -> Iterator[Case]:
 
 
 SURFACES = (
-    Surface("hex", "firmware in Intel HEX: read and checked; some disassembled", intel_hex, slice=300),
-    Surface("wrapped", "a wrapped firmware image: the same", wrapped, slice=300),
-    Surface("binary", "firmware as a plain binary: the same", binary, slice=300),
-    Surface(
-        "flash", "a flash dump: read, checked, restored as a chip; some boards boot it", flash, slice=100
-    ),
-    Surface("cdb", "symbols and lines of firmware: read and asked; some disassembled with", cdb, slice=150),
+    Surface("hex", "firmware in Intel HEX: read and checked; some disassembled", intel_hex, slice=150),
+    Surface("wrapped", "a wrapped firmware image: the same", wrapped, slice=150),
+    Surface("binary", "firmware as a plain binary: the same", binary, slice=150),
+    Surface("flash", "a flash dump: read, checked, restored as a chip; some boards boot it", flash, slice=50),
+    Surface("cdb", "symbols and lines of firmware: read and asked; some disassembled with", cdb, slice=80),
 )

@@ -269,6 +269,6 @@ def array(scratch: Path) -> Iterator[Case]:
 
 
 SURFACES = (
-    Surface("picture", "a picture file: prepared by two recipes", picture, slice=400),
-    Surface("array", "an .npy or .npz of inputs: its first samples are read", array, slice=1500),
+    Surface("picture", "a picture file: prepared by two recipes", picture, slice=200),
+    Surface("array", "an .npy or .npz of inputs: its first samples are read", array, slice=700),
 )

@@ -321,6 +321,6 @@ def tflite_model(scratch: Path) -> Iterator[Case]:
 
 
 SURFACES = (
-    Surface("onnx", "an ONNX file: loaded; some compiled for a target, or inspected", onnx_model, slice=250),
-    Surface("tflite", "a TFLite file: the same", tflite_model, slice=400),
+    Surface("onnx", "an ONNX file: loaded; some compiled for a target, or inspected", onnx_model, slice=120),
+    Surface("tflite", "a TFLite file: the same", tflite_model, slice=200),
 )

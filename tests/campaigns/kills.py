@@ -27,6 +27,7 @@ from emulator import image_file
 from firmware.asm2464pd.image import body, wrap
 from sdk import compiler, files
 from sdk.quantizer import quantize
+from tests.amount import amount
 from tests.campaigns.campaign import Case, Surface
 from tests.onnx_models import saved, small_float_model
 
@@ -218,10 +219,10 @@ def _surface(name: str, what: str, slice: int) -> Surface:
 
 
 SURFACES = (
-    _surface("quantize", "SIGKILL while a network is quantised", 1),
-    _surface("compile", "SIGKILL while a network is compiled for the DSP", 1),
+    _surface("quantize", "SIGKILL while a network is quantised", amount(0, 1)),
+    _surface("compile", "SIGKILL while a network is compiled for the DSP", amount(0, 1)),
     _surface("tune", "SIGKILL while a network is tuned", 0),
-    _surface("run", "SIGKILL while a network is built and run", 2),
+    _surface("run", "SIGKILL while a network is built and run", 1),
     _surface("flash", "SIGKILL while an emulated board is flashed", 1),
-    _surface("cache", "SIGKILL while entries of the cache are written", 3),
+    _surface("cache", "SIGKILL while entries of the cache are written", 2),
 )

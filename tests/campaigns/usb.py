@@ -141,8 +141,8 @@ def opened(front: type[ProtocolSession], scratch: Path) -> Iterator[Case]:
 
 
 USBIP = Surface(
-    "usbip", "packets of USB/IP to the emulated board", functools.partial(opened, UsbIp), slice=120
+    "usbip", "packets of USB/IP to the emulated board", functools.partial(opened, UsbIp), slice=60
 )
 USBREDIR = Surface(
-    "usbredir", "packets of usbredir to the emulated board", functools.partial(opened, UsbRedir), slice=120
+    "usbredir", "packets of usbredir to the emulated board", functools.partial(opened, UsbRedir), slice=60
 )

@@ -3,7 +3,8 @@
 import pytest
 
 from sdk.target import get_target
-from tests.contract.targets import CARDS, LONG, PROCESSES, QUICK, SIBLINGS, TARGETS, quick
+from tests.amount import amount
+from tests.contract.targets import CARDS, COMPILED, LONG, PROCESSES, QUICK, TARGETS, VARIANTS, quick
 
 
 @pytest.fixture(params=QUICK)
@@ -15,11 +16,15 @@ def target(request):
     params=[
         name if name == "c" else pytest.param(name, marks=pytest.mark.slow)
         for name in TARGETS
-        if name not in SIBLINGS
+        if name not in amount(VARIANTS + COMPILED, ())
     ]
 )
 def each(request):
-    """As `target`, for single operators, which `test_every_operator_once` has too: one is quick."""
+    """As `target`, for single operators, which `test_every_operator_once` has too: one is quick.
+
+    Variants of a target have these operators in networks: that one, random ones, and convolutions, pools and
+    movements of any shape; Adreno in that one and in tests/unit/test_adreno_lowering.py.
+    """
     return quick(request.param)
 
 

@@ -15,7 +15,16 @@ FIRST = 100
 
 
 @pytest.mark.parametrize(
-    "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])]
+    ("target", "seed"),
+    [
+        pytest.param(
+            *(name, seed),
+            marks=pytest.mark.slow if seed != SEEDS[0] or name in VARIANTS + COMPILED else (),
+        )
+        for name in TARGETS
+        for seed in (SEEDS[:1] if name in amount(VARIANTS, ()) else SEEDS)
+    ],
+    indirect=["target"],
 )
 def test_a_network(target, seed):
     check(target, seed)
@@ -26,7 +35,7 @@ def test_a_network(target, seed):
 def test_dozens_of_networks(name):
     """`python -m tests.contract.random_networks` tries thousands, and on what compiles each kernel, too."""
     target = quick(name)
-    count = amount(4, 12) if name in VARIANTS else amount(12, 36)
+    count = amount(2, 12) if name in VARIANTS else amount(6, 36)
     for seed in range(FIRST, FIRST + count):
         check(target, seed)
 

@@ -20,7 +20,7 @@ def test_a_network(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + 8))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + amount(3, 8)))
 def test_a_network_on_opencl(seed):
     """Fewer: PoCL compiles each kernel."""
     require_opencl()
@@ -32,7 +32,7 @@ def test_a_network_on_opencl(seed):
 def test_dozens_of_networks(name):
     """`python -m tests.contract.random_plain_networks` tries thousands."""
     target = quick(name)
-    for seed in range(FIRST, FIRST + amount(16, 40)):
+    for seed in range(FIRST, FIRST + amount(8, 40)):
         check(target, seed)
 
 

@@ -18,7 +18,8 @@ from sdk.compiler import compile
 from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
 from sdk.graph import Quantization
 from sdk.target import Options, get_target, require_supported
-from tests.contract.targets import COMPILED, LONG, TARGETS, assert_identical, random_input
+from tests.amount import amount
+from tests.contract.targets import TARGETS, VARIANTS, assert_identical, random_input
 from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder
 
@@ -49,7 +50,7 @@ def fingerprint(target) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*LONG, *(pytest.param(name, marks=pytest.mark.slow) for name in COMPILED)])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in amount(VARIANTS, ())])
 def test_the_same_input_compiles_to_the_same_bytes(name, tmp_path):
     """In another process, whose sets have another order, with an empty cache, in another directory."""
     again = subprocess.run(

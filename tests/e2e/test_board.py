@@ -21,6 +21,7 @@ from emulator.mcs51.core import GUARDS
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import bot, flash_layout, image
 from tests.amount import amount
+from tests.campaigns.hostile import MIB, resident
 
 OUT, IN = 0x02, 0x81
 CBW = struct.Struct("<4sIIBBB16s")
@@ -275,6 +276,14 @@ def test_a_board_without_references_is_garbage() -> None:
     del board
     gc.collect()
     assert gone() is None
+
+
+def test_boards_that_wait_to_be_collected_take_little_memory() -> None:
+    """A board is part of cycles: until Python's collector comes by, dozens of closed ones may be there."""
+    Board.of("firmware")  # what all boards share is loaded
+    before = resident()
+    boards = [Board.of("firmware") for _ in range(8)]
+    assert (resident() - before) / len(boards) < 8 * MIB, "the test endpoint alone has 16 MiB of RAM"
 
 
 @pytest.mark.slow

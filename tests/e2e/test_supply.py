@@ -16,9 +16,12 @@ from emulator.core.clock import seconds
 from emulator.ina231 import Ina231
 from emulator.supply import BRIDGE_WATTS
 from emulator.usb.pyusb_backend import Backend
-from emulator.usb.wire import Setup, Speed, Stall
+from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware import build
 from firmware.asm2464pd import supply as facts
+from firmware.asm2464pd.describe import ByteRegister, Space
+from firmware.asm2464pd.registers.i2c import I2C_CSR
+from firmware.asm2464pd.registers.usb import EP0_COMMAND
 from firmware.protocol.command_list import CommandList
 from tests.bridge_rig import powered, rig_of
 from tests.reference_host import Host, power_up
@@ -141,6 +144,43 @@ def test_a_newer_request_ends_it() -> None:
     assert host.peek(0xB450) == b"\x78"
     assert host.control_in(0xF9, 0, 0, 32)[6] == 0x78
     host.sleep(1e-3)
+    assert host.control_in(0xC0, 0, 0, 5) == struct.pack("<HhB", VOLTS, CURRENT, 0)
+
+
+class Written:
+    """Registers that the firmware writes, in order."""
+
+    def __init__(self, board: Board, *registers: ByteRegister) -> None:
+        self.seen: list[ByteRegister] = []
+        self._registers = {(register.space, register.address): register for register in registers}
+        for place in self._registers:
+            board.machine.bus.watch(*place)
+        board.machine.bus.observers.append(self)
+
+    def accessed(self, kind: str, space: Space, address: int, value: int) -> None:
+        if kind == "W" and (space, address) in self._registers:
+            self.seen.append(self._registers[space, address])
+
+    def changed(self, space: Space, address: int, data: bytes) -> None:
+        pass
+
+    def line(self, number: int, level: bool) -> None:
+        pass
+
+
+def test_a_bus_reset_ends_it() -> None:
+    """The sensor is read to the end, and nothing is sent: on silicon the next request might get it."""
+    host = power_up()
+    usb_ = host.board.usb
+    pending = usb_.submit_control(Setup(0xC0, 0xC0, 0, 0, 5))
+    host.sleep(50e-6)
+    written = Written(host.board, I2C_CSR, EP0_COMMAND)
+    usb_.reset()
+    host.sleep(5e-3)
+    assert pending.outcome is Outcome.GONE
+    assert I2C_CSR in written.seen
+    assert EP0_COMMAND not in written.seen
+    usb_.enumerate()
     assert host.control_in(0xC0, 0, 0, 5) == struct.pack("<HhB", VOLTS, CURRENT, 0)
 
 

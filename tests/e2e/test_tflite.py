@@ -20,6 +20,7 @@ from sdk.session import Session
 from sdk.target import target_names
 from sdk.zoo import NETWORKS, digits
 from tests import reference_target
+from tests.amount import amount
 from tests.contract.targets import SIBLINGS
 from tests.tflite_writer import from_graph
 from towline.cli import main
@@ -145,7 +146,8 @@ def test_the_zoo_is_the_same_from_onnx_and_tflite(zoo, name):
         for target in target_names()
         for name in ("mobilenet_v2", "mobilenet_v3_small", "detector")
         if target not in SIBLINGS
-        if name == "detector" or not target.startswith("adreno")  # whose kernels take long to compile here
+        # Adreno's kernels take long to compile here.
+        if name == "detector" or target == "c" or amount(False, not target.startswith("adreno"))
     ],
 )
 def test_targets_take_them(zoo, name, target):

@@ -12,22 +12,17 @@ from sdk.graph import NO_CLAMP
 from sdk.target import Options
 from tests.amount import amount
 from tests.opencl_substitute import require_opencl
-from tests.plain_families import CASES, families
+from tests.plain_families import CASES, ON_CARDS, TWICE, families
 from tests.plain_graphs import PlainBuilder, bits
 
 FOUND = require_opencl()
 
 QUICK = ((families.test_matrices, ("float32",)), (families.test_products_of_narrow_floats, ("bfloat16",)))
 """The others take PoCL seconds each where its cache is cold: tens of kernels."""
-TWICE = tuple(
-    (case, ("float32",))
-    for case in (families.test_reductions, families.test_softmax_and_normalizations, families.test_windows)
-)
-"""Their kernels are those of float16, computed in float32, but for how a value is loaded and stored."""
 FAMILIES = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in CASES
-    if case not in amount(TWICE, ())
+    if case not in amount((*TWICE, *ON_CARDS), ())
 ]
 
 

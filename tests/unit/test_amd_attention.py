@@ -143,7 +143,7 @@ def test_what_the_kernel_does_not_take(changes):
     ("seed", "chip"),
     [
         pytest.param(seed, CHIPS[seed % 2], marks=() if seed < 2 else pytest.mark.slow)
-        for seed in range(amount(16, 40))
+        for seed in range(amount(10, 40))
     ],
 )
 def test_random_shapes(seed, chip):

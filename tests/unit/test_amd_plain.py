@@ -11,7 +11,7 @@ from sdk.passes import optimize
 from sdk.target import Options
 from tests import shader_gpu
 from tests.amount import amount
-from tests.plain_families import CASES, families
+from tests.plain_families import CASES, TWICE, families
 from tests.plain_graphs import PlainBuilder, assert_defined, bits
 
 
@@ -27,7 +27,7 @@ LONG = [(families.test_convolutions, ("float32",)), (families.test_matrices, ("f
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "arguments"),
-    amount([case for case in CASES if case not in LONG], CASES),
+    amount([case for case in CASES if case not in (*LONG, *TWICE)], CASES),
     ids=lambda part: getattr(part, "__name__", str(part)),
 )
 def test_a_family(monkeypatch, amd, case, arguments):

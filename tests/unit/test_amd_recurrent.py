@@ -2,12 +2,15 @@
 definition; and mistakes planted in the kernel.
 """
 
+import itertools
+
 import pytest
 
 from sdk.graph import Recurrent
 from sdk.opencl.calls import KernelSource
 from sdk.reference import compare, evaluate, expect
 from sdk.target import Options
+from tests.amount import amount
 from tests.chips import ANY
 from tests.onnx_models import imported
 from tests.plain_graphs import PlainBuilder
@@ -63,6 +66,7 @@ def cut_into(monkeypatch, cut):
 WHOLE = RecurrentCut(32, 4, whole=True, held=True)
 STREAMED = RecurrentCut(64, 2, whole=True, held=False)
 STEPWISE = RecurrentCut(8, 4, whole=False, held=False)
+CUTS = (STREAMED, STEPWISE, RecurrentCut(64, 1, True, True))
 
 CASES = [
     ("GRU", "float32", {"linear_before_reset": 1, "batch": 3, "hidden": 37}),
@@ -78,8 +82,10 @@ CASES = [
     ("chip", "op", "dtype", "attributes"),
     [
         pytest.param(chip, *case, marks=() if (chip, case[0]) == ("gfx1201", "RNN") else SLOW)
-        for chip in ("gfx1100", "gfx1201")
-        for case in CASES
+        for chip, case in amount(
+            [*zip(itertools.cycle(("gfx1201", "gfx1100")), reversed(CASES), strict=False)],
+            [*itertools.product(("gfx1100", "gfx1201"), CASES)],
+        )
     ],
 )
 def test_one_launch_makes_all_steps(chip, op, dtype, attributes):
@@ -90,8 +96,11 @@ def test_one_launch_makes_all_steps(chip, op, dtype, attributes):
 
 @SLOW
 @pytest.mark.parametrize("chip", ANY)
-@pytest.mark.parametrize("cut", [STREAMED, STEPWISE, RecurrentCut(64, 1, True, True)], ids=str)
-@pytest.mark.parametrize("case", CASES[:4], ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize(
+    ("cut", "case"),
+    amount([*zip(itertools.cycle(CUTS), CASES[:4], strict=False)], [*itertools.product(CUTS, CASES[:4])]),
+    ids=str,
+)
 def test_every_way(chip, cut, case, monkeypatch):
     op, dtype, attributes = case
     cut_into(monkeypatch, cut)

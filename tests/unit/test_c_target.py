@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import platform
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from sdk.graph import Concat, Conv, Graph, Lookup, Mul, Pad, Quantization, Resiz
 from sdk.shapes import output_shape
 from sdk.target import Options, require_supported
 from sdk.verification import verify
+from tests.amount import amount
 from tests.graph_builder import GraphBuilder
 from tests.reference_target import small_network
 from tests.unit.test_imports import run_with_numpy_alone
@@ -172,11 +174,17 @@ def test_every_form_of_the_products(compiler, form, monkeypatch):
     identical(products())
 
 
+LEVELS = ("-O1", "-Os", "-O3", "-O1 -fsanitize=undefined,address", "-O2 -funsigned-char")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcc", "clang-19"])
-@pytest.mark.parametrize("contract", ["off", "fast"])
 @pytest.mark.parametrize(
-    "level", ["-O1", "-Os", "-O3", "-O1 -fsanitize=undefined,address", "-O2 -funsigned-char"]
+    ("level", "contract"),
+    amount(
+        [*zip(LEVELS, itertools.cycle(("fast", "off")), strict=False)],
+        [*itertools.product(LEVELS, ("fast", "off"))],
+    ),
 )
 def test_no_compiler_changes_a_bit(name, contract, level, monkeypatch):
     monkeypatch.setenv("TOWLINE_CC", available(name))

@@ -1,5 +1,6 @@
 """The cache: what is damaged in it is never used, and neither is a directory to which others may write."""
 
+import itertools
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from firmware import build as firmware
 from sdk import cache
 from sdk.errors import EnvironmentMissing, OutputFailed
 from sdk.target import Options, get_target
+from tests.amount import amount
 from tests.graph_builder import GraphBuilder
 from usbgpu.amd.facts.chips import CHIPS
 
@@ -161,9 +163,15 @@ USERS = {
 }
 
 
+DONE = ("a bit", "empty", "a script")
+"""Of DAMAGES, which are all noticed at one place: one to each user in turn."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("how", ["a bit", "empty", "a script"])
+@pytest.mark.parametrize(
+    ("user", "how"),
+    amount([*zip(USERS, itertools.cycle(DONE), strict=False)], [*itertools.product(USERS, DONE)]),
+)
 def test_what_is_damaged_is_built_again(home, user, how):
     whole = USERS[user]()
     assert damage(home, DAMAGES[how]) > 0

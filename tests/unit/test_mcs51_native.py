@@ -11,6 +11,7 @@ import pytest
 from emulator import native
 from firmware.asm2464pd.registers import tlp
 from sdk.errors import EnvironmentMissing, OutputFailed, ToolMissing
+from tests.amount import amount
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,11 +63,11 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
 
 
 @pytest.mark.slow
-def test_many_processes_may_build_it_at_once(monkeypatch, tmp_path):
+def test_several_processes_may_build_it_at_once(monkeypatch, tmp_path):
     monkeypatch.setenv("TOWLINE_CACHE", str(tmp_path))
     command = [sys.executable, "-c", USE]
-    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(4)]
-    assert [process.communicate(timeout=120)[0] for process in running] == [b"5\n"] * 4
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(amount(2, 4))]
+    assert {process.communicate(timeout=120)[0] for process in running} == {b"5\n"}
     assert len(list((tmp_path / "emulator").iterdir())) == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from sdk import reference
+from sdk import files, reference
 from sdk.errors import InvalidInput, InvalidModel, OutputFailed, Unsupported, UsageError
 from sdk.importers import load_model
 from sdk.ort import quantized_session
@@ -185,7 +185,8 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    stages = []
+    stages, made, mkdtemp = [], [], tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *args: made.append(mkdtemp(*args)) or made[-1])
     for name in ("first", "second"):
         quantize(
             model.model,
@@ -200,6 +201,10 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second", "temporary"]
     assert list((tmp_path / "temporary").iterdir()) == []
+    # What SIGKILL would leave has a name by which a later run removes it, onnxruntime's directories too.
+    assert any("quant." in Path(path).name for path in made)
+    outermost = [Path(path).relative_to(tmp_path / "temporary").parts[0] for path in made]
+    assert all(name.startswith(files.PREFIX) for name in outermost)
     assert {stage for stage, _, _ in stages} == {
         "try ranges",
         "run the float model",
@@ -269,15 +274,15 @@ def pictures(model, tmp_path):
 
 @pytest.mark.slow
 def test_a_directory_of_pictures(model, pictures, tmp_path):
-    report = quantize(model.model, pictures, tmp_path / "q.onnx")
+    report = quantize(model.model, pictures, tmp_path / "q.onnx", method="minmax")
     assert (report.samples, report.available, report.other_files) == (8, 10, 1)
     assert [entry.path.rsplit("/")[-1] for entry in report.skipped] == ["broken.png", "empty.JPG"]
     assert report.preprocessing == default_for((1, 1, 32, 32))
     assert read_metadata(tmp_path / "q.onnx")[1].count == 8
-    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3)
+    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3, method="minmax")
     assert limited.samples + len(limited.skipped) == 3
     single = next(pictures.glob("0*.png"))
-    assert quantize(model.model, single, tmp_path / "q.onnx").samples == 1
+    assert quantize(model.model, single, tmp_path / "q.onnx", method="minmax").samples == 1
 
 
 @pytest.mark.parametrize(

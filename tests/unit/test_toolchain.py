@@ -139,6 +139,17 @@ def test_failure_shows_stderr_once_and_trimmed(tool, monkeypatch):
     assert text.endswith("line 19\n... and 80 lines more")
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [("IO failure on output stream: No space left on device", toolchain.FULL_DISK), ("error: space", None)],
+)
+def test_a_full_disk_has_a_remedy(tool, monkeypatch, said, hint):
+    monkeypatch.setenv("TOWLINE_CLANG", str(tool(body=f"echo '{said}' >&2; exit 1")))
+    with pytest.raises(BuildFailed) as caught:
+        toolchain.run("clang", [])
+    assert caught.value.hint == hint
+
+
 def test_failure_by_signal_is_named(tool, monkeypatch):
     monkeypatch.setenv("TOWLINE_CLANG", str(tool(body="kill -SEGV $$")))
     with pytest.raises(BuildFailed, match="SIGSEGV"):

@@ -152,5 +152,6 @@ def _child(kernels: Sequence[str]) -> Iterator[Any]:
     lines = done.stdout.splitlines()
     if done.returncode or len(lines) != len(kernels):
         where = f"tinymesa, kernel {kernels[min(len(lines), len(kernels) - 1)]}"
-        raise BuildFailed(toolchain.failure("tinymesa", done.returncode, done.stderr).message, where=where)
+        found = toolchain.failure("tinymesa", done.returncode, done.stderr)
+        raise BuildFailed(found.message, where=where, hint=found.hint)
     yield from map(json.loads, lines)

@@ -129,7 +129,9 @@ def _built(
     try:
         toolchain.run("make", arguments, timeout=600)
     except BuildFailed as problem:
-        raise BuildFailed(problem.message, where=f"{build.compiler} {build.flags}") from None
+        raise BuildFailed(
+            problem.message, where=f"{build.compiler} {build.flags}", hint=problem.hint
+        ) from None
     program, sample = folder / f"{NAME}_main", folder / f"{NAME}_check.input"
 
     def run(count: int) -> list[float]:
