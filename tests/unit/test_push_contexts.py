@@ -39,11 +39,12 @@ def push(capsys, *options):
     return code, document["result" if document["ok"] else "error"]
 
 
-def saved_with(change):
-    """The network, with its plan changed."""
+def saved_for_one():
+    """The network, with a plan for one context."""
     graph, made = program("hexagon-v65")
     plan = copy.deepcopy(made.plan)
-    change(plan)
+    for layer in plan["layers"]:
+        layer["meetings"] = None
     artifact.save(artifact.Artifact((dataclasses.replace(made, plan=plan),), graph, "q31"), "net.tow")
 
 
@@ -104,12 +105,7 @@ def test_another_process_has_the_other_context(kernel, capsys, caplog):
 @pytest.mark.slow
 def test_a_program_for_one_context(kernel, capsys):
     """Nothing is asked of an older object, which lacks the methods."""
-
-    def without(plan):
-        for layer in plan["layers"]:
-            layer["meetings"] = None
-
-    saved_with(without)
+    saved_for_one()
     code, result = push(capsys)
     assert (code, result["times"]["contexts"]) == (0, [1] * 3)
     assert "device_us" not in result["times"]
@@ -121,11 +117,9 @@ def test_a_program_for_one_context(kernel, capsys):
 
 @needs_phone
 @pytest.mark.slow
-def test_a_schedule_of_another_program_is_refused(kernel, phone, capsys):
-    def longer(plan):
-        plan["layers"][0]["calls"] += 1
-
-    saved_with(longer)
+def test_a_schedule_of_another_program_is_refused(kernel, phone, capsys, monkeypatch):
+    right = HexagonPlan.schedule
+    monkeypatch.setattr(HexagonPlan, "schedule", lambda *given: right(*given) + bytes(1))
     code, error = push(capsys)
     assert (code, error["code"]) == (1, "device-failed")
     assert "the contexts with 0x8000040e" in error["message"]
