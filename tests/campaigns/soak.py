@@ -30,7 +30,13 @@ def opened(name: str, scratch: Path) -> Iterator[Case]:
     """The digits' network; a case is one cycle."""
     target, device = TARGETS[name]
     model, quantized, compiled = towline.digits(), scratch / "q.onnx", scratch / "net.tow"
-    towline.quantize(model.model, model.calibration(), quantized, preprocessing=model.preprocessing)
+    towline.quantize(
+        model.model,
+        model.calibration()[:8],
+        quantized,
+        preprocessing=model.preprocessing,
+        method="minmax",
+    )
     towline.compile(quantized, target=target, output=compiled)
     noise = np.random.default_rng(0)
     picture = noise.random((1, 1, 32, 32), dtype=np.float32)
