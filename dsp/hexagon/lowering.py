@@ -174,9 +174,7 @@ def _live_peak(context: Context) -> int:
     graph, end = context.graph, len(context.layers)
     begun = {layer.tensor: i for i, layer in reversed(list(enumerate(context.layers)))}
     made = {layer.tensor: i for i, layer in enumerate(context.layers)}
-    when: dict[
-        str, int
-    ] = {}  # node -> the last layer that reads its inputs: its own, or that it is fused into
+    when: dict[str, int] = {}  # node -> the last layer that reads its inputs, its own or another's
     last: dict[str, int] = dict.fromkeys(graph.inputs, 0) | dict.fromkeys(graph.outputs, end)
     for node in reversed(graph.nodes):
         readers = [when[reader.name] for reader in graph.consumers(node.output)]

@@ -97,9 +97,10 @@ class HexagonPlan(Plan):
 
     def by_node(self, values: Iterable[T]) -> list[tuple[list[LayerPlan], list[T]]]:
         """The layers of each node, in order of its first, and what there is of each of them."""
-        nodes: dict[tuple[str, str], tuple[list[LayerPlan], list[T]]] = {}
-        for layer, value in zip(self.layers, values, strict=True):
-            layers, found = nodes.setdefault((layer.name, layer.tensor), ([], []))
+        nodes: dict[str | int, tuple[list[LayerPlan], list[T]]] = {}
+        for number, (layer, value) in enumerate(zip(self.layers, values, strict=True)):
+            node = number if layer.channels is None else layer.tensor
+            layers, found = nodes.setdefault(node, ([], []))
             layers.append(layer)
             found.append(value)
         return list(nodes.values())

@@ -53,9 +53,10 @@ def ask_ahead(layers: Sequence[Layer], weights: int, l2: int) -> None:
         asked = max(asked, begun)
         end = begins[number + 1] if call.struct == "gemm" and _side_by_side(call) <= room else 0
         arena: Spans = []
-        for later in range(number, min(number + FURTHEST, len(calls))):
+        last = min(number + FURTHEST, len(calls))
+        for later in range(number, last if asked < begins[last] else number):
             arena = merged([*arena, *spans[later]])
-            free = (room - sum(last - first for first, last in arena)) // 2
+            free = (room - sum(b - a for a, b in arena)) // 2
             end = max(end, begun + min(free, begins[later + 1] - begun))
             if begins[later + 1] - begun >= free:
                 break

@@ -175,6 +175,18 @@ def test_the_object_for_a_dsp_traces_and_times_them(kernel):
     assert len(names) == len(set(names)) < len(compiled().plan["layers"])
 
 
+@pytest.mark.slow
+def test_only_stripes_are_joined():
+    """Not what has a name twice, as variants of a kernel that are counted."""
+    plan = HexagonPlan.of(compiled())
+    assert [numbers for _, numbers in plan.by_node(range(len(plan.layers)))][:3] == [[0, 2], [1, 3], [4]]
+    whole = [layer for layer in plan.layers if layer.channels is None]
+    twice = dataclasses.replace(plan, layers=[*whole, *whole])
+    assert [numbers for _, numbers in twice.by_node(range(2 * len(whole)))] == [
+        [i] for i in range(2 * len(whole))
+    ]
+
+
 # -- what a plan cannot say -----------------------------------------------------------------------------
 
 

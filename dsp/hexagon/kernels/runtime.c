@@ -123,6 +123,11 @@ static __attribute__((noinline)) void run_call(const struct call *call, u32 part
 }
 
 static __attribute__((noinline)) void run_layer(const struct layer *layer) {
+  for (u32 i = 0; i < layer->calls; i++) run_call(&network.call[layer->first + i], 0, 1);
+}
+
+/* As an inference has it; the counts of a profile are the kernels'. */
+static __attribute__((noinline)) void run_layer_ahead(const struct layer *layer) {
   for (u32 k = layer->first; k < layer->first + layer->calls; k++) fetch_ahead(k), run_call(&network.call[k], 0, 1);
 }
 
@@ -139,7 +144,7 @@ static __attribute__((noinline)) void run(void) {
   receive_inputs();
   struct counters start = counters();
 #pragma clang loop unroll_count(16)
-  for (u32 i = 0; i < network.layers; i++) run_layer(&network.layer[i]);
+  for (u32 i = 0; i < network.layers; i++) run_layer_ahead(&network.layer[i]);
   struct counters spent = since(start);
   send(&spent, sizeof spent);
   send_outputs();
