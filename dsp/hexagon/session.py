@@ -151,10 +151,8 @@ class EmulatedSession:
             for _ in self._plan.layers:
                 whole, first, second = (self._counters() for _ in range(3))
                 longer_half = max(first["packets"], second["packets"])
-                counted.append(Counter(whole | {"packets_longer_half": longer_half}))
-        layers = [
-            profiled(stripes, sum(counters, Counter())) for stripes, counters in self._plan.by_node(counted)
-        ]
+                counted.append(whole | {"packets_longer_half": longer_half})
+        layers = [profiled(stripes, counters) for stripes, counters in self._plan.by_node(counted)]
         longer = sum(counters["packets_longer_half"] for counters in counted)
         return Profile(layers, total | {"packets_longer_half": longer}, self._plan.memory)
 
@@ -254,9 +252,12 @@ def requested(code: disassembly.Program, plan: HexagonPlan) -> Requests:
     return Requests(weights, [fetch for layer in plan.layers for fetch in layer.fetches])
 
 
-def profiled(stripes: Sequence[LayerPlan], counters: Counter[str]) -> LayerProfile:
+def profiled(stripes: Sequence[LayerPlan], counted: Sequence[Mapping[str, int]]) -> LayerProfile:
     """The profile of a node from the sum over its stripes, of which it usually has one."""
-    costs = sum((Counter(stripe.costs) for stripe in stripes), Counter[str]())
+    costs, counters = Counter[str](), Counter[str]()
+    for stripe, own in zip(stripes, counted, strict=True):
+        costs.update(stripe.costs)
+        counters.update(own)  # a sum of Counters would leave zeros out
     macs = sum(stripe.macs for stripe in stripes)
     return LayerProfile(
         stripes[0].name, stripes[0].op, macs, dict(counters), limit(costs, counters["packets"])

@@ -150,6 +150,16 @@ def test_every_meeting_of_striped_layers_is_needed():
         assert wrong(less), f"layer {number}, call {call}"
 
 
+def test_a_layer_without_calls_has_all_counts():
+    b = GraphBuilder((1, 8, 6, 6))
+    y = b.conv("x", 8)
+    b.concat(y, b.alike(b.conv("x", 8), y))
+    target = get_target("hexagon-v65")
+    with target.open(None).load(target.compile(b.graph(), Options())) as session:
+        joined = next(layer for layer in session.profile().layers if layer.op == "Concat")
+    assert joined.counters["packets_longer_half"] <= joined.counters["packets"] < 10
+
+
 @pytest.mark.slow
 def test_a_profile_has_a_row_a_node():
     with get_target("hexagon-v65").open("emulated?contexts=1").load(compiled()) as session:
