@@ -14,7 +14,7 @@ import numpy as np
 from dsp.hexagon.calls import At, Fields, KernelSource
 from dsp.hexagon.context import Context
 from dsp.hexagon.lane_packets import MOST_PIXELS, kernel, least_steps
-from dsp.hexagon.layout import GROUP_CELLS, PIXEL, VECTOR_PIXELS, Planes
+from dsp.hexagon.layout import GROUP_CELLS, PIXEL, Planes, in_groups
 from dsp.hexagon.packing import Factors, Int, in_bytes
 from sdk.arena import ALIGNMENT
 from sdk.graph import Array, Clamp
@@ -30,7 +30,8 @@ def group_pixels(planes: Planes) -> list[list[int]]:
 
     A group is a row at a pitch of 16, or two at a pitch of 8.
     """
-    if planes.stride != (1, 1) or GROUP_CELLS % planes.pitch or planes.pitch < GROUP_CELLS // 2:
+    shape = planes.samples, planes.channels, planes.height, planes.width
+    if planes.stride != (1, 1) or not in_groups(shape, planes.pitch):
         return []
     rows = GROUP_CELLS // planes.pitch
     return [
@@ -64,11 +65,9 @@ def suits(
     pixels = sum(map(len, groups))
     if not groups or len(groups[0]) > MOST_PIXELS:
         return False
-    if len(groups) * GROUP_CELLS != target.vectors * VECTOR_PIXELS or source.pitch != target.pitch:
+    if source.pitch != target.pitch or (source.base | source.plane | target.base | target.plane) % ALIGNMENT:
         return False
-    if (source.base | source.plane | target.base | target.plane) % ALIGNMENT or source.stride != (1, 1):
-        return False
-    if source.channels % 8 or outputs % BLOCK or target.samples > 1:
+    if source.stride != (1, 1) or source.channels % 8 or outputs % BLOCK or target.samples > 1:
         return False
     least = least_steps(groups[0], q15), least_steps(groups[-1], q15)
     if any(count is None or steps < count for count in least):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -325,7 +326,8 @@ class Pitches:
     def _group_rows(self, planar: set[str]) -> None:
         """Round pitches up so that a row or two are `GROUP_CELLS`, where that takes no more vectors.
 
-        That is for pointwise convolutions between whole blocks of channels (lanes.py).
+        Phases may have a tenth more. That is for pointwise convolutions between whole blocks of channels
+        (lanes.py).
         """
         roots = set()
         for node in self._graph.nodes:
@@ -338,9 +340,24 @@ class Pitches:
         for root in roots:
             pitch = self._pitch[root]
             grouped = next((cells for cells in (GROUP_CELLS // 2, GROUP_CELLS) if cells >= pitch), pitch)
-            shapes = [self._graph.tensor(name).shape for name in planar if self._root(name) == root]
-            if all(_vectors(shape, grouped) == _vectors(shape, pitch) for shape in shapes):
+            names = [name for name in planar if self._root(name) == root]
+            shapes = [self._graph.tensor(name).shape for name in names]
+            if (
+                all(in_groups(shape, grouped) for shape in shapes)
+                and all(_vectors(shape, grouped) == _vectors(shape, pitch) for shape in shapes)
+                and all(10 * wider <= 11 * before for before, wider in self._phases(names, pitch, grouped))
+            ):
                 self._pitch[root] = grouped
+
+    def _phases(self, names: Sequence[str], *pitches: int) -> Iterator[list[int]]:
+        """How many vectors the phases have of which each of these tensors is made, at these pitches."""
+        for name in names:
+            node = self._graph.producer(name)
+            window = None if node is None else window_of(self._graph, node)
+            if window is not None and window.strided:
+                rows = self._graph.tensor(name).shape[2] + (window.extent[0] - 1) // window.strides[0]
+                cells = rows * math.prod(window.strides)
+                yield [-(-cells * pitch // VECTOR_PIXELS) for pitch in pitches]
 
     def _join(self, node: Concat) -> None:
         """Parts that begin at a plane can be written in place, if they are no part of anything else.
@@ -430,6 +447,14 @@ class Pitches:
             before = max(before, top * pitch + left)
             behind = max(behind, bottom * pitch + right)
         return before, max(before, behind), bool(before or behind)
+
+
+def in_groups(shape: Sequence[int], pitch: int) -> bool:
+    """Whether a plane's rows at this pitch, most of them pixels, are groups that end with its last vector."""
+    if GROUP_CELLS % pitch or pitch < GROUP_CELLS // 2 or 2 * shape[3] <= pitch:
+        return False
+    groups = -(-shape[2] * pitch // GROUP_CELLS)
+    return groups * GROUP_CELLS == _vectors(shape, pitch) * VECTOR_PIXELS
 
 
 def _vectors(shape: Sequence[int], pitch: int) -> int:
