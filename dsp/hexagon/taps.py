@@ -20,12 +20,17 @@ MOST_COLUMNS = 8
 MOST_TAPS = 160
 """Of all channels: the kernel's code has a few packets for each."""
 
+PACKETS_OF_TAP, MORE_ROWS = 4, 6
+"""Of 128 pixels or fewer of a row; the first and last rows take as long as so many more (counted)."""
+PACKETS_OF_PHASES = 18
+"""Of 32 pixels that become planes, and the phases of a stride, instead (counted)."""
+
 
 def reads_taps(context: Context, node: Conv, x: Tensor, y: Tensor) -> bool:
-    """Whether a convolution is computed from taps: its input lies dense, and words are saved."""
+    """Whether a convolution is computed from taps: its input lies dense, and packets are saved."""
     window = context.window(node)
     taps, channels = math.prod(window.kernel), x.shape[1]
-    return (
+    possible = (
         x.name in context.dense
         and x.name not in context.planes
         and len(context.graph.consumers(x.name)) == 1
@@ -35,9 +40,15 @@ def reads_taps(context: Context, node: Conv, x: Tensor, y: Tensor) -> bool:
         and window.strides[1] in (1, 2)
         and window.kernel[1] <= MOST_COLUMNS
         and 1 < taps * channels <= MOST_TAPS
-        and -(-taps * channels // 4) < taps * -(-channels // 4)
         and y.shape[2] * y.shape[3] > 1
     )
+    steps = taps * -(-channels // 4) - -(-taps * channels // 4)
+    if not possible or not steps:
+        return False
+    _, outputs, rows, columns = y.shape
+    saved = 2 * steps * -(-rows * columns // VECTOR_PIXELS) * -(-outputs // 4)
+    saved += PACKETS_OF_PHASES * -(-math.prod(x.shape[2:]) // VECTOR_PIXELS)
+    return (rows + MORE_ROWS) * -(-columns // ALIGNMENT) * PACKETS_OF_TAP * taps * channels < saved
 
 
 def tap_planes(context: Context, node: Conv, x: Tensor, y: Tensor) -> tuple[Planes, int]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dsp.hexagon import taps
 from dsp.hexagon.lowering import lower
 from sdk import reference
 from sdk.target import Options, get_target
@@ -23,22 +24,30 @@ def structs(graph):
     return [call.struct for layer in lower(graph).layers for call in layer.calls]
 
 
+@pytest.fixture
+def always(monkeypatch):
+    """Taps where they are possible, however small the picture is."""
+    monkeypatch.setattr(taps, "PACKETS_OF_TAP", 0)
+
+
 @pytest.mark.parametrize(
     ("shape", "kernel", "strides", "pads", "used"),
     [
-        pytest.param((1, 3, 12, 10), 3, 2, 1, True, id="27 taps: 7 steps, not 9"),
-        pytest.param((1, 1, 12, 10), 3, 1, 1, True, id="9 taps: 3 steps, not 9"),
-        pytest.param((1, 4, 12, 10), 3, 2, 1, False, id="four channels: nothing to save"),
-        pytest.param((1, 3, 12, 10), 1, 1, 0, False, id="one tap a channel"),
-        pytest.param((1, 3, 20, 20), 9, 1, 4, False, id="too wide a window"),
-        pytest.param((1, 3, 12, 12), 3, 3, 1, False, id="a stride of three"),
-        pytest.param((2, 3, 12, 10), 3, 2, 1, False, id="two samples"),
+        pytest.param((1, 3, 96, 96), 3, 2, 1, True, id="27 taps: 7 steps, not 9"),
+        pytest.param((1, 1, 64, 64), 3, 1, 1, True, id="9 taps: 3 steps, not 9"),
+        pytest.param((1, 3, 12, 10), 3, 2, 1, False, id="few pixels: rows cost more than is saved"),
+        pytest.param((1, 4, 96, 96), 3, 2, 1, False, id="four channels: nothing to save"),
+        pytest.param((1, 3, 96, 96), 1, 1, 0, False, id="one tap a channel"),
+        pytest.param((1, 3, 96, 96), 9, 1, 4, False, id="too wide a window"),
+        pytest.param((1, 3, 96, 96), 3, 3, 1, False, id="a stride of three"),
+        pytest.param((2, 3, 96, 96), 3, 2, 1, False, id="two samples"),
     ],
 )
-def test_it_is_used_where_words_are_saved(shape, kernel, strides, pads, used):
-    assert ("taps" in structs(first_conv(shape, kernel, strides, pads))) == used
+def test_it_is_used_where_packets_are_saved(shape, kernel, strides, pads, used):
+    assert ("taps" in structs(first_conv(shape, kernel, strides, pads, 32))) == used
 
 
+@pytest.mark.usefixtures("always")
 def test_a_picture_that_others_read_too_is_made_planes_once():
     b = GraphBuilder((1, 3, 12, 10))
     y = b.conv("x", 8, 3, pads=1)
@@ -46,6 +55,7 @@ def test_a_picture_that_others_read_too_is_made_planes_once():
     assert "taps" not in structs(graph)
 
 
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(
     ("shape", "kernel", "strides", "pads"),
     [
