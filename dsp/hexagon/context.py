@@ -14,7 +14,7 @@ from dsp.hexagon.layout import PIXEL, Pitches, Planes, Window, is_planar, plain_
 from sdk.arena import ALIGNMENT, Blob, Buffer, align
 from sdk.errors import InternalError
 from sdk.graph import Graph, Node, Tensor
-from sdk.target import Arithmetic
+from sdk.target import L2, Arithmetic
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Context:
 
     Attributes:
         q15: whether sums of products and of windows are requantised in q15; all else is q31.
+        l2: bytes of the L2 that the layers are to work in.
         blob: constants so far, in the order in which calls read them.
         dense, planes: the forms in which tensors are there, by name.
         wholes: the planes of Concats' outputs, from their first part on.
@@ -41,8 +42,8 @@ class Context:
         furthest: bytes beyond a tensor's planes that any kernel reads.
     """
 
-    def __init__(self, graph: Graph, arithmetic: Arithmetic = "q31") -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, arithmetic: Arithmetic = "q31", l2: int = L2) -> None:
+        self.graph, self.l2 = graph, l2
         self.q15 = arithmetic == "q15"
         self.pitches = Pitches(graph)
         self.blob = Blob()

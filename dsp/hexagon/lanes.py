@@ -21,6 +21,8 @@ from sdk.graph import Array, Clamp
 
 BLOCK = 32
 """Channels of a vector."""
+SHARE = 4
+"""Of the L2, one part in so many has the weights of a call, which are read for every group."""
 UNSIGNED = 128
 """What is added to the weights: a vector of vrmpy with bytes as scalars has no sign."""
 
@@ -112,21 +114,27 @@ def lanes(
     shapes = {"pixels": most, "cells": _bits(groups[0]), "last": _bits(groups[-1])}
     summed = {"planes": source.planes, "y": sums, "groups": len(groups)}
     context.call(KernelSource("lane_sums.c", "lane_sums"), x | summed | shapes)
-    stream = context.blob.add(_stream(weight, biases, by.multipliers))
-    for first, count in ((0, whole), (whole, len(groups) - whole)):
-        if not count:
-            continue
-        fields = {
-            "x": At(source.buffer, source.base + first * GROUP_CELLS * PIXEL),
-            "x_plane": source.plane,
-            "sums": At(sums.buffer, first * most * ALIGNMENT),
-            "y": At(target.buffer, target.base + first * GROUP_CELLS * PIXEL),
-            "y_plane": target.plane,
-            "groups": count,
-            "blocks": target.channels // BLOCK,
-            "weights": stream,
-        }
-        context.call(kernel(groups[first], source.planes, context.q15), fields | dict(limits), "lanes")
+    stream = _stream(weight, biases, by.multipliers)
+    blocks = max(context.l2 // SHARE // stream.shape[1], 1)
+    for block in range(0, len(stream), blocks):
+        some = stream[block : block + blocks]
+        weights = context.blob.add(some)
+        for first, count in ((0, whole), (whole, len(groups) - whole)):
+            if not count:
+                continue
+            to = target.base + block * BLOCK // 4 * target.plane + first * GROUP_CELLS * PIXEL
+            fields = {
+                "x": At(source.buffer, source.base + first * GROUP_CELLS * PIXEL),
+                "x_plane": source.plane,
+                "sums": At(sums.buffer, first * most * ALIGNMENT),
+                "y": At(target.buffer, to),
+                "y_plane": target.plane,
+                "groups": count,
+                "blocks": len(some),
+                "weights": weights,
+            }
+            code = kernel(groups[first], source.planes, context.q15)
+            context.call(code, fields | dict(limits), "lanes")
     context.furthest = max(context.furthest, most * ALIGNMENT)  # the sums behind the last group's
     accumulators = pixels * target.channels // BLOCK
     return accumulators * source.planes, accumulators

@@ -45,13 +45,13 @@ def lower(graph: Graph, guard: int = 0, l2: int = L2, arithmetic: Arithmetic = "
     """
     require_quantized(graph)
     graph = in_rows(graph)
-    context = Context(graph, arithmetic)
+    context = Context(graph, arithmetic, l2)
     inputs = []
     for name in graph.inputs:
         tensor = graph.tensor(name)
         context.dense[name] = at = At(context.buffer(f"input {name}", align(tensor.nbytes)))
         inputs.append((tensor, at))
-    striped = stripes.find(graph, context.pitches, l2)
+    striped = stripes.find(context)
     done = {found.reader.name for found in striped.values()}
     for node, product in joined(graph, lambda product, node: _takes(graph, product, node)):
         if isinstance(node, ops.Conv) and node.name in striped:

@@ -60,8 +60,8 @@ def conv(context: Context, node: Conv, add: Add | None = None) -> None:
 def conv_input(context: Context, node: Conv) -> tuple[Planes, int, list[int]]:
     """(planes to read, pitch of the output, bytes from the output's pixel to each tap)."""
     x, y = context.ends(node)
-    if reads_taps(context, node, x, y):
-        return *tap_planes(context, node, x, y), [0]
+    if reads_taps(context, node):
+        return *tap_planes(context, node), [0]
     return window_input(context, node, y, x.zero_point)
 
 

@@ -29,6 +29,7 @@ from dsp.hexagon.layout import (
 )
 from dsp.hexagon.packing import round_up
 from dsp.hexagon.products import conv_calls, conv_input
+from dsp.hexagon.taps import reads_taps, tap_bytes
 from dsp.hexagon.windows import depthwise_calls, is_depthwise, phases, window_input
 from sdk.graph import Conv, Graph, macs
 
@@ -54,10 +55,10 @@ class Stripes:
     planes: int
 
 
-def find(graph: Graph, pitches: Pitches, l2: int) -> dict[str, Stripes]:
-    """The convolutions to stripe for an L2 of this many bytes, by name."""
+def find(context: Context) -> dict[str, Stripes]:
+    """The convolutions to stripe for the L2, by name."""
+    graph, room = context.graph, context.l2 - context.l2 // ROOM
     found: dict[str, Stripes] = {}
-    room = l2 - l2 // ROOM
 
     def nbytes(name: str) -> int:
         """Of a tensor's planes, about."""
@@ -65,11 +66,13 @@ def find(graph: Graph, pitches: Pitches, l2: int) -> dict[str, Stripes]:
         return samples * _planes(channels) * height * width * PIXEL
 
     for node in graph.nodes:
-        reader = _reader(graph, pitches, node) if isinstance(node, Conv) else None
+        reader = _reader(graph, context.pitches, node) if isinstance(node, Conv) else None
         if reader is None:
             continue
         planes = _planes(graph.tensor(node.output).shape[1])
         held, made, left = map(nbytes, (node.inputs[0], node.output, reader.output))
+        if isinstance(node, Conv) and reads_taps(context, node):
+            held = tap_bytes(context, node)
         if held + made + left <= room:
             continue
         step = STEPS[is_pointwise(graph, node)]

@@ -11,7 +11,7 @@ import math
 
 from dsp.hexagon.calls import At, splat, variant
 from dsp.hexagon.context import Context
-from dsp.hexagon.layout import VECTOR_PIXELS, Planes, plain_planes
+from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, plain_planes
 from sdk.arena import ALIGNMENT
 from sdk.graph import Conv, Tensor
 
@@ -26,9 +26,19 @@ PACKETS_OF_PHASES = 18
 """Of 32 pixels that become planes, and the phases of a stride, instead (counted)."""
 
 
-def reads_taps(context: Context, node: Conv, x: Tensor, y: Tensor) -> bool:
-    """Whether a convolution is computed from taps: its input lies dense, and packets are saved."""
-    window = context.window(node)
+def tap_bytes(context: Context, node: Conv) -> int:
+    """Of the planes of a convolution's taps, about."""
+    x, y = context.ends(node)
+    taps = x.shape[1] * math.prod(context.window(node).kernel)
+    return -(-taps // 4) * y.shape[2] * y.shape[3] * PIXEL
+
+
+def reads_taps(context: Context, node: Conv) -> bool:
+    """Whether a convolution is computed from taps: its input lies dense, and packets are saved.
+
+    The planes of the taps are to leave half of the L2 to others.
+    """
+    window, (x, y) = context.window(node), context.ends(node)
     taps, channels = math.prod(window.kernel), x.shape[1]
     possible = (
         x.name in context.dense
@@ -46,13 +56,16 @@ def reads_taps(context: Context, node: Conv, x: Tensor, y: Tensor) -> bool:
     if not possible or not steps:
         return False
     _, outputs, rows, columns = y.shape
+    if tap_bytes(context, node) > context.l2 // 2:
+        return False
     saved = 2 * steps * -(-rows * columns // VECTOR_PIXELS) * -(-outputs // 4)
     saved += PACKETS_OF_PHASES * -(-math.prod(x.shape[2:]) // VECTOR_PIXELS)
     return (rows + MORE_ROWS) * -(-columns // ALIGNMENT) * PACKETS_OF_TAP * taps * channels < saved
 
 
-def tap_planes(context: Context, node: Conv, x: Tensor, y: Tensor) -> tuple[Planes, int]:
-    """(planes of the taps of each pixel of y, in the order of its weights; their pitch)."""
+def tap_planes(context: Context, node: Conv) -> tuple[Planes, int]:
+    """(planes of the taps of each pixel of the output, in the order of its weights; their pitch)."""
+    x, y = context.ends(node)
     window, pitch = context.window(node), context.pitches.pitch(y.name)
     top, left, _, _ = window.pads
     stride, columns = window.strides[1], y.shape[3]

@@ -12,7 +12,7 @@ from dsp.hexagon.lowering import lower
 from dsp.hexagon.packets import ALU, LOAD, PERMUTE, VECTOR_ALU, VMPY32, VRMPY, Instruction, Schedule
 from sdk import reference
 from sdk.errors import InternalError
-from sdk.target import Options, get_target
+from sdk.target import L2, Options, get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
 
@@ -62,6 +62,13 @@ def test_it_is_used_where_it_suits(height, width, channels, outputs, expected):
     assert len(calls(network(height, width, channels, outputs))) == expected
 
 
+def test_weights_that_the_cache_does_not_hold_are_divided():
+    b = GraphBuilder((1, 64, 14, 14))
+    b.conv("x", 96)
+    (layer, _) = lower(b.graph(), l2=1).layers
+    assert [call.fields["blocks"] for call in layer.calls if call.struct == "lanes"] == [1, 1, 1]
+
+
 def test_weights_of_nine_bits_take_the_other_kernel():
     for zero_point, used in ((None, 1), (200, 0)):
         b = GraphBuilder((1, 64, 14, 14))
@@ -98,9 +105,10 @@ def test_every_layer_is_the_reference_s(height, width, channels, outputs):
     assert calls(graph, arithmetic="q15")
     assert_identical(TARGET, graph, guard=256)
     inputs = random_input(graph)
-    for arithmetic in TARGET.arithmetics:
+    for arithmetic, l2 in (("q31", L2), ("q15", L2), ("q31", 1)):  # the last with a block of channels a call
         expected = reference.run(graph, inputs, arithmetic)
-        with TARGET.open(None).load(TARGET.compile(graph, Options(arithmetic=arithmetic))) as session:
+        options = Options(arithmetic=arithmetic, l2=l2)
+        with TARGET.open(None).load(TARGET.compile(graph, options)) as session:
             for name, value in session.trace_halves(inputs).items():
                 np.testing.assert_array_equal(value, expected[name], err_msg=f"{name}, {arithmetic}")
             for order in (1, 2):

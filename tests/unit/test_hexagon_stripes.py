@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import pytest
 
+from dsp.hexagon.context import Context
 from dsp.hexagon.fastrpc.session import FastrpcDevice
-from dsp.hexagon.layout import Pitches
 from dsp.hexagon.lowering import lower
 from dsp.hexagon.plan import HexagonPlan
 from dsp.hexagon.sharing import meetings
@@ -36,7 +36,7 @@ def network(samples=1):
 
 
 def stripes_of(graph, l2=NOTHING_FITS):
-    return {name: found.planes for name, found in find(graph, Pitches(graph), l2).items()}
+    return {name: found.planes for name, found in find(Context(graph, l2=l2)).items()}
 
 
 @functools.cache
