@@ -32,7 +32,7 @@ def test_a_network_on_opencl(seed):
 def test_dozens_of_networks(name):
     """`python -m tests.contract.random_plain_networks` tries thousands."""
     target = quick(name)
-    for seed in range(FIRST, FIRST + amount(8, 40)):
+    for seed in range(FIRST, FIRST + amount(4, 40)):
         check(target, seed)
 
 

@@ -13,7 +13,7 @@ from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import Options
 from sdk.zoo.digits import digits
-from tests.amount import amount
+from tests.amount import thorough_only
 from tests.card_gpu import CardGpu
 from tests.chips import EVERY, GENERATIONS, SAMPLE
 from tests.contract.targets import random_input
@@ -58,9 +58,9 @@ def test_a_small_network_on_the_card(chip):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", amount(GENERATIONS[:1], GENERATIONS))
+@thorough_only("tests/e2e/test_bench_usb.py has it on the card, tests/e2e/test_baselines.py its counts")
+@pytest.mark.parametrize("chip", GENERATIONS)
 def test_mobilenet_v2_on_the_card(chip):
-    """Of the other generation: tests/e2e/test_baselines.py."""
     graph = mobilenet_v2(224, zero_point=114)
     profile = assert_network(chip, graph, random_input(graph), CardGpu)
     assert profile.total["virtual_us"] < 200

@@ -10,7 +10,8 @@ The info string of a code block of README.md or docs/*.md says what it is:
     ```sh checkout    the source tree,
     ```sh install     changes the machine,
     ```sh fragment    leaves something to the reader,
-    ```sh long        takes minutes, and has a test of its own: these eight are parsed, and not run
+    ```sh long        takes minutes, and has a test of its own: these are parsed, and not run
+    ```sh thorough    is what tests in ELSEWHERE do, too: run with `--thorough`, and else parsed
     ```text           directly behind a block that runs: each of its lines occurs in the block's output, in
                       this order; `...` stands for anything, and any blanks for any other
     ```python         run like ```sh; ```python fragment is part of a program, and compiled
@@ -24,6 +25,7 @@ import re
 import resource
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +40,7 @@ from sdk import cache
 from sdk.importers import load_model
 from sdk.quantizer import quantize
 from sdk.zoo import digits
+from tests.amount import amount
 from tests.tflite_writer import from_graph
 from towline.cli import main, parser
 
@@ -45,18 +48,26 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 WORDS = {
-    "sh": {"", "background", "board", "phone", "checkout", "install", "long", "fragment"},
+    "sh": {"", "background", "board", "phone", "checkout", "install", "long", "thorough", "fragment"},
     "python": {"", "fragment"},
     **{language: {""} for language in ("text", "console", "c", "json", "toml")},
 }
 """What may stand in info strings: languages, and the words behind them."""
 ELSEWHERE = {
-    ("README.md", "python"): "test_readme.py",
-    ("docs/adding-a-target.md", "python"): "test_export.py",
-    ("docs/debugging-firmware.md", "console"): "test_monitor.py",
-    ("docs/telemetry.md", "console"): "test_gpu_telemetry.py",
+    ("README.md", "python"): ["test_readme.py"],
+    ("docs/adding-a-target.md", "python"): ["test_export.py"],
+    ("docs/debugging-firmware.md", "console"): ["test_monitor.py"],
+    ("docs/telemetry.md", "console"): ["test_gpu_telemetry.py"],
+    ("docs/car.md", "sh thorough"): ["test_gpu_care.py"],
+    ("docs/compile.md", "sh thorough"): ["test_cli.py"],
+    ("docs/docks.md", "sh thorough"): ["test_gpu_stress.py"],
+    ("docs/firmware.md", "sh thorough"): ["test_coverage.py"],
+    ("docs/firmware-tutorial.md", "sh thorough"): ["test_coverage.py"],
+    ("docs/float.md", "sh thorough"): ["../unit/test_adreno_plain.py", "test_float_networks.py"],
+    ("docs/gpu.md", "sh thorough"): ["test_bench_gemm.py", "test_gpu_cli.py"],
+    ("docs/quantize.md", "sh thorough"): ["../unit/test_quantizer_options.py"],
 }
-"""Blocks that are run, but not here, and by what."""
+"""Blocks that are run, but not here, or not here each time, and by what."""
 COMMANDS = parser()
 SECONDS = 300
 """Wall time that a block may take."""
@@ -94,7 +105,8 @@ class Block:
 
     @property
     def runs(self):
-        return (self.language, self.word) in {("sh", ""), ("sh", "background"), ("python", "")}
+        run = {("sh", ""), ("sh", "background"), ("python", ""), *amount((), (("sh", "thorough"),))}
+        return (self.language, self.word) in run
 
     @property
     def argv(self):
@@ -174,6 +186,8 @@ def test_the_blocks_of_the_page_are_well_formed(page, capsys):
             assert (name(page), "console") in ELSEWHERE, (
                 f"{where}: make it ```sh, and ```text for what it prints"
             )
+        if block.word == "thorough":
+            assert (name(page), "sh thorough") in ELSEWHERE, f"{where}: which test does this each time?"
         if block.language == "python":
             compile(block.text, where, "exec")
         if block.language != "sh":
@@ -242,12 +256,16 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def shell(tmp_path, kept):
-    """A directory as a new user has it, with a shared cache, except for what the user has tuned."""
+    """A directory as a new user has it, with a shared cache, except for what the user has tuned.
+
+    A kind of thing that the cache does not have yet is left to it: a later page need not make it again.
+    """
     home, private = tmp_path / "page", tmp_path / "cache"
     home.mkdir()
     private.mkdir()
     shared = cache.directory("x").parent
-    for kind in shared.iterdir() if shared.is_dir() else ():
+    shared.mkdir(parents=True, exist_ok=True)
+    for kind in shared.iterdir():
         if kind.name != "tuning":
             (private / kind.name).symlink_to(kind, target_is_directory=True)
     environment = os.environ | {
@@ -257,7 +275,10 @@ def shell(tmp_path, kept):
         "TOWLINE_TEST_KEPT": str(kept),
         "PYTHONUNBUFFERED": "1",  # so that the order of both streams is that of a terminal
     }
-    return Shell(home, environment)
+    yield Shell(home, environment)
+    for kind in private.iterdir():
+        if kind.name != "tuning" and not kind.is_symlink() and not (shared / kind.name).exists():
+            shutil.move(kind, shared)
 
 
 def missing_tool(output, code):
@@ -381,10 +402,15 @@ def test_the_page_does_what_it_says(page, shell):
 
 def test_every_exception_is_needed():
     """ELSEWHERE names tests and blocks that exist."""
-    found = Counter((name(page), block.language) for page in PAGES for block in blocks_of(page))
-    for (page, language), test in ELSEWHERE.items():
-        assert found[page, language]
-        assert (Path(__file__).parent / test).exists()
+    found = Counter(
+        (name(page), words)
+        for page in PAGES
+        for block in blocks_of(page)
+        for words in (block.language, f"{block.language} {block.word}")
+    )
+    for words, tests in ELSEWHERE.items():
+        assert found[words]
+        assert all((Path(__file__).parent / test).exists() for test in tests)
 
 
 # -- what the tutorials rely on --------------------------------------------------------------------------

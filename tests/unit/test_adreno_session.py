@@ -20,7 +20,7 @@ from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
 from sdk.target import Options, get_target, zero_point_inputs
 from sdk.weights import Weights
-from tests.amount import amount
+from tests.amount import amount, thorough_only
 from tests.footprint import leaves_nothing
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.opencl_substitute import Altered, Substitute, error, require_opencl
@@ -451,7 +451,8 @@ def test_sessions_leave_nothing_behind():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("images", amount((True,), (True, False)))
+@thorough_only("whole networks, layer by layer: tests/e2e/test_networks.py, tests/e2e/test_adreno.py")
+@pytest.mark.parametrize("images", [True, False])
 def test_mobilenet_v2_whole(images):
     graph = mobilenet_v2(96, 0.35, 10)
     program = get_target("adreno-a6xx").compile(graph, Options())

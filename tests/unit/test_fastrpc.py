@@ -31,6 +31,7 @@ from dsp.hexagon.fastrpc.system import LinuxCalls
 from sdk import artifact, reference
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidArtifact, InvalidInput, UsageError
 from sdk.target import Options, get_target
+from tests.amount import amount
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.unit.fake_fastrpc import SHELL, FakeKernel
 from towline.cli import main
@@ -305,7 +306,7 @@ def test_no_memory_for_a_trace(kernel):
 
 @pytest.mark.slow
 def test_mobilenet_v2_whole(kernel):
-    program = get_target("hexagon-v65").compile(mobilenet_v2(224, zero_point=114), Options())
+    program = get_target("hexagon-v65").compile(mobilenet_v2(amount(96, 224), zero_point=114), Options())
     name = program.graph.inputs[0]
     tensor = program.graph.tensor(name)
     picture = {name: np.random.default_rng(1).integers(0, 256, tensor.shape, np.int16).astype(tensor.dtype)}

@@ -66,10 +66,17 @@ def weights(*shape, seed=0, scale=0.3):
 
 
 def one_conv(tmp_path, weight=None, bias=None, **options):
-    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    (name,) = options.get("inputs", ("x",))
+    node = helper.make_node("Conv", [name, "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
     weight = weights(4, 3, 3, 3) if weight is None else weight
     bias = np.zeros(len(weight), np.float32) if bias is None else bias
     return save(tmp_path, [node], {"w": weight, "b": bias}, **options)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A float model of one convolution, which takes the digits' pictures: for what no network changes."""
+    return one_conv(tmp_path, weights(4, 1, 3, 3), inputs={"input": (1, 1, 32, 32)})
 
 
 def samples(count=6, shape=(3, 8, 8), seed=1):
@@ -215,7 +222,7 @@ def test_nothing_on_our_streams_no_files_left_and_the_same_bytes_twice(
 
 
 @pytest.mark.slow
-def test_interrupted(model, data, tmp_path, monkeypatch):
+def test_interrupted(small, data, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "q.onnx").write_text("the old one")
@@ -225,9 +232,9 @@ def test_interrupted(model, data, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        quantize(model.model, data, tmp_path / "q.onnx", progress=interrupt)
+        quantize(small, data, tmp_path / "q.onnx", progress=interrupt)
     assert (tmp_path / "q.onnx").read_text() == "the old one"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.onnx", "temporary"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.onnx", "small.onnx", "temporary"]
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -250,11 +257,11 @@ def test_the_float_model_is_never_replaced(tmp_path):
 
 
 @pytest.mark.slow
-def test_output_that_cannot_be_written(model, data, tmp_path):
+def test_output_that_cannot_be_written(small, data, tmp_path):
     with pytest.raises(OutputFailed, match="directory"):
-        quantize(model.model, data, tmp_path / "missing" / "q.onnx")
+        quantize(small, data, tmp_path / "missing" / "q.onnx")
     with pytest.raises(OutputFailed):
-        quantize(model.model, data[:1], tmp_path)
+        quantize(small, data[:1], tmp_path)
 
 
 # --- calibration data ---------------------------------------------------------------------------------
@@ -273,16 +280,16 @@ def pictures(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_directory_of_pictures(model, pictures, tmp_path):
-    report = quantize(model.model, pictures, tmp_path / "q.onnx", method="minmax")
+def test_a_directory_of_pictures(small, pictures, tmp_path):
+    report = quantize(small, pictures, tmp_path / "q.onnx", method="minmax")
     assert (report.samples, report.available, report.other_files) == (8, 10, 1)
     assert [entry.path.rsplit("/")[-1] for entry in report.skipped] == ["broken.png", "empty.JPG"]
     assert report.preprocessing == default_for((1, 1, 32, 32))
     assert read_metadata(tmp_path / "q.onnx")[1].count == 8
-    limited = quantize(model.model, pictures, tmp_path / "q.onnx", limit=3, method="minmax")
+    limited = quantize(small, pictures, tmp_path / "q.onnx", limit=3, method="minmax")
     assert limited.samples + len(limited.skipped) == 3
     single = next(pictures.glob("0*.png"))
-    assert quantize(model.model, single, tmp_path / "q.onnx", method="minmax").samples == 1
+    assert quantize(small, single, tmp_path / "q.onnx", method="minmax").samples == 1
 
 
 @pytest.mark.parametrize(
@@ -323,12 +330,12 @@ def test_missing_calibration_and_invalid_options(model, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_array_files(model, data, tmp_path):
+def test_array_files(small, data, tmp_path):
     np.save(tmp_path / "one.npy", data)
     np.savez(tmp_path / "any.npz", anything=data)
     np.savez(tmp_path / "named.npz", labels=np.zeros(3), input=data.astype(np.float64))
     sizes = [
-        quantize(model.model, tmp_path / name, tmp_path / name.replace(".", "_"), limit=2).samples
+        quantize(small, tmp_path / name, tmp_path / name.replace(".", "_"), limit=2).samples
         for name in ("one.npy", "any.npz", "named.npz")
     ]
     assert sizes == [2, 2, 2]
@@ -374,27 +381,27 @@ def test_arrays_that_are_not_whole_batches(tmp_path):
 
 
 @pytest.mark.slow
-def test_pipes_are_not_waited_for(model, pictures, tmp_path):
+def test_pipes_are_not_waited_for(small, pictures, tmp_path):
     os.mkfifo(pictures / "pipe.png")
-    report = quantize(model.model, pictures, tmp_path / "q.onnx")
+    report = quantize(small, pictures, tmp_path / "q.onnx")
     assert (report.samples, report.available) == (8, 11)
     assert ("pipe.png", "is not a regular file") in [
         (Path(entry.path).name, entry.reason) for entry in report.skipped
     ]
     os.mkfifo(tmp_path / "pipe.npy")
     with pytest.raises(UsageError, match="regular file"):
-        quantize(model.model, tmp_path / "pipe.npy", tmp_path / "q.onnx")
+        quantize(small, tmp_path / "pipe.npy", tmp_path / "q.onnx")
 
 
 @pytest.mark.slow
-def test_linked_directories_are_searched_once(model, pictures, tmp_path):
+def test_linked_directories_are_searched_once(small, pictures, tmp_path):
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "pictures").symlink_to(pictures)
     (linked / "again").symlink_to(pictures / "more")
     (linked / "twice").symlink_to(pictures)
     (pictures / "circle").symlink_to(linked)
-    report = quantize(model.model, linked, tmp_path / "q.onnx")
+    report = quantize(small, linked, tmp_path / "q.onnx")
     assert (report.samples, report.available) == (8, 10)
 
 
