@@ -47,7 +47,7 @@ def opened(name: str, scratch: Path) -> Iterator[Case]:
         return found
 
     expected = cycle()
-    flat = Flat(checked=5, settled=5)
+    flat = Flat(checked=3, settled=3)
 
     def case(rng: Random) -> str | None:
         if not np.array_equal(cycle(), expected):
@@ -63,7 +63,7 @@ SURFACES = tuple(
         f"cycles of loading, running and closing a network on {name}",
         functools.partial(opened, name),
         300.0,
-        amount(0, 10) if name == "gfx1201" else 10,  # of the other generation there is one
+        amount(0, 6) if name == "gfx1201" else 6,  # of the other generation there is one
     )
     for name, (_, device) in TARGETS.items()
 )

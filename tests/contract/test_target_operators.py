@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.graph import Conv, Graph, Quantization
+from sdk.target import get_target
 from tests.amount import amount
-from tests.contract.targets import GEOMETRY, LONG, assert_identical, fits, quick
+from tests.contract.targets import GEOMETRY, LONG, PROCESSES, VARIANTS, assert_identical, fits, quick
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 
 
@@ -417,8 +418,9 @@ def test_scales_of_one_and_more_shift_first(each):
 
 
 @pytest.mark.slow
-def test_mobilenet_v2_whole(with_process):
-    """On the cards: tests/unit/test_amd_target.py."""
+@pytest.mark.parametrize("name", [name for name in PROCESSES if name not in amount(VARIANTS, ())])
+def test_mobilenet_v2_whole(name):
+    """On the cards: tests/unit/test_amd_target.py; hexagon-v68 has networks in tests/e2e/test_networks.py."""
     graph = mobilenet_v2(amount(96, 224), zero_point=114)
     assert sum(isinstance(node, Conv) for node in graph.nodes) == 52
-    assert_identical(with_process, graph)
+    assert_identical(get_target(name), graph)

@@ -541,7 +541,7 @@ def test_a_full_disk_leaves_nothing(journey, tmp_path):
 @pytest.mark.slow
 def test_demo(capsys, tmp_path, monkeypatch):
     images, labels = digits().test()
-    some = slice(None, None, amount(45, 5))
+    some = slice(None, None, amount(150, 5))
     monkeypatch.setattr(type(digits()), "test", lambda model: (images[some], labels[some]))
     code, document, _ = call(capsys, "demo", "--keep", tmp_path)
     result = document["result"]

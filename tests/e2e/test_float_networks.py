@@ -51,6 +51,7 @@ LONG = (
         "segmentation",
         "super-resolution",
         "swin-micro",
+        "vit-tiny",
     ),
 )
 """Those that take longest on a card, and hold what others here or the zoo's networks hold too."""
