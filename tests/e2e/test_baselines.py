@@ -15,7 +15,7 @@ from tests.opencl_substitute import require_opencl
 from towline.cli import main
 
 LEFT_OUT = amount(("kernels.amd-gfx1201", "mobilenet_v2_0.35_96.hexagon-v65"), ())
-"""The whole network's counts there are checked, and those of the kernels and of the network at full size."""
+"""For `--thorough`: a chip whose whole network is counted, and a network that is counted at full size."""
 BASELINES = [
     path
     for path in sorted((Path(__file__).parents[2] / "bench").glob("*.*.json"))
