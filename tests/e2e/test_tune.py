@@ -31,6 +31,11 @@ from tests.onnx_models import saved, small_float_model
 from towline.cli import main
 
 NAME = "hexagon-v65"
+TUNED = (
+    *("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small"),
+    *("efficientnet_lite0", "resnet18", "detector"),
+)
+"""Networks of the zoo, at 1.0_224, whose layers the shipped file is of."""
 MEASURED_WITH = "19.1.7"
 """The clang of the shipped file."""
 
@@ -278,7 +283,7 @@ def test_compile_and_inspect_say_what_was_chosen(model, tmp_path, capsys):
 
 
 def test_the_shipped_file_is_of_the_current_kernels():
-    """Otherwise it is without effect: tune mobilenet_v2_1.0_224 again into dsp/hexagon/tuning.json."""
+    """Otherwise it is without effect: tune `TUNED` at 1.0_224 again into dsp/hexagon/tuning.json."""
     if toolchain.version("clang") != MEASURED_WITH:
         pytest.skip(f"the shipped file was measured with clang {MEASURED_WITH}")
     entries = variants.shipped(NAME).entries
@@ -290,7 +295,7 @@ def test_the_shipped_file_is_of_the_current_kernels():
 def test_the_shipped_file_is_of_the_current_calls(tmp_path):
     """An entry whose signature no lowering gives any more is without effect too."""
     signatures = set()
-    for network in ("mobilenet_v2_1.0_224", "mobilenet_v3_small_1.0_224"):
-        body = split(optimize(load_model(benchmark(network, tmp_path)))).body
+    for network in TUNED:
+        body = split(optimize(load_model(benchmark(f"{network}_1.0_224", tmp_path)))).body
         signatures.update(candidate.signature for candidate in get_target(NAME).candidates(body))
     assert variants.shipped(NAME).entries.keys() - signatures == set()
