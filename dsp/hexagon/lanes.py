@@ -98,7 +98,7 @@ def lanes(
         context: of the layer.
         source: what is read.
         target: where the sums go.
-        weight: int8 [O, I].
+        weight: int16 [O, I], less its zero-point, within eight bits.
         biases: [O], with the zero-point of the input folded in.
         by: [O].
         limits: zero-point and clamp.
