@@ -145,7 +145,7 @@ def _bits(cells: Sequence[int]) -> int:
 
 
 def _stream(weight: Array, biases: Int, multipliers: Int) -> Array:
-    """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: int8 [block, bytes]."""
+    """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: uint8 [block, bytes]."""
     blocks = len(weight) // BLOCK
     steps = (weight.reshape(blocks, BLOCK, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
     words = np.stack([biases.reshape(blocks, BLOCK), multipliers.reshape(blocks, BLOCK)], axis=1).astype(
