@@ -26,18 +26,8 @@ from sdk.preprocess import InputStatistics, Preprocessing, require_shape
 from sdk.quantizer import calibration, read_metadata
 from sdk.segments import HostPolicy, boundary, check_host, cut, place, states_within
 from sdk.states import Pairs, check_states, find_states
-from sdk.target import (
-    AddsInHalf,
-    Arithmetic,
-    FitsCache,
-    Options,
-    Program,
-    Sums,
-    Target,
-    Tunable,
-    arithmetics,
-    get_target,
-)
+from sdk.target import AddsInHalf, Arithmetic, FitsCache, Options, Program, Sums, Target, Tunable, arithmetics
+from sdk.targets import get_target
 from sdk.tuning import of_user
 from sdk.verification import verify
 

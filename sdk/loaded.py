@@ -8,18 +8,8 @@ import logging
 from sdk.artifact import Artifact
 from sdk.clock import ContinuingClock, WallClock
 from sdk.errors import DeviceFailed, DeviceMissing, TowlineError
-from sdk.target import (
-    ChecksPrograms,
-    Device,
-    DeviceSession,
-    Measures,
-    OpenOptions,
-    Recovers,
-    Recovery,
-    Timed,
-    get_target,
-    open_device,
-)
+from sdk.target import ChecksPrograms, Device, DeviceSession, Measures, OpenOptions, Recovers, Recovery, Timed
+from sdk.targets import get_target, open_device
 from sdk.telemetry.metrics import Metrics, Traffic
 
 AWAY = (DeviceFailed, DeviceMissing)
@@ -47,7 +37,7 @@ class Loaded:
 
     Raises:
         InvalidArtifact: a program's plan is damaged; no device has been opened then.
-        UsageError, DeviceMissing, ToolMissing, DeviceFailed: as `sdk.target.open_device` and `Device.load`.
+        UsageError, DeviceMissing, ToolMissing, DeviceFailed: as `sdk.targets.open_device` and `Device.load`.
     """
 
     def __init__(

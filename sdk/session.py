@@ -1,8 +1,4 @@
-"""A compiled network, ready to run: the public `Session`.
-
-The device runs the integer body. What comes before it (quantising a float input) and after it (Dequantize,
-Softmax) is done here, by the reference's own operators, the same for every target.
-"""
+"""A compiled network, ready to run: the public `Session`."""
 
 from __future__ import annotations
 
@@ -11,25 +7,24 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from sdk import artifact, reference, settings
+from sdk import artifact, settings
 from sdk.artifact import Artifact
 from sdk.classification import Prediction
 from sdk.clock import Clock
-from sdk.dtypes import storage
 from sdk.errors import DeviceFailed, InvalidInput, UsageError
-from sdk.graph import Array, Graph, Node, Quantize, Tensor
+from sdk.graph import Array, Tensor
+from sdk.held_states import HeldStates
+from sdk.host import Host, answered
 from sdk.loaded import AWAY, Loaded
 from sdk.pictures import Pictures
 from sdk.preprocess import Channels
-from sdk.segments import Segment
 from sdk.target import (
-    EMULATED,
     ComputesInHalf,
     Device,
     DeviceSession,
@@ -44,9 +39,8 @@ from sdk.target import (
     Rests,
     Submits,
     TimesItself,
-    check_inputs,
-    is_emulated,
 )
+from sdk.targets import EMULATED, is_emulated
 from sdk.telemetry.metrics import Frames, Identity, Metrics
 from sdk.telemetry.publication import Publication
 
@@ -116,13 +110,8 @@ class Session:
         self._graph = self.artifact.graph
         self._segments = self.artifact.segments
         artifact.check_programs(self.artifact)
-        head = self._segments[0]
-        self._head = head.graph.nodes if head.place == "host" else ()
-        self._state_names = tuple(name for _, name in self.artifact.states)
-        self._states: dict[str, Array] = {}
-        self._keeper: KeepsStates | None = None  # has the states in place of `_states`
-        self._reset_to: dict[str, Array] | None = None  # what it has, if it made no step since
-        self._lost = False  # whether it came back without them
+        self._host = Host(self.artifact)
+        self._states = HeldStates(self.artifact, self._open)
         self._tickets: dict[Ticket, Callable[[], dict[str, Array]]] = {}
         self._pictures = Pictures(self.artifact)
         self._closed = False
@@ -130,7 +119,7 @@ class Session:
         self.frames = Frames()
         self._publication: Publication | None = None
         self._loaded = Loaded(self.artifact, self.device, options, opened)
-        self._adopt()
+        self._states.adopt(self._loaded.sessions[0])
         try:
             self.reset()
             if publish is not False:
@@ -138,12 +127,6 @@ class Session:
         except BaseException:
             self.close()
             raise
-
-    def _adopt(self) -> None:
-        """Find out whether the device, which was just loaded, keeps the states."""
-        first, states = self._loaded.sessions[0], self.artifact.states
-        keeps = states and isinstance(first, KeepsStates) and sorted(first.kept) == sorted(states)
-        self._keeper = first if keeps and isinstance(first, KeepsStates) else None
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -180,10 +163,7 @@ class Session:
     @property
     def quantized_inputs(self) -> dict[str, Tensor]:
         """What may be given in place of float `inputs`: what the host's first part makes of them."""
-        made = [node.output for node in self._head if isinstance(node, Quantize)]
-        replaced = {node.inputs[0] for node in self._head if isinstance(node, Quantize)}
-        names = [name for name in self._graph.inputs if name not in replaced]
-        return {name: self._graph.tensor(name) for name in (*names, *made)}
+        return dict(self._host.quantized_inputs)
 
     @property
     def on_device(self) -> DeviceSession:
@@ -355,10 +335,7 @@ class Session:
         Raises:
             InvalidInput: as `run`.
         """
-        values = self._given(inputs)
-        for node in self._head:
-            if node.output not in values:
-                values[node.output] = self._evaluate(node, values)
+        values = self._host.quantize(inputs)
         return {name: values[name] for name in self.artifact.programs[0].graph.inputs}
 
     # -- states ---------------------------------------------------------------------------------------------
@@ -385,26 +362,15 @@ class Session:
         return {name: values[name] for name in outputs}
 
     def _stepped(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        self._require_states()
-        if self._keeper is not None:
-            values = self._values(inputs, step=self._keeper)
-            self._reset_to = None
-        else:
-            values = self._values({**inputs, **self._states})
-            self._states = {name: values[output] for output, name in self.artifact.states}
+        self._states.require()
+        values = self._values({**inputs, **self._states.given}, step=self._states.keeper)
+        self._states.stepped(values)
         return values
-
-    def _require_states(self) -> None:
-        if self._lost:
-            raise DeviceFailed(
-                "the device came back without the states of this network",
-                hint="call reset() and begin again; a towline.Stream does that by itself, and says so",
-            )
 
     def _step_outputs(self, inputs: Mapping[str, Array]) -> list[str]:
         """What a step of these inputs, among which is no state, returns."""
         for name in inputs:
-            if name in self._state_names:
+            if name in self._states.names:
                 raise InvalidInput(
                     "is a state, which step feeds itself",
                     where=f"input {name}",
@@ -421,21 +387,7 @@ class Session:
             InvalidInput: an unknown name, a wrong shape or dtype.
             DeviceFailed, UsageError: as `run`.
         """
-        names = self._state_names
-        zeros = {name: _zero(self._graph.tensor(name)) for name in names}
-        for name in states or {}:
-            if name not in names:
-                hint = f"its states: {', '.join(names) or 'none'}"
-                raise InvalidInput(f"no state named {name!r}", where=self._graph.name, hint=hint)
-        part = dataclasses.replace(self._graph, inputs=names)
-        found = check_inputs(part, {**zeros, **(states or {})})
-        if self._keeper is not None:
-            self._open()
-            self._keeper.reset(found)
-            self._reset_to = found
-        else:
-            self._states = found
-        self._lost = False
+        self._states.reset(states or {})
 
     @_alone
     def states(self) -> dict[str, Array]:
@@ -444,11 +396,7 @@ class Session:
         Raises:
             DeviceFailed, UsageError: as `run`, where the device keeps them.
         """
-        self._require_states()
-        if self._keeper is not None:
-            self._open()
-            return self._keeper.states()
-        return {name: array.copy() for name, array in self._states.items()}
+        return self._states.now()
 
     # -- several at once ------------------------------------------------------------------------------------
 
@@ -464,7 +412,7 @@ class Session:
         session = self._awake()[0]
         ticket = Ticket()
         if step:
-            self._require_states()
+            self._states.require()
         if isinstance(session, Submits) and self.overlaps(step=step):
             self._tickets[ticket] = self._begin(session, inputs, step)
         else:
@@ -478,7 +426,7 @@ class Session:
         They do not if the target runs one at a time, or if the host has a part in mid-graph, or the states.
         """
         sessions = self._open()
-        on_device = not step or self._keeper is not None or not self._state_names
+        on_device = not step or self._states.keeper is not None or not self._states.names
         return isinstance(sessions[0], Submits) and len(sessions) == 1 and on_device
 
     def link_seconds(self, *, step: bool = False) -> float | None:
@@ -495,9 +443,9 @@ class Session:
         """Everything up to the device's part; what it returns does the rest."""
         outputs = self._step_outputs(inputs) if step else list(self._graph.outputs)
         held = {name for pair in self.artifact.states for name in pair} if step else set()
-        values = self._given(inputs, held)
+        values = self._host.given(inputs, held)
         place = next(number for number, one in enumerate(self._segments) if one.place == "device")
-        self._compute(self._segments[:place], values)
+        self._host.compute(self._segments[:place], values)
         part = self._segments[place].graph
         given = {name: values[name] for name in part.inputs if name not in held}
         results = session.submit(given, step=step)
@@ -505,19 +453,13 @@ class Session:
         def finish() -> dict[str, Array]:
             found = results()
             if step:
-                self._reset_to = None
-            values.update(_answered(part, found, [name for name in part.outputs if name not in held]))
-            self._compute(self._segments[place + 1 :], values)
+                self._states.stepped(found)
+            values.update(answered(part, found, [name for name in part.outputs if name not in held]))
+            self._host.compute(self._segments[place + 1 :], values)
             self._ended()
             return {name: values[name] for name in outputs}
 
         return finish
-
-    def _compute(self, segments: Sequence[Segment], values: dict[str, Array]) -> None:
-        """Add what the host computes."""
-        for node in (node for segment in segments for node in segment.graph.nodes):
-            if node.output not in values:
-                values[node.output] = self._evaluate(node, values)
 
     @_alone
     def collect(self, ticket: Ticket) -> dict[str, Array]:
@@ -553,15 +495,7 @@ class Session:
         if self._closed:
             raise UsageError("the session is closed")
         self._tickets.clear()
-        kept = self._keeper is not None
-        found = self._loaded.recover(seconds)
-        if found.kind == "cold":
-            self._adopt()
-        if kept and not found.states:
-            self._lost = True
-            if self._reset_to is not None:
-                self.reset(self._reset_to)
-        return Recovery(found.kind, not self._lost)
+        return self._states.recovered(self._loaded.recover(seconds), self._loaded.sessions[0])
 
     def _tried(self, retries: int, infer: Callable[[], dict[str, Array]]) -> dict[str, Array]:
         """What `infer` returns; it is called again on a device that failed and was recovered."""
@@ -676,60 +610,17 @@ class Session:
         Without the states, if it is a `step` of the session that has them.
         """
         held = {name for pair in (step.kept if step is not None else ()) for name in pair}
-        values = self._given(inputs, held)
+        values = self._host.given(inputs, held)
         sessions = iter(self._awake())
         for segment in self._segments:
             if segment.place == "host":
-                self._compute([segment], values)
+                self._host.compute([segment], values)
                 continue
             part, session = segment.graph, next(sessions)
             run = session.trace if trace else session.run if step is None else step.step
             results = run({name: values[name] for name in part.inputs if name not in held})
             outputs = [name for name in part.outputs if name not in held]
-            values |= _answered(part, results, [*results, *outputs])
+            values |= answered(part, results, [*results, *outputs])
         if not trace:
             self._ended()
         return values
-
-    def _evaluate(self, node: Node, values: Mapping[str, Array]) -> Array:
-        return reference.evaluate(self._graph, node, values, self.artifact.arithmetic)
-
-    def _given(self, inputs: Mapping[str, Array], held: Collection[str] = ()) -> dict[str, Array]:
-        """The given arrays, checked, of all inputs but those that the device holds; quantised tensors may
-        stand for the float input they are made from.
-        """
-        heads = [node for node in self._head if isinstance(node, Quantize)]
-        replaced = {
-            node.inputs[0]: [other.output for other in heads if other.inputs == node.inputs]
-            for node in heads
-            if node.output in inputs
-        }
-        needed = [name for name in self._graph.inputs if name not in held]
-        names = [name for given in needed for name in replaced.get(given, [given])]
-        return check_inputs(dataclasses.replace(self._graph, inputs=tuple(names)), inputs)
-
-
-def _zero(tensor: Tensor) -> Array:
-    """A tensor of real zeros, as it is stored."""
-    value = 0 if tensor.quantization is None else tensor.zero_point
-    return np.full(tensor.shape, value, storage(tensor.dtype))
-
-
-def _answered(graph: Graph, results: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """The device's answer, checked against the graph."""
-    for name in names:
-        tensor = graph.tensors.get(name)
-        if tensor is None or tensor.data is not None:
-            raise DeviceFailed(
-                f"the device answered with {name!r}, which is not an activation of the program"
-            )
-        array = results.get(name)
-        if array is None:
-            raise DeviceFailed("the device did not answer with it", where=f"tensor {name}")
-        if array.shape != tensor.shape or array.dtype != storage(tensor.dtype):
-            raise DeviceFailed(
-                f"the device answered {array.dtype} {list(array.shape)}, "
-                f"not {tensor.dtype} {list(tensor.shape)}",
-                where=f"tensor {name}",
-            )
-    return dict(results)

@@ -1,9 +1,8 @@
 """The seam between the compiler and the silicon: Target, Program, Device, DeviceSession.
 
-A target package registers an object under the entry point group `towline.targets` (name -> zero-argument
-callable giving a `Target`). It sees only the integer body of a network (`sdk.passes.split`): uint8 or
-int8 in, uint8 or int8 out. Quantising a float input and the float tail (Dequantize, Softmax) are the
-host's, in `sdk.session`, and the same for every target.
+A target sees what is the device's of a network (`sdk.segments`): of a quantised one the integers, of a float
+one all that it takes. What the host computes is in `sdk.host`, the same for every target. Those that are
+installed: `sdk.targets`.
 """
 
 from __future__ import annotations
@@ -13,14 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
-
-from sdk import dtypes
 from sdk.clock import Clock
-from sdk.entries import entries
-from sdk.errors import InvalidInput, Unsupported, UsageError
-from sdk.graph import Array, Graph, Node, Quantize, Tensor
-from sdk.suggestions import did_you_mean
+from sdk.errors import Unsupported
+from sdk.graph import Array, Graph, Node
 from sdk.telemetry.metrics import Identity, Metrics, Traffic
 from sdk.tuning import Tuning
 from sdk.weights import Weights
@@ -93,11 +87,11 @@ class OpenOptions:
 
 @dataclass(repr=False)
 class Program:
-    """A compiled integer body: everything the target's device needs, and nothing of the host's.
+    """A compiled part of a network: everything the target's device needs, and nothing of the host's.
 
     Attributes:
         target: the target's registry name.
-        graph: the integer body as the target executes it, after its own passes; the reference on this
+        graph: that part as the target executes it, after its own passes; the reference on this
             graph, in the target's arithmetic, is what every layer must equal.
         plan: the target's own description of layout and schedule; JSON values only.
         weights: in plan order.
@@ -164,7 +158,7 @@ class DeviceSession(Protocol):
     """A program loaded on a device. A context manager; `close` is idempotent."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run one inference on the integer body.
+        """Run one inference of the program.
 
         Raises:
             InvalidInput: a name, shape or dtype that is not the program's.
@@ -420,7 +414,7 @@ class Target(Protocol):
         """Whether it takes the node; this may take as long as lowering it."""
 
     def compile(self, graph: Graph, options: Options) -> Program:
-        """Compile an integer body. Deterministic: the same graph and options give identical bytes.
+        """Compile a part of a network. Deterministic: the same graph and options give identical bytes.
 
         Raises:
             Unsupported: `supports` refuses one of the nodes, which the error need not name; or the network as
@@ -491,7 +485,7 @@ class Tunable(Protocol):
     """What `measure` counts: "packets"."""
 
     def candidates(self, graph: Graph) -> Sequence[Candidate]:
-        """For an integer body, in a fixed order; of each signature first the one it takes unmeasured."""
+        """For a part of a network, in a fixed order; of each signature first the one it takes unmeasured."""
 
     def kernels(self, candidate: Candidate) -> str:
         """The hash of what this installation would measure it with."""
@@ -561,186 +555,9 @@ class CountsKernels(Protocol):
         """
 
 
-# -- inputs ---------------------------------------------------------------------------------------------
-
-
-def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs by name, in the graph's order, checked to be what the graph takes.
-
-    Args:
-        graph: whose inputs they are.
-        inputs: arrays, or what numpy makes arrays of, of the inputs' shapes. A float32 input takes any
-            floating-point dtype whose values float32 has room for; an integer input its own dtype alone.
-
-    Returns:
-        Arrays of exactly the inputs' shapes and dtypes.
-
-    Raises:
-        InvalidInput: a wrong name, shape or dtype, a value out of range, or a NaN that is to be quantised.
-    """
-    for name in inputs:
-        if name not in graph.inputs:
-            hint = f"the inputs are: {', '.join(graph.inputs)}"
-            raise InvalidInput(f"the network has no input named {name!r}", where=graph.name, hint=hint)
-    quantized = {node.inputs[0] for node in graph.nodes if isinstance(node, Quantize)}
-    arrays = {}
-    for name in graph.inputs:
-        where, tensor = f"input {name}", graph.tensor(name)
-        if name not in inputs:
-            raise InvalidInput("no array was given for it", where=where)
-        try:
-            array = np.asarray(inputs[name])
-        except ValueError as problem:  # rows of different lengths
-            raise InvalidInput(f"is not an array: {problem}", where=where) from problem
-        if array.shape != tensor.shape:
-            raise InvalidInput(
-                f"shape {list(array.shape)}, expected {list(tensor.shape)}",
-                where=where,
-                hint=_shape_hint(array.shape, tensor),
-            )
-        array = _cast(array, tensor, where)
-        if name in quantized and np.isnan(array).any():
-            raise InvalidInput("it holds NaN, which has no quantised value", where=where)
-        arrays[name] = array
-    return arrays
-
-
-def _shape_hint(shape: tuple[int, ...], tensor: Tensor) -> str | None:
-    """What to do about the usual wrong shapes: several samples, one without a batch axis, NHWC for NCHW."""
-    name, expected = tensor.name, tensor.shape
-    if shape[1:] == expected[1:] and expected[:1] == (1,):
-        return (
-            f"{shape[0]} samples: run them one after the other, run({{{name!r}: array[i : i + 1]}}); or "
-            f"quantise and compile with --input-shape {name}={'x'.join(map(str, shape))} for the target c"
-        )
-    if (1, *shape) == expected:
-        return "the batch axis is missing: array[numpy.newaxis]"
-    if len(shape) == len(expected) == 4 and tuple(shape[axis] for axis in (0, 3, 1, 2)) == expected:
-        return "the channels come second: array.transpose(0, 3, 1, 2)"
-    return None
-
-
-def _cast(array: Array, tensor: Tensor, where: str) -> Array:
-    """The array in the tensor's dtype: floats are rounded, integers must be of it already."""
-    dtype = dtypes.storage(tensor.dtype)
-    if array.dtype == dtype:
-        return array
-    if dtype.kind == array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            result = array.astype(dtype)
-        if (np.isinf(result) & ~np.isinf(array)).any():
-            raise InvalidInput(f"holds values beyond the range of {dtype}", where=where)
-        return result
-    hint = None
-    if dtype.kind == "f" and array.dtype.kind in "iu":
-        hint = (
-            "real values are expected, which whole numbers seldom are: for pixels use Session.prepare, "
-            "else array.astype('float32')"
-        )
-    raise InvalidInput(f"dtype {array.dtype}, expected {tensor.dtype}", where=where, hint=hint)
-
-
-def zero_point_inputs(graph: Graph) -> dict[str, Array]:
-    """Inputs of a program, all of whose elements are their tensors' zero-points, or zeros."""
-    found = {}
-    for tensor in (graph.tensor(name) for name in graph.inputs):
-        value = 0 if tensor.quantization is None else tensor.zero_point
-        found[tensor.name] = np.full(tensor.shape, value, dtypes.storage(tensor.dtype))
-    return found
-
-
-# -- the registry ---------------------------------------------------------------------------------------
-
-GROUP = "towline.targets"
-EMULATED = "emulated"
-"""The device string that every target knows, and what a session opens by default."""
-
-
-def target_names() -> list[str]:
-    """The names of all installed targets, sorted."""
-    return sorted({entry.name for entry in entries(GROUP)})
-
-
 def arithmetics(target: Target) -> Sequence[Arithmetic]:
     """In which a target can requantise, its default first."""
     return target.arithmetics if isinstance(target, OffersArithmetics) else (target.arithmetic,)
-
-
-def get_target(name: str) -> Target:
-    """Look a target up by its registry name.
-
-    Raises:
-        UsageError: no installed package registers it.
-    """
-    for entry in entries(GROUP):
-        if entry.name == name:
-            target: Target = entry.load()()
-            return target
-    names = target_names()
-    for other in map(get_target, names):
-        if name in other.later_parts:
-            raise UsageError(
-                f"no target named {name!r}: these parts run the code of {other.name}",
-                hint=f"use --target {other.name}",
-            )
-    known = f"known targets: {', '.join(names) or 'none installed'}"
-    raise UsageError(
-        f"no target named {name!r}", hint="; ".join(filter(None, [did_you_mean(name, names), known]))
-    )
-
-
-def open_device(name: str, device: str | None, options: OpenOptions = OpenOptions()) -> Device:
-    """Open a device of a target; as `Target.open`, but the error names the targets that have such a device.
-
-    Raises:
-        UsageError: no installed package registers the target, or it has no such device.
-        DeviceMissing, ToolMissing: as `Target.open`.
-    """
-    target = get_target(name)
-    if options.power_cap is not None and not isinstance(target, CapsPower):
-        raise UsageError(f"the devices of {name} take no power cap", hint="leave it out; amd-* takes one")
-    if options.verify_transfers and not isinstance(target, VerifiesTransfers):
-        raise UsageError(
-            f"no cable is between {name} and this machine: there are no transfers to verify",
-            hint="leave --verify-transfers out; it is for amd-*",
-        )
-    kinds, kind = target.device_kinds, _kind(device)
-    if kind in kinds or kind == EMULATED:
-        return target.open(device, options)
-    others = [other for other in target_names() if kind in get_target(other).device_kinds]
-    message = f"{device!r} is not a device of {name}, which the network is compiled for"
-    if others:
-        message += f": {kind} belongs to {', '.join(others)}"
-    raise UsageError(
-        message, hint=f"devices of {name}: {', '.join(kinds)}; `towline devices` lists those available"
-    )
-
-
-def is_emulated(name: str, device: str | None) -> bool:
-    """Whether a device is emulated, so that its time is the emulator's; of a target as `get_target`."""
-    return _kind(device) == EMULATED and EMULATED in get_target(name).device_kinds
-
-
-def is_shareable(device: str | None) -> bool:
-    """Whether several processes may open a device side by side: an emulated one, or the host itself."""
-    return _kind(device) in (EMULATED, "host")
-
-
-def _kind(device: str | None) -> str:
-    """What a device string begins with: "usb" of "usb:SERIAL", "emulated" of "emulated?gpu=gfx1100"."""
-    return (device or EMULATED).partition("?")[0].partition(":")[0]
-
-
-def devices(target: str | None = None) -> dict[str, Sequence[tuple[str, str]]]:
-    """The devices that can be opened here and now: (device string, description) by target.
-
-    Args:
-        target: a name of `target_names()`; all of them by default.
-
-    Raises:
-        UsageError: no installed package registers it.
-    """
-    return {name: get_target(name).devices() for name in ([target] if target else target_names())}
 
 
 def require_supported(target: Target, graph: Graph) -> None:

@@ -22,7 +22,8 @@ from typing import Any
 from sdk import cache, extras
 from sdk.errors import DeviceFailed, DeviceMissing, EnvironmentMissing, UsageError
 from sdk.graph import Graph
-from sdk.target import Candidate, Tunable, get_target, target_names
+from sdk.target import Candidate, Tunable
+from sdk.targets import get_target, target_names
 from sdk.tuning import Entry, Tuning
 
 CONNECT_SECONDS = 10

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from mmap import mmap
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import clocks
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.pcie.endpoint import OFFSETS, Control, TestEndpoint
 from emulator.pcie.function import PcieFunction
 from emulator.usb.wire import Speed

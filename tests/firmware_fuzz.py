@@ -35,10 +35,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.coverage import PLACES, Program
 from emulator.image_file import CodeImage, load
 from emulator.images import build
+from emulator.options import Options
 from emulator.pcie.endpoint import TestEndpoint
 from emulator.usb import standard
 from emulator.usb.wire import Setup, Speed, Stall, Transfer

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from emulator import images
 from emulator.asm2464pd.flash_chip import OTP_SIZE, SIZE
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import flash_layout, image
 from usbgpu import transport

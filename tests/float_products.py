@@ -12,8 +12,8 @@ from sdk import dtypes
 from sdk.graph import Array
 from sdk.opencl.product import Constant, Matrix, Operand, Product
 from sdk.reference.comparison import compare
-from sdk.reference.plain import half_summed, summed
 from sdk.reference.spread import Spread
+from sdk.reference.sums import half_summed, summed
 
 
 def strides_of(shape: Sequence[int], order: Sequence[int], gaps: Sequence[int]) -> tuple[int, ...]:

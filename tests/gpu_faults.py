@@ -21,8 +21,9 @@ import numpy as np
 
 from emulator.amdgpu.card import AmdCard
 from emulator.amdgpu.kernels.build import code_object
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import Event, clocks
+from emulator.options import Options
 from emulator.pcie.function import Reset
 from emulator.usb.pyusb_backend import Backend, BulkTransfer
 from emulator.usb.wire import Speed

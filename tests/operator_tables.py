@@ -9,7 +9,7 @@ from sdk.graph import Graph, MatMul, Reduce, Softmax
 from sdk.importers.operators import operator_table
 from sdk.importers.plain.table import plain_table
 from sdk.importers.tflite.table import tflite_table
-from sdk.target import get_target, target_names
+from sdk.targets import get_target, target_names
 from tests.graph_builder import GraphBuilder
 from tests.plain_graphs import PlainBuilder
 

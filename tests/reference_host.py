@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.usb.wire import Outcome, Setup, Speed, Transfer
 
 OUT, IN = 0x02, 0x81

@@ -8,7 +8,8 @@ import math
 from sdk import reference
 from sdk.arena import Blob
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidInput, UsageError
-from sdk.target import SUPPORTED, LayerProfile, Profile, Program, Recovery, check_inputs, zero_point_inputs
+from sdk.inputs import check_inputs, zero_point_inputs
+from sdk.target import SUPPORTED, LayerProfile, Profile, Program, Recovery
 
 
 class ManualClock:

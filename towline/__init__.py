@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from sdk.quantizer import QuantizationReport, quantize
     from sdk.session import Session
     from sdk.stream import Stream
-    from sdk.target import OpenOptions, Options, Profile, devices
-    from sdk.target import target_names as targets
+    from sdk.target import OpenOptions, Options, Profile
+    from sdk.targets import devices
+    from sdk.targets import target_names as targets
     from sdk.telemetry.metrics import Metrics
     from sdk.zoo import digits
     from towline._version import __version__
@@ -62,7 +63,7 @@ _HOME = {
     "check": "sdk.check",
     "compile": "sdk.compiler",
     "compile_kernels": "towline.gpu",
-    "devices": "sdk.target",
+    "devices": "sdk.targets",
     "digits": "sdk.zoo",
     "emulated_board": "towline.gpu",
     "evaluate": "sdk.evaluation",
@@ -70,7 +71,7 @@ _HOME = {
     "open_gpu": "towline.gpu",
     "quantize": "sdk.quantizer",
     "save": "sdk.artifact",
-    "targets": "sdk.target:target_names",
+    "targets": "sdk.targets:target_names",
 }
 """Public name -> the module that has it, and its name there if that differs."""
 

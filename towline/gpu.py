@@ -109,14 +109,15 @@ def emulated_board(
         EnvironmentMissing: the extra `emulator`, or a tool that builds the image, is missing.
     """
     require("cffi", extra="emulator")
-    from emulator import board
     from emulator import faults as injected
+    from emulator.board import Board
+    from emulator.options import Options, memory_size
 
-    options = board.Options(
+    options = Options(
         gpu=gpu,
-        vram=board.memory_size(vram) if gpu else None,
+        vram=memory_size(vram) if gpu else None,
         supply=supply,
         faults=tuple(injected.parse(fault) for fault in faults),
         flash=None if flash is None else Path(flash),
     )
-    return board.Board.of(image, options)
+    return Board.of(image, options)

@@ -1,4 +1,4 @@
-"""From the integer body of a network to launches of kernels.
+"""From a network, or the part of one that is for the device, to launches of kernels.
 
 A node becomes a launch, or another name for existing texels. An Add joins the Conv or Gemm that feeds
 it; so does a Lookup.
@@ -173,7 +173,7 @@ def _planned(
     names = source.kernel_names(list(dict.fromkeys(step.kernel for step in context.steps)))
     tables = context.blob.nbytes
     weights = [_weights(context, texels) for texels in context.weights]
-    texels = sum(TEXEL * storage.width * storage.height for storage in storages)
+    texels = sum(storage.nbytes for storage in storages)
     pinned = [at.buffer for _, at in (*inputs, *outputs)]
     status = context.status_at
     if status is not None:

@@ -103,6 +103,10 @@ class StoragePlan:
     width: Extent
     height: Extent
 
+    @property
+    def nbytes(self) -> int:
+        return TEXEL * self.width * self.height
+
 
 @dataclass(frozen=True)
 class WeightsPlan:
@@ -336,7 +340,7 @@ class AdrenoPlan(Plan):
             require(
                 storage.offset == end, f"the storage before it ends at {end}", "storages", number, "offset"
             )
-            end += TEXEL * storage.width * storage.height
+            end += storage.nbytes
         for number, memory in enumerate(self.memories):
             require(memory.offset == end, f"what is before it ends at {end}", "memories", number, "offset")
             end += memory.nbytes

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from dsp.adreno import binaries, ir3, opencl
+from dsp.adreno.limits import fits_images, fits_texels, fitting, padded, sizes_of, texel_kinds
 from dsp.adreno.opencl import Found, Hung, failing, no_memory, wait
 from dsp.adreno.plain_products import ZEROS
-from dsp.adreno.plan import SOURCE, TEXEL, AdrenoPlan, PlacePlan, StepPlan, StoragePlan
+from dsp.adreno.plan import SOURCE, TEXEL, AdrenoPlan, PlacePlan, StepPlan
 from sdk import dtypes
 from sdk.errors import BuildFailed, DeviceFailed, EnvironmentMissing, InvalidInput, Unsupported
 from sdk.graph import Array
+from sdk.inputs import check_inputs, zero_point_inputs
 from sdk.opencl.context import STATUS_BYTES
 from sdk.passes import flip_sign
-from sdk.target import HalfArithmetic, LayerProfile, Profile, Program, check_inputs, zero_point_inputs
+from sdk.target import HalfArithmetic, LayerProfile, Profile, Program
 
 OPTIONS = ("-cl-std=CL1.2",)
 BUFFERS = ("-D", "ACTIVATIONS_BUFFER")
@@ -82,11 +84,11 @@ class OpenClSession:
         self._graph = program.graph
         self._found = found
         self._closed = False
-        self._images = _fits_images(plan, found) if images is None else images
+        self._images = fits_images(plan, found) if images is None else images
         self._words = False  # texels of storages, and of weights of dot products, are words
-        self._texel_images = images is not False and _fits_texels(plan, found)
+        self._texel_images = images is not False and fits_texels(plan, found)
         self._margin = max(128, found.alignment)
-        self._sizes = _sizes(program, plan, self._images, self._margin)
+        self._sizes = sizes_of(program, plan, self._images, self._margin)
         if max(self._sizes) > found.allocation or sum(self._sizes) > found.memory:
             raise no_memory(found, sum(self._sizes), "it does not fit")
         self._cl = opencl._pyopencl()
@@ -339,7 +341,7 @@ class OpenClSession:
                 image = cl.create_image(self._context, cl.mem_flags.READ_WRITE, form, shape=shape)
                 self._memory["storage", number] = image
             else:
-                self._buffer(("storage", number), _bytes(storage))
+                self._buffer(("storage", number), storage.nbytes)
         for number, place in enumerate(plan.memories):
             self._buffer(("memory", number), place.nbytes)
             self._copy(self._whole["memory", number], np.zeros(ZEROS, np.uint8), self._margin - ZEROS)
@@ -364,7 +366,7 @@ class OpenClSession:
     def _buffer(self, key: tuple[str, Any], nbytes: int) -> None:
         """A buffer between two margins."""
         flags, margin = self._cl.mem_flags.READ_WRITE, self._margin
-        self._whole[key] = whole = self._cl.Buffer(self._context, flags, _padded(nbytes, margin))
+        self._whole[key] = whole = self._cl.Buffer(self._context, flags, padded(nbytes, margin))
         self._memory[key] = whole.get_sub_region(margin, nbytes, flags)
 
     def _place(self, name: str) -> tuple[Any, int]:
@@ -503,7 +505,7 @@ class OpenClSession:
         plan, found = self._plan, self._found
         form: tuple[str, ...] = () if self._images else BUFFERS
         form += () if self._texel_images else TEXEL_BUFFERS
-        form += HALF_NATIVE if HALVES in found.extensions and _texel_kinds(plan) else ()
+        form += HALF_NATIVE if HALVES in found.extensions and texel_kinds(plan) else ()
         names = [plan.kernels[step.kernel].name for step in plan.steps]
         names += [plan.kernels[step.kernel].name for step in plan.steps if self._changes(step)]
         for extension, options in opencl.DOT_PRODUCTS.items():
@@ -601,81 +603,9 @@ class OpenClSession:
             raise
 
 
-def fitting(local: Sequence[int], limit: int, limits: Sequence[int]) -> tuple[int, ...]:
-    """A work-group as near to `local` as a device supports: its longest axis halved until it fits.
-
-    Args:
-        local: work-items along each axis.
-        limit: of them in total, CL_KERNEL_WORK_GROUP_SIZE.
-        limits: along each axis, CL_DEVICE_MAX_WORK_ITEM_SIZES.
-    """
-    sizes = [min(size, most) for size, most in zip(local, limits, strict=False)]
-    while math.prod(sizes) > max(limit, 1):
-        longest = sizes.index(max(sizes))
-        sizes[longest] = -(-sizes[longest] // 2)
-    return tuple(sizes)
-
-
 def _leak(thing: object) -> None:
     """Keep a thing, and all it holds, for as long as the process lives."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _fits_images(plan: AdrenoPlan, found: Found) -> bool:
-    """Whether the device has images that are large enough; logged if not."""
-    if not plan.storages:
-        return True  # nor does it need any
-    if not found.images:
-        log.warning("%s has no images of RGBA integers: activations lie in buffers", found.name)
-        return False
-    if any(most < size for most, size in zip(found.image_limits, plan.largest_image, strict=True)):
-        width, height = found.image_limits
-        log.warning(
-            "images of %s are limited to %d x %d: activations lie in buffers", found.name, width, height
-        )
-        return False
-    return True
-
-
-def _fits_texels(plan: AdrenoPlan, found: Found) -> bool:
-    """Whether the device has images made from buffers that are large enough; logged if not."""
-    if not _texel_kinds(plan):
-        return True  # nor does it need any
-    most = max([plan.tables, *(one.nbytes for one in plan.memories)]) // (2 * TEXEL)
-    if found.buffer_texels <= most:
-        log.warning(
-            "images of %s made from buffers are limited to %d texels: tensors are read as buffers",
-            found.name,
-            found.buffer_texels,
-        )
-        return False
-    return True
-
-
-def _texel_kinds(plan: AdrenoPlan) -> set[str]:
-    """Of arguments that are images made from buffers."""
-    kinds: set[str] = {kind for step in plan.steps for kind, _ in step.arguments}
-    return kinds & {"halves", "floats", "constant_halves", "constant_floats"}
-
-
-def _sizes(program: Program, plan: AdrenoPlan, images: bool, margin: int) -> list[int]:
-    """Bytes of each piece of the device's memory."""
-    storages = [_bytes(storage) for storage in plan.storages]
-    edges = [one.nbytes for one in plan.memories]
-    if images:
-        weights = [one.nbytes for one in plan.weights]
-    else:
-        weights = [2 * TEXEL * one.width * one.height for one in plan.weights]
-        storages = [_padded(nbytes, margin) for nbytes in storages]
-    return [max(plan.tables, 16), *weights, *storages, *(_padded(nbytes, margin) for nbytes in edges)]
-
-
-def _bytes(storage: StoragePlan) -> int:
-    return TEXEL * storage.width * storage.height
-
-
-def _padded(nbytes: int, margin: int) -> int:
-    return nbytes + 2 * margin
 
 
 def _dot_weights(plan: AdrenoPlan) -> set[object]:

@@ -25,8 +25,9 @@ from sdk.child import Child
 from sdk.errors import BuildFailed, DeviceFailed, InvalidInput
 from sdk.files import no_room, scratch_directory
 from sdk.graph import Array, Graph, Tensor, macs
+from sdk.inputs import check_inputs
 from sdk.passes import from_unsigned, to_unsigned
-from sdk.target import LayerProfile, Profile, Program, check_inputs
+from sdk.target import LayerProfile, Profile, Program
 
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off")
 

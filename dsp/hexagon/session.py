@@ -29,7 +29,8 @@ from sdk.crew import Crew
 from sdk.errors import DeviceFailed, InvalidArtifact, UsageError
 from sdk.estimate import Cache, Estimate
 from sdk.graph import Array
-from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
+from sdk.inputs import zero_point_inputs
+from sdk.target import LayerProfile, Profile, Program
 
 CONTEXTS_OPTIONS = {f"contexts={n}": n for n in range(1, CONTEXTS + 1)}
 COUNTERS = ("packets", "instructions", "hvx_instructions")

@@ -9,8 +9,8 @@ import numpy as np
 from dsp.hexagon.layout import element_index
 from dsp.hexagon.plan import HexagonPlan
 from sdk.graph import Array, Graph
+from sdk.inputs import check_inputs
 from sdk.passes import from_unsigned, to_unsigned
-from sdk.target import check_inputs
 
 Read = Callable[[int], bytes]
 """Reads a number of bytes of an answer."""

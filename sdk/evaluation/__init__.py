@@ -20,7 +20,7 @@ from sdk.evaluation.figures import Evaluation
 from sdk.evaluation.fit import require_same_network
 from sdk.importers.onnx_file import read_onnx
 from sdk.quantizer.calibration import spread as evenly
-from sdk.target import EMULATED, is_shareable
+from sdk.targets import EMULATED, is_shareable
 
 __all__ = ["Evaluation", "Record", "evaluate"]
 

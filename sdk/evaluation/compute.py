@@ -22,12 +22,13 @@ from sdk.evaluation.data import Item
 from sdk.evaluation.fit import inputs_of
 from sdk.graph import Array, Graph
 from sdk.importers.onnx_file import element_name, read_onnx
+from sdk.inputs import check_inputs
 from sdk.ort import onnxruntime_errors, quantized_session, session
 from sdk.quantizer.fidelity import relative_error
 from sdk.quantizer.metadata import input_digest, read_quantization
 from sdk.reference import is_plain
 from sdk.session import Session
-from sdk.target import OpenOptions, check_inputs
+from sdk.target import OpenOptions
 
 FLOAT, MODEL, REFERENCE, TARGET = "float", "onnxruntime", "reference", "target"
 """What is evaluated: the float model, the quantised model under onnxruntime, and the compiled network as it

@@ -20,9 +20,9 @@ from sdk.errors import InvalidInput, UsageError
 from sdk.float16.convert import beyond, typed_operands, vanishing
 from sdk.float16.masks import LARGEST, Masks, shrunk
 from sdk.graph import Array, Graph, Map, Node, Recurrent
+from sdk.inputs import check_inputs
 from sdk.preprocess import InputStatistics
 from sdk.states import Pairs
-from sdk.target import check_inputs
 
 REACH = LARGEST / 4
 """What a tensor of the samples may reach."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sdk.graph import Array, Graph, Node
+from sdk.inputs import check_inputs
 from sdk.reference import plain, quantized
 from sdk.reference.comparison import Comparison, compare
 from sdk.reference.plain import expect, is_plain, stored, unrounded
 from sdk.reference.requantization import dtype_range
 from sdk.reference.spread import Spread
-from sdk.target import Arithmetic, check_inputs
+from sdk.target import Arithmetic
 
 __all__ = [
     "Comparison",

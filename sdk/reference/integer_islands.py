@@ -53,8 +53,8 @@ from sdk.graph import (
     Softmax,
     Tensor,
 )
-from sdk.reference.plain import spread_out
 from sdk.reference.requantization import Int32, centred, dtype_range, requantize, saturate
+from sdk.reference.sums import spread_out
 from sdk.scales import border, interpolation_taps, node_scales, normalization
 from sdk.target import Arithmetic
 

@@ -1,21 +1,15 @@
 """The definition of every family on plain tensors: real arithmetic on stored inputs, and its rounding errors.
 
-A result has to lie within the error that a target may make: one that computes in `precision` (of unit
-roundoff u), rounding each operation, and stores the result once. For a sum of K products it is
-
-    2 sqrt(K) u sum|x||w|  +  K u / 4 |y|
-
-The first term holds for errors that are independent of each other, with a margin; the second for constant
-data, where they add up (measured: random data needs 0.6 of the first, a box filter of 50,176 terms 55 times
-the first alone). Everything else follows operation by operation (`sdk.expression.intervals`, or the same by
-hand here). Within a region or a recurrence the inputs of a node are uncertain themselves, and their errors
-are carried on.
+A result has to lie within the error that a target may make: one that computes in `precision`, rounding each
+operation, and stores the result once. That of a sum is in `sums`; everything else follows operation by
+operation (`sdk.expression.intervals`, or the same by hand here). Within a region or a recurrence the inputs
+of a node are uncertain themselves, and their errors are carried on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,17 +19,10 @@ from sdk.errors import InternalError, InvalidInput
 from sdk.expression import Interval
 from sdk.graph import Array, Graph, Node
 from sdk.reference import moves
+from sdk.reference.reductions import combined, reduce, top_k
 from sdk.reference.spread import Spread
+from sdk.reference.sums import HALF_SUMS, PRECISION, average, product, summed, unit_of
 from sdk.reference.windows import padded, taps
-from sdk.shapes import window_counts
-
-PRECISION = "float32"
-"""What targets compute in, unless they say otherwise."""
-
-HALF_SUMS = "half sums"
-"""The precision of a target that adds products in half arithmetic, at most RUN of them, and these sums in
-float32, where both operands and the result are float16; it computes anything else in float32."""
-RUN = 16
 
 
 def is_plain(graph: Graph, node: Node) -> bool:
@@ -131,21 +118,21 @@ def define(graph: Graph, node: Node, inputs: Sequence[Spread], precision: str | 
     with np.errstate(all="ignore"):
         match node:
             case ops.Conv() | ops.ConvTranspose() | ops.MatMul():
-                return _product(graph, node, inputs, given)
+                return product(graph, node, inputs, given)
             case ops.Map():
                 return _map(node, inputs, out.shape, precision)
             case ops.Reduce():
-                return _reduce(node, x, out.shape, precision)
+                return reduce(node, x, out.shape, precision)
             case ops.TopK():
-                return _top_k(node, x)
+                return top_k(node, x)
             case ops.Scatter() if node.reduction != "none":
-                return _combined(node, inputs, precision)
+                return combined(node, inputs, precision)
             case ops.Softmax():
                 return _softmax(node, x, precision)
             case ops.Normalize():
                 return _normalize(node, inputs, precision)
             case ops.AveragePool() | ops.GlobalAveragePool():
-                return _average(node, x, precision)
+                return average(node, x, precision)
             case ops.MaxPool():
                 return _max_pool(node, x)
             case ops.Interpolate():
@@ -189,272 +176,6 @@ def _move(node: Node, inputs: Sequence[Spread], shape: tuple[int, ...], graph: G
     )
 
 
-# -- sums -------------------------------------------------------------------------------------------------
-
-
-def _unit(precision: str) -> tuple[float, float]:
-    """The unit roundoff, and the smallest normal number: smaller ones may be flushed to zero."""
-    precision = PRECISION if precision == HALF_SUMS else precision
-    form = dtypes.dtype(precision).format
-    if form is None:
-        raise InternalError(f"{precision} is not a float type")
-    return form.unit, 2.0**form.lowest
-
-
-def summed(
-    value: Array, magnitude: Array, terms: Array | int, precision: str, carried: Array | float
-) -> Spread:
-    """A sum of `terms` products whose magnitudes sum to `magnitude`, with the error of its inputs."""
-    unit, smallest = _unit(precision)
-    terms = np.asarray(terms, np.float64)
-    lasting = terms * (unit / 4) * np.abs(value)
-    reach = 2 * np.sqrt(terms) * unit * magnitude + lasting + np.sqrt(terms) * smallest + carried
-    modelled = unit * magnitude + lasting / 2 + smallest + np.asarray(carried) / 4
-    return Spread.around(value, reach, np.broadcast_to(modelled, value.shape))
-
-
-def half_summed(exact: Spread, squares: Array, terms: Array | int) -> Spread:
-    """A float32 sum, with the error of adding at most RUN of its products at a time in half arithmetic.
-
-    Sums of different products err independently: what they reach is the root of the sum of its squares, which
-    RUN times the products' own squares are never below. As in a sum of RUN products, errors of constant data
-    add up.
-
-    Args:
-        exact: with the error of float32 sums.
-        squares: sum of the products' squares.
-        terms: how many products.
-    """
-    unit, smallest = _unit("float16")
-    apart = np.sqrt(RUN * squares)
-    lasting = RUN * (unit / 4) * np.abs(exact.value)
-    flushed = np.sqrt(np.asarray(terms, np.float64)) * smallest * unit  # half keeps subnormals
-    reach = 2 * np.sqrt(RUN) * unit * apart + lasting + flushed + exact.reach
-    modelled = unit * apart + lasting / 2 + flushed
-    if exact.modelled is not None:
-        modelled = modelled + exact.modelled
-    return Spread.around(exact.value, reach, np.broadcast_to(modelled, exact.value.shape))
-
-
-def _product(
-    graph: Graph,
-    node: ops.Conv | ops.ConvTranspose | ops.MatMul,
-    inputs: Sequence[Spread],
-    precision: str | None,
-) -> Spread:
-    x, w = inputs[0], inputs[1]
-    bias = inputs[2] if len(inputs) > 2 else None
-    value = _bilinear(node, x.value, w.value)
-    shape = (-1,) if isinstance(node, ops.MatMul) else (-1, 1, 1)
-    if bias is not None:
-        value = value + bias.value.reshape(shape)
-    if precision is None or value.dtype.kind != "f":
-        return Spread(value)
-    x_size, w_size = np.abs(x.value), np.abs(w.value)
-    magnitude = _bilinear(node, x_size.astype(np.float32), w_size.astype(np.float32)).astype(np.float64)
-    carried: Array | float = 0.0
-    if not x.is_exact:
-        carried = carried + _bilinear(node, np.asarray(x.reach), w_size)
-    if not w.is_exact:
-        carried = carried + _bilinear(node, x_size + x.reach, np.asarray(w.reach))
-    if bias is not None:
-        magnitude = magnitude + np.abs(bias.value).reshape(shape)
-        if not bias.is_exact:
-            carried = carried + np.asarray(bias.reach).reshape(shape)
-    weight = w.value.shape
-    if isinstance(node, ops.MatMul):
-        terms = x.value.shape[-1]
-    elif isinstance(node, ops.ConvTranspose):  # at most: the strides leave out some
-        terms = weight[0] // node.group * math.prod(weight[2:])
-    else:
-        terms = math.prod(weight[1:])
-    found = summed(value, magnitude, terms + 1, precision, carried)
-    stored = {graph.tensor(name).dtype for name in (*node.inputs[:2], node.output)}
-    if precision == HALF_SUMS and stored == {"float16"}:
-        return half_summed(found, _bilinear(node, x_size**2, w_size**2), terms)
-    return found
-
-
-def _bilinear(node: ops.Conv | ops.ConvTranspose | ops.MatMul, x: Array, w: Array) -> Array:
-    match node:
-        case ops.MatMul():
-            return np.asarray(np.matmul(x, np.swapaxes(w, -1, -2) if node.transposed else w))
-        case ops.Conv():
-            return convolve(x, w, node)
-        case ops.ConvTranspose():
-            return spread_out(x, w, node)
-
-
-def convolve(x: Array, weight: Array, node: ops.Conv) -> Array:
-    """[N,C,H,W] by [O,C/group,kh,kw], in the dtype of the arrays."""
-    batch, channels = x.shape[:2]
-    outputs, per_group, kh, kw = weight.shape
-    views = taps(padded(x, node.pads), (kh, kw), node.strides, node.dilations)
-    size = views[0].shape[2:]
-    if per_group == 1 and node.group == channels:
-        repeat = outputs // channels
-        total = np.zeros((batch, outputs, *size), x.dtype)
-        for view, element in zip(views, weight.reshape(outputs, -1).T, strict=True):
-            total += (np.repeat(view, repeat, axis=1) if repeat > 1 else view) * element[:, None, None]
-        return total
-    matrix = weight.reshape(node.group, outputs // node.group, -1)
-    results = []
-    for sample in range(batch):  # one at a time: the columns are kh * kw times the input
-        columns = np.stack([view[sample] for view in views], axis=1)  # [C, taps, rows, columns]
-        columns = columns.reshape(node.group, per_group * kh * kw, -1)
-        results.append((matrix @ columns).reshape(outputs, *size))
-    return np.stack(results)
-
-
-def spread_out(x: Array, weight: Array, node: ops.ConvTranspose) -> Array:
-    """Every element adds its multiples of the kernel to a larger sum, whose border is cut off."""
-    batch, channels, height, width = x.shape
-    per_group, kh, kw = weight.shape[1:]
-    (sh, sw), (dh, dw) = node.strides, node.dilations
-    grouped = x.reshape(batch, node.group, channels // node.group, -1)
-    matrix = weight.reshape(node.group, channels // node.group, -1).transpose(0, 2, 1)
-    parts = (matrix @ grouped).reshape(batch, node.group, per_group, kh, kw, height, width)
-    rows = (height - 1) * sh + dh * (kh - 1) + 1 + node.output_padding[0]
-    columns = (width - 1) * sw + dw * (kw - 1) + 1 + node.output_padding[1]
-    total = np.zeros((batch, node.group, per_group, rows, columns), x.dtype)
-    for i in range(kh):
-        for j in range(kw):
-            to = np.s_[
-                ..., i * dh : i * dh + (height - 1) * sh + 1 : sh, j * dw : j * dw + (width - 1) * sw + 1 : sw
-            ]
-            total[to] += parts[:, :, :, i, j]
-    total = total.reshape(batch, -1, rows, columns)
-    top, left, bottom, right = node.pads
-    return total[:, :, top : rows - bottom, left : columns - right]
-
-
-def _average(node: ops.AveragePool | ops.GlobalAveragePool, x: Spread, precision: str | None) -> Spread:
-    def total(array: Array) -> Array:
-        if isinstance(node, ops.GlobalAveragePool):
-            return np.asarray(array.sum(axis=(2, 3), keepdims=True))
-        return np.asarray(sum(taps(padded(array, node.pads), node.kernel, node.strides, (1, 1))))
-
-    if isinstance(node, ops.GlobalAveragePool):
-        counts: Array = np.asarray(math.prod(x.value.shape[2:]))
-    elif node.count_include_pad:
-        counts = np.asarray(math.prod(node.kernel))
-    else:
-        counts = window_counts(x.value.shape[2:], node.kernel, node.strides, node.pads)
-    value = total(x.value) / counts
-    if precision is None:
-        return Spread(value)
-    carried = 0.0 if x.is_exact else total(np.asarray(x.reach)) / counts
-    return summed(value, total(np.abs(x.value)) / counts, counts + 4, precision, carried)
-
-
-def _reduce(node: ops.Reduce, x: Spread, shape: tuple[int, ...], precision: str | None) -> Spread:
-    axes = node.axes
-    if node.kind in ("argmax", "argmin"):
-        return _arg(node, x, shape)
-    functions: dict[str, Callable[..., Array]] = {
-        "sum": np.sum,
-        "mean": np.sum,
-        "max": np.max,
-        "min": np.min,
-        "prod": np.prod,
-    }
-    reduce: Callable[..., Array] = functions[node.kind]
-
-    def reduced(array: Array) -> Array:
-        return np.asarray(reduce(array, axis=axes)).reshape(shape)
-
-    value = reduced(x.value)
-    count = math.prod(x.value.shape[axis] for axis in axes)
-    if node.kind == "mean":
-        value = value / count if value.dtype.kind == "f" else value // count
-    if precision is None or value.dtype.kind != "f":
-        return Spread(value)
-    if node.kind in ("max", "min"):
-        return (
-            Spread.of(Interval(value, reduced(x.low), reduced(x.high), None))
-            if not x.is_exact
-            else Spread(value)
-        )
-    unit, smallest = _unit(precision)
-    if node.kind == "prod":
-        share = np.abs(x.reach / np.where(x.value == 0, 1, x.value))
-        relative = np.exp(np.sum(np.log1p(share), axis=axes)).reshape(shape) - 1 + 2 * count * unit
-        return Spread.around(value, np.abs(value) * relative + smallest)
-    divisor = count if node.kind == "mean" else 1
-    magnitude = np.sum(np.abs(x.value), axis=axes).reshape(shape) / divisor
-    carried: Array | float = 0.0
-    if not x.is_exact:
-        carried = np.sum(np.asarray(x.reach), axis=axes).reshape(shape) / divisor
-    return summed(value, magnitude, count + 4, precision, carried)
-
-
-def _arg(node: ops.Reduce, x: Spread, shape: tuple[int, ...]) -> Spread:
-    """Of exact inputs exact: the first of equals, a NaN before everything."""
-    (axis,) = node.axes
-    find = np.argmax if node.kind == "argmax" else np.argmin
-    value = find(x.value, axis=axis).astype(np.int64).reshape(shape)
-    if x.is_exact:
-        return Spread(value)
-    sign = 1 if node.kind == "argmax" else -1
-    best = np.max(np.minimum(sign * x.low, sign * x.high), axis=axis, keepdims=True)
-    rival = np.maximum(sign * x.low, sign * x.high) >= best
-    index = np.arange(x.value.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.value.ndim)])
-    low = np.min(np.where(rival, index, x.value.shape[axis]), axis=axis).reshape(shape)
-    high = np.max(np.where(rival, index, -1), axis=axis).reshape(shape)
-    return Spread(value, value - low, high - value, low != high)
-
-
-def _top_k(node: ops.TopK, x: Spread) -> Spread:
-    """Of exact inputs exact; any index of others."""
-    values = np.moveaxis(x.value, node.axis, -1)
-    if node.largest:  # the last of the increasing order of the reversed axis is the first of equals
-        order = values.shape[-1] - 1 - np.argsort(values[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    else:
-        order = np.argsort(values, axis=-1, kind="stable")
-        numbers = np.take_along_axis(values, order, -1) == np.take_along_axis(values, order, -1)
-        order = np.take_along_axis(order, np.argsort(numbers, axis=-1, kind="stable"), -1)
-    value = np.moveaxis(order[..., : node.k], -1, node.axis).astype(np.int64)
-    if x.is_exact:
-        return Spread(value)
-    return Spread(value, value, values.shape[-1] - 1 - value, np.ones(value.shape, bool))
-
-
-def _combined(node: ops.Scatter, inputs: Sequence[Spread], precision: str | None) -> Spread:
-    """A Scatter with a reduction: sums and products of as many terms as indices name an element."""
-    data, indices, updates = inputs
-    functions = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-    where = _places(node, indices.value, data.value.shape)
-
-    def scattered(into: Array, parts: Array, kind: str = node.reduction) -> Array:
-        result = into.copy()
-        functions[kind].at(result, where, parts)
-        return result
-
-    value = scattered(data.value, updates.value)
-    if precision is None or value.dtype.kind != "f":
-        return Spread(value)
-    if node.reduction in ("max", "min"):
-        if data.is_exact and updates.is_exact:
-            return Spread(value)
-        low, high = scattered(data.low, updates.low), scattered(data.high, updates.high)
-        return Spread.of(Interval(value, low, high, None))
-    sizes = np.abs(data.value), np.abs(updates.value)
-    counts = scattered(np.ones(value.shape), np.ones(updates.value.shape), "add")
-    reaches = [np.zeros(spread.value.shape) + spread.reach for spread in (data, updates)]
-    if node.reduction == "add":
-        return summed(value, scattered(*sizes), counts, precision, scattered(reaches[0], reaches[1]))
-    unit, smallest = _unit(precision)
-    largest = scattered(sizes[0] + reaches[0], sizes[1] + reaches[1])
-    return Spread.around(value, largest - np.abs(value) + 2 * counts * unit * largest + smallest)
-
-
-def _places(node: ops.Scatter, indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
-    try:
-        return moves.coordinates(indices, shape)
-    except IndexError as problem:
-        raise InvalidInput(str(problem), where=f"node {node.name}") from None
-
-
 # -- normalisations -----------------------------------------------------------------------------------------
 
 
@@ -466,7 +187,7 @@ def _softmax(node: ops.Softmax, x: Spread, precision: str | None) -> Spread:
     value = exponential / total
     if precision is None:
         return Spread(value)
-    unit, smallest = _unit(precision)
+    unit, smallest = unit_of(precision)
     reach = np.asarray(x.reach)
     # Of exp: the rounded difference, the inputs' errors and the function's own.
     share = np.expm1(unit * np.abs(distance) + reach + reach.max(initial=0.0)) + 6 * unit
@@ -493,7 +214,7 @@ def _normalize(node: ops.Normalize, inputs: Sequence[Spread], precision: str | N
         for index, combine in ((1, np.multiply), (2, np.add)):
             value = combine(value, inputs[index].value) if len(inputs) > index else value
         return Spread(value)
-    unit, smallest = _unit(precision)
+    unit, smallest = unit_of(precision)
     sums = 2 * math.sqrt(count) * unit + count * unit / 4
     reach = np.asarray(x.reach)
     of_middle = (sums + 3 * unit) * mean(np.abs(x.value)) + mean(np.broadcast_to(reach, x.value.shape))
@@ -558,7 +279,7 @@ def _interpolate(inputs: Sequence[Spread], precision: str | None) -> Spread:
     value = resized(x.value, row_weights, column_weights)
     if precision is None:
         return Spread(value)
-    unit, _ = _unit(precision)
+    unit, _ = unit_of(precision)
     sizes = np.abs(row_weights), np.abs(column_weights)
     magnitude = resized(np.abs(x.value), *sizes)
     carried = 4 * unit * magnitude  # the product of two weights, and each sum alone, is rounded
@@ -578,7 +299,7 @@ def _grid_sample(node: ops.GridSample, inputs: Sequence[Spread], precision: str 
     value = moves.grid_sample(node, x.value, grid.value)
     if precision is None:
         return Spread(value)
-    unit, smallest = _unit(precision)
+    unit, smallest = unit_of(precision)
     size = np.array([x.value.shape[3], x.value.shape[2]])
     # (g + 1) * size / 2 in float: four roundings of numbers below it; half a pixel more for the shift.
     off = 8 * unit * ((np.abs(grid.value) + 1) * size / 2 + 1) + np.asarray(grid.reach) * size / 2

@@ -9,9 +9,10 @@ import numpy as np
 
 from sdk.errors import InternalError
 from sdk.graph import Array
+from sdk.inputs import zero_point_inputs
 from sdk.session import Session, Ticket
 from sdk.stream.records import Answerer, Inference
-from sdk.target import Recovery, zero_point_inputs
+from sdk.target import Recovery
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from sdk.artifact import Artifact
 from sdk.check import Check, check, combine
 from sdk.errors import CheckFailed, UsageError
 from sdk.graph import Array, Graph
+from sdk.inputs import check_inputs, zero_point_inputs
 from sdk.loaded import AWAY
 from sdk.session import Session
 from sdk.stream.records import Answerer, Inference
-from sdk.target import check_inputs, zero_point_inputs
 
 DEFINED = 2
 """Inferences whose layers are compared with their definition, where another device is compared with."""

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from sdk.errors import DeviceFailed, TowlineError
-from sdk.target import OpenOptions, Options, Program, get_target, open_device
+from sdk.target import OpenOptions, Options, Program
+from sdk.targets import get_target, open_device
 from tests.campaigns.campaign import Case, Surface
 from tests.contract.targets import random_input
 from tests.graph_builder import GraphBuilder

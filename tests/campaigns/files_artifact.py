@@ -21,7 +21,8 @@ from sdk.importers.onnx import graph_of
 from sdk.pictures import Pictures
 from sdk.preprocess import InputStatistics, Preprocessing
 from sdk.session import Session
-from sdk.target import ChecksPrograms, get_target
+from sdk.target import ChecksPrograms
+from sdk.targets import get_target
 from tests.campaigns.campaign import Case, Surface
 from tests.campaigns.damage import changed, damaged, dumps, number, zipped
 from tests.onnx_models import OnnxBuilder

@@ -19,10 +19,10 @@ from emulator.amdgpu import capture as captures
 from emulator.board import Board
 from emulator.coverage.data import Coverage
 from firmware.asm2464pd.image import wrap
-from sdk import signatures, toolchain, tuning
-from sdk import target as targets
+from sdk import signatures, targets, toolchain, tuning
 from sdk.evaluation.data import Item, read_labels
 from sdk.preprocess import parse
+from sdk.target import Options, Tunable
 from tests.campaigns.campaign import Case, Surface
 from tests.campaigns.damage import changed, damaged, dumps, limit_memory, zipped
 from tests.contract.loopback_function import BULK, ECHO, LOOPBACK, REFUSED
@@ -166,7 +166,7 @@ def tuned(scratch: Path) -> Iterator[Case]:
     b.conv("x", 8, relu=True)
     graph, name = b.graph(), "hexagon-v65"
     target = targets.get_target(name)
-    assert isinstance(target, targets.Tunable)
+    assert isinstance(target, Tunable)
     entries = {
         one.signature: tuning.Entry(one.kernels, one.choice, 90, 100) for one in target.candidates(graph)
     }
@@ -179,7 +179,7 @@ def tuned(scratch: Path) -> Iterator[Case]:
         found = tuning.read(path, name)
         found.to_bytes()
         if rng.random() < COMPILED:
-            target.compile(graph, targets.Options(tuning=found))
+            target.compile(graph, Options(tuning=found))
         return None
 
     yield case

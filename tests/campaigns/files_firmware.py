@@ -13,10 +13,11 @@ from pathlib import Path
 from emulator import image_file, images, symbols
 from emulator.asm2464pd import rom
 from emulator.asm2464pd.flash_chip import OTP_SIZE, SIZE, FlashChip
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import Scheduler
 from emulator.image_file import CodeImage, Kind
 from emulator.mcs51 import flow, listing
+from emulator.options import Options
 from firmware import check
 from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.registers import ASM2464PD

@@ -66,9 +66,10 @@ def native() -> None:
 
 def mcs51() -> Callable[[random.Random], None]:
     """Random code and registers on the bare core; damaged firmware on a board."""
-    from emulator.board import Board, Options
+    from emulator.board import Board
     from emulator.image_file import load, locate
     from emulator.mcs51.core import GUARDS, Stop
+    from emulator.options import Options
     from tests.unit.mcs51_bench import Bench
 
     firmware = load(locate("firmware"))

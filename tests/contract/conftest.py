@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.contract.targets import CARDS, COMPILED, LONG, PROCESSES, QUICK, TARGETS, VARIANTS, quick
 

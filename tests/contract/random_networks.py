@@ -21,7 +21,8 @@ import numpy as np
 from sdk import reference
 from sdk.graph import Graph
 from sdk.passes import optimize
-from sdk.target import Target, target_names
+from sdk.target import Target
+from sdk.targets import target_names
 from tests.contract.targets import assert_identical, quick, random_input
 from tests.graph_builder import RANGES, GraphBuilder
 

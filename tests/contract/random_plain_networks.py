@@ -22,7 +22,8 @@ from sdk import graph as ops
 from sdk.errors import InvalidModel
 from sdk.expression.trace import apply, clip, select, sigmoid
 from sdk.graph import NO_CLAMP, Graph
-from sdk.target import Target, target_names
+from sdk.target import Target
+from sdk.targets import target_names
 from tests.contract.targets import quick
 from tests.plain_graphs import PlainBuilder, assert_defined
 

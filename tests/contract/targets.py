@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sdk import reference
 from sdk.errors import EnvironmentMissing
 from sdk.graph import Graph
-from sdk.target import L2, Options, get_target, require_supported, target_names
+from sdk.target import L2, Options, require_supported
+from sdk.targets import get_target, target_names
 from sdk.verification import verify
 from tests import shader_gpu
 from tests.amount import amount

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.graph import Conv, Graph, Quantization
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.contract.targets import GEOMETRY, LONG, PROCESSES, VARIANTS, assert_identical, fits, quick
 from tests.graph_builder import GraphBuilder, mobilenet_v2

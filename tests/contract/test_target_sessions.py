@@ -17,7 +17,8 @@ import pytest
 from sdk.compiler import compile
 from sdk.errors import DeviceFailed, InvalidInput, Unsupported, UsageError
 from sdk.graph import Quantization
-from sdk.target import Options, get_target, require_supported
+from sdk.target import Options, require_supported
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.contract.targets import TARGETS, VARIANTS, assert_identical, random_input
 from tests.footprint import leaves_nothing
@@ -25,7 +26,7 @@ from tests.graph_builder import GraphBuilder
 
 FINGERPRINT = """
 import sys
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.test_target_sessions import fingerprint
 print(fingerprint(get_target(sys.argv[1])))
 """
@@ -142,7 +143,8 @@ def test_a_killed_device_is_an_error_not_a_hang(with_process):
 
 ORPHAN = """
 import sys, time
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests import shader_gpu
 from tests.graph_builder import GraphBuilder
 b = GraphBuilder((1, 4, 5, 5)); b.conv("x", 4)
@@ -156,7 +158,8 @@ time.sleep(60)
 BUSY_ORPHAN = """
 import sys
 import numpy as np
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests import shader_gpu
 from tests.graph_builder import mobilenet_v2
 target = get_target(sys.argv[1])

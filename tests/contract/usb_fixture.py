@@ -10,8 +10,9 @@ from typing import Any
 
 import usb.core
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import Scheduler
+from emulator.options import Options
 from emulator.usb.host import Host
 from emulator.usb.pyusb_backend import Backend
 from emulator.usb.server import ProtocolSession, Server

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.board import Board, described
+from emulator.board import Board
+from emulator.options import described
 from sdk.errors import UsageError
 from tests.reference_host import Host
 from towline.cli import main

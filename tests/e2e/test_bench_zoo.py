@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sdk.errors import EnvironmentMissing
-from sdk.target import target_names
+from sdk.targets import target_names
 from sdk.zoo.catalogue import find
 from tests.contract.targets import SIBLINGS
 from tests.shader_gpu import register

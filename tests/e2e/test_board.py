@@ -16,8 +16,9 @@ import pytest
 import usb.core
 
 from emulator import faults, images
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import bot, flash_layout, image
 from tests.amount import amount

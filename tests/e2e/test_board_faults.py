@@ -10,8 +10,9 @@ import pytest
 import usb.core
 
 from emulator import faults, images
-from emulator.board import Board, Options, PowerCut
+from emulator.board import Board, PowerCut
 from emulator.core.clock import clocks
+from emulator.options import Options
 from firmware.asm2464pd import flash_layout, image
 from firmware.asm2464pd.registers.tlp import TLP_DATA
 from tests.e2e.test_board import command, connect

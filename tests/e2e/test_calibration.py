@@ -10,7 +10,8 @@ import struct
 import pytest
 
 from emulator import images
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.wire import Setup, Speed
 
 RAM_BASE = 0x8_0000_0000

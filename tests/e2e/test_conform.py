@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.usb.wire import Speed as Port
 from firmware import build
 from sdk import toolchain

@@ -13,7 +13,8 @@ import onnx
 import pytest
 
 from sdk import artifact
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from sdk.zoo import digits
 from tests.reference_target import NAME, register, small_network
 from towline.cli import main

@@ -9,7 +9,8 @@ import pytest
 import usb.core
 
 from emulator import images
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.wire import Setup, Speed
 from firmware.asm2464pd.image import wrap
 from sdk.errors import DeviceMissing

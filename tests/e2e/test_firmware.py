@@ -7,11 +7,12 @@ import struct
 import pytest
 
 from emulator.asm2464pd.flash_chip import FlashChip
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import Scheduler
 from emulator.image_file import load
 from emulator.images import build
 from emulator.mcs51.stack import bound
+from emulator.options import Options
 from emulator.usb.wire import Setup, Speed, Stall
 from firmware import build as product
 from firmware.asm2464pd import flash_layout

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.faults import parse as fault
+from emulator.options import Options
 from firmware.asm2464pd.registers.usb import BULK_COMMAND
 from sdk import files
 from sdk.errors import DeviceFailed

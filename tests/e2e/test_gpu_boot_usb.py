@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from emulator.amdgpu.card import AmdCard
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.pcie.function import Reset
 from tests.amount import amount
 from tests.chips import ANY, SAMPLE

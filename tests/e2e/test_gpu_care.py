@@ -11,7 +11,8 @@ from sdk import compiler
 from sdk.errors import DeviceFailed, UsageError
 from sdk.session import Session
 from sdk.stream import Stream
-from sdk.target import OpenOptions, open_device
+from sdk.target import OpenOptions
+from sdk.targets import open_device
 from tests.e2e.test_gpu_recovery import frame, network, same
 from towline.cli import main
 from usbgpu.target.device import EmulatedCardDevice

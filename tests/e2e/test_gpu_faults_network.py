@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from emulator.amdgpu import discovery as tables
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from sdk.errors import DeviceFailed, DeviceMissing, Unsupported
 from sdk.graph import Graph
 from tests.amount import amount

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from emulator.board import Board, Options, emulated
+from emulator.board import Board, emulated
 from emulator.faults import parse as fault
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from towline.cli import bench_usb, main
 from usbgpu.amd.facts.chips import CHIPS

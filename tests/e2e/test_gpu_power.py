@@ -8,9 +8,10 @@ import pytest
 import towline
 from emulator.amdgpu import smu as model
 from emulator.amdgpu.kernels.build import code_object
-from emulator.board import described
+from emulator.options import described
 from sdk.errors import DeviceFailed, UsageError
-from sdk.target import OpenOptions, open_device
+from sdk.target import OpenOptions
+from sdk.targets import open_device
 from sdk.telemetry.metrics import Metrics
 from tests.amount import amount
 from tests.gpu_host import Bench, User, firmware

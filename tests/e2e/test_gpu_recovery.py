@@ -20,7 +20,8 @@ from sdk.errors import DeviceFailed, UsageError
 from sdk.expression.trace import apply
 from sdk.graph import Graph, MatMul
 from sdk.session import Session
-from sdk.target import Injects, OpenOptions, Recovers, Recovery, Submits, Timed, open_device
+from sdk.target import Injects, OpenOptions, Recovers, Recovery, Submits, Timed
+from sdk.targets import open_device
 from tests.amount import amount
 from tests.plain_graphs import PlainBuilder
 from tests.unit.test_states import renamed

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from emulator.amdgpu.card import AmdCard
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import clocks
+from emulator.options import Options
 from emulator.pcie.ports import USUAL, Slot
 from emulator.usb.wire import Speed
 from tests.amount import amount

@@ -7,8 +7,9 @@ import json
 import pytest
 
 import towline
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.faults import parse as fault
+from emulator.options import Options
 from sdk import errors
 from towline.cli import gpu_stress, main
 from usbgpu import bridge as bridges

@@ -20,7 +20,8 @@ from sdk import artifact, compiler
 from sdk.errors import DeviceFailed
 from sdk.session import Session
 from sdk.stream import Stream
-from sdk.target import Measures, OpenOptions, open_device
+from sdk.target import Measures, OpenOptions
+from sdk.targets import open_device
 from sdk.telemetry.metrics import Supply
 from sdk.telemetry.publisher import Publisher
 from sdk.telemetry.reader import published

@@ -20,7 +20,7 @@ from dsp.hexagon.session import constant, requested
 from dsp.hexagon.tensors import encode_inputs
 from sdk import compiler, toolchain
 from sdk.estimate import Cache
-from sdk.target import zero_point_inputs
+from sdk.inputs import zero_point_inputs
 from sdk.zoo.benchmark import benchmark
 
 PLUGIN = Path(__file__).parents[1] / "packets_plugin.c"

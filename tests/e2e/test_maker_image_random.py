@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.usb.wire import Setup, Speed, Stall
 from tests.bulk_only import EP_IN, EP_OUT, clear_halt, command, recover, wrapper, xdata
 

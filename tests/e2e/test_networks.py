@@ -18,7 +18,8 @@ from sdk.importers import load_model
 from sdk.passes import optimize
 from sdk.quantizer import quantize
 from sdk.segments import split
-from sdk.target import Options, get_target, require_supported, target_names
+from sdk.target import Options, require_supported
+from sdk.targets import get_target, target_names
 from sdk.verification import verify
 from sdk.zoo import NETWORKS
 from tests import shader_gpu

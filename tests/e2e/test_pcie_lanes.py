@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from emulator.amdgpu.kernels.build import code_object
-from emulator.board import Board, described
+from emulator.board import Board
+from emulator.options import described
 from firmware.asm2464pd.registers.link import PCIE_LINK_RATE
 from firmware.protocol import commands, requests
 from tests.gpu_host import firmware

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 import usb.core
 
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from tests.protocol_page import Page, sealed
 

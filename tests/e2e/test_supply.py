@@ -11,9 +11,10 @@ import struct
 import pytest
 import usb.core
 
-from emulator.board import Board, described
+from emulator.board import Board
 from emulator.core.clock import seconds
 from emulator.ina231 import Ina231
+from emulator.options import described
 from emulator.supply import BRIDGE_WATTS
 from emulator.usb.pyusb_backend import Backend
 from emulator.usb.wire import Outcome, Setup, Speed, Stall

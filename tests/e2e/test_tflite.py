@@ -17,7 +17,7 @@ from sdk.compiler import compile
 from sdk.importers import load_model
 from sdk.quantizer import quantize
 from sdk.session import Session
-from sdk.target import target_names
+from sdk.targets import target_names
 from sdk.zoo import NETWORKS, digits
 from tests import reference_target
 from tests.amount import amount

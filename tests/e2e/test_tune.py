@@ -23,7 +23,8 @@ from sdk.importers import load_model
 from sdk.passes import optimize
 from sdk.quantizer import quantize
 from sdk.segments import split
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from sdk.tuning import Entry, Tuning
 from sdk.zoo.benchmark import benchmark
 from tests.graph_builder import GraphBuilder

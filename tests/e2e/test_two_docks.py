@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import usb.core
 
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.pyusb_backend import Backend
 from sdk import artifact as artifacts_file
 from sdk import compiler

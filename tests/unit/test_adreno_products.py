@@ -12,7 +12,7 @@ from dsp.adreno.plain_products import depthwise, launch, takes_depthwise
 from sdk import dtypes
 from sdk.opencl.product import Constant, Epilogue, Matrix, Operand, Product, Window
 from sdk.reference.comparison import compare
-from sdk.reference.plain import half_summed, summed
+from sdk.reference.sums import half_summed, summed
 from tests.adreno_products import trial
 from tests.amount import amount
 from tests.float_products import assert_clamped_sum, dense, strides_of

@@ -14,11 +14,14 @@ import pytest
 
 from dsp.adreno import opencl
 from dsp.adreno import session as sessions
+from dsp.adreno.limits import fits_images, fitting
 from dsp.adreno.plan import TEXEL, AdrenoPlan
-from dsp.adreno.session import OpenClSession, fitting
+from dsp.adreno.session import OpenClSession
 from sdk import reference
 from sdk.errors import BuildFailed, DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
-from sdk.target import Options, get_target, zero_point_inputs
+from sdk.inputs import zero_point_inputs
+from sdk.target import Options
+from sdk.targets import get_target
 from sdk.weights import Weights
 from tests.amount import amount, thorough_only
 from tests.footprint import leaves_nothing
@@ -94,7 +97,7 @@ def test_images_that_are_too_small_are_not_used(caplog):
     width, height = plan.largest_image
     for limits, small in (((width, height), False), ((width - 1, height), True), ((width, height - 1), True)):
         caplog.clear()
-        assert sessions._fits_images(plan, dataclasses.replace(FOUND, image_limits=limits)) != small
+        assert fits_images(plan, dataclasses.replace(FOUND, image_limits=limits)) != small
         assert ("activations lie in buffers" in caplog.text) == small
 
 

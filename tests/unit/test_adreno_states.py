@@ -35,7 +35,7 @@ def expected(compiled):
 def test_steps_equal_those_whose_states_the_host_feeds_back(compiled, expected):
     assert {given for _, given in compiled.program.plan["states"]} == STATES.keys()
     with Session(compiled) as session:
-        assert session._keeper is not None
+        assert session._states.keeper is not None
         for number, (outputs, states) in enumerate(expected):
             assert_same(session.step(inputs(number)), outputs)
             if number != 1:  # looking changes nothing

@@ -10,7 +10,7 @@ from sdk import dtypes
 from sdk.errors import Unsupported
 from sdk.opencl.product import Constant, Epilogue, Matrix, Operand, Product, Window
 from sdk.reference.comparison import compare
-from sdk.reference.plain import summed
+from sdk.reference.sums import summed
 from tests.amd_products import MEMORY, Trial, trial
 from tests.amount import amount
 from tests.float_products import assert_clamped_sum, dense, strides_of

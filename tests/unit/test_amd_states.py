@@ -103,8 +103,8 @@ def test_steps_equal_those_whose_states_the_host_feeds_back(compiled, tmp_path):
     assert {given for _, given in compiled.program.plan["states"]} == STATES.keys()
     artifact.save(compiled, tmp_path / "net.tow")
     with Session(tmp_path / "net.tow") as session, Session(by_host(compiled)) as other:
-        assert session._keeper is not None
-        assert other._keeper is None
+        assert session._states.keeper is not None
+        assert other._states.keeper is None
         for number in range(5):
             assert_same(session.step(inputs(number)), other.step(inputs(number)))
             if number != 1:  # looking changes nothing
@@ -208,7 +208,7 @@ def test_a_closed_session_has_no_states(compiled):
 def test_states_that_a_part_of_the_host_has_stay_there(cards):
     """Of a network of the c target nothing is on the card."""
     with Session(compiler.compile(network(), "c")) as session:
-        assert session._keeper is None
+        assert session._states.keeper is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from sdk.errors import DeviceFailed, UsageError
 from usbgpu import bridge, transport

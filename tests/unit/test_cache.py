@@ -13,7 +13,8 @@ from emulator.amdgpu.kernels import build as shaders
 from firmware import build as firmware
 from sdk import cache
 from sdk.errors import EnvironmentMissing, OutputFailed
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.graph_builder import GraphBuilder
 from usbgpu.amd.facts.chips import CHIPS

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import clocks
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import image
 

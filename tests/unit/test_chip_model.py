@@ -7,10 +7,10 @@ import pytest
 from emulator.asm2464pd.chip import Chip, Pins
 from emulator.asm2464pd.flash_chip import FlashChip
 from emulator.asm2464pd.undefined import Undefined
-from emulator.board import described
 from emulator.core.bus import UNINITIALISED, WRITE_IGNORED, Bus
 from emulator.core.clock import Scheduler
 from emulator.model import CHOICES, Model
+from emulator.options import described
 from emulator.pcie.endpoint import TestEndpoint
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.disputes import DISPUTES as of_chip

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.debug import stepping
 from emulator.debug.debugger import Access, Cause, Debugger, Stopped
 from emulator.debug.frames import backtrace
+from emulator.options import Options
 from emulator.symbols import Function, Line, Symbols
 from emulator.trace import Trace
 from emulator.usb.wire import Setup

@@ -14,7 +14,7 @@ from emulator.faults import FORMS
 from emulator.model import CHOICES
 from sdk.errors import UsageError
 from sdk.settings import SETTINGS
-from sdk.target import target_names
+from sdk.targets import target_names
 from sdk.zoo import NETWORKS
 from tests.e2e import test_networks
 from towline.cli import parser

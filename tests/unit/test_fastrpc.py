@@ -30,7 +30,8 @@ from dsp.hexagon.fastrpc.session import FastrpcDevice
 from dsp.hexagon.fastrpc.system import LinuxCalls
 from sdk import artifact, reference
 from sdk.errors import DeviceFailed, DeviceMissing, InvalidArtifact, InvalidInput, UsageError
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.unit.fake_fastrpc import SHELL, FakeKernel

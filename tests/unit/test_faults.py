@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from emulator import faults
-from emulator.board import described
 from emulator.core.clock import clocks
 from emulator.faults import Fault
+from emulator.options import described
 from sdk.errors import UsageError
 from towline.cli import emulate
 

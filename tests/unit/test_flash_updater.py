@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from emulator.asm2464pd.flash_chip import Command
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.model import Model
+from emulator.options import Options
 from emulator.usb.wire import Speed
 from firmware.asm2464pd import image
 from firmware.asm2464pd.describe import Space

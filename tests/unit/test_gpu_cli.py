@@ -11,10 +11,12 @@ import pytest
 
 from emulator.amdgpu.scoreboard import Record
 from emulator.amdgpu.seams import Dispatch, Outcome
-from emulator.board import Board, Options
+from emulator.board import Board
+from emulator.options import Options
 from sdk.errors import DeviceFailed, UsageError
 from sdk.report import Console
-from sdk.target import LayerProfile, OpenOptions, Profile, get_target
+from sdk.target import LayerProfile, OpenOptions, Profile
+from sdk.targets import get_target
 from towline.cli import bench, bench_usb, demo, gpu_doctor, gpu_info, main, runtime
 from usbgpu import emulation
 from usbgpu.transport import sysfs

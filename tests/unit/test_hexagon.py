@@ -29,7 +29,8 @@ from sdk import cache, reference
 from sdk.arena import ALIGNMENT, Buffer, plan
 from sdk.errors import InvalidArtifact, OutputFailed, ToolMissing
 from sdk.graph import Quantization, Tensor
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from sdk.weights import Weights
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 

@@ -14,7 +14,8 @@ from dsp.hexagon.sharing import meetings, touched
 from sdk import reference
 from sdk.arena import Buffer
 from sdk.errors import InvalidArtifact, UsageError
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.amount import amount
 from tests.graph_builder import GraphBuilder
 

@@ -12,7 +12,8 @@ from dsp.hexagon.lowering import lower
 from dsp.hexagon.packets import ALU, LOAD, PERMUTE, VECTOR_ALU, VMPY32, VRMPY, Instruction, Schedule
 from sdk import reference
 from sdk.errors import InternalError
-from sdk.target import L2, Options, get_target
+from sdk.target import L2, Options
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdk.expression.trace import apply, clip, select, sigmoid
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder, together
 from tests.unit import test_exact_maps

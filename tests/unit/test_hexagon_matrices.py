@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdk.graph import Quantization, Tensor
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 

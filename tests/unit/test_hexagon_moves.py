@@ -9,7 +9,7 @@ from dsp.hexagon.lowering import lower
 from dsp.hexagon.tuning import signature
 from sdk.graph import Quantization
 from sdk.passes import unsigned_activations
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 

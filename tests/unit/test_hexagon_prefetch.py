@@ -20,7 +20,8 @@ from dsp.hexagon.prefetch import MOST_LINES, ask_ahead
 from sdk.arena import Buffer
 from sdk.errors import InvalidArtifact
 from sdk.estimate import Cache
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.graph_builder import GraphBuilder
 
 L2 = 64 << 10  # 48 KB with what is reserved taken off

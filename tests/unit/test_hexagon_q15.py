@@ -15,7 +15,8 @@ from sdk.compiler import compile
 from sdk.errors import Unsupported, UsageError
 from sdk.graph import Conv, Gemm, Graph, Quantization, Tensor
 from sdk.session import Session
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from towline.cli import main

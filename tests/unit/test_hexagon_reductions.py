@@ -10,7 +10,8 @@ from sdk import reference
 from sdk.graph import Graph, Normalize, Quantization, Reduce, Reshape, Softmax, Tensor
 from sdk.integer_islands import integer_islands
 from sdk.reference import dtype_range
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from sdk.verification import verify
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import together

@@ -11,7 +11,7 @@ from sdk.importers.onnx import graph_of
 from sdk.integer_islands import integer_islands
 from sdk.passes import optimize
 from sdk.segments import split
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 

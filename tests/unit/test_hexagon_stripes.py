@@ -15,7 +15,8 @@ from dsp.hexagon.sharing import meetings
 from dsp.hexagon.stripes import find
 from sdk import compiler, reference
 from sdk.errors import InvalidArtifact, UsageError
-from sdk.target import L2, Options, get_target
+from sdk.target import L2, Options
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder, mobilenet_v2
 from tests.unit.test_fastrpc import kernel

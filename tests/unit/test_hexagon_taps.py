@@ -6,7 +6,8 @@ import pytest
 from dsp.hexagon import taps
 from dsp.hexagon.lowering import lower
 from sdk import reference
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical, random_input
 from tests.graph_builder import GraphBuilder
 

@@ -4,7 +4,7 @@ import pytest
 
 from dsp.hexagon.lowering import lower
 from sdk.errors import Unsupported
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.contract.targets import assert_identical
 from tests.graph_builder import GraphBuilder
 

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from emulator import images
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.mcs51.core import GUARDS
+from emulator.options import Options
 from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd.phy import PCIE_FINAL, USB_LANE_SETUP, USB_LANES
 from firmware.asm2464pd.registers import ASM2464PD

@@ -13,7 +13,7 @@ from sdk.importers import load_model
 from sdk.inspection import figures, outlook, read_model_file, reasons
 from sdk.inspection.figures import FAMILIES, Island
 from sdk.passes import optimize
-from sdk.target import get_target
+from sdk.targets import get_target
 from tests.onnx_models import OnnxBuilder, saved, small_float_model, small_qdq_model
 from tests.tflite_writer import Writer
 from towline.cli import main

@@ -25,7 +25,7 @@ from sdk.graph import (
 )
 from sdk.integer_islands import for_arithmetic, integer_islands, quantized_again
 from sdk.shapes import output_shape
-from sdk.target import get_target
+from sdk.targets import get_target
 from sdk.verification import verify
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}

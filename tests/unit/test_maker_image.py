@@ -8,10 +8,11 @@ import struct
 
 import pytest
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import seconds
 from emulator.mcs51.core import GUARDS
 from emulator.model import Model
+from emulator.options import Options
 from emulator.usb.wire import Outcome, Setup, Speed, Stall
 from firmware.asm2464pd import flash_layout
 from firmware.asm2464pd.describe import ByteRegister, Space

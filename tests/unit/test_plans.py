@@ -14,7 +14,8 @@ from dsp.hexagon.plan import HexagonPlan
 from sdk.artifact import Artifact
 from sdk.errors import InvalidArtifact
 from sdk.session import Session
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.graph_builder import GraphBuilder
 from tests.shader_gpu import target
 from usbgpu.target.plan import CardPlan

@@ -8,8 +8,9 @@ import pytest
 
 from emulator import poke
 from emulator.behaviour import BehaviourFailed
-from emulator.board import Board, Options, described
+from emulator.board import Board
 from emulator.core.clock import clocks
+from emulator.options import Options, described
 from emulator.trace import Trace
 from firmware.asm2464pd.describe import Space
 from firmware.asm2464pd.image import wrap

@@ -22,7 +22,8 @@ import pytest
 from dsp.hexagon.fastrpc import domain
 from sdk import artifact, toolchain
 from sdk.errors import DeviceFailed, ToolMissing
-from sdk.target import Options, get_target
+from sdk.target import Options
+from sdk.targets import get_target
 from tests.graph_builder import GraphBuilder
 from tests.unit.fake_android import NODE, AndroidKernel
 from tests.unit.fake_fastrpc import SHELL, FakeKernel

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.machine import CpuFault
+from emulator.options import Options
 from emulator.trace import Trace
 from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import BLOCKS

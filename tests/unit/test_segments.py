@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sdk import compiler, target
+from sdk import compiler, targets
 from sdk.check import check
 from sdk.errors import Unsupported
 from sdk.expression.trace import apply
@@ -102,7 +102,7 @@ def c_without(monkeypatch):
     """The target c, which takes all but the operators given."""
 
     def without(*ops):
-        found = target.get_target("c")
+        found = targets.get_target("c")
         takes, compiles = found.supports, found.compile
 
         class Partial(type(found)):

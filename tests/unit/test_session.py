@@ -11,7 +11,8 @@ from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported,
 from sdk.graph import Graph, Reshape, Tensor
 from sdk.preprocess import InputStatistics, Preprocessing, from_pixels
 from sdk.session import Session
-from sdk.target import OpenOptions, get_target, is_emulated, open_device
+from sdk.target import OpenOptions
+from sdk.targets import get_target, is_emulated, open_device
 from tests.reference_target import NAME, ReferenceTarget, register, small_network
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from emulator import spin
 from emulator.asm2464pd import timing
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import clocks
 from emulator.core.clock import seconds as seconds_of
 from emulator.mcs51.core import Stop
+from emulator.options import Options
 from firmware.asm2464pd.image import wrap
 from firmware.asm2464pd.registers import ASM2464PD
 from sdk.errors import DeviceFailed

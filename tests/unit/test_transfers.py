@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sdk.errors import InvalidArtifact, UsageError
-from sdk.target import OpenOptions, Options, open_device
+from sdk.target import OpenOptions, Options
+from sdk.targets import open_device
 from tests import shader_gpu
 from tests.contract.targets import random_input
 from tests.graph_builder import GraphBuilder

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import usb.core
 
-from emulator.board import Board, Options, described
+from emulator.board import Board
+from emulator.options import Options, described
 from emulator.usb.pyusb_backend import Backend
 from sdk.errors import DeviceMissing, UsageError
 from towline.cli import main

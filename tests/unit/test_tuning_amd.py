@@ -8,7 +8,8 @@ from sdk.compiler import compile as compiled
 from sdk.errors import InvalidInput
 from sdk.graph import Conv, MatMul
 from sdk.session import Session
-from sdk.target import CountsKernels, Options, Tunable, get_target
+from sdk.target import CountsKernels, Options, Tunable
+from sdk.targets import get_target
 from sdk.tuning import Entry, Tuning
 from tests.plain_graphs import PlainBuilder
 from tests.shader_gpu import register, target

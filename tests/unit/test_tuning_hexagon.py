@@ -12,7 +12,8 @@ from dsp.hexagon.calls import At, Call, KernelSource
 from dsp.hexagon.lowering import lower
 from sdk.arena import Buffer
 from sdk.errors import InvalidInput, ToolMissing
-from sdk.target import Tunable, get_target
+from sdk.target import Tunable
+from sdk.targets import get_target
 from sdk.toolchain import find
 from sdk.tuning import Entry, Tuning
 from tests.graph_builder import GraphBuilder

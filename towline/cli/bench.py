@@ -20,7 +20,8 @@ from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
-from sdk.target import CountsKernels, LayerProfile, Options, Profile, get_target, open_device, target_names
+from sdk.target import CountsKernels, LayerProfile, Options, Profile
+from sdk.targets import get_target, open_device, target_names
 from sdk.zoo.benchmark import benchmark, require_name
 from sdk.zoo.catalogue import find
 from towline.cli import bench_c, bench_time

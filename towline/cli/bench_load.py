@@ -9,7 +9,7 @@ from typing import Any
 from sdk import files
 from sdk.errors import CheckFailed, UsageError
 from sdk.report import Console, Result, size, table
-from sdk.target import get_target
+from sdk.targets import get_target
 from towline.cli.runtime import firmware_directory, logged
 
 TARGET, BYTES = "amd-gfx1100", "512M"
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         UsageError: the target has no card, no such device, too few bytes.
         Unsupported: the card has too little memory.
     """
-    from emulator.board import memory_size
+    from emulator.options import memory_size
     from towline.cli.benchmarks import load
     from usbgpu import emulation
     from usbgpu.target.target import AmdTarget

@@ -13,7 +13,7 @@ from sdk.check import check
 from sdk.errors import CheckFailed, EnvironmentMissing, Unsupported
 from sdk.report import Console, Result, size, table
 from sdk.session import Session
-from sdk.target import get_target, target_names
+from sdk.targets import get_target, target_names
 from sdk.zoo.benchmark import write, write_quantized
 from sdk.zoo.catalogue import FLOAT, INT8, ZOO, Name, find, names
 from sdk.zoo.inputs import example_inputs

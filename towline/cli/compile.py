@@ -17,7 +17,7 @@ from sdk.importers import load_model
 from sdk.preprocess import Preprocessing, parse
 from sdk.report import Console, Result, seconds, size, table
 from sdk.segments import round_trips
-from sdk.target import get_target
+from sdk.targets import get_target
 from towline.cli.camera import add_camera, camera_lines, cameras
 from towline.cli.inputs import class_count, read_labels
 from towline.cli.inspect_text import crossing

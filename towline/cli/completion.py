@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         EnvironmentMissing: shtab is not installed.
     """
     shtab = require("shtab", extra="completion")
-    from sdk.target import target_names
+    from sdk.targets import target_names
     from towline.cli import parser
 
     whole = parser()

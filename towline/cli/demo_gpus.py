@@ -30,7 +30,7 @@ from sdk.compiler import compile
 from sdk.errors import DeviceFailed, EnvironmentMissing, TowlineError
 from sdk.report import Console
 from sdk.session import Session
-from sdk.target import target_names
+from sdk.targets import target_names
 
 GPUS = ("adreno-", "amd-")
 """How the names of targets begin that run beside the DSP."""

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from sdk.report import Console, Result, table
-from sdk.target import devices
+from sdk.targets import devices
 
 EXAMPLE = """towline devices
 towline devices --target hexagon-v65"""

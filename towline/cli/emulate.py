@@ -159,8 +159,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     require("cffi", extra="emulator")
     require("usb", extra="emulator")
     from emulator import faults, poke
-    from emulator.board import Board, Options, PowerCut, check_model, memory_size, supply_watts
+    from emulator.board import Board, PowerCut
     from emulator.model import Model
+    from emulator.options import Options, check_model, memory_size, supply_watts
     from emulator.usb.wire import Speed
     from firmware.asm2464pd.registers import ASM2464PD
 

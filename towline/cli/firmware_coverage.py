@@ -118,8 +118,9 @@ def _refuse(args: argparse.Namespace) -> None:
 
 def _suite(image: str, build: str, speed: str, console: Console) -> tuple[Coverage | None, int]:
     """What the conformance suite reaches at a speed, and how many of its checks failed."""
-    from emulator.board import Board, Options
+    from emulator.board import Board
     from emulator.coverage import Recording
+    from emulator.options import Options
     from emulator.usb.wire import Speed
     from usbgpu import conform, transport
 

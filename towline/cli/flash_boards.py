@@ -56,9 +56,10 @@ class EmulatedBoard:
 
     def __init__(self, device: str, flash: Path, injected: Sequence[str]) -> None:
         from emulator import board, faults
+        from emulator.options import described
 
         self._name = device
-        image, options = board.described(device)
+        image, options = described(device)
         self._options = replace(options, flash=flash, strap=False)
         first = replace(
             self._options, strap=options.strap, faults=tuple(faults.parse(text) for text in injected)

@@ -9,7 +9,7 @@ from pathlib import Path
 from sdk import artifact, files
 from sdk.errors import UsageError
 from sdk.report import Console, Result
-from sdk.target import target_names
+from sdk.targets import target_names
 from towline.cli import graphs, inspect_model, inspect_page, inspect_tow
 from towline.cli.options import HTML, MODEL, TOW, add_cut, add_input_shape, reading, require_suffix
 

@@ -16,7 +16,7 @@ from sdk.passes import optimize
 from sdk.quantizer.prepare import check
 from sdk.report import Result, size, table
 from sdk.segments import Placement
-from sdk.target import get_target
+from sdk.targets import get_target
 from towline.cli import inspect_text as text_of
 from towline.cli.inspect_text import labelled, plural
 from towline.cli.options import Reading

@@ -241,7 +241,7 @@ def _opener(text: str, args: argparse.Namespace) -> Callable[[], Session]:
     def open_it() -> Session:
         from sdk import artifact
         from sdk.session import Session
-        from sdk.target import EMULATED
+        from sdk.targets import EMULATED
 
         options = replace(open_options(args), power_cap=None)  # that is of the stream's own card
         return Session(artifact.load(path, required_keys(args)), device or EMULATED, options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from sdk.report import Console, Result, table
-from sdk.target import arithmetics, get_target, target_names
+from sdk.target import arithmetics
+from sdk.targets import get_target, target_names
 
 EXAMPLE = "towline targets"
 

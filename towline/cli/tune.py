@@ -14,7 +14,8 @@ from sdk.integer_islands import for_arithmetic
 from sdk.passes import optimize
 from sdk.report import Console, Result, table
 from sdk.segments import split
-from sdk.target import get_target, require_supported
+from sdk.target import require_supported
+from sdk.targets import get_target
 from sdk.tuner import Layer, Outcome
 from sdk.zoo.benchmark import benchmark
 from towline.cli.options import (

@@ -79,7 +79,7 @@ def lower(
     states: Sequence[tuple[str, str]] = (),
     cut: Cut = by_the_model,
 ) -> Lowered:
-    """Lower an integer body whose activations are all uint8.
+    """Lower a part of a network, whose quantised activations are all uint8.
 
     The arena begins with what crosses the link in a step: the inputs, the status, the outputs.
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from sdk.arena import align
 from sdk.dtypes import storage
-from sdk.errors import DeviceFailed, InvalidArtifact, InvalidInput, Unsupported
-from sdk.graph import Array, Tensor
-from sdk.passes import from_unsigned, to_unsigned
+from sdk.errors import DeviceFailed, InvalidArtifact, Unsupported
+from sdk.graph import Array
+from sdk.inputs import check_inputs, zero_point_inputs
 from sdk.report import size as human
-from sdk.target import LayerProfile, Profile, Program, Verification, check_inputs, zero_point_inputs
+from sdk.target import LayerProfile, Profile, Program, Verification
 from usbgpu.seam import Buffer, Gpu, Launch, Prepared, Read, TransferDamaged, Way, Write
 from usbgpu.target import checksum
 from usbgpu.target.checksum import blocks
+from usbgpu.target.ends import Ends, Pieces, decoded
 from usbgpu.target.flights import Flights, Frame
-from usbgpu.target.plan import ALIGNMENT, MARGIN, STATUS_BYTES, CardPlan, LaunchPlan, image
+from usbgpu.target.plan import ALIGNMENT, MARGIN, CardPlan, LaunchPlan, image
 from usbgpu.target.verification import Claim, Region, Verifier
 
 log = logging.getLogger(__name__)
@@ -65,6 +64,7 @@ class CardSession:
                 f"the program is for {plan.chip}, the GPU is a {gpu.chip}",
                 hint=f"compile the model with --target amd-{gpu.chip}",
             )
+        self._ends = Ends(self._graph, plan)
         self._gpu = gpu
         self._device = device
         self._closed = False
@@ -101,12 +101,12 @@ class CardSession:
         self._flights.land()
         return self.alone(self._frame(inputs, step=False))
 
-    def _infer(self, arrays: Mapping[str, Array], outputs: Sequence[str]) -> _Arena:
+    def _infer(self, arrays: Mapping[str, Array], outputs: Sequence[str]) -> Pieces:
         """One inference; the part of the arena that the outputs are in."""
-        writes, places = self._encode(arrays), self._places(outputs)
-        reads = [Read(self._arena, MARGIN + start, end - start) for start, end in _spans(places)]
+        writes, spans = self._encode(arrays), self._spans(outputs)
+        reads = [Read(self._arena, MARGIN + start, end - start) for start, end in spans]
         found = self._again(lambda: self._inferred(writes, reads))
-        return _Arena([(read.offset - MARGIN, data) for read, data in zip(reads, found, strict=True)])
+        return Pieces([(read.offset - MARGIN, data) for read, data in zip(reads, found, strict=True)])
 
     def _again(self, work: Callable[[], T]) -> T:
         """Do something, and once more if it was damaged on its way."""
@@ -212,8 +212,8 @@ class CardSession:
                     values[plan.tensor] = self._read_tensor(plan.tensor)
             if waiting:
                 self._run_now(waiting)
-            spans = _spans(self._places(self._graph.outputs))
-            read = _Arena([(start, self._download(start, end - start)) for start, end in spans])
+            spans = self._spans(self._graph.outputs)
+            read = Pieces([(start, self._download(start, end - start)) for start, end in spans])
         return values | self._decode(read, self._graph.outputs)
 
     def _begin(self, arrays: Mapping[str, Array]) -> None:
@@ -264,7 +264,7 @@ class CardSession:
         arrays = zero_point_inputs(self._graph)
         with self.exchange():
             self._begin(arrays)
-            writes, spans = self._encode(arrays), _spans(self._places(self._graph.outputs))
+            writes, spans = self._encode(arrays), self._spans(self._graph.outputs)
             ends = [Region("inputs", each.buffer, each.offset, len(each.data)) for each in writes]
             ends += [Region("outputs", self._arena, MARGIN + start, end - start) for start, end in spans]
             counted = self._gpu.profile([*self.launches, *self._verifier.launches(ends)])
@@ -333,8 +333,8 @@ class CardSession:
     def _read_states(self) -> dict[str, Array]:
         found = {}
         for _, given in self.kept:
-            tensor = self._tensor(given)
-            found[given] = self._decoded(self._download(self._place(given), tensor.nbytes), tensor).copy()
+            data = self._download(*self._ends.place(given, self._swapped))
+            found[given] = decoded(data, self._graph.tensor(given)).copy()
         return found
 
     # -- sdk.target.Submits -----------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class CardSession:
             self._spare = self._gpu.allocate(self._arena.size, ALIGNMENT)
             self._buffers.append(self._spare)
         inputs = [(write.offset, len(write.data)) for write in self.encode(frame)]
-        outputs = [(MARGIN + start, end - start) for start, end in _spans(self._places(frame.outputs))]
+        outputs = [(MARGIN + start, end - start) for start, end in self._spans(frame.outputs)]
         swaps = (self._swapped, self._swapped != bool(self.kept))
         first, second = (
             Way(
@@ -391,11 +391,11 @@ class CardSession:
         self._lost = self._lost or (bool(self.kept) and self._held is None)
 
     def flown(self, frame: Frame, found: Sequence[bytes]) -> dict[str, Array]:
-        spans = _spans(self._places(frame.outputs))
+        spans = self._spans(frame.outputs)
         parts = [(start, data) for (start, _), data in zip(spans, found, strict=True)]
-        return self._finished(frame, _Arena(parts))
+        return self._finished(frame, Pieces(parts))
 
-    def _finished(self, frame: Frame, read: _Arena) -> dict[str, Array]:
+    def _finished(self, frame: Frame, read: Pieces) -> dict[str, Array]:
         results = self._decode(read, frame.outputs)
         if frame.step:  # only now, so that a step that failed begins again from the same states
             self._held, self._swapped = None, not self._swapped
@@ -406,7 +406,7 @@ class CardSession:
     def link_seconds(self, *, step: bool = False) -> float:
         held = {name for pair in self.kept for name in pair} if step else set()
         names = {*self._graph.inputs, *self._graph.outputs} - held
-        return sum(self._tensor(name).nbytes for name in names) / LINK_RATE
+        return sum(self._graph.tensor(name).nbytes for name in names) / LINK_RATE
 
     # -- for its device ---------------------------------------------------------------------------------
 
@@ -573,65 +573,24 @@ class CardSession:
 
     # -- tensors ----------------------------------------------------------------------------------------
 
-    def _tensor(self, name: str) -> Tensor:
-        return self._graph.tensor(name)
-
-    def _place(self, name: str) -> int:
-        """Where an input or output is in the arena."""
-        offset = self._plan.inputs[name] if name in self._plan.inputs else self._plan.outputs[name]
-        return self._plan.swapped(self._graph, offset) if self._swapped else offset
-
-    def _places(self, names: Sequence[str]) -> list[tuple[int, int]]:
-        """Offset and size of these outputs, and of the status."""
-        status = [] if self._plan.status is None else [(self._plan.status, STATUS_BYTES)]
-        return [*status, *((self._place(name), self._tensor(name).nbytes) for name in names)]
+    def _spans(self, outputs: Sequence[str]) -> list[tuple[int, int]]:
+        return self._ends.spans(outputs, self._swapped)
 
     def _encode(self, arrays: Mapping[str, Array]) -> list[Write]:
-        """What inputs and status become, in as few pieces as possible."""
-        parts = {}
-        for name, array in arrays.items():
-            tensor = self._tensor(name)
-            data = np.ascontiguousarray(array).tobytes()
-            if tensor.quantization is not None:
-                data = to_unsigned(array, tensor)
-            parts[self._place(name)] = data
-        if self._plan.status is not None:
-            parts[self._plan.status] = bytes(STATUS_BYTES)
-        writes = []
-        for start, end in _spans([(offset, len(data)) for offset, data in parts.items()]):
-            joined = bytearray(end - start)
-            for offset, data in parts.items():
-                if start <= offset < end:
-                    joined[offset - start : offset - start + len(data)] = data
-            writes.append(Write(self._arena, MARGIN + start, bytes(joined)))
-        return writes
+        pieces = self._ends.encode(arrays, self._swapped)
+        return [Write(self._arena, MARGIN + start, data) for start, data in pieces]
 
-    def _decode(self, read: _Arena, outputs: Sequence[str]) -> dict[str, Array]:
-        if self._plan.status is not None:
-            number, index = np.frombuffer(read.at(self._plan.status, STATUS_BYTES), "<i4").tolist()
-            if number:
-                launches = self._plan.launches
-                name = launches[number - 1].name if number <= len(launches) else "unknown"
-                raise InvalidInput(f"index {index} is out of range", where=f"node {name}")
-        tensors = [self._tensor(name) for name in outputs]
-        return {
-            tensor.name: self._decoded(read.at(self._place(tensor.name), tensor.nbytes), tensor)
-            for tensor in tensors
-        }
-
-    def _decoded(self, data: bytes, tensor: Tensor) -> Array:
-        if tensor.quantization is not None:
-            return from_unsigned(data, tensor)
-        return np.frombuffer(data, storage(tensor.dtype)).reshape(tensor.shape)
+    def _decode(self, read: Pieces, outputs: Sequence[str]) -> dict[str, Array]:
+        return self._ends.decode(read, outputs, self._swapped)
 
     def _read_tensor(self, name: str) -> Array:
-        tensor, place = self._tensor(name), self._plan.tensors[name]
+        tensor, place = self._graph.tensor(name), self._plan.tensors[name]
         dtype = storage(tensor.dtype)
         size = place.nbytes(tensor.shape, dtype.itemsize)
         data = np.frombuffer(self._download(place.offset, size), dtype)
         steps = [step * dtype.itemsize for step in place.steps]
         elements = np.lib.stride_tricks.as_strided(data, tensor.shape, steps)
-        return self._decoded(np.ascontiguousarray(elements).tobytes(), tensor)
+        return decoded(np.ascontiguousarray(elements).tobytes(), tensor)
 
     def _download(self, offset: int, size: int) -> bytes:
         """Bytes of the arena."""
@@ -644,31 +603,5 @@ class CardSession:
         return data
 
 
-@dataclass(frozen=True)
-class _Arena:
-    """What was read of the arena: offsets, and the bytes from there on."""
-
-    parts: Sequence[tuple[int, bytes]]
-
-    def at(self, offset: int, size: int) -> bytes:
-        start, data = next(part for part in self.parts if 0 <= offset - part[0] <= len(part[1]) - size)
-        return data[offset - start : offset - start + size]
-
-
 def _claim(what: str, buffer: Buffer, offset: int, data: bytes | memoryview) -> Claim:
     return Region(what, buffer, offset, len(data)), checksum.sums([data])
-
-
-def _spans(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges [start, end) of the arena that have these places, offset and size: neighbours are one range.
-
-    What is between neighbours fills the first one up to its alignment.
-    """
-    found: list[tuple[int, int]] = []
-    for offset, size in sorted(places):
-        if found and offset <= align(found[-1][1]):
-            start, end = found[-1]
-            found[-1] = start, max(end, offset + size)
-        else:
-            found.append((offset, offset + size))
-    return found

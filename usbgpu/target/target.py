@@ -20,17 +20,8 @@ from sdk.opencl.calls import At, KernelSource
 from sdk.opencl.views import View
 from sdk.passes import unsigned_activations
 from sdk.plan import BufferPlan, TuningPlan
-from sdk.target import (
-    EMULATED,
-    Arithmetic,
-    Candidate,
-    Device,
-    KernelCount,
-    OpenOptions,
-    Options,
-    Program,
-    Verdict,
-)
+from sdk.target import Arithmetic, Candidate, Device, KernelCount, OpenOptions, Options, Program, Verdict
+from sdk.targets import EMULATED
 from usbgpu.amd.facts.chips import CHIPS
 from usbgpu.seam import Gpu
 from usbgpu.target import checksum

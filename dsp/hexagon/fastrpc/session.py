@@ -27,7 +27,8 @@ from dsp.hexagon.plan import HexagonPlan
 from dsp.hexagon.tensors import decode_outputs, decode_trace, encode_inputs
 from sdk.errors import DeviceFailed, InvalidArtifact
 from sdk.graph import Array
-from sdk.target import LayerProfile, Profile, Program, zero_point_inputs
+from sdk.inputs import zero_point_inputs
+from sdk.target import LayerProfile, Profile, Program
 
 ENTRY = "towline_skel_handle_invoke"
 LOAD, RUN, TRACE, PROFILE, CONTEXTS, CLOCK = 2, 3, 4, 5, 6, 7

@@ -18,7 +18,8 @@ from sdk.graph import Array, Graph, Node, Region, Tensor
 from sdk.integer_islands import for_arithmetic
 from sdk.segments import boundary, place
 from sdk.session import Session
-from sdk.target import Device, OpenOptions, get_target, open_device
+from sdk.target import Device, OpenOptions
+from sdk.targets import get_target, open_device
 
 SIZE = 256
 """Nodes in a batch, unless a network has more by itself. The start of c's compiler no longer matters then,

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emulator import images
-from emulator.board import Board, Options
+from emulator.board import Board
 from emulator.core.clock import seconds
+from emulator.options import Options
 from emulator.pcie.endpoint import OFFSETS, POLL_CLOCKS, TestEndpoint
 from emulator.usb.wire import Outcome, Setup, Speed, Transfer
 from firmware.asm2464pd import wire
