@@ -9,8 +9,7 @@ from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, stretches
 from dsp.hexagon.moves import pick_pixels
 from dsp.hexagon.networks import spread
-from dsp.hexagon.packing import round_up
-from sdk.arena import Buffer
+from sdk.arena import Buffer, align
 from sdk.errors import InternalError
 from sdk.graph import Array, Interpolate
 from sdk.scales import interpolation_taps
@@ -53,7 +52,7 @@ def interpolate(context: Context, node: Interpolate) -> None:
 
 def _whole_vectors(values: Array) -> Array:
     """[outputs, taps] for whole vectors of outputs, by repeating the last."""
-    outputs = round_up(len(values), VECTOR_PIXELS)
+    outputs = align(len(values), VECTOR_PIXELS)
     return np.pad(values, ((0, outputs - len(values)), (0, 0)), mode="edge")
 
 

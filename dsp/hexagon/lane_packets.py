@@ -29,6 +29,7 @@ from dsp.hexagon.packets import (
     VMPY32,
     VRMPY,
     Instruction,
+    NoRoom,
     Packet,
     Schedule,
     lines,
@@ -38,6 +39,8 @@ from sdk.errors import InternalError
 
 MOST_PIXELS = 14
 """Of a group: more accumulators leave too few registers."""
+MOST_STEPS = 2047
+"""Of a loop that takes two at a time: its count is an immediate of ten bits."""
 MIDDLE = 7
 """Of a group's sums, that to which a pointer leads: offsets of vectors are from -8 to 7."""
 PEELED = range(4, 20, 2)
@@ -346,7 +349,7 @@ def _end(group: _Group) -> list[Packet]:
 
 @cache
 def _best_unit(pixels: tuple[int, ...], q15: bool) -> tuple[_Group, _Unit, list[Packet]] | None:
-    """With the fewest packets and steps peeled, and its last two; None if packets have no room for all of it.
+    """The unit with the fewest packets and peeled steps, and its last two steps; None if there is no room.
 
     In q31 the multiplications alone need all packets of requantisation; in q15 packing may need some more.
     """
@@ -354,18 +357,31 @@ def _best_unit(pixels: tuple[int, ...], q15: bool) -> tuple[_Group, _Unit, list[
     for length in range(least, 2 * len(pixels) + 1):
         group = _Group(pixels, q15, length)
         for steps in PEELED:
-            with suppress(InternalError):
+            with suppress(NoRoom):
                 return group, _unit(group, steps), _end(group)
     return None
 
 
-def least_steps(pixels: Sequence[int], q15: bool = False) -> int | None:
-    """The fewest steps that the kernel of such groups takes; None if there is none."""
+@dataclass(frozen=True)
+class Needs:
+    """What the kernel of a group takes.
+
+    Attributes:
+        steps: of four channels, at least.
+        requantisation: packets of a unit's.
+    """
+
+    steps: int
+    requantisation: int
+
+
+def needs(pixels: Sequence[int], q15: bool = False) -> Needs | None:
+    """Of groups with pixels in these cells; None if there is no kernel for them."""
     best = _best_unit(tuple(pixels), q15)
     if best is None:
         return None
     group, unit, end = best
-    return (len(unit.peeled) + len(end)) // len(group.packets)
+    return Needs((len(unit.peeled) + len(end)) // len(group.packets), group.length)
 
 
 def _packets(pixels: Sequence[int], steps: int, q15: bool) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dsp.hexagon.calls import At, Fields, KernelSource
 from dsp.hexagon.context import Context
-from dsp.hexagon.lane_packets import MOST_PIXELS, kernel, least_steps
+from dsp.hexagon.lane_packets import MOST_PIXELS, MOST_STEPS, kernel, needs
 from dsp.hexagon.layout import GROUP_CELLS, PIXEL, Planes, in_groups
 from dsp.hexagon.packing import Factors, Int, in_bytes
 from sdk.arena import ALIGNMENT
@@ -22,7 +22,7 @@ from sdk.graph import Array, Clamp
 BLOCK = 32
 """Channels of a vector."""
 SHARE = 4
-"""Of the L2, one part in so many has the weights of a call, which are read for every group."""
+"""The weights of a call, which are read for every group, take at most 1 / SHARE of the L2."""
 UNSIGNED = 128
 """What is added to the weights: a vector of vrmpy with bytes as scalars has no sign."""
 
@@ -65,22 +65,23 @@ def suits(
     steps, outputs = source.planes, target.channels
     groups = group_pixels(target)
     pixels = sum(map(len, groups))
-    if not groups or len(groups[0]) > MOST_PIXELS:
+    if not groups or len(groups[0]) > MOST_PIXELS or steps > MOST_STEPS:
         return False
     if source.pitch != target.pitch or (source.base | source.plane | target.base | target.plane) % ALIGNMENT:
         return False
     if source.stride != (1, 1) or source.channels % 8 or outputs % BLOCK or target.samples > 1:
         return False
-    least = least_steps(groups[0], q15), least_steps(groups[-1], q15)
-    if any(count is None or steps < count for count in least):
+    first, last = needs(groups[0], q15), needs(groups[-1], q15)
+    if first is None or last is None or steps < max(first.steps, last.steps):
         return False
     if in_bytes(weight).shape != weight.shape or by.shifts.any() or not clamp[0] <= between <= clamp[1]:
         return False
-    requantised = 1 if q15 else 2  # packets of a vector
-    units = outputs // BLOCK * sum(steps * -(-len(group) // 2) + requantised * len(group) for group in groups)
+    multiplying = sum(steps * -(-len(group) // 2) for group in groups)
+    requantising = (len(groups) - 1) * first.requantisation + last.requantisation
     sums = source.vectors * steps + 2 * pixels
+    requantised = 1 if q15 else 2  # packets of an accumulator at least
     by_planes = target.planes * (target.vectors * (2 * steps + 4 * requantised) + 10)
-    return units + sums < by_planes
+    return outputs // BLOCK * (multiplying + requantising) + sums < by_planes
 
 
 def lanes(
@@ -148,8 +149,6 @@ def _stream(weight: Array, biases: Int, multipliers: Int) -> Array:
     """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: uint8 [block, bytes]."""
     blocks = len(weight) // BLOCK
     steps = (weight.reshape(blocks, BLOCK, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
-    words = np.stack([biases.reshape(blocks, BLOCK), multipliers.reshape(blocks, BLOCK)], axis=1).astype(
-        "<i4"
-    )
-    parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words.astype("<i4"), steps)]
+    words = np.stack([one.reshape(blocks, BLOCK) for one in (biases, multipliers)], axis=1).astype("<i4")
+    parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words, steps)]
     return np.ascontiguousarray(np.concatenate(parts, axis=1))

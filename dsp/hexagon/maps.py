@@ -22,7 +22,6 @@ from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import VLUT_ORDER, in_step
 from dsp.hexagon.expressions import Printed, Range, print_expression
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, element_index, is_planar
-from dsp.hexagon.packing import round_up
 from sdk.arena import ALIGNMENT, align
 from sdk.errors import Unsupported
 from sdk.exact_maps import Operand, exact_map
@@ -209,7 +208,7 @@ def _constant(context: Context, i: int, data: Words, y: Tensor, extent: _Extent)
     if data.size == 1:
         return _Reading(0, 0, "", "", int(data.reshape(-1)[0]))
     if _by_channel(data.shape, y):
-        words = np.pad(data.reshape(-1), (0, round_up(data.size, 4) - data.size))
+        words = np.pad(data.reshape(-1), (0, align(data.size, 4) - data.size))
         declare = f"const s32 *x{i} = (const s32 *)(c->weights + op->x[{i}] + plane * op->x_plane[{i}]);"
         return _Reading(context.blob.add(words.astype("<i4")), 16, declare, "", f"Q6_V_vsplat_R(x{i}[k])")
     words, plane, sample = _spread(data, y, extent)

@@ -18,7 +18,7 @@ import numpy as np
 from dsp.hexagon.calls import At, Fields, range_fields, variant
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL
-from dsp.hexagon.packing import Int, factors, gemm_weights, round_up
+from dsp.hexagon.packing import Int, factors, gemm_weights
 from dsp.hexagon.walks import interleave
 from sdk.arena import ALIGNMENT, align
 from sdk.errors import Unsupported
@@ -244,7 +244,7 @@ def _padded(values: Int, vectors: int) -> Array:
 def _packed_rows(context: Context, rows: _Rows, count: int, tile: int, terms: Fields, tiles: int) -> _Side:
     """Rows packed by tiles; `count` of them are a matrix."""
     x, matrices = rows.x, rows.matrices
-    step = align(round_up(rows.length, 4) * tile)
+    step = align(align(rows.length, 4) * tile)
     source = context.as_dense(x)
     data = At(context.buffer(f"{x.name} by rows", matrices * tiles * step))
     words = At(context.buffer(f"{x.name} sums", align(matrices * tiles * tile * 4)))

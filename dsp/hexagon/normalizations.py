@@ -17,7 +17,6 @@ from dsp.hexagon.calls import At, KernelSource
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS
 from dsp.hexagon.moves import moved
-from dsp.hexagon.packing import round_up
 from dsp.hexagon.reductions import transposed
 from sdk.arena import ALIGNMENT, align
 from sdk.arithmetic import SPREAD_BITS
@@ -77,7 +76,7 @@ def _spread(
     if all((table == table[:, :1]).all() for table in tables):
         return True, [table[:, 0] for table in tables]
     if all((table == table[:1]).all() for table in tables):
-        lines = [np.pad(table[0], (0, round_up(count, ALIGNMENT) - count)) for table in tables]
+        lines = [np.pad(table[0], (0, align(count, ALIGNMENT) - count)) for table in tables]
         return False, [line.reshape(-1, VECTOR_PIXELS, PIXEL).swapaxes(1, 2) for line in lines]
     raise Unsupported(
         "its factors or offsets differ along the axes that it normalises and along others",

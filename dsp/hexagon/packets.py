@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sdk.errors import InternalError
-
 ROOM = {
     "slots": 4,
     "upper": 2,
@@ -25,9 +23,13 @@ ROOM = {
     "permutes": 1,
     "units": 4,
 }
-"""Of a packet, by what a `Kind` takes of it."""
+"""What a packet holds of each resource of a `Kind`."""
 MEMORY = 2
 """Loads and stores together."""
+
+
+class NoRoom(Exception):
+    """A packet has no room for an instruction, or comes too early for it: another schedule may do."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +119,17 @@ class Schedule:
     def hold(self, number: int, one: Instruction) -> None:
         """Put an instruction into this packet, before what comes before it has been put anywhere."""
         if not self.packets[number].has_room(one.kind):
-            raise InternalError(f"packet {number} has no room for {one.text}")
+            raise NoRoom(f"packet {number} has no room for {one.text}")
         self.packets[number].instructions.append(one)
 
     def reach(self, number: int, one: Instruction) -> None:
         """Go on behind an instruction that is held in this packet.
 
         Raises:
-            InternalError: what was put before it allows it only later.
+            NoRoom: what was put before it allows it only later.
         """
         if self._earliest(one) > number:
-            raise InternalError(f"packet {number} is too early for {one.text}")
+            raise NoRoom(f"packet {number} is too early for {one.text}")
         self._note(number, one)
 
     def put(self, instructions: Iterable[Instruction], first: int = 0) -> None:
@@ -136,12 +138,12 @@ class Schedule:
         Their order is that in which they are to have their effects; what lies between is not moved.
 
         Raises:
-            InternalError: there are too few packets.
+            NoRoom: there are too few packets.
         """
         for one in instructions:
             number = self.room(one, first)
             if number == len(self.packets):
-                raise InternalError(f"no packet has room for {one.text}")
+                raise NoRoom(f"no packet has room for {one.text}")
             self.packets[number].instructions.append(one)
             self._note(number, one)
 

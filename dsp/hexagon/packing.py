@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dsp.hexagon.calls import splat
 from dsp.hexagon.context import Context
 from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, element_index
-from sdk.arena import Blob
+from sdk.arena import Blob, align
 from sdk.arithmetic import Q31, q15, q31, q31_arrays
 from sdk.errors import Unsupported
 from sdk.graph import Array, Clamp, Node
@@ -38,10 +38,6 @@ class Requantization:
 
     def fields(self) -> dict[str, int]:
         return {"bias": self.bias, "multiplier": self.multiplier, "shift": self.shift or 0}
-
-
-def round_up(count: int, to: int) -> int:
-    return -(-count // to) * to
 
 
 def padded(values: Int, length: int) -> Int:
@@ -155,7 +151,7 @@ def conv_weights(weight: Array, tile: int) -> Array:
     O is padded to a multiple of 4 with zeros.
     """
     outputs = weight.shape[0]
-    weight = np.pad(weight, ((0, round_up(outputs, 4) - outputs), (0, 0), (0, 0)))
+    weight = np.pad(weight, ((0, align(outputs, 4) - outputs), (0, 0), (0, 0)))
     tiles = [
         weight[first : first + tile].transpose(1, 0, 2).reshape(-1)
         for first in range(0, weight.shape[0], tile)
@@ -169,7 +165,7 @@ def depthwise_weights(weight: Array, quads: int, single: bool) -> Array:
     C is padded to a multiple of 4, the taps of the quads with zeros.
     """
     channels, taps = weight.shape
-    planes = round_up(channels, 4) // 4
+    planes = align(channels, 4) // 4
     in_quads = taps - single
     grouped = np.zeros((planes, 4, quads * 4), np.int8)
     padded_weight = np.pad(weight, ((0, planes * 4 - channels), (0, 0))).reshape(planes, 4, taps)
@@ -190,7 +186,7 @@ def three_by_three_weights(weight: Array, order: Sequence[int]) -> Array:
     for odd channels, before it. The columns come in `order`; C is padded to a multiple of 4 with zeros.
     """
     channels = weight.shape[0]
-    planes = round_up(channels, 4) // 4
+    planes = align(channels, 4) // 4
     full = np.pad(weight, ((0, planes * 4 - channels), (0, 0))).reshape(planes, 4, 3, 3)
     columns = full[..., list(order)].swapaxes(2, 3)
     words = np.zeros((planes, 2, 3, 2, 4), np.int8)
@@ -202,7 +198,7 @@ def three_by_three_weights(weight: Array, order: Sequence[int]) -> Array:
 def gemm_weights(weight: Array) -> Array:
     """[N, K] -> [block of 32][step][32][4], N padded to 32 and K to 4 with zeros."""
     outputs, inputs = weight.shape
-    full = np.pad(weight, ((0, round_up(outputs, 32) - outputs), (0, round_up(inputs, 4) - inputs)))
+    full = np.pad(weight, ((0, align(outputs, 32) - outputs), (0, align(inputs, 4) - inputs)))
     return full.reshape(-1, 32, full.shape[1] // 4, 4).transpose(0, 2, 1, 3).astype(np.int8)
 
 

@@ -16,7 +16,7 @@ from dsp.hexagon.sharing import CONTEXTS, Spans, merged, touched
 from sdk.arena import ALIGNMENT
 
 RESERVED = 4
-"""Of the L2, one part in so many is for all that is neither in the arena nor fetched ahead."""
+"""1 / RESERVED of the L2 is for all that is neither in the arena nor fetched ahead."""
 
 SIDE_BY_SIDE = 16
 """Blocks of a Gemm whose weights are read side by side, each once, and faster than memory gives them."""
@@ -42,8 +42,10 @@ def ask_ahead(layers: Sequence[Layer], weights: int, l2: int) -> None:
         l2: bytes of the L2.
     """
     calls = [call for layer in layers for call in layer.calls]
-    halves = [[touched(call, part) for part in range(CONTEXTS)] for call in calls]
-    spans = [merged([span for half in own for span in (*half.reads, *half.writes)]) for own in halves]
+    spans = [
+        merged([span for part in range(CONTEXTS) for some in touched(call, part) for span in some])
+        for call in calls
+    ]
     begins = [0, *(call.constants for call in calls)]
     room = l2 - l2 // RESERVED
     found: list[Call] = []

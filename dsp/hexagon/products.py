@@ -23,11 +23,10 @@ from dsp.hexagon.packing import (
     pixel_bounds,
     product_constants,
     requantization,
-    round_up,
 )
 from dsp.hexagon.taps import reads_taps, tap_planes
 from dsp.hexagon.windows import phases, window_input
-from sdk.arena import ALIGNMENT
+from sdk.arena import ALIGNMENT, align
 from sdk.errors import Unsupported
 from sdk.graph import Add, Array, Conv, Gemm, Node
 from sdk.lowering import dense_groups
@@ -148,7 +147,7 @@ def tap_calls(
         w = weight[channels]
         w = np.pad(w, ((0, 0), (0, in_planes * 4 - w.shape[1]), (0, 0)))
         w = w.transpose(0, 2, 1).reshape(len(w), len(steps), 4)
-        padded_channels = round_up(out_planes, 2) * 4
+        padded_channels = align(out_planes, 2) * 4
         words = requantization(context.blob, biases[channels], by.some(channels), padded_channels)
         first = group * in_planes * source.plane
         strides = {b - a for a, b in itertools.pairwise(steps)}

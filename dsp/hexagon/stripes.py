@@ -27,10 +27,10 @@ from dsp.hexagon.layout import (
     plain_planes,
     reads_in_place,
 )
-from dsp.hexagon.packing import round_up
 from dsp.hexagon.products import conv_calls, conv_input
 from dsp.hexagon.taps import reads_taps, tap_bytes
 from dsp.hexagon.windows import depthwise_calls, is_depthwise, phases, window_input
+from sdk.arena import align
 from sdk.graph import Conv, Graph, macs
 
 ROOM = 4
@@ -66,12 +66,11 @@ def find(context: Context) -> dict[str, Stripes]:
         return samples * _planes(channels) * height * width * PIXEL
 
     for node in graph.nodes:
-        reader = _reader(graph, context.pitches, node) if isinstance(node, Conv) else None
-        if reader is None:
+        if not isinstance(node, Conv) or (reader := _reader(graph, context.pitches, node)) is None:
             continue
         planes = _planes(graph.tensor(node.output).shape[1])
         held, made, left = map(nbytes, (node.inputs[0], node.output, reader.output))
-        if isinstance(node, Conv) and reads_taps(context, node):
+        if reads_taps(context, node):
             held = tap_bytes(context, node)
         if held + made + left <= room:
             continue
@@ -80,7 +79,7 @@ def find(context: Context) -> dict[str, Stripes]:
         if most < step:  # the result does not stay, but the stripe's share of it can
             most = max((room - held) * planes // (made + left), step)
         count = -(-planes // (most // step * step))
-        size = round_up(-(-planes // count), step)
+        size = align(-(-planes // count), step)
         if size < planes:
             found[node.name] = Stripes(reader, size)
     return found
@@ -112,13 +111,12 @@ def take_turns(context: Context, node: Conv, stripes: Stripes) -> None:
     channels = between.shape[1]
     starts = range(0, channels, 4 * stripes.planes)
     chosen = [slice(start, min(start + 4 * stripes.planes, channels)) for start in starts]
-
-    _begin(context, node, chosen[0])
-    source, taps, room = _ends(context, node, stripes)
     bounded = node.name in context.pitches.pushed or context.padded(between)
+
     for own in chosen:
-        if own is not chosen[0]:
-            _begin(context, node, own)
+        _begin(context, node, own)
+        if own is chosen[0]:
+            source, taps, room = _ends(context, node, stripes)
         stripe = dataclasses.replace(room, channels=own.stop - own.start)
         conv_calls(context, node, source, taps, stripe, between.zero_point if bounded else None, own)
         if own is chosen[0] and node.name not in context.pitches.pushed:

@@ -21,9 +21,9 @@ MOST_TAPS = 160
 """Of all channels: the kernel's code has a few packets for each."""
 
 PACKETS_OF_TAP, MORE_ROWS = 4, 6
-"""Of 128 pixels or fewer of a row; the first and last rows take as long as so many more (counted)."""
+"""Packets for a tap of up to 128 pixels of a row; rows at the border cost what so many more do (counted)."""
 PACKETS_OF_PHASES = 18
-"""Of 32 pixels that become planes, and the phases of a stride, instead (counted)."""
+"""Packets that make planes of 32 pixels, and the phases of a stride, where taps are not used (counted)."""
 
 
 def tap_bytes(context: Context, node: Conv) -> int:
@@ -49,6 +49,7 @@ def reads_taps(context: Context, node: Conv) -> bool:
         and window.dilations == (1, 1)
         and window.strides[1] in (1, 2)
         and window.kernel[1] <= MOST_COLUMNS
+        and max(window.pads[1], window.pads[3]) < ALIGNMENT  # the first vector of a row has all on the left
         and 1 < taps * channels <= MOST_TAPS
         and y.shape[2] * y.shape[3] > 1
     )

@@ -21,9 +21,9 @@ from dsp.hexagon.packing import (
     pixel_mask,
     product_constants,
     requantization,
-    round_up,
     three_by_three_weights,
 )
+from sdk.arena import align
 from sdk.graph import Array, AveragePool, Clamp, Conv, GlobalAveragePool, Graph, MaxPool, Node, Tensor
 from sdk.scales import mean_counts, node_scales
 
@@ -126,7 +126,7 @@ def depthwise_calls(
     x, y = context.ends(node)
     bias = fold_zero_point(weight, bias, x.zero_point)[channels]
     weight = weight.reshape(len(weight), -1)[channels]
-    words = requantization(context.blob, bias, by.some(channels), round_up(len(weight), 4))
+    words = requantization(context.blob, bias, by.some(channels), align(len(weight), 4))
     _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp))
 
 
@@ -145,7 +145,7 @@ def average_pool(context: Context, node: AveragePool) -> None:
         words = _factors_by_place(context, by, bias, pitch)
     else:
         same = Factors(*(np.full(channels, values.flat[0]) for values in (by.multipliers, by.shifts)))
-        words = requantization(context.blob, bias, same, round_up(channels, 4))
+        words = requantization(context.blob, bias, same, align(channels, 4))
     _sum_of_taps(context, source, taps, target, weight, words, range_fields(y, node.clamp), positional)
     context.pad(y, target)
     context.finish_planes(y, target)
@@ -154,11 +154,11 @@ def average_pool(context: Context, node: AveragePool) -> None:
 def _factors_by_place(context: Context, by: Factors, bias: Int, pitch: int) -> Requantization:
     """What requantises an output whose factors [H, W] depend on the pixel, and not on the channel."""
     height, channels = len(by.multipliers), len(bias)
-    line = np.zeros((2, round_up(height * pitch, VECTOR_PIXELS)), "<i4")
+    line = np.zeros((2, align(height * pitch, VECTOR_PIXELS)), "<i4")
     rows, columns = np.indices(by.multipliers.shape)
     line[:, rows * pitch + columns] = by.multipliers, by.shifts
     table = line.reshape(2, -1, VECTOR_PIXELS).swapaxes(0, 1)
-    bias_at = context.blob.add(padded(bias, round_up(channels, 4)).astype("<i4"))
+    bias_at = context.blob.add(padded(bias, align(channels, 4)).astype("<i4"))
     return Requantization(bias_at, context.blob.add(table), None)
 
 

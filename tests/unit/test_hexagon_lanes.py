@@ -7,11 +7,10 @@ import pytest
 
 from dsp.hexagon.cycles.interlocks import Interlocks
 from dsp.hexagon.disassembly import Packet
-from dsp.hexagon.lane_packets import kernel, least_steps
+from dsp.hexagon.lane_packets import kernel, needs
 from dsp.hexagon.lowering import lower
-from dsp.hexagon.packets import ALU, LOAD, PERMUTE, VECTOR_ALU, VMPY32, VRMPY, Instruction, Schedule
+from dsp.hexagon.packets import ALU, LOAD, PERMUTE, VECTOR_ALU, VMPY32, VRMPY, Instruction, NoRoom, Schedule
 from sdk import reference
-from sdk.errors import InternalError
 from sdk.target import L2, Options
 from sdk.targets import get_target
 from tests.contract.targets import assert_identical, random_input
@@ -63,6 +62,13 @@ def test_it_is_used_where_it_suits(height, width, channels, outputs, expected):
     assert len(calls(network(height, width, channels, outputs))) == expected
 
 
+@pytest.mark.parametrize(("steps", "used"), [(2046, 1), (2048, 0)])
+def test_a_loop_counts_so_many_steps(steps, used):
+    b = GraphBuilder((1, 4 * steps, 14, 14))
+    b.conv("x", 32)
+    assert len(calls(b.graph())) == used
+
+
 def test_weights_that_the_cache_does_not_hold_are_divided():
     b = GraphBuilder((1, 64, 14, 14))
     b.conv("x", 96)
@@ -103,7 +109,7 @@ def test_weights_of_nine_bits_take_the_other_kernel():
 def test_every_layer_is_the_reference_s(height, width, channels, outputs):
     graph = network(height, width, channels, outputs, relu=True)
     assert calls(graph)
-    assert calls(graph, arithmetic="q15")
+    assert calls(graph, arithmetic="q15") or channels == 40, "q15 saves less"
     assert_identical(TARGET, graph, guard=256)
     inputs = random_input(graph)
     for arithmetic, l2 in (("q31", L2), ("q15", L2), ("q31", 1)):  # the last with a block of channels a call
@@ -138,7 +144,7 @@ def spaced(text):
 @pytest.mark.parametrize("q15", [False, True])
 @pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
 def test_no_packet_waits(pixels, q15):
-    packets = steady(pixels, least_steps(pixels, q15) + 2, q15)
+    packets = steady(pixels, needs(pixels, q15).steps + 2, q15)
     locks, waits = Interlocks("v65"), []
     for before, after in zip(packets, [*packets[1:], packets[0]], strict=True):
         first, second = (Packet(0, 0, tuple(map(spaced, p)), ()) for p in (before, after))
@@ -149,7 +155,7 @@ def test_no_packet_waits(pixels, q15):
 
 @pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
 def test_multipliers_never_rest(pixels):
-    steps = least_steps(pixels) + 2
+    steps = needs(pixels).steps + 2
     packets = steady(pixels, steps)
     both = [sum("vrmpy" in one for one in p) == 2 or any("vmpy" in one for one in p) for p in packets]
     assert len(packets) == steps * -(-len(pixels) // 2) + 2 * len(pixels)
@@ -160,7 +166,7 @@ def test_multipliers_never_rest(pixels):
 @pytest.mark.parametrize("pixels", [ROW_OF_14, ROWS_OF_7, ROW_OF_7])
 def test_a_pixel_is_multiplied_once_a_step_by_words_that_are_there(pixels, q15):
     """Each accumulator takes each step's weights once, and no word is loaded again before it was used."""
-    steps = least_steps(pixels, q15) + 2
+    steps = needs(pixels, q15).steps + 2
     taken, fresh = {}, set(range(8, 22))
     for packet in steady(pixels, steps, q15):
         for one in packet:
@@ -185,7 +191,7 @@ def test_a_schedule_keeps_what_was_written_and_read():
     schedule.put([Instruction(VECTOR_ALU, "c", ("v3",), ("v2",)), Instruction(ALU, "d", writes=("v1",))])
     where = {one.text: n for n, packet in enumerate(schedule.packets) for one in packet.instructions}
     assert where == {"full": 0, "no multiplier in packet 0": 1, "a": 0, "b": 2, "c": 3, "d": 2}
-    with pytest.raises(InternalError):
+    with pytest.raises(NoRoom):
         schedule.reach(2, Instruction(VECTOR_ALU, "too early", reads=("v3",)))
-    with pytest.raises(InternalError):
+    with pytest.raises(NoRoom):
         schedule.put([Instruction(PERMUTE, "too late", reads=("v3",))] * 3)

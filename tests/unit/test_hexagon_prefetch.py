@@ -196,3 +196,5 @@ def test_requests_behind_three_others_are_counted():
     steps = [Step(1, 0, 1000, 1000 * n, 0) for n in range(1, 6)]
     assert timeline(steps, 100).crowded == 2
     assert timeline(steps, 10000).crowded == 0
+    steps = [Step(1, 0, 1000, 1000, 0, requests=2), Step(1, 0, 1000, 2000, 0, requests=4)]
+    assert timeline(steps, 100).crowded == 3

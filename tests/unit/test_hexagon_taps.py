@@ -42,6 +42,9 @@ def always(monkeypatch):
         pytest.param((1, 3, 96, 96), 9, 1, 4, False, id="too wide a window"),
         pytest.param((1, 3, 96, 96), 3, 3, 1, False, id="a stride of three"),
         pytest.param((2, 3, 96, 96), 3, 2, 1, False, id="two samples"),
+        pytest.param((1, 3, 96, 96), 3, 2, (1, 127, 1, 1), True, id="a vector of padding, but for one"),
+        pytest.param((1, 3, 96, 96), 3, 2, (1, 128, 1, 1), False, id="more than a vector of padding"),
+        pytest.param((1, 3, 96, 96), 3, 2, (1, 1, 1, 130), False, id="the same on the right"),
     ],
 )
 def test_it_is_used_where_packets_are_saved(shape, kernel, strides, pads, used):
@@ -70,6 +73,7 @@ def test_a_picture_that_others_read_too_is_made_planes_once():
                 ((1, 2, 6, 300), (3, 8), (1, 2), (1, 5, 1, 6)),  # two blocks of columns
                 ((1, 3, 5, 130), 3, 1, 1),  # the second block has two pixels
                 ((1, 3, 4, 5), 3, 2, (2, 3, 2, 3)),  # a column that is never in the picture
+                ((1, 3, 5, 40), 3, 1, (1, 127, 1, 127)),  # the widest padding
             )
         ),
     ],

@@ -38,7 +38,8 @@ class LayerCost:
         stalls: how often one of them waits.
         pairs: for which instructions.
         fetched: lines read from memory, that it waits for.
-        ahead: lines that come by requests which it makes, for what follows.
+        requests: how many its calls make.
+        ahead: lines that come by them, for what follows.
         written_back: lines written to memory.
         asked: where in the weights the requests so far end, in bytes.
         needs: where in the weights those end that it reads.
@@ -48,6 +49,7 @@ class LayerCost:
     stalls: int = 0
     pairs: Counter[Pair] = field(default_factory=Counter)
     fetched: int = 0
+    requests: int = 0
     ahead: int = 0
     written_back: int = 0
     asked: int = 0
@@ -66,6 +68,7 @@ def joined(parts: Iterable[LayerCost]) -> LayerCost:
         whole.stalls += part.stalls
         whole.pairs += part.pairs
         whole.fetched += part.fetched
+        whole.requests += part.requests
         whole.ahead += part.ahead
         whole.written_back += part.written_back
     return whole
@@ -125,6 +128,7 @@ def costs(
             cost.fetched += int((read & ~ahead).sum())
             cost.ahead += int((read & ahead).sum())
             cost.written_back += int(fetches.written[first:last].sum())
+            cost.requests += nbytes > 0
             asked = max(asked, offset + nbytes)
             lines = accessed.lines[slice(*np.searchsorted(accessed.when, [span.start, span.stop]))]
             furthest = int(lines[lines * LINE < requests.end].max(initial=-1)) + 1
@@ -212,7 +216,7 @@ def estimate(
             f"L2 of {cache.nbytes >> 10:,} KB, {cache.ways} ways, least recently used, {state}",
             f"{unknown:.1%} of the loads and stores were not followed, and count nothing",
             f"{ahead / 1e6:.2f} MB are fetched ahead (l2fetch); a layer waits for what is not there by then",
-            f"{lines[TWO].crowded} of these requests came while {WAITING} waited: a DSP may drop as many",
+            f"{lines[TWO].crowded} of these requests may come while {WAITING} wait: a DSP may drop as many",
             f"{MISS_NS} ns for each other line that is read from memory",
             f"{DDR_GB_PER_S} GB/s at most between L2 and memory",
             "two contexts: the longer half's share of the packets, half the misses each",
@@ -236,7 +240,14 @@ def _times(
             busy[number] = _ms((cost.packets * around + cost.stalls) * share)
             busy[number] += cost.fetched * MISS_NS / 1e6 / contexts
     steps = [
-        Step(own, LINE * (cost.fetched + cost.written_back), LINE * cost.ahead, cost.asked, cost.needs)
+        Step(
+            own,
+            LINE * (cost.fetched + cost.written_back),
+            LINE * cost.ahead,
+            cost.asked,
+            cost.needs,
+            cost.requests,
+        )
         for own, cost in zip(busy, costs, strict=True)
     ]
     return timeline(steps, DDR_GB_PER_S * 1e6)

@@ -71,9 +71,10 @@ class Step:
     Attributes:
         busy: milliseconds that it needs with all it reads at hand, or, of what is not, waiting for each line.
         demanded: bytes that it reads and writes back itself.
-        fetched: bytes that come ahead, by requests that it makes when it begins.
+        fetched: bytes that come ahead, by requests of its calls, taken as made when it begins.
         asked: where in the weights all requests so far end.
         needs: where in the weights its own end.
+        requests: how many its calls make.
     """
 
     busy: float
@@ -81,11 +82,12 @@ class Step:
     fetched: int
     asked: int
     needs: int
+    requests: int = 1
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Milliseconds of each step, and how many requests came while `WAITING` others waited."""
+    """Milliseconds of each step, and how many requests may come while `WAITING` others wait, at most."""
 
     ms: Sequence[float]
     crowded: int
@@ -99,14 +101,17 @@ def timeline(steps: Sequence[Step], bytes_per_ms: float) -> Timeline:
     now = bus = 0.0
     asked = crowded = 0
     pieces: list[tuple[int, int, float, float]] = []  # from byte to byte, and from when to when it comes
+    coming: list[tuple[int, float]] = []  # requests, and when the last of them has come
     spent: list[float] = []
     for step in steps:
         begin = now
         bus = max(bus, begin) + step.demanded / bytes_per_ms
         if step.asked > asked:
-            crowded += sum(end > begin for *_, end in pieces) >= WAITING
+            waiting = sum(count for count, end in coming if end > begin)
+            crowded += min(step.requests, max(0, waiting + step.requests - WAITING))
             pieces.append((asked, step.asked, bus, bus + step.fetched / bytes_per_ms))
             asked, bus = step.asked, pieces[-1][3]
+            coming.append((step.requests, bus))
         now = max(begin + step.busy, begin + step.demanded / bytes_per_ms, _arrival(pieces, step.needs))
         spent.append(now - begin)
     if spent:
