@@ -65,7 +65,8 @@ def side_by_side() -> list[tuple[str, str, str, str]]:
     rows = [
         (name, ", ".join(same.get(name, ())), quantized.get(name, ""), plain.get(name, "")) for name in names
     ]
-    return rows + [("", name, "", "") for name in same.get("", ())]
+    meanings = _by_name(tflite_table())
+    return rows + [("", name, "", meanings[name]) for name in same.get("", ())]
 
 
 def _by_name(table: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -9,6 +9,7 @@ on where or when they were built.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp.hexagon.calls import At, Call, Fields, Layer, Lowered
-from dsp.hexagon.layout import MAX_STRIDE
+from dsp.hexagon.layout import GROUP_CELLS, MAX_STRIDE
 from sdk import cache, toolchain
 from sdk.arena import align
 from sdk.errors import InternalError
@@ -27,6 +28,8 @@ KERNELS = Path(__file__).parent / "kernels"
 Unit = tuple[str, tuple[str, ...], str, str]
 """What becomes one object: a source in `KERNELS`, its defines, its schedule; or a generated source's text."""
 
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
 FLAGS = (
     "--target=hexagon",
     "-O3",
@@ -36,6 +39,7 @@ FLAGS = (
     "-ffunction-sections",
     "-fdata-sections",
     f"-DMAX_STRIDE={MAX_STRIDE}",
+    f"-DGROUP_CELLS={GROUP_CELLS}",
     "-Wall",
     "-Wextra",
     "-Werror",
@@ -162,7 +166,8 @@ def _facts(source: str, cpu: Sequence[str], text: str = "") -> list[str]:
     """What a kernel's code depends on, except defines and schedule; a generated one's has its text."""
     patterns = ("*.h", "entry/*.h") if source in {entry for entry, *_ in ENTRIES} else ("*.h",)
     headers = [path.read_text() for pattern in patterns for path in sorted(KERNELS.glob(pattern))]
-    return [toolchain.version("clang"), *cpu, text or (KERNELS / source).read_text(), *headers]
+    texts = [text or (KERNELS / source).read_text(), *headers]
+    return [toolchain.version("clang"), *cpu, *(COMMENT.sub(" ", one) for one in texts)]
 
 
 def kernel_hash(source: str, version: str) -> str:

@@ -54,7 +54,8 @@ def kernel(pixels: Sequence[int], steps: int, q15: bool = False) -> KernelSource
     """The kernel of groups with pixels in these cells, over so many steps of four channels."""
     symbol = f"lanes_{steps}_" + "_".join(map(str, pixels)) + ("_q15" if q15 else "")
     packets = "".join(f'  "{line}\\n" \\\n' for line in _packets(tuple(pixels), steps, q15))
-    macros = {"NAME": symbol, "PIXELS": len(pixels), "STEPS": steps, "PACKETS": f"\\\n{packets}"}
+    macros = {"NAME": symbol, "PIXELS": len(pixels), "STEPS": steps, "MIDDLE": MIDDLE}
+    macros["PACKETS"] = f"\\\n{packets}"
     if q15:
         macros["Q15"] = ""
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + '#include "lanes.h"\n'

@@ -14,13 +14,11 @@ import numpy as np
 from dsp.hexagon.calls import At, Fields, KernelSource
 from dsp.hexagon.context import Context
 from dsp.hexagon.lane_packets import MOST_PIXELS, MOST_STEPS, kernel, needs
-from dsp.hexagon.layout import GROUP_CELLS, PIXEL, Planes, in_groups
+from dsp.hexagon.layout import GROUP_CELLS, PIXEL, VECTOR_CHANNELS, Planes, in_groups
 from dsp.hexagon.packing import Factors, Int, in_bytes
 from sdk.arena import ALIGNMENT
 from sdk.graph import Array, Clamp
 
-BLOCK = 32
-"""Channels of a vector."""
 SHARE = 4
 """The weights of a call, which are read for every group, take at most 1 / SHARE of the L2."""
 UNSIGNED = 128
@@ -56,7 +54,7 @@ def suits(
     Args:
         source: the planes that are read.
         target: those that are written.
-        weight: [O, I], less its zero-point.
+        weight: [O, I], minus its zero-point.
         by: [O].
         clamp: of the result.
         between: the byte between the rows.
@@ -69,7 +67,7 @@ def suits(
         return False
     if source.pitch != target.pitch or (source.base | source.plane | target.base | target.plane) % ALIGNMENT:
         return False
-    if source.stride != (1, 1) or source.channels % 8 or outputs % BLOCK or target.samples > 1:
+    if source.stride != (1, 1) or source.channels % 8 or outputs % VECTOR_CHANNELS or target.samples > 1:
         return False
     first, last = needs(groups[0], q15), needs(groups[-1], q15)
     if first is None or last is None or steps < max(first.steps, last.steps):
@@ -81,7 +79,7 @@ def suits(
     sums = source.vectors * steps + 2 * pixels
     requantised = 1 if q15 else 2  # packets of an accumulator at least
     by_planes = target.planes * (target.vectors * (2 * steps + 4 * requantised) + 10)
-    return outputs // BLOCK * (multiplying + requantising) + sums < by_planes
+    return outputs // VECTOR_CHANNELS * (multiplying + requantising) + sums < by_planes
 
 
 def lanes(
@@ -99,7 +97,7 @@ def lanes(
         context: of the layer.
         source: what is read.
         target: where the sums go.
-        weight: int16 [O, I], less its zero-point, within eight bits.
+        weight: int16 [O, I], minus its zero-point, within eight bits.
         biases: [O], with the zero-point of the input folded in.
         by: [O].
         limits: zero-point and clamp.
@@ -123,7 +121,7 @@ def lanes(
         for first, count in ((0, whole), (whole, len(groups) - whole)):
             if not count:
                 continue
-            to = target.base + block * BLOCK // 4 * target.plane + first * GROUP_CELLS * PIXEL
+            to = target.base + block * VECTOR_CHANNELS // PIXEL * target.plane + first * GROUP_CELLS * PIXEL
             fields = {
                 "x": At(source.buffer, source.base + first * GROUP_CELLS * PIXEL),
                 "x_plane": source.plane,
@@ -137,7 +135,7 @@ def lanes(
             code = kernel(groups[first], source.planes, context.q15)
             context.call(code, fields | dict(limits), "lanes")
     context.furthest = max(context.furthest, most * ALIGNMENT)  # the sums behind the last group's
-    accumulators = pixels * target.channels // BLOCK
+    accumulators = pixels * target.channels // VECTOR_CHANNELS
     return accumulators * source.planes, accumulators
 
 
@@ -147,8 +145,10 @@ def _bits(cells: Sequence[int]) -> int:
 
 def _stream(weight: Array, biases: Int, multipliers: Int) -> Array:
     """Per block of 32 channels: bias and multiplier words, then bytes [step][32][4]: uint8 [block, bytes]."""
-    blocks = len(weight) // BLOCK
-    steps = (weight.reshape(blocks, BLOCK, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
-    words = np.stack([one.reshape(blocks, BLOCK) for one in (biases, multipliers)], axis=1).astype("<i4")
+    blocks = len(weight) // VECTOR_CHANNELS
+    steps = (weight.reshape(blocks, VECTOR_CHANNELS, -1, 4).transpose(0, 2, 1, 3) + UNSIGNED).astype(np.uint8)
+    words = np.stack([one.reshape(blocks, VECTOR_CHANNELS) for one in (biases, multipliers)], axis=1).astype(
+        "<i4"
+    )
     parts = [part.reshape(blocks, -1).view(np.uint8) for part in (words, steps)]
     return np.ascontiguousarray(np.concatenate(parts, axis=1))

@@ -44,8 +44,10 @@ MAX_STRIDE = 16
 """Phases along one axis that a gather descriptor has room for."""
 
 VECTOR_PIXELS = 32
+VECTOR_CHANNELS = 32
+"""Channels of which gemm.c, lanes.h and pool.c make a block: a word of a vector for each."""
 GROUP_CELLS = 16
-"""Of the kernel whose lanes are channels (lanes.py)."""
+"""Cells of a group of lanes.h and lane_sums.c."""
 PIXEL = 4  # bytes: one per channel of the plane
 
 

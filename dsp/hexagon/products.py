@@ -11,7 +11,7 @@ from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, variant, w
 from dsp.hexagon.context import Context
 from dsp.hexagon.elementwise import addition
 from dsp.hexagon.lanes import lanes, suits
-from dsp.hexagon.layout import Planes, phase_planes, stretches
+from dsp.hexagon.layout import VECTOR_CHANNELS, Planes, phase_planes, stretches
 from dsp.hexagon.moves import repeated
 from dsp.hexagon.packing import (
     Factors,
@@ -219,8 +219,8 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
     biases = fold_zero_point(weight, bias, x.zero_point)
     weight = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4)))
     parts = in_bytes(weight)
-    blocks, steps = -(-weight.shape[0] // 32), -(-parts.shape[1] // 4)
-    words = requantization(context.blob, biases, by, blocks * 32)
+    blocks, steps = -(-weight.shape[0] // VECTOR_CHANNELS), -(-parts.shape[1] // 4)
+    words = requantization(context.blob, biases, by, blocks * VECTOR_CHANNELS)
     fields = {
         "steps": steps,
         "blocks": blocks,
@@ -231,7 +231,7 @@ def gemm(context: Context, node: Conv | Gemm) -> None:
     samples = x.shape[0]
     context.layer.multiplies(2 * samples * blocks * steps, samples * blocks)  # one vrmpy a packet
     kernel = variant("gemm", {}, {"SHIFTED": words.shift is not None, "Q15": context.q15})
-    rows = context.rows(y, samples, blocks * 32)
+    rows = context.rows(y, samples, blocks * VECTOR_CHANNELS)
     for sample in range(samples):
         given = At(source.buffer, source.delta + sample * row)
         if parts.shape != weight.shape:  # repeat the input for each part of the weights

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dsp.hexagon.calls import At, Call, Lowered
-from dsp.hexagon.layout import PIXEL
+from dsp.hexagon.layout import GROUP_CELLS, PIXEL, VECTOR_CHANNELS
 from sdk.arena import ALIGNMENT
 
 CONTEXTS = 2
 """HVX contexts of 128-byte vectors that every version has; v66 and later have four."""
 
-GEMM_OUTPUTS = 32
-"""Of a block of gemm.c, a byte each."""
-GROUP_BYTES = 64
-"""Of a group of lanes.h in a plane."""
-POOLED_PLANES = 8
-"""Of a block of pool.c."""
+BLOCK_PLANES = VECTOR_CHANNELS // PIXEL
+GROUP_BYTES = GROUP_CELLS * PIXEL
 
 Spans = list[tuple[int, int]]
 """[start, end) in the arena."""
@@ -161,13 +157,13 @@ def _gemm(call: Call, part: int) -> Touched:
     if first == last:
         return Touched([], [])
     x, y = call.fields["x"], call.fields["y"]
-    return Touched([_whole(x)], _planes(y, GEMM_OUTPUTS, (first, last), None))
+    return Touched([_whole(x)], _planes(y, VECTOR_CHANNELS, (first, last), None))
 
 
 def _lanes(call: Call, part: int) -> Touched:
     """Half the units, each a group of cells by a block of channels, from all channels of the group."""
     fields = call.fields
-    blocks, planes = fields["blocks"], GEMM_OUTPUTS // PIXEL
+    blocks, planes = fields["blocks"], BLOCK_PLANES
     first, last = _half(fields["groups"] * blocks, part)
     if first == last:
         return Touched([], [])
@@ -193,10 +189,10 @@ def _lane_sums(call: Call, part: int) -> Touched:
 def _global_pool(call: Call, part: int) -> Touched:
     """Half the blocks of eight planes, to as many words."""
     fields = call.fields
-    first, last = _half(-(-fields["planes"] // POOLED_PLANES), part)
-    planes = first * POOLED_PLANES, min(last * POOLED_PLANES, fields["planes"])
+    first, last = _half(-(-fields["planes"] // BLOCK_PLANES), part)
+    planes = first * BLOCK_PLANES, min(last * BLOCK_PLANES, fields["planes"])
     reads = _planes(fields["x"], fields["x_plane"], planes, _bytes((0, fields["vectors"])))
-    return Touched(reads, _planes(fields["y"], POOLED_PLANES * PIXEL, (first, last), None))
+    return Touched(reads, _planes(fields["y"], VECTOR_CHANNELS, (first, last), None))
 
 
 _KNOWN: Mapping[str, Callable[[Call, int], Touched]] = {

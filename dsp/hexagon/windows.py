@@ -8,7 +8,16 @@ import numpy as np
 
 from dsp.hexagon.calls import At, Fields, KernelSource, range_fields, splat, variant, walk
 from dsp.hexagon.context import Context
-from dsp.hexagon.layout import PIXEL, VECTOR_PIXELS, Planes, Window, phase_planes, reads_in_place, stretches
+from dsp.hexagon.layout import (
+    PIXEL,
+    VECTOR_CHANNELS,
+    VECTOR_PIXELS,
+    Planes,
+    Window,
+    phase_planes,
+    reads_in_place,
+    stretches,
+)
 from dsp.hexagon.packing import (
     Factors,
     Int,
@@ -32,9 +41,6 @@ UNROLLED_TAPS = 64
 
 UNROLLED_VECTORS = 8
 """Planes up to this many vectors get a depthwise kernel of their own, without a loop over them."""
-
-POOLED = 32
-"""Channels of which the pooling kernel writes a block at once, to a multiple of as many bytes."""
 
 
 # -- what a window reads ----------------------------------------------------------------------------------
@@ -253,7 +259,7 @@ def picture_sums(
         "shift": int(by.shifts),
         **range_fields(y, clamp),
     }
-    rows = context.rows(y, source.samples, POOLED)
+    rows = context.rows(y, source.samples, VECTOR_CHANNELS)
     for sample in range(source.samples):
         part = source.some(sample)
         own = {"x": At(part.buffer, part.base), "x_plane": part.plane, "planes": part.planes}

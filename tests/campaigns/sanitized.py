@@ -277,7 +277,7 @@ def _surface(kind: str, what: str, slice: int) -> Surface:
 
 
 SURFACES = (
-    _surface("8051", "random code and registers on the 8051 core, with the sanitizers", 60),
+    _surface("8051", "random code and registers on the 8051 core, with the sanitizers", 30),
     _surface("tlp", "random PCIe requests through the TLP engine, with the sanitizers", 20),
     _surface("shaders", "wild kernels on emulated GPUs, whose helpers have the sanitizers", 2),
     _surface("kernels", "random networks on the target c, with the sanitizers", 2),

@@ -22,7 +22,8 @@ FIRST = 100
             marks=pytest.mark.slow if seed != SEEDS[0] or name in VARIANTS + COMPILED else (),
         )
         for name in TARGETS
-        for seed in (SEEDS[:1] if name in amount(VARIANTS, ()) else SEEDS)
+        for seed in (SEEDS[:1] if name in amount(VARIANTS + COMPILED, ()) else SEEDS)
+        if name not in SIBLINGS
     ],
     indirect=["target"],
 )

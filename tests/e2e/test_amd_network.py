@@ -79,6 +79,7 @@ def test_the_digits_network(tmp_path):
 
 
 @pytest.mark.slow
+@thorough_only("tests/e2e/test_bench_usb.py, the network; tests/e2e/test_imagenet.py, the cat")
 @pytest.mark.skipif(not (DATA / "mobilenet_v2_imagenet.onnx").is_file(), reason="no ImageNet model")
 def test_the_imagenet_network_recognises_a_cat(tmp_path, monkeypatch, capsys):
     register(monkeypatch, tmp_path / "targets")

@@ -10,6 +10,7 @@ from sdk.session import Session
 from sdk.target import OpenOptions
 from sdk.zoo.benchmark import write
 from sdk.zoo.catalogue import find
+from tests.amount import thorough_only
 from towline.cli import bench_driving, main
 from towline.cli.benchmarks import driving
 
@@ -50,7 +51,12 @@ def test_a_narrow_network_on_the_emulated_card(narrow):
     # Steps in flight overlap, but for compute, of which a step's launches are most.
     assert 1.1 < found["pipelined"]["frames_per_virtual_s"] * step["virtual_ms_median"] / 1e3 < 2
     assert 0 < found["wmma_share"] < 1
-    again = measured(narrow)
+
+
+@pytest.mark.slow
+@thorough_only("tests/e2e/test_bench_usb.py measures twice, too")
+def test_the_figures_are_the_same_again(narrow):
+    found, again = measured(narrow), measured(narrow)
     exact = ("weights_bytes", "load", "step", "pipelined", "wmma_share", "wave_instructions", "launches")
     assert {name: again[name] for name in exact} == {name: found[name] for name in exact}
     assert again["outside"] is None

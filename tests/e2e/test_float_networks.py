@@ -70,7 +70,7 @@ def checked(target, name):
 
 def cards(name):
     """Those that a network is compiled for: one of both generations in turn, some none."""
-    if name in amount(LONG, ()):
+    if name in amount((*LONG, "mobilenet-v3-large", "language-model-step"), ()):
         return []
     every = (*CARDS, *(f"amd-{chip}" for chip in OTHERS)) if name in QUICK else CARDS
     return amount([CARDS[NAMES.index(name) % 2]], every)

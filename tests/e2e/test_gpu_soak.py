@@ -22,7 +22,7 @@ from sdk.quantizer import quantize
 from sdk.segments import split
 from sdk.target import DeviceSession
 from sdk.zoo.digits import digits
-from tests.amount import amount
+from tests.amount import amount, thorough_only
 from tests.footprint import footprint
 from tests.gpu_faults import Desk, Killed, Network
 
@@ -137,6 +137,7 @@ def soak(chip: str, inferences: int, seed: int = 1) -> Counter[str]:
 
 
 @pytest.mark.slow
+@thorough_only("the campaign soak-gfx1100 in tests/e2e/test_campaigns.py, and a stream's frames")
 @pytest.mark.usefixtures("quiet_card")
 @pytest.mark.parametrize(
     ("chip", "inferences"), amount([("gfx1100", 50)], [("gfx1100", 100), ("gfx1201", 30)])

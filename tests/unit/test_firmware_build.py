@@ -112,7 +112,7 @@ def test_the_command(tmp_path, capfd, built):
     assert main(["firmware", "build", "-o", str(output), "--json"]) == 0
     result = json.loads(capfd.readouterr().out)["result"]
     assert output.read_bytes() == built.image.read_bytes()
-    assert (result["code_bytes"], result["api_level"]) == (built.bin.stat().st_size, "1.01")
+    assert (result["code_bytes"], result["api_level"]) == (built.bin.stat().st_size, "1.1")
     assert sorted(result["written"]) == sorted(str(path) for path in tmp_path.iterdir())
     assert main(["firmware", "build", "--check", str(output)]) == 0
     assert "wrapped image" in capfd.readouterr().out

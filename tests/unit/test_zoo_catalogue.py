@@ -123,7 +123,7 @@ def test_one_is_quantised(capsys, tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", amount(("depth", "segmentation"), tuple(QUANTIZED)))
+@pytest.mark.parametrize("name", amount(("depth",), tuple(QUANTIZED)))
 def test_quantised_at_size(tmp_path, name):
     found = find("keyword_spotter_1.0_4000" if name == "keyword_spotter" else name)  # 31 of its 125 steps
     report = write_quantized(found, tmp_path / "net.onnx")

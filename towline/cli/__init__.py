@@ -24,7 +24,7 @@ from towline.cli.options import add_verb
 
 VERBS: Mapping[str, str] = {
     "quantize": "quantise a float ONNX model to int8, calibrated on pictures or arrays",
-    "compile": "compile a quantised ONNX or TFLite model for a target",
+    "compile": "compile an ONNX or TFLite model for a target",
     "run": "run a compiled network on pictures or arrays (a .tow holds code: run only those you trust)",
     "push": "run a compiled network on a phone by adb or ssh: check it, time it (nothing is installed there)",
     "stream": "run a compiled network on frames, at a rate, through the device's failures",
@@ -204,7 +204,7 @@ def _fail(console: Console, error: TowlineError) -> int:
 
 def _description() -> str:
     return (
-        "Puts a quantised network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB. "
+        "Puts a network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB. "
         "`towline demo` shows the whole way; `towline VERB --help` has an example of each step."
     )
 

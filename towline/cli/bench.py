@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "its host; or load, --bytes of weights on their way to a card; or driving, that network's load and "
         "steps on a GPU over USB; or gemm, products of float16 on an emulated GPU; or power, what emulated "
         "cards draw, and how fast they are within power caps; or c, the time of a network's exported C; "
-        "or kernels, each kernel of a target on three shapes; or zoo, every network on every target, the "
-        "classifiers at zoo_0.25_32 or another width and size",
+        "or kernels, each kernel of a target on three shapes; or onnx, ONNX's own node tests; or zoo, every "
+        "network on every target, the classifiers at zoo_0.25_32 or another width and size",
     )
     parser.add_argument(
         "--target", metavar="NAME", help="what to compile a model, a name of the zoo or the kernels for"

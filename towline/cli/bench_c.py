@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             one.name,
             one.kernels or "",
             round(one.median, 2),
-            None if ort is None else round(one.median / ort, 1),
+            None if ort is None else round(one.median / ort, 2),
             one.text_bytes,
             one.different,
         )

@@ -77,7 +77,7 @@ def _build(output: str | None, console: Console) -> Result:
         "image_bytes": len(image),
         "code_bytes": built.bin.stat().st_size,
         "sha256": hashlib.sha256(image).hexdigest(),
-        "api_level": f"{API_LEVEL >> 8:x}.{API_LEVEL & 0xFF:02x}",
+        "api_level": f"{API_LEVEL >> 8}.{API_LEVEL & 0xFF}",
         "ihx": str(built.ihx),
         "map": str(built.map),
         "cdb": str(built.cdb),

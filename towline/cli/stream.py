@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"how long the device may be away (default: {PATIENCE:g}s)",
     )
-    parser.add_argument("--wait", action="store_true", help="and go on trying after that")
+    parser.add_argument("--wait", action="store_true", help="keep trying after --patience is over")
     parser.add_argument(
         "--idle",
         type=duration,
@@ -84,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle-off",
         action="store_true",
-        help="and switch its slot off instead: the next frame waits for a cold start",
+        help="with --idle: switch its slot off instead; the next frame waits for a cold start",
     )
     parser.add_argument(
         "--host-work",

@@ -37,7 +37,7 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="the quantised model, ONNX or TFLite, or a network of the zoo by name"
+        "model", metavar="MODEL", help="the model, ONNX or TFLite, or a network of the zoo by name"
     )
     parser.add_argument("--target", required=True, metavar="NAME", help="one of `towline targets`")
     parser.add_argument(

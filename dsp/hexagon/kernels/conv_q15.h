@@ -4,7 +4,7 @@
  * in the first and last step of the next group. No packet narrows what the packet before has multiplied.
  *
  * -DFROM_ZERO: the zero-point and the lower bound are 0, which saturation to bytes obeys already; -DUNCLAMPED: the
- * bounds are those of bytes. With either a group of four vectors takes 17 packets, without 21, or 29 with -DBOUNDED.
+ * bounds are those of bytes. A group of four vectors takes 17 packets with either; without both 21, or 29 with -DBOUNDED.
  */
 
 /* Channels 0 and 2 in place, channels 1 and 3 to v25 and v26. */
@@ -12,7 +12,7 @@
 #define SCALE2(v, also) "\n{" ACC##v##2 ".w=vmpye(" ACC##v##2 ".w,v22.uh)" also "}"
 #define SCALE1(v, also) "\n{v25.w=vmpye(" ACC##v##1 ".w,v21.uh)" also "}"
 #define SCALE3(v, also) "\n{v26.w=vmpye(" ACC##v##3 ".w,v23.uh)" also "}"
-/* Halfwords of channels 0 and 2 to v27, of channels 1 and 3 to v28, where pixels then come about. */
+/* Halfwords of channels 0 and 2 to v27, of channels 1 and 3 to v28, which then becomes the vector of pixels. */
 #define EVEN(v) ";v27.h=vasr(" ACC##v##2 ".w," ACC##v##0 ".w,r7):rnd:sat"
 #define ODD ";v28.h=vasr(v26.w,v25.w,r7):rnd:sat"
 #define EVEN_ZERO ";v27.h=vadd(v27.h,v29.h):sat"

@@ -278,7 +278,7 @@ void NAME(const void *descriptor, const struct context *c) {
   const s32 *table = (const s32 *)(c->weights + op->table);
   struct range planes = share(op->planes, c);
 #ifndef VECTORS
-  u32 vectors = op->vectors; /* here, because a store through y might change it for all clang knows */
+  u32 vectors = op->vectors; /* a copy: clang must assume that a store through y changes *op */
 #endif
   Vector nowhere, next[4], bias[4];
   u32 weights[WORDS];

@@ -2,7 +2,7 @@
  *
  * Activations are planes: plane g holds channels 4g..4g+3, a pixel is one word with a byte per channel, a
  * vector is 32 consecutive pixels. Rows follow each other at the tensor's pitch, so that a kernel runs over
- * the pixels of a plane as one line; what lies between the rows is padding, or rubbish that nobody uses.
+ * the pixels of a plane as one line; what lies between the rows is padding, or undefined and never used.
  * Accumulators keep one channel per vector and one pixel per word lane.
  */
 #ifndef TOWLINE_HVX_H

@@ -1,4 +1,4 @@
-/* The kernels' descriptors: what network.c, generated from the plan, tells each of them.
+/* The kernels' descriptors: the parameters that network.c, generated from the plan, passes to each.
  *
  * Every kernel is void kernel(const void *descriptor, const struct context *), so that a network is a table
  * of calls. x, y and the like are byte offsets into the arena, of pixel 0 of plane 0; `weights`, `bias`,
@@ -32,7 +32,7 @@ INLINE struct range share(u32 items, const struct context *c) {
 /* What a strided or padded kernel reads: stride_y x stride_x phases of `rows` x `pitch` cells, cell (i, j) of
  * phase (a, b) being padded pixel (i * stride_y + a, j * stride_x + b). Stored one after the other they turn
  * every tap into a constant offset. Along each axis, cells [begin, end) of a phase are picture; the rest is
- * padding where `padded`, and rubbish that nobody uses where not. */
+ * padding where `padded`, and undefined and never used where not. */
 struct cells {
   u32 begin, end;
 };

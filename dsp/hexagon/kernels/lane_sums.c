@@ -4,7 +4,7 @@
  * by group. */
 #include "kernels.h"
 
-enum { AT_ONCE = 4, GROUP_CELLS = 16, GROUPS = VECTOR_PIXELS / GROUP_CELLS };
+enum { AT_ONCE = 4, GROUPS = VECTOR_PIXELS / GROUP_CELLS };
 
 INLINE void sum_planes(const int vectors, const struct lane_sums *op, const struct context *c, u32 vector) {
   Vector sum[AT_ONCE];

@@ -1,24 +1,32 @@
-/* Pointwise convolution with a channel a lane: a vector is 32 channels of a pixel, a word of the input, which is four
- * channels of a pixel, is a scalar. Pictures of few pixels, whose planes end within a vector, waste no lane so.
+/* Pointwise convolution with a channel a lane: a vector is 32 channels of a pixel; a word of the input, which is four
+ * channels of a pixel, is a scalar. Pictures of few pixels, whose planes end within a vector, leave no lane unused.
  *
- * dsp/hexagon/lanes.py generates the packets for a group of 16 cells, in which the pixels are a row of 14 or two
- * rows of 7 and the like, and defines NAME, PIXELS and PACKETS before it includes this. A unit is a group by a block of 32
- * channels: its pixels' accumulators take four channels a step. The weights are bytes without sign, 128 too large;
- * `sums` holds for each pixel a vector of what that adds (lane_sums.c).
+ * dsp/hexagon/lane_packets.py generates the packets for a group of 16 cells, in which the pixels are a row of 14 or two
+ * rows of 7 and the like, and defines NAME, PIXELS, STEPS, MIDDLE and PACKETS before it includes this. A unit is a group
+ * by a block of 32 channels: its pixels' accumulators take four channels a step. The weights are bytes without sign,
+ * with 128 added; `sums` holds for each pixel a vector of what that adds (lane_sums.c).
  *
- * v0..v13 accumulate; v14 is zero, v15 the zero-point, v16 and v17 the clamp; v18 is the next unit's bias, v19
- * the unit's multipliers, v20 and v21 the weights of an even and an odd step; v22..v25 words, v26, v27 halfwords and
- * v28..v31 bytes on their way to planes. r0 and r1 point to the rows of planes 0..3 and 4..7 of the block, or the other
- * way round: the first is stored as it comes, the second turned by 64 bytes. r2 and r3 are the output's rows of the next
- * group and of that behind it, r4 four planes, r5 how far words are narrowed in
- * q15, r6, r7 and r31 what vectors are shuffled and turned by; r8..r21 words of pixels.
- * r22 points to these, r23 to the next unit's first, r24 to weights, r25 and r27 to the first of all blocks and behind
- * the last, r26 to the next unit's sums, r28 how far a group's are from the next's. p0: the next unit is the first of its group; p1: so is this one. q0: the
- * group's half of a vector, none before the first.
+ *   v0..v13   accumulators
+ *   v14, v15  zero; the zero-point
+ *   v16, v17  the clamp
+ *   v18, v19  the next unit's bias; the unit's multipliers
+ *   v20, v21  the weights of an even and of an odd step
+ *   v22..v25  words, v26, v27 halfwords, v28..v31 bytes, on their way to planes
+ *   r0, r1    the rows of planes 0..3 and 4..7 of the block, or the other way round: the first is stored as it comes,
+ *             the second turned by 64 bytes
+ *   r2, r3    the output's rows of the next group, and of the one after it
+ *   r4, r5    four planes; how far words are narrowed in q15
+ *   r6, r7    by what vectors are shuffled, and r31 by what they are turned
+ *   r8..r21   words of pixels; before the loops r8 and r9 the strides of the input's and output's planes, r10 units
+ *   r22, r23  where these words are; where the next unit's first are
+ *   r24       weights; r25 and r27 those of the first block, and behind the last
+ *   r26, r28  the next unit's sums; from a group's to the next's
+ *   p0, p1    the next unit, this unit, is the first of its group
+ *   q0        the group's half of a vector; none before the first
  */
 #include "kernels.h"
 
-enum { BLOCK_PLANES = 8, GROUP_BYTES = 64, MIDDLE = 7 }; /* offsets of vectors are from -8 to 7 */
+enum { BLOCK_PLANES = VECTOR_PIXELS / 4, GROUP_BYTES = GROUP_CELLS * 4 };
 
 #ifdef Q15 /* in the upper halfword of each multiplier; see hvx.h */
 #define NARROWING(weights) (*(const u32 *)((weights) + VECTOR_BYTES) >> 16)

@@ -23,7 +23,7 @@ INLINE Vector add_neighbours(Vector first, Vector second, s32 bytes) {
   return Q6_Vw_vadd_VwVw(Q6_V_lo_W(both), Q6_V_hi_W(both));
 }
 
-enum { TOGETHER = 4, BLOCK = 8 }; /* planes of a loop; and those whose channels are a vector of words */
+enum { TOGETHER = 4, BLOCK = VECTOR_PIXELS / 4 }; /* planes of a loop; and those whose channels are a vector of words */
 
 /* Of each plane its four channels, eight partial sums of each: a, b, c, d, a, b, c, d ... */
 INLINE void plane_sums(Vector sums[TOGETHER], const Vector *x[TOGETHER], const Vector *mask, u32 vectors) {

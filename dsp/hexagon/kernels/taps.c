@@ -100,7 +100,7 @@ static __attribute__((noinline)) void compute_row_with_care(const struct taps *o
 }
 
 void NAME(const void *descriptor, const struct context *c) {
-  struct taps own = *(const struct taps *)descriptor; /* which no store can change, for all clang knows */
+  struct taps own = *(const struct taps *)descriptor; /* a copy, which clang knows that no store changes */
   const struct taps *op = &own;
   struct range rows = share(op->rows, c);
   /* Pixels that the other context writes, and how many a row's vectors have. */

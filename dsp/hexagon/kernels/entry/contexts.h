@@ -1,6 +1,7 @@
 /* Two HVX contexts at one network, each computing its half of every call on a thread of its own.
  *
- * They meet before the calls that `schedule` marks (dsp/hexagon/sharing.py), before the first and after the last.
+ * They meet, at a barrier, before the first call, before those that `schedule` marks (dsp/hexagon/sharing.py), and
+ * after the last.
  * The threads are the including file's, which defines, before it includes this:
  *   sleep_while(word, value)   until someone wakes it, if *word is still that; it may return early
  *   wake(word)                 the one thread that sleeps there
@@ -19,7 +20,7 @@ extern const u32 schedule_bytes;
  * dsp/hexagon/prefetch.py says which. */
 extern const struct span fetches[];
 
-/* Enough for any kernel: the deepest of 119 variants takes 6.5 KiB. */
+/* Several times what any kernel takes. */
 enum { STACK_BYTES = 64 << 10 };
 
 enum { SPINS = 1000 }; /* looks at a word before the thread sleeps: halves end at about the same time */
@@ -28,7 +29,7 @@ static u32 arrived, meetings; /* of the two; and how often both have */
 
 INLINE u32 look(const u32 *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 
-/* What either wrote before, vectors included, the other one sees behind it. */
+/* What either wrote before it, vectors included, the other one sees after it. */
 static void meet(u32 part) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   u32 before = look(&meetings);
@@ -45,7 +46,7 @@ static void meet(u32 part) {
   take_turn(part);
 }
 
-/* Begin to fetch what later calls read; only one of the threads does. A height of zero would end what is pending.
+/* Begin to fetch what later calls read; only one of the threads does. A height of zero would cancel pending requests.
  * l2fetch takes a box: width and stride in bytes, so many rows. */
 INLINE void fetch_ahead(u32 call) {
   struct span lines = fetches[call];
