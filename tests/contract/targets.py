@@ -23,7 +23,7 @@ from usbgpu.amd.facts.chips import CHIPS
 
 TARGETS = target_names()
 SIBLINGS = amount(("amd-gfx1102", "amd-gfx1200", "hexagon-v66"), ())
-"""Targets that share all but flags with another one: `test_every_operator_once` and random networks alone."""
+"""Targets that share all but flags with another one: `test_every_operator_once` alone."""
 PROCESSES = ("c", "hexagon-v65", "hexagon-v68")
 """Targets whose emulated device is a process; but hexagon-v66, which is the same one as v65."""
 VARIANTS = ("amd-gfx1102", "amd-gfx1200", "amd-gfx1201", "hexagon-v66", "hexagon-v68")

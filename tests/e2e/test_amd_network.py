@@ -69,6 +69,7 @@ def test_mobilenet_v2_on_the_card(chip):
 
 
 @pytest.mark.slow
+@thorough_only("tests/e2e/test_cli.py::test_demo runs it on the cards")
 def test_the_digits_network(tmp_path):
     model = digits()
     path = tmp_path / "q.onnx"

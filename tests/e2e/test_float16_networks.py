@@ -17,8 +17,8 @@ ZOO = (
     *("segmentation_0.25_32", "vision_transformer_0.25_32"),
 )
 LARGE = (
-    *("mobilenet-v3-large", "segmentation", "vit-tiny"),
-    *amount((), ("depth", "detector", "resnet18-bn", "swin-micro")),
+    *("mobilenet-v3-large", "segmentation"),
+    *amount((), ("depth", "detector", "resnet18-bn", "swin-micro", "vit-tiny")),
 )
 """The exporters' float32 files that are not QUICK."""
 QUICK_ZOO = ("keyword_spotter_0.25_1000",)

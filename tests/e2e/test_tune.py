@@ -27,6 +27,7 @@ from sdk.target import Options
 from sdk.targets import get_target
 from sdk.tuning import Entry, Tuning
 from sdk.zoo.benchmark import benchmark
+from tests.amount import thorough_only
 from tests.graph_builder import GraphBuilder
 from tests.onnx_models import saved, small_float_model
 from towline.cli import main
@@ -293,6 +294,7 @@ def test_the_shipped_file_is_of_the_current_kernels():
     assert [name for name, entry in entries.items() if entry.kernels not in hashes] == []
 
 
+@thorough_only("tests/e2e/test_baselines.py: an entry of MobileNetV2 without effect costs packets")
 def test_the_shipped_file_is_of_the_current_calls(tmp_path):
     """An entry whose signature no lowering gives any more is without effect too."""
     signatures = set()

@@ -24,6 +24,7 @@ from sdk import artifact, toolchain
 from sdk.errors import DeviceFailed, ToolMissing
 from sdk.target import Options
 from sdk.targets import get_target
+from tests.amount import amount
 from tests.graph_builder import GraphBuilder
 from tests.unit.fake_android import NODE, AndroidKernel
 from tests.unit.fake_fastrpc import SHELL, FakeKernel
@@ -349,7 +350,7 @@ def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, kind):
 
 @needs_phone
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["old", "new", "heap"])
+@pytest.mark.parametrize("memory", amount(["old", "heap"], ["old", "new", "heap"]))
 def test_a_network_on_an_android_vendor_s_kernel_passes_its_check(android, phone, capsys, memory):
     android.ion, android.has_heap = (None, True) if memory == "heap" else (memory, False)
     code, result = push(capsys, "--check", "--times", "times.json", "--dsp", "fastrpc?node=android")
