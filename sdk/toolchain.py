@@ -73,6 +73,8 @@ class Tool:
 
     @property
     def needs(self) -> str:
+        if self.minimum == (1, 0):  # any
+            return self.name
         return f"{self.name} {'.'.join(map(str, self.minimum)).removesuffix('.0')} or newer"
 
 

@@ -306,7 +306,7 @@ def _verify_island(graph: Graph, node: Node) -> None:
             _verify_normalize(node, given)
             for tensor in given[1:]:
                 plain = tensor.dtype == "float32" and tensor.quantization is None
-                require(plain and tensor.data is not None, f"{tensor.name} is no float32 constant")
+                require(plain and tensor.data is not None, f"{tensor.name} is not a float32 constant")
             normalization(graph, node)
 
 
@@ -356,7 +356,7 @@ def _verify_conv_transpose(node: ConvTranspose, given: Sequence[Tensor], out: Te
     x, weight, *biases = given
     quantization = weight.quantization
     if weight.data is None or (quantization is not None and quantization.axis not in (None, 1)):
-        raise InvalidModel("its weight is no constant with scales along axis 1", where=f"node {node.name}")
+        raise InvalidModel("its weight is not a constant with scales along axis 1", where=f"node {node.name}")
     terms = weight.shape[0] // node.group * math.prod(weight.shape[2:])
     _verify_island_bias(node, biases, out.shape[1], _reach(x) * _weight_reach(weight) * terms)
 

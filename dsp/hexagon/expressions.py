@@ -190,7 +190,7 @@ class _Printer:
             case "int":
                 one = self.splat(1)
                 return self.atom(f"Q6_V_vmux_QVV({self.predicate(args[0])}, {one}, Q6_V_vzero())", bounds)
-        raise InternalError(f"{step.op} is no operation of q31's integers")
+        raise InternalError(f"{step.op} is not an operation of q31's integers")
 
     def _product(self, a: int, b: int, bounds: Range) -> _Linear:
         forms = self.linear(a), self.linear(b)
@@ -256,7 +256,7 @@ class _Printer:
                 return f"Q6_Q_vcmp_gt_VwVw({b}, {a})"
             case "le":
                 return f"Q6_Q_not_Q(Q6_Q_vcmp_gt_VwVw({a}, {b}))"
-        raise InternalError(f"{step.op} is no comparison")
+        raise InternalError(f"{step.op} is not a comparison")
 
 
 def _within(bounds: Range, limits: Range) -> bool:

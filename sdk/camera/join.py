@@ -117,7 +117,7 @@ def _front(camera: Camera, tensor: Tensor, preprocessing: Preprocessing | None) 
     layout = _layout(tensor)
     if not layout or (tensor.dtype == "int8" and tensor.quantization is None):
         raise Unsupported(
-            f"{tensor} is no picture: a camera feeds [1, C, H, W] or [1, H, W, C] of 1 or 3 channels, or "
+            f"{tensor} is not a picture: a camera feeds [1, C, H, W] or [1, H, W, C] of 1 or 3 channels, or "
             "[1, 6, H, W] or [1, 12, H, W], of uint8 or floats",
             where=f"input {tensor.name}",
         )

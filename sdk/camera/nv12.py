@@ -61,7 +61,7 @@ class Nv12:
         match = PATTERN.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"{text!r} is no format of a camera",
+                f"{text!r} is not a format of a camera",
                 hint="write nv12:WIDTHxHEIGHT[:STRIDE[:ROWS]], for example nv12:1928x1208 or "
                 "nv12:1928x1208:2048:1216",
             )

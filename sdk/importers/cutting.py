@@ -62,7 +62,7 @@ def _make_constant(model: onnx.ModelProto, name: str, value: ArrayLike, where: s
             f"its constant {value!r} is not of the model's type: {problem}", where=where
         ) from None
     if not np.array_equal(array, given, equal_nan=dtype.kind == "f") and dtype.kind in "biu":
-        raise UsageError(f"its constant {value!r} is no {dtype}", where=where)
+        raise UsageError(f"its constant {value!r} is not a {dtype}", where=where)
     fits = len(shape) == array.ndim and all(e in (0, a) for e, a in zip(shape, array.shape, strict=True))
     if not fits:
         if array.size != 1 or min(shape, default=1) < 1:

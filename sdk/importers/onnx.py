@@ -458,7 +458,7 @@ def _add_inputs(
     inputs = [value for value in model.graph.input if value.name not in walk.values]
     for value in inputs:
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise Unsupported("it is no tensor", where=f"input {value.name}")
+            raise Unsupported("it is not a tensor", where=f"input {value.name}")
     settled = static_shapes(inputs, shapes, where=where, batch_of_one=not walk.float_model)
     quantized = is_quantized(model)
     for value in inputs:

@@ -44,7 +44,7 @@ def unknown_operator(node: OnnxNode, hint: str | None = None) -> Unsupported:
             "give the model from before, or save it with graph_optimization_level ORT_ENABLE_EXTENDED",
         )
     elif node.domain == TREES:
-        message += ": it is no operator of networks"
+        message += ": it is not an operator of networks"
     else:
         return node.unsupported(
             message,

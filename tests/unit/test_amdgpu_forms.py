@@ -447,5 +447,5 @@ def test_sums_of_differences_in_a_window(chip: str, name: str) -> None:
 def test_a_matrix_that_is_in_no_vgprs_is_refused(chip: str) -> None:
     """v_wmma_f32_16x16x16_f16 with null for B, which LLVM decodes."""
     value = 0xCC404008 | (256 + 16 | 124 << 9 | (256 + 8) << 18 | 3 << 27) << 32
-    with pytest.raises(Refused, match="null is no matrix"):
+    with pytest.raises(Refused, match="null is not a matrix"):
         run(chip, word(chip, value), np.zeros((VGPRS, 32), np.uint32))

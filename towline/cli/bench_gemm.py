@@ -21,7 +21,8 @@ def targets(name: str | None) -> list[str]:
     if name is None:
         return every
     if name not in every:
-        raise UsageError(f"{name} is no emulated GPU", where="--target", hint=f"one of {', '.join(every)}")
+        hint = f"one of {', '.join(every)}"
+        raise UsageError(f"{name} is not an emulated GPU", where="--target", hint=hint)
     return [name]
 
 

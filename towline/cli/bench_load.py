@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
 
     target = get_target(args.target or TARGET)
     if not isinstance(target, AmdTarget):
-        raise UsageError(f"{target.name} is no card: its weights cross no link", hint=f"--target {TARGET}")
+        raise UsageError(f"{target.name} is not a card: its weights cross no link", hint=f"--target {TARGET}")
     nbytes = memory_size(args.bytes or BYTES)
     device = emulation.with_card(args.device, target.name.removeprefix("amd-"), load.room(nbytes))
     firmware = firmware_directory(args)

@@ -178,7 +178,7 @@ def cache_bytes(text: str | None) -> int | None:
     if text is None:
         return None
     if not (found := re.fullmatch(r"(\d{1,6})([KM])", text.upper())):
-        raise UsageError(f"--l2 {text} is no size", hint="as 512K or 1M")
+        raise UsageError(f"--l2 {text} is not a size", hint="for example 512K or 1M")
     return int(found[1]) << {"K": 10, "M": 20}[found[2]]
 
 
@@ -297,7 +297,7 @@ def memory_bytes(text: str) -> int:
     """Bytes as 65536, 64K, 2M or 1G; a type of argparse's."""
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
     if not digits.isdecimal() or unit not in ("", "K", "M", "G") or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: for example 64K or 2M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: for example 64K or 2M")
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 

@@ -264,7 +264,7 @@ def _frames(path: str, nbytes: int, form: str) -> int:
     size = os.path.getsize(path)
     if size == 0 or size % nbytes:
         raise InvalidInput(
-            f"it has {size:,} bytes, which are no whole number of frames of {nbytes:,} bytes",
+            f"it has {size:,} bytes, which is not a whole number of frames of {nbytes:,} bytes",
             where=path,
             hint=f"check the size and format that --raw {form} states",
         )

@@ -221,7 +221,7 @@ class Ssh:
 
     def __init__(self, host: str) -> None:
         if not host or host.startswith("-"):
-            raise UsageError(f"{host!r} is no host", hint="for example --ssh user@phone")
+            raise UsageError(f"{host!r} is not a host", hint="for example --ssh user@phone")
         self.where = f"ssh {host}"
         self._host = host
         toolchain.find("ssh")

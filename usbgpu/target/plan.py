@@ -221,7 +221,7 @@ class CardPlan(Plan):
         ranges: list[tuple[int, int]] = []
         for number, (output, given) in enumerate(self.states):
             known = output in self.outputs and given in self.inputs
-            require(known, f"{output!r} is no output, or {given!r} no input", "states", number)
+            require(known, f"{output!r} is not an output, or {given!r} not an input", "states", number)
             size = activation_nbytes(graph, given, "states")
             same = size == activation_nbytes(graph, output, "states")
             require(same, f"{output!r} and {given!r} differ in size", "states", number)

@@ -44,7 +44,7 @@ def products(mnemonic: str) -> tuple[int, int]:
     """Bits of an element, and products of 16 x 16 x 16 that an instruction takes the time of."""
     shape = re.fullmatch(r"v_(s?)wmm\w+_16x16x(\d+)_(?:\w+_)?(\w+?)", mnemonic)
     if shape is None:
-        raise InternalError(f"{mnemonic} is no matrix instruction")
+        raise InternalError(f"{mnemonic} is not a matrix instruction")
     return BITS[shape[3]], int(shape[2]) // (32 if shape[1] else 16)  # sparse: of half the k
 
 
@@ -52,7 +52,7 @@ def check(e: Emitter, i: Instruction) -> None:
     """Refuse an A or B that is not in VGPRs: LLVM decodes some, and the manuals have none."""
     for operand in i.operands[1:3]:
         if operand.kind != "v":
-            raise e.refuse(f"{operand.name} is no matrix")
+            raise e.refuse(f"{operand.name} is not a matrix")
 
 
 def registers(e: Emitter, operand: Operand, count: int) -> list[Value]:

@@ -264,7 +264,7 @@ def _taps(
     align = c.node.text("coordinate_transformation_mode", "") == "align_corners"
     if align and abs(float(scale) * extent - size) > 1e-3:  # ONNX and its own tests disagree
         raise c.node.unsupported(
-            f"align_corners of {extent} elements by {scale:g}, which is no whole size",
+            f"align_corners of {extent} elements by {scale:g}, which is not a whole size",
             "give the sizes themselves",
         )
     place = np.asarray(positions(c.node, extent, size, scale, span), np.float64)

@@ -59,7 +59,7 @@ class States:
     def handle(self, node: TfliteOperator, number: int, tensor: TfliteTensor) -> str:
         """The resource that a tensor of subgraph `number` names."""
         if (number, tensor.index) not in self.handles:
-            raise node.invalid(f"its input {tensor.name!r} is no handle of a VAR_HANDLE before it")
+            raise node.invalid(f"its input {tensor.name!r} is not a handle of a VAR_HANDLE before it")
         return self.handles[number, tensor.index]
 
     def constant(self, resource: str) -> Array | None:
@@ -94,7 +94,7 @@ class States:
                 handles[inner.outputs[0]] = shared_name(inner)
                 continue
             if len(inner.inputs) != 2 or inner.inputs[0] not in handles:
-                raise node.invalid(f"its subgraph {graph.name!r} assigns what is no handle")
+                raise node.invalid(f"its subgraph {graph.name!r} assigns what is not a handle")
             tensor = graph.tensors[inner.inputs[1]]
             if tensor.data is None:
                 raise node.unsupported(f"its subgraph {graph.name!r} computes {tensor.name!r}")

@@ -223,7 +223,7 @@ REASONS = (
     (r"it has no elements|is empty: ", "tensors without elements"),
     (r"(?:elements of type|it is quantised to) (\w+)", r"tensors of \1"),
     (r"computed at run time; it has", "a shape or an axis that is computed at run time"),
-    (r"it is no tensor|it is a sequence", "sequences and optional values"),
+    (r"it is not a tensor|it is a sequence", "sequences and optional values"),
     (r"operator ([\w.]+) is not supported", r"operator \1"),
     (r"the constant .* is of (\w+)", r"tensors of \1"),
     (r"is (float\d)_?(\w+), which \w+ does not take", r"tensors of \1\2"),

@@ -145,9 +145,9 @@ def check(e: Emitter, i: Instruction, target: str, kinds: Sequence[str], sources
             raise e.refuse(f"op_sel of {what}, which has no halves")
     for operand, kind in zip(sources, kinds, strict=True):
         if (operand.neg or operand.abs) and kind.lower() not in FLOATS:
-            raise e.refuse(f"neg and abs are not implemented for {operand.name}, which is no float")
+            raise e.refuse(f"neg and abs are not implemented for {operand.name}, which is not a float")
     if target not in FLOATS and ("mul" in i.modifiers or "div" in i.modifiers):
-        raise e.refuse("omod is not implemented for a result that is no float")
+        raise e.refuse("omod is not implemented for a result that is not a float")
 
 
 def read(e: Emitter, i: Instruction, operand: Operand, kind: str, position: int) -> Value:

@@ -42,7 +42,7 @@ def _state(c: Conversion, index: int, shape: tuple[int, int]) -> str:
     """A variable tensor's elements from the last inference, [1, batch, hidden]."""
     tensor = c.walk.operand(c.node, index)
     if not tensor.variable:
-        raise c.node.unsupported(f"its state {tensor.name!r} is no variable tensor")
+        raise c.node.unsupported(f"its state {tensor.name!r} is not a variable tensor")
     state = c.x(index)
     if c.shape(state) != shape:
         raise c.node.invalid(f"its state {tensor.name!r} is {list(c.shape(state))}, not {list(shape)}")
