@@ -93,7 +93,9 @@ def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo
     members: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
     if len(infos) > MEMBER_LIMIT:
-        raise InvalidArtifact(f"holds {len(infos)} members", hint="do not trust this file")
+        raise InvalidArtifact(
+            f"holds {len(infos)} members; the limit is {MEMBER_LIMIT}", hint="do not trust this file"
+        )
     for info in infos:
         name = info.orig_filename  # zipfile has sanitised `filename` already
         if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name or "\0" in name:

@@ -307,7 +307,9 @@ def _mapped(path: str | os.PathLike[str]) -> Mapped:
 def _signer(manifest: bytes, members: Mapping[str, Weights], keys: str | os.PathLike[str], where: str) -> str:
     held = members.get(SIGNATURE)
     if held is not None and held.nbytes > signatures.MOST_BYTES:
-        raise signatures.SignatureRefused("has something other than a signature in its place", where=where)
+        raise signatures.SignatureRefused(
+            f"its signature exceeds {signatures.MOST_BYTES:,} bytes", where=where
+        )
     return signatures.verify(manifest, None if held is None else bytes(held), keys, where)
 
 

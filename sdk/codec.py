@@ -259,7 +259,7 @@ def _object(cls: Any) -> Read:
     def read(value: dict[Any, Any]) -> Any:
         if value.keys() != known:
             wrong = shown(sorted(map(str, value.keys() ^ known)))
-            raise Invalid(f"{wrong} are missing, or are not fields of it")
+            raise Invalid(f"missing or unknown fields: {wrong}")
         return cls(*_each(keys, reads, [value[key] for key in keys]))
 
     return read

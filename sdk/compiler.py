@@ -203,11 +203,11 @@ SAMPLES = 8
 def _require_cache(target: Target, l2: int) -> None:
     """Raises UsageError: the target lays nothing out for a cache of this many bytes."""
     if not isinstance(target, FitsCache):
-        raise UsageError(f"{target.name} lays nothing out for an L2", hint="leave l2 out")
+        raise UsageError(f"{target.name} does not use the size of an L2", hint="leave l2 out")
     if l2 not in target.l2_sizes:
         sizes = target.l2_sizes
         raise UsageError(
-            f"an L2 of {l2:,} bytes is not from {sizes[0] >> 10:,} to {sizes[-1] >> 10:,} KB",
+            f"an L2 must have {sizes[0] >> 10:,} to {sizes[-1] >> 10:,} KB, not {l2:,} bytes",
             hint="as 512K or 1M",
         )
 

@@ -294,7 +294,7 @@ def _node(document: Any, members: Members, where: str, nesting: int) -> Node:
         if any(isinstance(number, int) and abs(number) > limit for number in numbers):
             raise InvalidModel(f"a number exceeds {limit}", where=f"{where}.{name}")
     if cls in (Recurrent, Region) and not nesting:
-        raise InvalidModel(f"there are over {NESTING} of them in one another", where=where)
+        raise InvalidModel(f"they are nested more than {NESTING} deep", where=where)
     if cls is Recurrent:
         fields["body"] = _graph(fields["body"], members, f"{where}.body", nesting - 1)
     if cls is Region:

@@ -47,7 +47,7 @@ class HeldStates:
         if self._lost:
             raise DeviceFailed(
                 "the device came back without the states of this network",
-                hint="call reset() and begin again; a towline.Stream does that by itself, and says so",
+                hint="call reset() and begin again; a towline.Stream does that by itself, and reports it",
             )
 
     def reset(self, states: Mapping[str, Array]) -> None:

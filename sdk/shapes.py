@@ -220,7 +220,7 @@ def _transposed(node: ConvTranspose, x: Shape, weight: Shape, fail: Fail) -> Sha
         for i in (0, 1)
     )
     if min(rows, columns) < 1:
-        raise fail(f"nothing is left of an output of {rows} x {columns}")
+        raise fail(f"an output of {rows} x {columns} is empty")
     return (x[0], weight[1] * node.group, rows, columns)
 
 

@@ -71,7 +71,7 @@ def verify(data: bytes, signature: bytes | None, keys: str | os.PathLike[str], w
     if signature is None:
         raise SignatureRefused("is not signed", where=where, hint=f"towline sign {where}")
     if len(signature) > MOST_BYTES:
-        raise SignatureRefused("has something other than a signature in its place", where=where)
+        raise SignatureRefused(f"its signature exceeds {MOST_BYTES:,} bytes", where=where)
     with files.scratch_directory() as directory:
         allowed, signed = directory / "allowed", directory / "signature"
         files.write(allowed, trusted)

@@ -73,7 +73,7 @@ def tunable(name: str) -> Tunable:
         return target
     others = [other for other in target_names() if isinstance(get_target(other), Tunable)]
     raise UsageError(
-        f"{name} has nothing to tune", hint=f"targets that have: {', '.join(others) or 'none installed'}"
+        f"{name} has nothing to tune", hint=f"targets to tune: {', '.join(others) or 'none installed'}"
     )
 
 

@@ -35,7 +35,7 @@ def _shadowed() -> ImportError | None:
         place = _place(name)
         if place is not None and not place.is_relative_to(home / name):
             return ImportError(
-                f"towline needs its own package {name!r}, and Python finds {place} in its place; rename that "
+                f"towline needs its own package {name!r}, but Python finds {place} instead; rename that "
                 f"file or directory (towline's packages: {', '.join(PACKAGES)})",
                 name=name,
             )

@@ -17,7 +17,7 @@ class TransferDamaged(DeviceFailed):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            message, hint="`towline gpu stress` tests cable, port, dock and card, and says which one it is"
+            message, hint="`towline gpu stress` tests cable, port, dock and card, and names the faulty one"
         )
 
 

@@ -80,5 +80,5 @@ def _spread(
         return False, [line.reshape(-1, VECTOR_PIXELS, PIXEL).swapaxes(1, 2) for line in lines]
     raise Unsupported(
         "its factors or offsets differ along the axes that it normalises and along others",
-        hint="multiply and add by operators of their own behind the normalisation",
+        hint="multiply and add by separate operators after the normalisation",
     )

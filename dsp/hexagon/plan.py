@@ -140,7 +140,7 @@ class HexagonPlan(Plan):
         path, weights = ("layers", number, "fetches"), self.memory["weights"]
         require(len(layer.fetches) == layer.calls, f"there is not one for each of {layer.calls} calls", *path)
         inside = all(start + nbytes <= weights for start, nbytes in layer.fetches)
-        require(inside, f"one ends behind the {weights:,} bytes of weights", *path)
+        require(inside, f"one ends beyond the {weights:,} bytes of weights", *path)
 
     def _check_channels(self, program: Program) -> None:
         """The stripes of a tensor are all of its channels, in order, and lie in planes."""

@@ -115,7 +115,7 @@ class EmulatedSession:
             found = int.from_bytes(self._child.receive(4), "little")
             if found == 0:
                 raise InvalidArtifact(
-                    f"the plan has {len(schedule)} calls, and the code has not",
+                    f"the plan has {len(schedule)} calls, but the code has another number",
                     where="plan.layers",
                     hint="compile the model again",
                 )

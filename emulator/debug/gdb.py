@@ -294,7 +294,7 @@ class Gdb:
         address, _, size = text.partition(",")
         length = _number(size)
         if length > MAX_PACKET // 2:
-            raise UsageError("too much for a packet")
+            raise UsageError(f"a packet holds at most {MAX_PACKET // 2} bytes")
         return *located(_number(address), max(length, 1)), length
 
     def _point(self, packet: str) -> bytes:

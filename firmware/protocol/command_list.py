@@ -298,7 +298,7 @@ class CommandList:
             unread = name == "SLOT_IN" or (unread and name != "SYNC")
             if len(operation.payload):
                 if unread:
-                    raise ListError("payload between a SLOT_IN and its SYNC: put it before or behind them")
+                    raise ListError("payload between a SLOT_IN and its SYNC: put it before or after them")
                 segments[-1].append(step)
         return [_payload(segment, packet) for segment in segments]
 

@@ -98,7 +98,7 @@ def _input(graph: Graph, camera: Camera, fed: set[str]) -> str:
         listed = ", ".join(str(graph.tensor(name)) for name in free) or "none"
         which = "several of its inputs can be pictures" if fitting else "none of its inputs is a picture"
         hint = f"name the input before the format, as in img={camera.format}; inputs: {listed}"
-        raise UsageError(f"{which}, and the camera does not say which it feeds", where=where, hint=hint)
+        raise UsageError(f"{which}, and the camera does not name its input", where=where, hint=hint)
     return fitting[0]
 
 

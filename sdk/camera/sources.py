@@ -104,7 +104,7 @@ class CameraFrames:
             if name not in known:
                 inputs = ", ".join(camera.input for camera in self._cameras)
                 raise UsageError(
-                    f"a {what} is for no input" if not name else f"no camera feeds an input named {name!r}",
+                    f"a {what} names no input" if not name else f"no camera feeds an input named {name!r}",
                     hint=f"name one before it, as in INPUT=...; inputs that cameras feed: {inputs}",
                 )
         return {known[name]: value for name, value in given.items()}

@@ -77,7 +77,7 @@ def evaluate(
     if limit is not None and limit < 1:
         raise UsageError(f"the limit must be a whole number of 1 or more, not {limit!r}")
     if jobs is not None and (jobs < 1 or scheduler is not None):
-        raise UsageError("jobs is a number of processes, 1 or more, of this machine, without a scheduler")
+        raise UsageError("jobs must be 1 or more, and cannot be combined with a scheduler")
     loaded = artifact.load(network)
     graph = loaded.graph
     for path, quantized in ((model, True), (real, False)):

@@ -57,7 +57,7 @@ def items(source: str | os.PathLike[str], inputs: Mapping[str, Tensor]) -> list[
         ]
     else:
         raise UsageError(
-            "is neither a directory of pictures, a picture, nor arrays by its suffix",
+            "is not a directory, and has neither the suffix of a picture nor that of an array file",
             where=str(path),
             hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: {', '.join(ARRAY_SUFFIXES)}",
         )
@@ -116,11 +116,11 @@ def read_labels(
             raise InvalidInput(
                 f"labels {key} as {found}, and an earlier line as {result[name]}",
                 where=line,
-                hint="leave one of the two lines",
+                hint="remove one of the two lines",
             )
     if missing:
         raise InvalidInput(
-            f"labels what is not there: {_some(missing)}",
+            f"labels pictures that do not exist: {_some(missing)}",
             where=source,
             hint=did_you_mean(missing[0], list(places))
             or "name pictures by their path below the directory of --images",

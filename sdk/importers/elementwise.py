@@ -188,7 +188,7 @@ def clip(walk: Walk, node: OnnxNode) -> None:
     else:
         low, high = _limit(walk, node, 1, -math.inf), _limit(walk, node, 2, math.inf)
     if math.isnan(low) or math.isnan(high) or low > high:
-        raise node.invalid(f"Clip to [{low}, {high}]")
+        raise node.invalid(f"Clip to [{low}, {high}], which is not a range")
     _bound(walk, node, low, high)
 
 

@@ -101,7 +101,7 @@ def _settle(value: onnx.ValueInfoProto, shape: Shape, symbols: dict[str, tuple[i
                 raise UsageError(
                     f"{name} is {extent} in the shape {_text(shape)}, but {known} in that of input {other}",
                     where=f"input {value.name}",
-                    hint="extents of one name are equal in all inputs",
+                    hint="extents of the same name must be equal in all inputs",
                 )
 
 

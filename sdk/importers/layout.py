@@ -24,7 +24,7 @@ def flatten(walk: Walk, node: OnnxNode) -> None:
     shape = shape_of(walk, node)
     axis = node.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise node.invalid(f"axis {axis} of an input of rank {len(shape)}")
+        raise node.invalid(f"axis {axis} is out of range for rank {len(shape)}")
     axis = axis + len(shape) if axis < 0 else axis
     _reshape_to(walk, node, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
@@ -49,7 +49,7 @@ def squeeze(walk: Walk, node: OnnxNode) -> None:
         axes = tuple(i for i, extent in enumerate(shape) if extent == 1)
     dropped = in_range(node, axes, len(shape))
     if any(shape[axis] != 1 for axis in dropped):
-        raise node.invalid(f"Squeeze of axes {list(axes)} of {list(shape)}")
+        raise node.invalid(f"Squeeze of axes {list(axes)} of {list(shape)}: their extents must be 1")
     _reshape_to(walk, node, tuple(extent for i, extent in enumerate(shape) if i not in dropped))
 
 
@@ -94,7 +94,7 @@ def transpose(walk: Walk, node: OnnxNode) -> None:
     rank = value.array.ndim if isinstance(value, QuantizedConstant | Constant) else len(shape_of(walk, node))
     order = node.integers("perm") or tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
-        raise node.invalid(f"perm {list(order)} of a value of rank {rank}")
+        raise node.invalid(f"perm {list(order)} is not a permutation for rank {rank}")
     if isinstance(value, QuantizedConstant):
         walk.define(node, permuted(value, order))
     else:

@@ -196,9 +196,7 @@ def import_onnx(
             model = require("onnx.inliner").inline_local_functions(model)
         except require("onnx").checker.ValidationError as problem:
             reason = " ".join(str(problem).split())
-            raise InvalidModel(
-                f"its functions cannot be put in their places: {reason}", where=name
-            ) from problem
+            raise InvalidModel(f"its functions cannot be inlined: {reason}", where=name) from problem
     nodes = [decode_node(node, opsets) for node in model.graph.node]
     _check_structure(model, nodes, name)
     walk = Walk(

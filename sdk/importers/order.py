@@ -50,7 +50,7 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     if len(order) < len(nodes):
         node = nodes[next(index for index, needed in enumerate(needs) if needed)]
         name = node.name or f"{node.op_type}_{next(iter(node.output), '')}"
-        message = "it is in, or behind, nodes that read each other's results in a circle"
+        message = "it is in, or depends on, a cycle of nodes"
         raise InvalidModel(message, where=f"node {name}", hint="export the model again")
     copies = [type(nodes[index]).FromString(nodes[index].SerializeToString()) for index in order]
     del graph.node[:]

@@ -190,7 +190,7 @@ def _of_numbers(walk: Walk, node: OnnxNode) -> None:
         if isinstance(value, Quantized):
             raise node.unsupported(
                 f"it reads the integers of the quantised tensor {value.tensor!r}",
-                f"write it as {node.op_type.removesuffix('Integer')} behind DequantizeLinear",
+                f"write it as {node.op_type.removesuffix('Integer')} after DequantizeLinear",
             )
         real = at.emit("Cast", [node.inputs[index]], at.name(f"real{index}"), f"cast{index}", to=FLOAT)
         if zero_point is not None:

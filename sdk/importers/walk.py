@@ -259,7 +259,7 @@ class Walk:
             case Quantized(tensor):
                 raise node.unsupported(
                     f"{node.op_type} of the integers of the quantised tensor {tensor!r}",
-                    "put it behind DequantizeLinear",
+                    "put it after DequantizeLinear",
                 )
         raise node.unsupported(f"{node.op_type} of a sequence")
 

@@ -117,7 +117,7 @@ def _pool_windows(node: OnnxNode, size: Shape) -> Windows:
         spare = (size[2 + i] + windows.pads[i] + windows.pads[i + 2] - reach) % windows.strides[i]
         if node.integer("ceil_mode", 0) and spare:
             raise node.unsupported(
-                "ceil_mode = 1 makes a last window that sticks out",
+                "ceil_mode = 1 makes a last window that exceeds the input",
                 "export with ceil_mode = 0 and explicit pads",
             )
     return windows

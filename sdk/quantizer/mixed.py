@@ -134,7 +134,7 @@ def of_files(
             raise InvalidInput(
                 "it shares no quantised tensor with the float model",
                 where=os.fspath(quantized),
-                hint="give the float model that `towline quantize` made it of",
+                hint="give the float model from which `towline quantize` made it",
             )
         with onnxruntime_errors("run the model", os.fspath(model)):
             runner = session(prepared)

@@ -100,8 +100,8 @@ def tune(
     lap("choose ranges")
     if choice.folds == 0 and (searching or auto_float is not None or any(vars(options).values())):
         raise UsageError(
-            "a search, floats up to a figure and the options for weights are judged on samples held out, "
-            "which needs two different ones",
+            "a search, automatic floats and the options for weights are scored on samples held out: "
+            "at least two different samples are needed",
             hint="give more calibration samples",
         )
     candidate = CANDIDATES[choice.name]

@@ -52,7 +52,7 @@ class Care:
     ) -> None:
         if idle is not None and session.rests is None:
             raise UsageError(
-                f"the device of {session.artifact.target} cannot rest", hint="leave idle out; amd-* can"
+                f"the device of {session.artifact.target} cannot rest", hint="leave idle out; it is for amd-*"
             )
         if off and idle is None:
             raise UsageError("idle_off is what happens after idle seconds", hint="give idle, too")

@@ -141,7 +141,7 @@ class Stream:
         _require_positive("patience", patience, "seconds")
         _require_positive("idle", idle, "seconds")
         if late not in get_args(Late):
-            raise UsageError(f"late is {late!r}", hint=f"one of {', '.join(get_args(Late))}")
+            raise UsageError(f"late cannot be {late!r}", hint=f"one of {', '.join(get_args(Late))}")
         if host_work < 0 or (host_work and not session.timed):
             raise UsageError(
                 f"host_work is {host_work:g} seconds",

@@ -18,6 +18,6 @@ def require_name(text: str) -> None:
     """Refuse what is not a name. Raises UsageError."""
     if not is_name(text):
         raise UsageError(
-            f"{text!r} is not a name to publish under",
+            f"{text!r} cannot be the name of a publisher",
             hint="take letters, digits, dots, dashes and underscores: 48 at most, first a letter or digit",
         )

@@ -236,7 +236,7 @@ def require_own_peer(link: socket.socket, where: str) -> None:
     """Refuse another user on the other end. Raises Untrusted."""
     found = peer(link)
     if found is not None and found[1] != os.getuid():
-        raise Untrusted(f"on the other end is user {found[1]}", where=where)
+        raise Untrusted(f"the other end belongs to user {found[1]}, not to this user", where=where)
 
 
 def remove(path: Path) -> None:

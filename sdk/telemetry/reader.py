@@ -149,12 +149,12 @@ class Reader:
         except (ValueError, TypeError, KeyError, RecursionError):
             schema, about, found = None, None, None
         if schema != SCHEMA or not _is_about(about):
-            raise self._failed("what it sends is not understood")
+            raise self._failed("what it sends has an unknown form")
         if "end" in found:
             self.ended = str(found["end"])
         return found if "metrics" in found else None
 
     def _failed(self, what: str) -> DeviceFailed:
         return DeviceFailed(
-            what, where=str(self._path), hint="publisher and reader should be of one version of Towline"
+            what, where=str(self._path), hint="use the same version of Towline for publisher and reader"
         )

@@ -28,7 +28,7 @@ from tests.firmware_fuzz_actions import (
 )
 
 WORKERS = 2
-SEEDS = amount(100, 1000)
+SEEDS = amount(200, 1000)
 """Cases of the long campaign, for each worker."""
 SIDES = amount(0.75, 0.85)
 """The least share of the branches' sides that the long campaign must reach."""

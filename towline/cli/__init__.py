@@ -31,8 +31,8 @@ VERBS: Mapping[str, str] = {
     "eval": "evaluate a compiled network on a folder of pictures: float model, reference, target",
     "export": "write a network as C: sources, weights, header, Makefile and a program around it",
     "sign": "sign a compiled network or a firmware image with an ssh key",
-    "verify": "check whose signature a compiled network or a firmware image has",
-    "tune": "measure which variants of a target's kernels cost a network least",
+    "verify": "check who signed a compiled network or a firmware image",
+    "tune": "measure which kernel variants of a target cost a network least",
     "debug": "compare a compiled network layer by layer: target, reference, onnxruntime, float",
     "inspect": "show what a model or a compiled network holds, and which targets take it",
     "targets": "list the installed targets",
@@ -44,7 +44,7 @@ VERBS: Mapping[str, str] = {
     "bench": "count what one inference costs, layer by layer",
     "doctor": "check every external tool and Python package, and show how to install what is missing",
     "demo": "quantise, compile and run a digit classifier on the emulated DSP and GPUs, and check every step",
-    "completion": "print the script with which a shell completes command lines",
+    "completion": "print a completion script for a shell",
 }
 """Name and summary. The verb's module is `towline.cli.NAME`."""
 
@@ -205,7 +205,7 @@ def _fail(console: Console, error: TowlineError) -> int:
 def _description() -> str:
     return (
         "Puts a network on the DSP and GPU of a phone or car, and on a GPU plugged in over USB. "
-        "`towline demo` shows the whole way; `towline VERB --help` has an example of each step."
+        "`towline demo` runs all steps; `towline VERB --help` has an example of each one."
     )
 
 

@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "network on every target, the classifiers at zoo_0.25_32 or another width and size",
     )
     parser.add_argument(
-        "--target", metavar="NAME", help="what to compile a model, a name of the zoo or the kernels for"
+        "--target", metavar="NAME", help="the target for a model, a network of the zoo or the kernels"
     )
     add_device(parser)
     parser.add_argument("--baseline", metavar="FILE", help="fail if a count is worse than in this JSON file")
@@ -94,7 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--no-check", action="store_true", help="of driving: do not compare its layers with the reference"
     )
     parser.add_argument("--bytes", metavar="SIZE", help="of load: how many weights, as 512M (default) or 4G")
-    parser.add_argument("--only", metavar="PART", help="of onnx: the tests with this in their names")
+    parser.add_argument("--only", metavar="PART", help="of onnx: only the tests whose names contain PART")
     add_arithmetic(parser)
     add_input_shape(parser)
     bench_time.configure(parser)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.subject in (*SUBJECTS, KERNELS, DRIVING) or ZOO.fullmatch(args.subject):
         bench_time.refuse(args)
         if args.arithmetic is not None:
-            raise UsageError(f"{args.subject} takes no --arithmetic", hint="a network to compile does")
+            raise UsageError(f"{args.subject} takes no --arithmetic", hint="only a network to compile does")
     if args.subject == C:
         return bench_c.run(args, console)
     bench_c.refuse(args)
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     if args.power_cap is not None and args.subject in (*SUBJECTS, KERNELS):
         raise UsageError(
             f"{args.subject} takes no --power-cap",
-            hint=f"a network does, and {DRIVING}; {POWER} measures several caps",
+            hint=f"it is for a network and for {DRIVING}; {POWER} measures several caps",
         )
     if args.subject == POWER:
         return _power(args, console)
@@ -355,7 +355,7 @@ def _power(args: argparse.Namespace, console: Console) -> Result:
     """What emulated cards draw; nothing of it is a count."""
     if args.device or args.input_shape or args.baseline or args.update_baseline:
         raise UsageError(
-            f"{POWER} takes no other option: it measures emulated cards, and no baseline is held",
+            f"{POWER} takes only --target: it measures emulated cards, and has no baseline",
             hint="give --target, or nothing for all of them",
         )
     from towline.cli import bench_gemm, bench_power
@@ -368,13 +368,13 @@ def _gemm(args: argparse.Namespace, console: Console) -> Result:
     if args.device or args.input_shape:
         raise UsageError("gemm takes no --device or --input-shape: it counts on the emulated shaders")
     if args.size and args.baseline:
-        raise UsageError("a baseline holds the usual products", hint="leave --size out")
+        raise UsageError("--size excludes --baseline, which has the default products", hint="leave one out")
     from towline.cli import bench_gemm
 
     names = bench_gemm.targets(args.target)
     sizes = [bench_gemm.size(text) for text in args.size]
     if args.update_baseline and args.target:
-        raise UsageError("the baseline holds all targets", hint="leave --target out")
+        raise UsageError("--update-baseline measures all targets", hint="leave --target out")
     baseline = _baseline(args)
     document, text, counts, failure = bench_gemm.run(names, sizes, console)
     if failure is not None:
@@ -390,7 +390,7 @@ def _gemm(args: argparse.Namespace, console: Console) -> Result:
 def _load(args: argparse.Namespace, console: Console) -> Result:
     """The rate at which weights reach a card, and the host's memory meanwhile."""
     if args.baseline or args.update_baseline or args.input_shape:
-        raise UsageError("load takes no --input-shape or --baseline: its network is made, and none is held")
+        raise UsageError("load takes no --input-shape or --baseline: it has its own network and no baseline")
     from towline.cli import bench_load
 
     return bench_load.run(args, console)
@@ -449,7 +449,7 @@ def _zoo(args: argparse.Namespace, shape: str | None, console: Console) -> Resul
     """Every network of the zoo on every target."""
     if args.baseline or args.update_baseline or args.input_shape:
         raise UsageError(
-            "zoo takes no --input-shape or --baseline: its networks have shapes and none is held"
+            "zoo takes no --input-shape or --baseline: its shapes are fixed, and it has no baseline"
         )
     from towline.cli import bench_zoo
 

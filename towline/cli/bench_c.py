@@ -26,8 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="FILE", help="the .onnx that a .tow was made from, for onnxruntime's time"
     )
     group.add_argument("--tflite", metavar="FILE", help="the same network as .tflite, for LiteRT's time")
-    group.add_argument("--cc", metavar="COMPILER", action="append", default=[], help="as gcc; several")
-    meaning = "as --cflags='-O3 -march=native'; several"
+    group.add_argument(
+        "--cc", metavar="COMPILER", action="append", default=[], help="such as gcc; may be repeated"
+    )
+    meaning = "such as --cflags='-O3 -march=native'; may be repeated"
     group.add_argument("--cflags", metavar="FLAGS", action="append", default=[], help=meaning)
 
 

@@ -30,13 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--l2",
         metavar="SIZE",
-        help="of the L2 that is modelled, and that a model is compiled for, as 512K; 1M by default",
+        help="size of the L2 that is modelled and that a model is compiled for, such as 512K (default: 1M)",
     )
     group.add_argument(
         "--warm", action="store_true", help="the time of a second inference, whose L2 is in use"
     )
     group.add_argument(
-        "--from", dest="times", metavar="TIMES.json", help="a phone's times beside: of `towline push --times`"
+        "--from", dest="times", metavar="TIMES.json", help="compare with times of `towline push --times`"
     )
 
 

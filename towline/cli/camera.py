@@ -21,7 +21,7 @@ def add_camera(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[INPUT=]nv12:WIDTHxHEIGHT[:STRIDE[:ROWS]]",
-        help="take a camera's frames of this format instead of an input's picture, and make that of them on "
+        help="take a camera's frames of this format instead of an input's picture, and convert them on "
         "the device; may be repeated, with the names of the inputs",
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def cameras(args: argparse.Namespace) -> list[Camera]:
     names = [camera.input for camera in found]
     if len(names) > 1 and (None in names or len(set(names)) < len(names)):
         raise UsageError(
-            "each of several cameras has an input of its own",
+            "several cameras must name different inputs",
             where="--camera",
             hint="name it before the format: --camera img=nv12:1928x1208 --camera big_img=nv12:1928x1208",
         )

@@ -108,7 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--l2",
         metavar="SIZE",
-        help="of the L2 in which a Hexagon DSP keeps what layers hand on, as 512K (default: 1M)",
+        help="size of the L2 in which a Hexagon DSP keeps what layers pass on, such as 512K (default: 1M)",
     )
     add_arithmetic(parser)
     add_camera(parser)

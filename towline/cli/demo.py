@@ -62,7 +62,7 @@ class Stages:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--target", metavar="NAME", help=f"this one alone (default: {DEFAULT_TARGET}, and GPUs beside it)"
+        "--target", metavar="NAME", help=f"only this target (default: {DEFAULT_TARGET}, and the GPUs)"
     )
     parser.add_argument(
         "--device", metavar="DEVICE", help=f"where to run (default: {settings.DEVICE.name}, or emulated)"

@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="length",
         metavar="TIME",
-        help="least virtual time to run: the host may need longer (default: 1s)",
+        help="run at least this virtual time; the host may need longer (default: 1s)",
     )
     host = parser.add_argument_group("the host on the other end of the cable")
     host.add_argument("--speed", choices=SPEEDS, default="super-plus", help="highest speed of its port")
@@ -258,14 +258,14 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         or args.strap
     ):
         raise UsageError(
-            "--replay takes the world from the recording: leave out host, flash, card and faults"
+            "--replay takes host, flash, card and faults from the recording: leave their options out"
         )
     if (args.record or args.replay) and (args.poke or args.behaviour):
         raise UsageError(
             "a recording holds what the chip did: leave out --poke and --behaviour, or --record and --replay"
         )
     if args.no_host and (args.host or args.control or args.pcap):
-        raise UsageError("--no-host leaves no host to run --host, --control or --pcap")
+        raise UsageError("--host, --control and --pcap need a host: leave out --no-host")
     if args.host and not Path(args.host).is_file():
         raise UsageError("no such file", where=args.host)
     inputs = ((args.image, "IMAGE"), (args.host, "--host"), (args.behaviour, "--behaviour"))

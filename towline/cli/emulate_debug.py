@@ -47,7 +47,7 @@ def check(args: argparse.Namespace) -> None:
         return
     if args.debug and args.gdb is not None:
         raise UsageError(
-            "--debug and --gdb are two debuggers: choose one", hint="GDB has the commands as `monitor`"
+            "--debug and --gdb are two debuggers: choose one", hint="in GDB, `monitor COMMAND` runs them too"
         )
     if args.debug and args.json:
         raise UsageError("--debug uses stdout: leave out --json")

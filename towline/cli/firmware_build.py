@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     if args.check is not None:
         if args.output is not None:
-            raise UsageError("--check builds nothing that -o could write")
+            raise UsageError("--check builds nothing: leave out -o")
         return _check(Path(args.check))
     if args.output is not None:
         require_directory(args.output)
@@ -182,7 +182,7 @@ def _check(path: Path) -> Result:
         ),
     )
     if report.trailing:
-        text += f"\n{report.trailing:,} bytes behind the image"
+        text += f"\n{report.trailing:,} bytes after the image"
     failure = None
     if report.bad:
         names = ", ".join(field.name for field in report.bad)

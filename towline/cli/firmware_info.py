@@ -139,7 +139,7 @@ def _text(document: dict[str, Any]) -> str:
     if document["flash_problem"]:
         rows.append(("flash", f"unknown: {document['flash_problem']}"))
     elif flash is None:
-        rows.append(("flash", "unknown: there is no known way to it"))
+        rows.append(("flash", "unknown: no request that reads it is known"))
     elif "id" in flash:
         size = f", {flash['bytes'] >> 10:,} KiB" if flash["bytes"] else ""
         protected = "protected in part" if flash["protected"] else "not protected"

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         found = device.identify()
         if found.running not in (Running.OURS, Running.COMPATIBLE):
             raise Unsupported(
-                f"{found.running.value} reports nothing of itself",
+                f"{found.running.value} does not report its state",
                 where=device.name,
                 hint="`towline firmware info` shows what is known of it",
             )

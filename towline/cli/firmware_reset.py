@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
             before, began = device.identify(), device.clock.now()
             if args.rom and before.running is not Running.LOADER:
                 raise Unsupported(
-                    f"no request is known by which {before.running.value} starts the boot loader",
+                    f"no request to start the boot loader is known for {before.running.value}",
                     where=device.name,
                     hint="switch all power of the board off, set the boot loader's strap, and switch it on",
                 )

@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="only these: counting, random, walking, ones, zeros (default: all, in turn)",
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the patterns (default: 0)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the patterns (default: 0)")
     parser.add_argument(
         "--no-card", action="store_true", help="test the bridge's memory, and leave a card behind it alone"
     )

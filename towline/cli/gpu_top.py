@@ -60,12 +60,12 @@ class Source(Protocol):
 def configure(parser: argparse.ArgumentParser) -> None:
     add_gpu_device(
         parser,
-        "of what publishes, the name, device string, serial number, place or process id; or a bridge to "
+        "name, device string, serial number, place or process id of a publisher; or a bridge to "
         "open: usb, emulated?gpu=gfx1201 (default: the only one that publishes)",
     )
     parser.add_argument("--count", type=positive, metavar="N", help="end after N lines")
     parser.add_argument(
-        "--wait", type=duration, default=0.0, metavar="TIME", help="until something publishes: 30s"
+        "--wait", type=duration, default=0.0, metavar="TIME", help="how long to wait for a publisher: 30s"
     )
     parser.add_argument("--list", action="store_true", help="list the processes that publish, and end")
 
@@ -211,9 +211,9 @@ def _lines(source: Source, view: _View) -> Iterator[Mapping[str, Any]]:
             heard = time.monotonic()
             if not _is_understood(line):
                 raise DeviceFailed(
-                    "a line of what publishes is not understood",
+                    "the publisher sent a line of unknown form",
                     where=_printable(str(source.about["name"])),
-                    hint="publisher and reader should be of one version of Towline",
+                    hint="use the same version of Towline for publisher and reader",
                 )
             yield line
         elif source.ended is None and time.monotonic() - heard >= SILENCE:

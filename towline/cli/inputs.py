@@ -40,7 +40,7 @@ def given(args: argparse.Namespace) -> list[str]:
     if not paths:
         raise UsageError(
             "no input was given",
-            hint=f"name pictures or arrays behind the network: {args.parser.prog} {args.network} cat.jpg; "
+            hint=f"name pictures or arrays after the network: {args.parser.prog} {args.network} cat.jpg; "
             f"see `{args.parser.prog} --help`",
         )
     return paths
@@ -60,7 +60,7 @@ def require_inputs(paths: Sequence[str]) -> None:
             raise UsageError("no such file", where=path)
         if Path(path).suffix.lower() not in (*PICTURE_SUFFIXES, *ARRAY_SUFFIXES):
             raise UsageError(
-                "is neither a picture nor arrays by its suffix",
+                "has neither the suffix of a picture nor that of an array file",
                 where=path,
                 hint=f"pictures: {', '.join(sorted(PICTURE_SUFFIXES))}; arrays: {', '.join(ARRAY_SUFFIXES)}",
             )

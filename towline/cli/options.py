@@ -152,7 +152,7 @@ def add_pool(parser: argparse.ArgumentParser, what: str) -> None:
         "--scheduler",
         type=_address,
         metavar="tcp://HOST:8786",
-        help="on the workers of a Dask scheduler instead; trust it with your machines",
+        help="compute on the workers of a Dask scheduler instead; use only one that you trust",
     )
 
 

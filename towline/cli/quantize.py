@@ -100,10 +100,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--weight", choices=get_args(Weight), default="int8", help="type of weights")
     parser.add_argument(
-        "--per-tensor", action="store_true", help="one scale a weight tensor, rather than one a channel"
+        "--per-tensor", action="store_true", help="one scale per weight tensor, not one per channel"
     )
     parser.add_argument(
-        "--limit", type=positive, default=LIMIT, help=f"maximum of calibration samples (default: {LIMIT})"
+        "--limit", type=positive, default=LIMIT, help=f"most calibration samples used (default: {LIMIT})"
     )
     add_input_shape(parser)
     add_cut(parser)

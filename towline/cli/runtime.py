@@ -35,7 +35,7 @@ def add_device(parser: argparse.ArgumentParser, *, power_cap: bool = True) -> No
             "--verify-transfers",
             action="store_true",
             help="compare the inputs and outputs of every inference with what is in an AMD card's memory, "
-            "and say what that costs; code and weights always are",
+            "and report the time that it takes; code and weights are always compared",
         )
 
 

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a private key of OpenSSH, or the public key of one that an agent has (default: %(default)s)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="of a .tow: write the signed one there (default: in its place)"
+        "-o", "--output", metavar="FILE", help="of a .tow: write the signed file there (default: replace it)"
     )
 
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         artifact.sign(path, key, output)
     else:
         if args.output is not None:
-            raise UsageError("-o is for a .tow; another file's signature lies beside it", where=args.file)
+            raise UsageError("-o is for a .tow; other files get a signature beside them", where=args.file)
         output = f"{args.file}{signatures.SUFFIX}"
         files.write(output, signatures.sign(path.read_bytes(), key))
     document = {"file": args.file, "output": output, "key": str(key)}

@@ -39,14 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_required_keys(parser)
     parser.add_argument(
-        "--frames", type=positive, metavar="N", help="so many frames; a source with fewer begins again"
+        "--frames", type=positive, metavar="N", help="number of frames; a source with fewer is repeated"
     )
     parser.add_argument(
         "--rate", type=_rate, metavar="N", help="frames a second (default: as many as the device answers)"
     )
-    parser.add_argument("--deadline", type=duration, metavar="TIME", help="an answer is late after it: 45ms")
+    parser.add_argument("--deadline", type=duration, metavar="TIME", help="answers after this are late: 45ms")
     parser.add_argument(
-        "--late", choices=("deliver", "drop"), default="deliver", help="what becomes of late answers"
+        "--late", choices=("deliver", "drop"), default="deliver", help="what happens to late answers"
     )
     parser.add_argument(
         "--depth",
@@ -91,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="by which the host's work on a frame advances an emulated card's time (default: not at all)",
+        help="how far the host's work on a frame advances an emulated card's time (default: not at all)",
     )
     parser.add_argument(
         "--check", action="store_true", help="compute every result again, from its states, and compare"
@@ -99,7 +99,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check-against",
         metavar="NET.tow[@DEVICE]",
-        help="the same by this network instead of the reference: faster",
+        help="as --check, but by this network instead of the reference: faster",
     )
     parser.add_argument(
         "--torture", type=positive, metavar="N", help="N frames, and a random fault in every hundred of them"
@@ -108,9 +108,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish",
         metavar="NAME",
-        help="of the socket from which `towline gpu top` reads (default: made of the device)",
+        help="name of the socket that `towline gpu top` reads (default: derived from the device)",
     )
-    parser.add_argument("--no-publish", action="store_true", help="without such a socket")
+    parser.add_argument("--no-publish", action="store_true", help="open no socket")
 
 
 def run(args: argparse.Namespace, console: Console) -> Result:
@@ -260,7 +260,7 @@ def _remark(
     steps = bool(session.artifact.states)
     if args.torture is not None and (session.injects is None or not session.injects.torments):
         raise UsageError(
-            "no fault can be rehearsed on this device",
+            "faults cannot be injected on this device",
             where=f"--torture {args.torture}",
             hint="use an emulated card: a network for an amd target, with --device emulated",
         )

@@ -57,7 +57,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="of random frames, if no file is given; and of --torture",
+        help="seed of the random frames, if no file is given, and of --torture",
     )
 
 
@@ -73,9 +73,7 @@ def source(args: argparse.Namespace, session: Session) -> Source:
     paths = [path for given in [*args.files, *args.input] for path in _within(given)]
     if args.raw is not None:
         if not paths:
-            raise UsageError(
-                "--raw is the form of a file, and none is given", hint="name the file behind NET.tow"
-            )
+            raise UsageError("--raw describes files, and none is given", hint="name the file after NET.tow")
         return RawVideo(paths, args.raw, session)
     if not paths:
         return RandomFrames(session, args.seed)
@@ -236,7 +234,7 @@ class RawVideo:
             return lambda data: session.prepare(data.reshape(shape), channels=order)  # type: ignore[arg-type]
         takes = ", ".join(map(str, inputs.values()))
         raise UsageError(
-            f"the network takes {takes}, and not such frames of {self._nbytes:,} bytes",
+            f"the network takes {takes}, not frames of {self._nbytes:,} bytes",
             where=f"--raw {form}",
             hint="a network for raw frames has one uint8 input of a frame's size (docs/car.md); rgb24, bgr24 "
             "and gray also fit one that was quantised with pictures",
@@ -253,7 +251,7 @@ def _parsed(form: str) -> tuple[int, int, str]:
         )
     width, height, kind = int(match[1]), int(match[2]), match[3]
     if _FORMATS[kind].even and (width % 2 or height % 2):
-        raise UsageError(f"width and height of {kind} are even numbers", where=f"--raw {form}")
+        raise UsageError(f"width and height of {kind} must be even", where=f"--raw {form}")
     return width, height, kind
 
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="NET.onnx",
-        help="write it, float; from 1 GiB on its weights to NET.onnx.data",
+        help="write it as float; weights of 1 GiB or more go to NET.onnx.data",
     )
     parser.add_argument(
         "--quantize", action="store_true", help="write it quantised, calibrated on seeded inputs"

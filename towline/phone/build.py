@@ -56,7 +56,7 @@ def built(sources: Sequence[Path], network: str = "") -> Path:
         return folder / IMAGE
     if not LIBC.exists():
         raise ToolMissing(
-            "the C library for arm64 is missing, with which the phone's program is built",
+            "the C library for arm64 is missing; the phone's program is built with it",
             where=str(LIBC),
             hint="sudo apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
         )

@@ -178,7 +178,7 @@ class Phone:
         )
         found = [line.removeprefix("towline:") for line in said.splitlines() if line.startswith("towline:")]
         if len(found) != 3:
-            raise DeviceFailed("its shell gives no answer that can be read", where=self.link.where)
+            raise DeviceFailed("the answer of its shell has an unknown form", where=self.link.where)
         return found[0].strip(), shlex.quote(found[1]), found[2].strip() or found[0]
 
     def _look(self) -> dict[str, int]:

@@ -114,7 +114,7 @@ class Done:
         size = trace + job.trace_bytes
         if len(data) != size + _DIGEST or hashlib.sha256(data[:size]).digest() != data[size:]:
             raise DeviceFailed(
-                f"the result of {len(data):,} bytes is damaged; {size + _DIGEST:,} were to come",
+                f"the result of {len(data):,} bytes is damaged; {size + _DIGEST:,} were expected",
                 hint="push again; if it persists, change the cable",
             )
         magic, step, index, limit, runs, profiled, contexts, clock = _HEAD.unpack_from(data)

@@ -64,7 +64,7 @@ class Patience:
 def same_launches(sent: bytes, found: bytes) -> None:
     """Arguments and packets are on the card as they were sent. Raises TransferDamaged."""
     if found != sent:
-        raise TransferDamaged("the launches were damaged on their way")
+        raise TransferDamaged("the launches were damaged in transit")
 
 
 class Prepared:

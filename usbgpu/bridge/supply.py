@@ -150,5 +150,5 @@ class SupplyReader:
         return SensorMissing(
             "no sensor of the dock's supply answers",
             where=self._transport.name,
-            hint="this board has none, or its I2C bus does not work; all else does without it",
+            hint="this board has none, or its I2C bus does not work; all else works without it",
         )

@@ -169,7 +169,7 @@ class SpiProgrammer:
     name = "SPI controller through E4/E5"
     caution = (
         "this tool was never run on a real part; that firmware runs on while its flash is erased is "
-        "inferred. Leave the power on until it is done, and have the boot loader's strap at hand"
+        "inferred. Leave the power on until it is done, and keep the boot loader's strap ready"
     )
 
     def __init__(self, device: Transport) -> None:
@@ -271,7 +271,7 @@ class StorageProgrammer:
     name = "mass-storage commands"
     caution = (
         "this tool was never run on a real part; how the flash is read back is a guess. "
-        "Leave the power on until it is done, and have the boot loader's strap at hand"
+        "Leave the power on until it is done, and keep the boot loader's strap ready"
     )
 
     def __init__(self, device: Transport) -> None:

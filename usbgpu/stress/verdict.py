@@ -47,7 +47,7 @@ class Verdict(Enum):
 
 ADVICE = {
     Verdict.CABLE: "try another cable, shorter and for 10 Gb/s",
-    Verdict.PORT: "try another port of the computer, without a hub, and look whether the plug sits tight",
+    Verdict.PORT: "try another port of the computer, without a hub, and push the plug in fully",
     Verdict.UNSTABLE_LINK: "try another cable, then another port",
     Verdict.SUPPLY: "check the supply of dock and card: its rating, its plugs, the card's own connectors",
     Verdict.CARD: "check that the card sits in its slot and is cooled; then try another card",

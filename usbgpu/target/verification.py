@@ -73,7 +73,7 @@ class Verifier:
 
     def compare(self, sent: bytes, sums: bytes) -> None:
         if checksum.sums([sent]).astype("<u4").tobytes() != sums:
-            raise TransferDamaged("the launches were damaged on their way")
+            raise TransferDamaged("the launches were damaged in transit")
 
     # ---------------------------------------------------------------------------------------------------
 
@@ -104,6 +104,6 @@ class Verifier:
             got = got[len(sums) :]
             if len(wrong):
                 raise TransferDamaged(
-                    f"{len(wrong)} of {len(sums)} blocks of the {region.what} were damaged on their way, the "
+                    f"{len(wrong)} of {len(sums)} blocks of the {region.what} were damaged in transit, the "
                     f"first of them from byte {wrong[0] * SUMMED:,} on"
                 )

@@ -278,7 +278,9 @@ def _library(module: Any) -> Any:
         module._lib = lib
     lib = module._lib
     if not hasattr(lib, "libusb_wrap_sys_device"):
-        raise EnvironmentMissing("this libusb accepts no file descriptors", hint="libusb 1.0.24 or later")
+        raise EnvironmentMissing(
+            "this libusb accepts no file descriptors", hint="install libusb 1.0.24 or later"
+        )
     # A null context stands for every one that is made later.
     _function(lib, "libusb_set_option", [ctypes.c_void_p, ctypes.c_int])(None, NO_DEVICE_DISCOVERY)
     return lib

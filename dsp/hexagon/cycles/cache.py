@@ -36,7 +36,7 @@ def through(cache: Cache, traffic: Traffic) -> Fetches:
     sets, rest = divmod(cache.nbytes, LINE * cache.ways)
     if rest or sets < 1 or sets & (sets - 1):
         raise UsageError(
-            f"an L2 of {cache.nbytes:,} bytes has no power of two of sets of {cache.ways} lines of {LINE}",
+            f"{cache.nbytes:,} bytes of L2 are not 2^n sets of {cache.ways} lines of {LINE} bytes",
             hint="as 512K, 1M or 2M",
         )
     places = _first_of_runs(traffic.lines, traffic.writes, sets)

@@ -112,7 +112,7 @@ def execute(elf: bytes, data: bytes, code: Program, qemu_flags: Sequence[str]) -
         parts = [_decoded(part) for part in _records(_logged("exec,cpu,nochain", image, given, qemu_flags))]
     if not parts:
         raise DeviceFailed(
-            "qemu-hexagon logged nothing", hint=f"{settings.QEMU_HEXAGON.name} names another one"
+            "qemu-hexagon logged nothing", hint=f"set {settings.QEMU_HEXAGON.name} to another one"
         )
     addresses = np.concatenate([part[0] for part in parts])
     starts, order = np.unique(addresses, return_inverse=True)
@@ -183,7 +183,7 @@ def _decoded(records: Sequence[bytes]) -> tuple[Words, Words]:
     if len(set(map(len, dumps))) != 1 or not places.keys() >= set(wanted):
         raise DeviceFailed(
             "the form of qemu-hexagon's log is not known",
-            hint=f"{settings.QEMU_HEXAGON.name} names another one; 7.2 is known",
+            hint=f"set {settings.QEMU_HEXAGON.name} to the path of version 7.2",
         )
     table = np.frombuffer(b"".join(dumps), np.uint8).reshape(len(dumps), -1)
     digits = np.stack([table[:, places[name] : places[name] + 8] for name in wanted], axis=1)

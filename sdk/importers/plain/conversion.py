@@ -118,7 +118,7 @@ class Conversion:
     def axis(self, value: int, rank: int, *, end: bool = False) -> int:
         """An axis counted from the front; with `end`, `rank` itself is allowed."""
         if not -rank <= value < rank + end:
-            raise self.node.invalid(f"axis {value} of an input of rank {rank}")
+            raise self.node.invalid(f"axis {value} is out of range for rank {rank}")
         return value + rank if value < 0 else value
 
     def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def squeeze(c: Conversion) -> None:
     axes = [i for i, extent in enumerate(x.shape) if extent == 1] if given is None else given
     dropped = c.axes(axes, len(x.shape))
     if any(x.shape[axis] != 1 for axis in dropped):
-        raise c.node.invalid(f"Squeeze of axes {list(axes)} of {list(x.shape)}")
+        raise c.node.invalid(f"Squeeze of axes {list(axes)} of {list(x.shape)}: their extents must be 1")
     c.reshape(x, [extent for i, extent in enumerate(x.shape) if i not in dropped])
 
 
@@ -81,7 +81,7 @@ def transpose(c: Conversion) -> None:
     x = c.x(0)
     perm = c.node.integers("perm") or tuple(reversed(range(len(x.shape))))
     if sorted(perm) != list(range(len(x.shape))):
-        raise c.node.invalid(f"perm {list(perm)} of a value of rank {len(x.shape)}")
+        raise c.node.invalid(f"perm {list(perm)} is not a permutation for rank {len(x.shape)}")
     c.transpose(x, perm)
 
 

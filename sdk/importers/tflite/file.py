@@ -346,7 +346,7 @@ class _Reader:
     def stored(self, buffer: Any, where: str) -> Array | None:
         """The bytes of a buffer; None where it has none."""
         if buffer.Offset() > 1:
-            raise Unsupported("its data lie behind the flatbuffer, as in files over 2 GB", where=where)
+            raise Unsupported("its data follows the flatbuffer, as in files over 2 GB", where=where)
         return None if buffer.DataLength() == 0 else np.asarray(buffer.DataAsNumpy())
 
     def dense(self, stored: Array, sparsity: Any, shape: Shape, dtype: str) -> Array:

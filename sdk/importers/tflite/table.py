@@ -34,7 +34,7 @@ def _while(walk: Walk, node: TfliteOperator) -> None:
         holds = next(iter(_run(walk, node, condition, values)), None)
         if holds is None or isinstance(holds, View) or holds.size != 1:
             raise node.unsupported(
-                "how often its body runs is not known before the inputs are",
+                "how often its body runs depends on the inputs",
                 "make the model with a fixed number of steps",
             )
         if not bool(holds.reshape(())):
@@ -49,7 +49,7 @@ def _if(walk: Walk, node: TfliteOperator) -> None:
     chosen = walk.value(node, 0)
     if isinstance(chosen, View) or chosen.size != 1:
         hint = "make the model with tf.where, or export the branch that is needed"
-        raise node.unsupported("which branch runs is not known before the inputs are", hint)
+        raise node.unsupported("which branch runs depends on the inputs", hint)
     part = "Then" if bool(chosen.reshape(())) else "Else"
     values = [walk.value(node, index) for index in range(1, len(node.inputs))]
     _define(walk, node, _run(walk, node, node.option("IfOptions", f"{part}SubgraphIndex"), values))

@@ -392,7 +392,7 @@ def _quad(work: Callable[..., Value], wide: bool) -> Callable[[Emitter, Instruct
         b = e.b
         target, window, reference, third = i.operands
         if wide and third.kind != "v":
-            raise e.refuse("a sum of 128 bits that is no VGPRs is not implemented")
+            raise e.refuse("a sum of 128 bits that is not in VGPRs is not implemented")
         whole, against = e.v64(window), e.v32(reference)
         parts = [b.to("trunc", b.lshr(whole, like(whole, 8 * at)), I32) for at in range(4)]
         if wide:

@@ -83,7 +83,7 @@ def transpose_conv(c: Conversion) -> None:
     strides = (c.option(table, "StrideH"), c.option(table, "StrideW"))
     wanted = c.integers(0)
     if len(wanted) != 4 or wanted[3] != c.shape(weight)[0]:
-        raise c.node.invalid(f"its result is to be {list(wanted)}, with a weight {list(c.shape(weight))}")
+        raise c.node.invalid(f"its result {list(wanted)} does not fit its weight {list(c.shape(weight))}")
     result = _transposed(c, x, weight, 3, strides, c.option(table, "Padding"), wanted)
     c.define(c.activated(result, c.option(table, "FusedActivationFunction", 0)), NCHW)
 
@@ -126,7 +126,7 @@ def _transposed(
         rest = whole - pads[i] - wanted[1 + i]
         pads[2 + i], extra[i] = max(rest, 0), max(-rest, 0)
         if extra[i] > strides[i] + kernel[i]:
-            raise c.node.invalid(f"its result is to be {list(wanted)}, of an input {list(c.shape(x))}")
+            raise c.node.invalid(f"its result {list(wanted)} does not fit its input {list(c.shape(x))}")
     turned = c.transpose(weight, (3, 0, 1, 2))
     return c.make(
         "ConvTranspose",
