@@ -65,7 +65,8 @@ def _measured(directory: Path, console: Console) -> dict[str, Any]:
             console.progress("measure", len(document) * 2 + len(found), 2 * len(CHIPS))
             console.detail(f"measuring {device}")
             device = emulation.with_card(device)
-            _towline_run(path, picture, device)  # what is compiled on first use is then in the cache
+            if not found:
+                _towline_run(path, picture, device)  # what is compiled on first use is then in the cache
             wall = _towline_run(path, picture, device)
             found.append(measure(device, compiled, wall))
         document[chip] = found[0] | {"compatible": found[1]}
