@@ -62,6 +62,13 @@ def test_it_is_used_where_it_suits(height, width, channels, outputs, expected):
     assert len(calls(network(height, width, channels, outputs))) == expected
 
 
+@pytest.mark.parametrize(("channels", "used"), [(176, 0), (208, 0), (216, 1)])
+def test_in_q15_packing_takes_more_packets_than_the_multiplications(channels, used):
+    b = GraphBuilder((1, channels, 14, 14))
+    b.conv("x", 32)
+    assert len(calls(b.graph(), arithmetic="q15")) == used
+
+
 @pytest.mark.parametrize(("steps", "used"), [(2046, 1), (2048, 0)])
 def test_a_loop_counts_so_many_steps(steps, used):
     b = GraphBuilder((1, 4 * steps, 14, 14))

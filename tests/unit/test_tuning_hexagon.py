@@ -162,6 +162,18 @@ def test_the_kernels_hash_covers_all_that_a_count_depends_on(monkeypatch, tmp_pa
     assert kernel_hash("gemm.c", "v66" if change == "version" else "v65") != before
 
 
+def test_the_words_of_a_comment_cost_nothing(monkeypatch, tmp_path):
+    kernels = tmp_path / "kernels"
+    shutil.copytree(KERNELS, kernels)
+    monkeypatch.setattr(build, "KERNELS", kernels)
+    before = kernel_hash("gemm.c", "v65")
+    for name in ("gemm.c", "hvx.h"):
+        text = (kernels / name).read_text()
+        (kernels / name).write_text(text.replace("/* ", "/* As said:\n * ", 1))
+        assert (kernels / name).read_text() != text
+    assert kernel_hash("gemm.c", "v65") == before
+
+
 def test_a_candidate_is_a_network_of_one_call():
     target = get_target(NAME)
     assert isinstance(target, Tunable)
