@@ -505,22 +505,27 @@ def test_host_work_is_for_clocks_that_stand_still(plain):
 def test_the_fallback_is_in_time_beside_a_device_that_does_not_overlap(plain):
     class Slow(RealDevice):
         def run(self, inputs):
-            time.sleep(0.06)
+            time.sleep(0.3)
             return super().run(inputs)
 
-    session = Session(plain, opened=Slow(0))
-    stream = Stream(session, rate=10, deadline=0.05, fallback=Session(plain, opened=RealDevice(0)))
-    results = list(stream.run(frames(5)))
-    assert statuses(results)[0] == "late"
-    assert "fallback" in statuses(results)
+    session = Session(plain, opened=Slow())
+    stream = Stream(session, rate=5, deadline=0.2, fallback=Session(plain, opened=RealDevice()))
+    seen = []
+    for result in stream.run(frames(100)):
+        seen.append(result.status)
+        if result.status == "fallback":
+            break
+    assert "late" in seen
+    assert seen[-1] == "fallback"
 
 
 class RealDevice:
-    """It has no clock of its own. It dies once, and takes its time to come back."""
+    """It has no clock of its own. It dies once, and comes back at once, or when it is told to."""
 
-    def __init__(self, dies_at):
+    def __init__(self, dies_at=0, back=None):
         self.inferences = 0
         self.dies_at = dies_at
+        self.back = back
 
     def load(self, program):
         self.graph = program.graph
@@ -536,30 +541,53 @@ class RealDevice:
     trace = profile = None
 
     def recover(self, seconds):
-        time.sleep(0.3)
+        if self.back is not None:
+            assert self.back.wait(20)
         return Recovery("cold", states=True)
 
     def close(self):
         pass
 
 
+class Spare(RealDevice):
+    """A fallback that says when it has answered so many frames."""
+
+    def __init__(self, enough):
+        super().__init__()
+        self.enough = enough
+        self.answered = threading.Event()
+
+    def run(self, inputs):
+        found = super().run(inputs)
+        if self.inferences > self.enough:  # the first one is its trial
+            self.answered.set()
+        return found
+
+
+def until_it_is_back(stream, spare):
+    """Results of a stream to the first one that is not the fallback's, after enough of those."""
+    results = []
+    for result in stream.run(frames(5000)):
+        results.append(result)
+        if result.status != "fallback" and spare.answered.is_set() and stream.state == "running":
+            break
+    stream.close()
+    return results
+
+
 def test_a_real_device_is_recovered_while_the_fallback_answers(plain):
-    session = Session(plain, opened=RealDevice(5))
-    fallback = Session(plain, opened=RealDevice(0))
-    stream = Stream(session, rate=100, fallback=fallback)
-    results = list(stream.run(frames(60)))
-    stood_in = [result for result in results if result.status == "fallback"]
-    assert 15 <= len(stood_in) <= 40
-    assert (
-        sorted(result.latency for result in stood_in)[len(stood_in) // 2] < 0.1
-    )  # not as long as it is away
+    spare = Spare(15)
+    session = Session(plain, opened=RealDevice(5, spare.answered))
+    stream = Stream(session, rate=100, fallback=Session(plain, opened=spare))
+    results = until_it_is_back(stream, spare)
+    assert statuses(results).count("fallback") >= 15
     assert answers_are_their_own(results)
-    assert results[-1].status == "ok"
+    assert [one.kind for one in stream.recoveries] == ["cold"]
     assert stream.summary().to_json()["clock"] == "wall"
 
 
 class QueuedDevice(RealDevice):
-    """It answers one inference only after a while."""
+    """It does not answer its fifth inference before it is told to."""
 
     def submit(self, inputs, *, step=False):
         found = self.run(inputs)
@@ -567,34 +595,34 @@ class QueuedDevice(RealDevice):
 
         def collect():
             if number == 5:
-                time.sleep(0.4)
+                assert self.back.wait(20)
             return found
 
         return collect
 
 
 def test_the_fallback_answers_while_a_real_device_does_not(plain):
-    session = Session(plain, opened=QueuedDevice(0))
-    stream = Stream(session, rate=50, deadline=0.05, fallback=Session(plain, opened=RealDevice(0)))
-    results = list(stream.run(frames(60)))
-    assert [result.frame for result in results] == list(range(60))
+    spare = Spare(8)
+    session = Session(plain, opened=QueuedDevice(back=spare.answered))
+    stream = Stream(session, rate=50, deadline=0.05, fallback=Session(plain, opened=spare))
+    results = until_it_is_back(stream, spare)
+    assert [result.frame for result in results] == list(range(len(results)))
+    assert statuses(results).count("fallback") >= 8
     assert answers_are_their_own(results)
-    stood_in = [result for result in results if result.status == "fallback"]
-    assert stood_in[0].frame == 3
-    assert 8 <= len(stood_in) <= 22
-    assert sorted(result.latency for result in stood_in)[len(stood_in) // 2] < 0.15  # of 0.4
     assert stream.recoveries == []
     assert "degraded" in kinds(stream)
-    assert results[-1].status == "ok"
 
 
 def test_a_recovery_in_progress_ends_before_the_stream_does(plain):
-    device = RealDevice(5)
-    stream = Stream(Session(plain, opened=device), rate=100, fallback=Session(plain, opened=RealDevice(0)))
-    for result in stream.run(frames(60)):
+    back = threading.Event()
+    session = Session(plain, opened=RealDevice(5, back))
+    stream = Stream(session, rate=100, fallback=Session(plain, opened=RealDevice()))
+    for result in stream.run(frames(5000)):
         if result.status == "fallback":
+            threading.Timer(0.2, back.set).start()
             break
     stream.close()
+    assert back.is_set()
     assert [thread.name for thread in threading.enumerate() if thread.name == "towline-stream"] == []
 
 
