@@ -199,10 +199,29 @@ def _metadata(elf: Any) -> dict[str, Any]:
         if segment["p_type"] == "PT_NOTE":
             for note in segment.iter_notes():
                 if note["n_name"] == "AMDGPU" and note["n_type"] in NT_AMDGPU_METADATA:
-                    value = MessagePack(note["n_descdata"]).value()
-                    if isinstance(value, dict):
-                        return value
+                    return unpacked(note["n_descdata"])
     raise InvalidInput("the code object has no metadata note: code object version 3 or later is needed")
+
+
+def unpacked(data: bytes) -> dict[str, Any]:
+    """What a metadata note holds.
+
+    Args:
+        data: a map in MessagePack.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    msgpack = require("msgpack", extra="emulator")
+    try:
+        value = msgpack.unpackb(data, strict_map_key=False, unicode_errors="replace")
+    except (msgpack.UnpackException, TypeError, ValueError) as problem:
+        raise InvalidInput(
+            f"the code object's metadata is damaged: {problem or 'it ends too early'}"
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"the code object's metadata is not a map, but {type(value).__name__}")
+    return value
 
 
 def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -> KernelDescriptor:
@@ -240,74 +259,3 @@ def _kernel(name: str, image: bytes, place: int, described: Mapping[str, Any]) -
     return KernelDescriptor(
         name, place + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, wave32, size, arguments
     )
-
-
-class MessagePack:
-    """A decoder for what metadata notes hold (msgpack.org; no extension types).
-
-    Args:
-        data: one value.
-    """
-
-    DEPTH = 16
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._place = 0
-
-    def value(self, depth: int = 0) -> Any:
-        """The next value. Raises InvalidInput."""
-        if depth > self.DEPTH:
-            raise InvalidInput("metadata nested too deeply")
-        head = self._take(1)[0]
-        if head < 0x80:
-            return head
-        if head < 0x90:
-            return self._map(head & 0xF, depth)
-        if head < 0xA0:
-            return self._array(head & 0xF, depth)
-        if head < 0xC0:
-            return self._text(head & 0x1F)
-        if head >= 0xE0:
-            return head - 0x100
-        if head in (0xC0, 0xC2, 0xC3):
-            return {0xC0: None, 0xC2: False, 0xC3: True}[head]
-        if 0xC4 <= head <= 0xC6:
-            return self._take(self._number(1 << head - 0xC4))
-        if 0xCA <= head <= 0xCB:
-            size = 4 << head - 0xCA
-            return struct.unpack(">f" if size == 4 else ">d", self._take(size))[0]
-        if 0xCC <= head <= 0xCF:
-            return self._number(1 << head - 0xCC)
-        if 0xD0 <= head <= 0xD3:
-            return int.from_bytes(self._take(1 << head - 0xD0), "big", signed=True)
-        if 0xD9 <= head <= 0xDB:
-            return self._text(self._number(1 << head - 0xD9))
-        if 0xDC <= head <= 0xDD:
-            return self._array(self._number(2 << head - 0xDC), depth)
-        if 0xDE <= head <= 0xDF:
-            return self._map(self._number(2 << head - 0xDE), depth)
-        raise InvalidInput(f"metadata has a value of type {head:#x}")
-
-    def _take(self, size: int) -> bytes:
-        data = self._data[self._place : self._place + size]
-        if len(data) < size:
-            raise InvalidInput("the metadata ends too early")
-        self._place += size
-        return data
-
-    def _number(self, size: int) -> int:
-        return int.from_bytes(self._take(size), "big")
-
-    def _text(self, size: int) -> str:
-        return self._take(size).decode(errors="replace")
-
-    def _array(self, count: int, depth: int) -> list[Any]:
-        return [self.value(depth + 1) for _ in range(count)]
-
-    def _map(self, count: int, depth: int) -> dict[Any, Any]:
-        pairs = {}
-        for _ in range(count):
-            key = self.value(depth + 1)
-            pairs[key if isinstance(key, (str, int)) else str(key)] = self.value(depth + 1)
-        return pairs

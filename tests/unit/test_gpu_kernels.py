@@ -6,6 +6,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgpack import packb
 
 from emulator.amdgpu.code_object import parse as parse_otherwise
 from emulator.amdgpu.kernels.build import code_object
@@ -220,19 +221,6 @@ def test_arguments_that_a_kernel_does_not_take(name, changes, message):
         launched(name, **changes)
 
 
-def packed(value) -> bytes:
-    """MessagePack of a metadata value."""
-    if isinstance(value, dict):
-        return bytes([0x80 | len(value)]) + b"".join(packed(key) + packed(one) for key, one in value.items())
-    if isinstance(value, list):
-        return bytes([0x90 | len(value)]) + b"".join(packed(one) for one in value)
-    if isinstance(value, str):
-        return bytes([0xD9, len(value)]) + value.encode()
-    if isinstance(value, bool):
-        return b"\xc3" if value else b"\xc2"
-    return b"\xd2" + value.to_bytes(4, "big", signed=True)
-
-
 def kernel_with(*arguments: dict, **changes) -> bytes:
     kernel = {
         ".name": "k",
@@ -242,7 +230,7 @@ def kernel_with(*arguments: dict, **changes) -> bytes:
         ".args": list(arguments),
         **changes,
     }
-    return packed({"amdhsa.kernels": [kernel]})
+    return packb({"amdhsa.kernels": [kernel]})
 
 
 def test_the_compilers_own_arguments_are_the_launchs_dimensions():
@@ -267,14 +255,14 @@ def test_arguments_that_the_runtime_lacks_are_refused(kind):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\xc1", b"\x81", packed({}), packed([1]), b"\x91" * 100, packed({"amdhsa.kernels": [7]}),
+        b"", b"\xc1", b"\x81", packb({}), packb([1]), b"\x91" * 100, packb({"amdhsa.kernels": [7]}),
         kernel_with({".offset": 0, ".size": 8}),
         kernel_with({".offset": -1, ".size": 8, ".value_kind": "by_value"}),
         kernel_with({".offset": 0, ".size": 4, ".value_kind": "global_buffer"}),
         kernel_with({".offset": 0, ".size": 2, ".value_kind": "hidden_block_count_x"}),
         kernel_with({".offset": 0, ".size": 1, ".value_kind": "hidden_group_size_z"}),
         kernel_with(**{".reqd_workgroup_size": [1]}),
-        b"\x81" + packed("amdhsa.kernels") + b"\x91\x81" + packed(".name") + b"\xca\x7f\x80\0\0",
+        b"\x81" + packb("amdhsa.kernels") + b"\x91\x81" + packb(".name") + b"\xca\x7f\x80\0\0",
     ],
 )  # fmt: skip
 def test_damaged_metadata_is_refused(data):

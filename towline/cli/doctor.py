@@ -36,6 +36,7 @@ PACKAGES = {
     "intelhex": ("reads firmware images", EMULATOR_EXTRA),
     "llvmlite": ("runs the emulated GPU's kernels", EMULATOR_EXTRA),
     "pyelftools": ("reads kernels for AMD GPUs", COMPILE_EXTRA),
+    "msgpack": ("reads kernels for AMD GPUs, in the emulator", EMULATOR_EXTRA),
     "pyvcd": ("writes waveforms (emulate --vcd)", EMULATOR_EXTRA),
 }
 
