@@ -271,7 +271,8 @@ def load(path: str | os.PathLike[str], keys: str | os.PathLike[str] | None = Non
             TOWLINE_REQUIRE_SIGNATURE, and without it no signature is needed.
 
     The file is mapped: constants and weights are views of it, and valid as long as its bytes do not change.
-    That another file takes its name does not matter.
+    That another file takes its name does not matter. Where a signature is needed, a copy in memory is mapped:
+    what was checked is what is used.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
@@ -280,7 +281,7 @@ def load(path: str | os.PathLike[str], keys: str | os.PathLike[str] | None = Non
     """
     where = os.fspath(path)
     required = keys or settings.SIGNERS.value()
-    mapped = _mapped(path)
+    mapped = _mapped(path, private=required is not None)
     try:
         manifest, members = _manifest(mapped)
         if required is not None:
@@ -292,14 +293,14 @@ def load(path: str | os.PathLike[str], keys: str | os.PathLike[str] | None = Non
         raise InvalidArtifact(error.message, where=place, hint=error.hint) from error.__cause__
 
 
-def _mapped(path: str | os.PathLike[str]) -> Mapped:
+def _mapped(path: str | os.PathLike[str], *, private: bool = False) -> Mapped:
     where = os.fspath(path)
     try:
         if not Path(path).is_file():  # reading a pipe may never end
             missing = not Path(path).exists()
             what = "no such file" if missing else "not a regular file"
             raise UsageError(f"cannot be read: {what}", where=where)
-        return Mapped(path)
+        return Mapped(path, private=private)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from None
 

@@ -58,7 +58,7 @@ class Child:
         try:
             self._stdin.write(data)
             self._stdin.flush()
-        except OSError:
+        except (OSError, ValueError):  # its end, or a stream that another thread closed
             raise self._stopped() from None
 
     def receive(self, nbytes: int) -> bytes:
@@ -67,7 +67,10 @@ class Child:
         Raises:
             DeviceFailed: it stopped before it sent that many.
         """
-        data = self._stdout.read(nbytes)
+        try:
+            data = self._stdout.read(nbytes)
+        except ValueError:
+            raise self._stopped() from None
         if len(data) != nbytes:
             raise self._stopped()
         return data
@@ -84,8 +87,8 @@ class Child:
             return
         self._closed = True
         with self._resources:
+            self.process.kill()  # it has nothing to clean up, and a thread that reads its answer goes on
             for stream in (self._stdin, self._stdout):
                 with contextlib.suppress(OSError):
                     stream.close()
-            self.process.kill()  # it has nothing to clean up
             self.process.wait()

@@ -13,6 +13,7 @@ import functools
 import io
 import mmap
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -28,8 +29,10 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
-PREFIX = ".towline-"
+PREFIX, SUFFIX = ".towline-", ".tmp"
 """Of the names of all temporary files and directories."""
+TEMPORARY = re.compile(rf"{re.escape(PREFIX)}[a-z0-9_]{{8}}{re.escape(SUFFIX)}")
+"""Such a name, with the eight characters of `tempfile`: a user's own `.towline-keys` is none."""
 
 LITTER_SECONDS = 3600
 """How old what a killed process left must be before another removes it: in the moment between its making and
@@ -50,7 +53,7 @@ def scratch_directory(inside: Path | None = None) -> Iterator[Path]:
     try:
         parent = Path(tempfile.gettempdir()) if inside is None else inside
         remove_litter(parent)
-        directory = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True)
+        directory = tempfile.TemporaryDirectory(SUFFIX, PREFIX, parent, ignore_cleanup_errors=True)
     except OSError as problem:
         if inside is not None:
             raise
@@ -88,7 +91,7 @@ def remove_litter(directory: Path) -> None:
     """
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.startswith(PREFIX):
+            if TEMPORARY.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     _remove_if_litter(entry)
 
@@ -120,8 +123,12 @@ def no_room(problem: OSError) -> OutputFailed:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, always: bool = False) -> Iterator[BinaryIO]:
     """A binary file, open for writing, that becomes `path` when the block ends without an exception.
+
+    Args:
+        path: of the file.
+        always: whether it becomes `path` after an exception, too.
 
     Raises:
         OutputFailed: the directory is missing or not writable, or the disk is full.
@@ -130,17 +137,23 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise OutputFailed("is not a regular file", where=str(path), hint="name a file to write")
     temporary: str | None = None
-    if not target.parent.name.startswith(PREFIX):  # which goes as a whole
+    if not TEMPORARY.fullmatch(target.parent.name):  # which goes as a whole
         remove_litter(target.parent)
     try:
         try:
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=PREFIX)
+            handle, temporary = tempfile.mkstemp(SUFFIX, PREFIX, target.parent)
             with os.fdopen(handle, "wb") as file:
                 hold(handle)
-                yield file
-            os.chmod(temporary, 0o666 & ~_UMASK)
-            os.replace(temporary, target)
-            temporary = None
+                complete = always
+                try:
+                    yield file
+                    complete = True
+                finally:
+                    if complete:
+                        file.flush()
+                        os.chmod(temporary, 0o666 & ~_UMASK)
+                        os.replace(temporary, target)
+                        temporary = None
         except OSError as error:
             raise OutputFailed(
                 f"cannot be written: {error.strerror or error}",
@@ -154,13 +167,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def replacing_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+def replacing_text(path: str | os.PathLike[str], *, always: bool = False) -> Iterator[TextIO]:
     """As `replacing`, of an ASCII text file; each line reaches the system as soon as it is written.
+
+    Args:
+        path: of the file.
+        always: as of `replacing`.
 
     Raises:
         OutputFailed: as `replacing`.
     """
-    with replacing(path) as binary:
+    with replacing(path, always=always) as binary:
         stream = io.TextIOWrapper(binary, encoding="ascii", write_through=True)
         try:
             yield stream
@@ -184,6 +201,7 @@ class Mapped:
 
     Args:
         path: of a regular file.
+        private: whether to map a copy in memory, which nobody can change.
 
     Attributes:
         view: all its bytes.
@@ -193,12 +211,16 @@ class Mapped:
         OSError: it cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, private: bool = False) -> None:
         self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if private:
+            self.number = _sealed_copy(self.number)
         weakref.finalize(self, os.close, self.number)
         nbytes = os.fstat(self.number).st_size
-        # An empty file cannot be mapped.
-        self.view = memoryview(mmap.mmap(self.number, nbytes, access=mmap.ACCESS_READ) if nbytes else b"")
+        # An empty file cannot be mapped; one that is sealed can be mapped privately alone.
+        self.view = memoryview(
+            mmap.mmap(self.number, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ) if nbytes else b""
+        )
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill a buffer from an offset on, without the mapping: none of it becomes resident.
@@ -210,6 +232,26 @@ class Mapped:
         while done < buffer.nbytes and (count := os.preadv(self.number, [buffer[done:]], offset + done)):
             done += count
         return done
+
+
+def _sealed_copy(number: int) -> int:
+    """A descriptor of a copy of an open file, which is closed; sealed where the system can do that."""
+    with os.fdopen(number, "rb") as source, contextlib.ExitStack() as made:
+        if hasattr(os, "memfd_create"):
+            copy = os.memfd_create("towline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        else:
+            copy = os.dup(made.enter_context(tempfile.TemporaryFile()).fileno())
+        made.callback(os.close, copy)
+        with os.fdopen(os.dup(copy), "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        if hasattr(os, "memfd_create"):
+            fcntl.fcntl(
+                copy,
+                fcntl.F_ADD_SEALS,
+                fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+            )
+        made.pop_all()
+        return copy
 
 
 def read_model(path: str | os.PathLike[str]) -> bytes:

@@ -52,6 +52,12 @@ STATE = Setting(
     "~/.local/state/towline",
     ("usbgpu.flash",),
 )
+LOCKS = Setting(
+    "TOWLINE_LOCKS",
+    "directory for the locks of real devices, the same for all processes that may use one",
+    "/run/lock, else XDG_RUNTIME_DIR, else the directory for temporary files",
+    ("usbgpu.transport",),
+)
 COVERAGE = Setting(
     "TOWLINE_COVERAGE",
     "file that gets the firmware coverage of all emulated boards",
@@ -70,7 +76,7 @@ S51 = Setting("TOWLINE_S51", "s51, the 8051 simulator of uCsim", "found on PATH"
 DOT = Setting("TOWLINE_DOT", "dot of Graphviz", "found on PATH", ("sdk.toolchain",))
 SIGNERS = Setting(
     "TOWLINE_REQUIRE_SIGNATURE",
-    "file of trusted keys: what holds code (.tow, firmware images) must be signed by one of them",
+    "file of trusted keys: a .tow, and what `firmware flash` writes, must be signed by one of them",
     "none: unsigned files are taken",
     ("sdk.artifact", "towline.cli"),
 )
@@ -78,7 +84,7 @@ ADB = Setting("TOWLINE_ADB", "adb of Android's platform tools", "found on PATH",
 SSH = Setting("TOWLINE_SSH", "ssh of OpenSSH", "found on PATH", ("sdk.toolchain",))
 
 SETTINGS = (
-    *(DEVICE, FIRMWARE, CACHE, STATE, COVERAGE, SIGNERS),
+    *(DEVICE, FIRMWARE, CACHE, STATE, LOCKS, COVERAGE, SIGNERS),
     *(CLANG, LLD, CC, QEMU_HEXAGON, SDCC, MAKE, SDAS8051, S51, DOT, ADB, SSH),
 )
 """All of them, in the order in which they are shown."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sdk import files, toolchain
-from sdk.errors import TowlineError, UsageError
+from sdk.errors import ToolMissing, TowlineError, UsageError
 
 NAMESPACE = "towline"
 SUFFIX = ".sig"
@@ -67,27 +67,50 @@ def verify(data: bytes, signature: bytes | None, keys: str | os.PathLike[str], w
         UsageError: the file of keys cannot be read, or holds none.
         ToolMissing: there is no OpenSSH.
     """
-    trusted = _allowed(keys)
+    trusted = _trusted(keys)
     if signature is None:
         raise SignatureRefused("is not signed", where=where, hint=f"towline sign {where}")
     if len(signature) > MOST_BYTES:
         raise SignatureRefused(f"its signature exceeds {MOST_BYTES:,} bytes", where=where)
+    known = False
     with files.scratch_directory() as directory:
         allowed, signed = directory / "allowed", directory / "signature"
-        files.write(allowed, trusted)
         files.write(signed, signature)
-        found = _keygen(["-Y", "find-principals", "-s", str(signed), "-f", str(allowed)])
-        names = found.stdout.decode("utf-8", "replace").splitlines()
-        if found.returncode or not names:
-            raise SignatureRefused(
-                "is signed by a key that is not trusted", where=where, hint=f"the keys trusted are in {keys}"
-            )
-        checked = ["-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", names[0], "-s", str(signed)]
-        if _keygen(checked, data).returncode:
-            raise SignatureRefused(
-                "was changed after it was signed, or was signed for another purpose", where=where
-            )
-        return names[0]
+        # One after the other: of a file with several lines of a key, ssh-keygen looks at the first alone.
+        for line, name in trusted:
+            files.write(allowed, f"{line}\n".encode())
+            found = _keygen(["-Y", "find-principals", "-s", str(signed), "-f", str(allowed)])
+            names = found.stdout.decode("utf-8", "replace").splitlines()
+            if found.returncode or not names:
+                continue
+            known = True
+            checked = ["-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", names[0], "-s", str(signed)]
+            if not _keygen(checked, data).returncode:
+                return name or names[0]
+    if known:
+        raise SignatureRefused(
+            "was changed after it was signed, or was signed for another purpose", where=where
+        )
+    raise SignatureRefused(
+        "is signed by a key that is not trusted", where=where, hint=f"the keys trusted are in {keys}"
+    )
+
+
+def read(path: str | os.PathLike[str], keys: str | os.PathLike[str] | None) -> bytes:
+    """The content of a file whose signature lies beside it.
+
+    Args:
+        path: of the file.
+        keys: path of a file of trusted keys; None if no signature is needed.
+
+    Raises:
+        OSError: it cannot be read.
+        SignatureRefused, UsageError, ToolMissing: as `verify`.
+    """
+    data = Path(path).read_bytes()
+    if keys is not None:
+        verify(data, beside(path), keys, os.fspath(path))
+    return data
 
 
 def beside(path: str | os.PathLike[str]) -> bytes | None:
@@ -100,30 +123,41 @@ def beside(path: str | os.PathLike[str]) -> bytes | None:
         return None
 
 
-def _allowed(keys: str | os.PathLike[str]) -> bytes:
-    """A file of keys as allowed signers: a public key gets its comment as its name."""
+def _trusted(keys: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """The lines of a file of keys, as allowed signers, with the names of those that have none in ssh's way.
+
+    A public key has its comment for a name, which may hold what allowed signers give a meaning.
+    """
     where = os.fspath(keys)
     try:
-        text = Path(keys).read_text(encoding="utf-8")
+        text = Path(keys).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not text"
         raise UsageError(f"the trusted keys cannot be read: {reason}", where=where) from None
     lines = []
     for line in map(str.strip, text.splitlines()):
         if line and not line.startswith("#"):
-            words = line.split()
-            name = "_".join(words[2:]) or "unnamed"
-            lines.append(f"{name} {line}" if words[0].startswith(KEY_TYPES) else line)
+            if line.startswith(KEY_TYPES):
+                kind, key, *comment = [*line.split(maxsplit=2), ""]
+                lines.append((f"key {kind} {key}", comment[0] or "unnamed"))
+            else:
+                lines.append((line, ""))
     if not lines:
         raise UsageError("holds no key", where=where, hint="a line for each key, as in a .pub file")
-    return "".join(f"{line}\n" for line in lines).encode()
+    return lines
 
 
 def _keygen(args: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Raises ToolMissing."""
     program = toolchain.find("ssh").with_name("ssh-keygen")
+    if not os.access(program, os.X_OK):
+        raise ToolMissing(
+            f"ssh-keygen is needed, and is not beside ssh: {program}",
+            hint="install OpenSSH (Debian: openssh-client), or let TOWLINE_SSH name its ssh",
+        )
+    # Without a time limit: it may wait for a passphrase, or for a finger on a token.
     return subprocess.run(
-        toolchain.dying_with_us([program, *args]), input=data, capture_output=True, check=False, timeout=120
+        toolchain.dying_with_us([program, *args]), input=data, capture_output=True, check=False
     )
 
 

@@ -42,7 +42,7 @@ for number in range(300):
     path = folder / f"entry-{number % 3}"
     cache.keep(path, bytes([number % 251]) * 30_000)
     assert cache.load(path) is not None
-    made = folder / f".towline-made-{os.getpid()}"
+    made = folder / f".towline-{os.getpid():08}.tmp"
     made.write_bytes(bytes([number % 251]) * 30_000)
     cache.keep_files(folder / "folder", {"a": made})
 for number in range(3):

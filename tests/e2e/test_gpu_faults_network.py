@@ -322,7 +322,7 @@ sys.stdin.read()
 
 def test_another_process_has_the_gpu(monkeypatch, tmp_path):
     """The lock is that of real devices, by their port."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         cwd=Path(__file__).parents[2],

@@ -94,7 +94,7 @@ def test_two_boards_on_one_bus_by_their_serial_numbers(artifacts, quiet_card, mo
     both, find = Backend([board.usb for board in boards]), usb.core.find
     monkeypatch.setattr(usb.core, "find", lambda backend=None, **how: find(backend=backend or both, **how))
     monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     monkeypatch.setenv("TOWLINE_FIRMWARE", str(firmware(CHIP)))
     devices = [f"usb:serial={NUMBERS[0]}", "usb:port=1-2"]
     found = side_by_side(devices, artifacts)

@@ -62,11 +62,13 @@ def test_what_a_living_process_holds_stays_however_old(held, tmp_path):
 
 
 def test_nothing_else_is_removed(tmp_path):
-    (tmp_path / "towline-mine").mkdir()
+    for mine in ("towline-mine", ".towline-keys", ".towline-12345678", ".towline-12345678.tmp2"):
+        (tmp_path / mine).mkdir()
+    (tmp_path / ".towline-env").touch()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").touch()
-    (tmp_path / ".towline-link").symlink_to(tmp_path / "elsewhere")
-    os.mkfifo(tmp_path / ".towline-pipe")
+    (tmp_path / ".towline-link____.tmp").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / ".towline-pipe____.tmp")
     before = sorted(path.name for path in tmp_path.iterdir())
     age(tmp_path)
     assert left(tmp_path) == before
@@ -75,13 +77,13 @@ def test_nothing_else_is_removed(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_what_is_another_user_s_stays(tmp_path):
-    (tmp_path / ".towline-theirs").touch()
-    os.chown(tmp_path / ".towline-theirs", 12345, -1)
+    (tmp_path / ".towline-theirs__.tmp").touch()
+    os.chown(tmp_path / ".towline-theirs__.tmp", 12345, -1)
     age(tmp_path)
-    assert left(tmp_path) == [".towline-theirs"]
+    assert left(tmp_path) == [".towline-theirs__.tmp"]
 
 
 def test_a_clock_set_back_removes_nothing(tmp_path):
-    (tmp_path / ".towline-new").touch()
+    (tmp_path / ".towline-new_____.tmp").touch()
     age(tmp_path, -1e6)
-    assert left(tmp_path) == [".towline-new"]
+    assert left(tmp_path) == [".towline-new_____.tmp"]

@@ -14,7 +14,7 @@ import pytest
 
 from sdk import files
 from sdk.errors import DeviceFailed, OutputFailed
-from usbgpu.transport import DeviceBusy
+from usbgpu.transport import DeviceBusy, lock
 from usbgpu.transport.lock import DeviceLock
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     return tmp_path
 
 
@@ -51,26 +51,26 @@ def test_another_process_holds_it_until_it_is_killed():
 
 
 def test_within_a_process(runtime):
-    lock = DeviceLock("usb-1-1")
-    assert lock.path == runtime / f"towline-{os.getuid()}-usb-1-1.lock"
-    assert stat.S_IMODE(lock.path.stat().st_mode) == 0o600
-    assert lock.path.read_text() == f"{os.getpid()}\n"
+    held = DeviceLock("usb-1-1")
+    assert held.path == runtime / f"towline-{os.getuid()}-usb-1-1.lock"
+    assert stat.S_IMODE(held.path.stat().st_mode) == 0o600
+    assert held.path.read_text() == f"{os.getpid()}\n"
     with pytest.raises(DeviceBusy, match="this process"):
         DeviceLock("usb-1-1")
-    lock.release()
-    lock.release()
-    assert lock.path.read_text() == "", "the file stays: removing it would let two hold it"
+    held.release()
+    held.release()
+    assert held.path.read_text() == "", "the file stays: removing it would let two hold it"
     DeviceLock("usb-1-1").release()
 
 
 def test_a_forked_child_neither_keeps_nor_releases_the_lock():
-    lock = DeviceLock("usb-1-1")
+    held = DeviceLock("usb-1-1")
     child_may_end, end_child = os.pipe()
     released, say_released = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(end_child)
-        lock.release()
+        held.release()
         os.write(say_released, b"!")
         os._exit(0)
     os.read(released, 1)
@@ -82,7 +82,7 @@ def test_a_forked_child_neither_keeps_nor_releases_the_lock():
         os.close(end_child)
         os.read(child_may_end, 1)
         os._exit(0)
-    lock.release()
+    held.release()
     DeviceLock("usb-1-1").release()
     os.close(end_child)
     os.waitpid(child, 0)
@@ -104,20 +104,39 @@ def test_a_lock_that_cannot_be_made(runtime):
     assert not (runtime / "elsewhere").exists()
 
 
-def test_without_a_runtime_directory(runtime, monkeypatch):
+def test_all_processes_of_a_user_look_in_one_place(runtime, monkeypatch):
+    """Whatever a service, cron and a login shell have in their environments."""
+    monkeypatch.delenv("TOWLINE_LOCKS")
+    (runtime / "usual").mkdir()
+    monkeypatch.setattr(lock, "USUAL", runtime / "usual")
+    places = []
+    for shell in (False, True):
+        monkeypatch.setattr("tempfile.tempdir", str(runtime / f"temporary-{shell}"))
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        if shell:
+            monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        places.append(lock.directory())
+    assert places == [runtime / "usual"] * 2
+
+
+def test_where_the_usual_place_is_missing(runtime, monkeypatch):
+    monkeypatch.delenv("TOWLINE_LOCKS")
+    monkeypatch.setattr(lock, "USUAL", runtime / "usual")
+    monkeypatch.setattr("tempfile.tempdir", str(runtime / "temporary"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert lock.directory() == runtime
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime / "gone"))
-    monkeypatch.setattr("tempfile.tempdir", str(runtime))
-    lock = DeviceLock("usb-9-9")
-    assert lock.path.parent == runtime
-    lock.release()
+    assert lock.directory() == runtime / "temporary"
 
 
-def test_without_any_directory_for_it(monkeypatch):
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
+def test_without_any_directory_for_it(runtime, monkeypatch):
+    monkeypatch.delenv("TOWLINE_LOCKS")
+    monkeypatch.setattr(lock, "USUAL", runtime / "usual")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
     with pytest.raises(DeviceFailed, match="No usable temporary directory") as caught:
         DeviceLock("usb-1-1")
-    assert "TMPDIR" in str(caught.value.hint)
+    assert "TOWLINE_LOCKS" in str(caught.value.hint)
     with pytest.raises(OutputFailed, match="No usable temporary directory"), files.scratch_directory():
         pass

@@ -7,13 +7,18 @@ import zipfile
 import numpy as np
 import pytest
 
+from emulator.board import Board
+from emulator.options import Options
 from sdk import archive, artifact, signatures
 from sdk.compiler import compile
-from sdk.errors import InvalidArtifact, TowlineError, UsageError
+from sdk.errors import InvalidArtifact, ToolMissing, TowlineError, UsageError
 from sdk.files import Mapped
+from sdk.inputs import zero_point_inputs
+from sdk.session import Session
 from sdk.signatures import SignatureRefused
 from tests.reference_target import NAME, register, small_network
 from towline.cli import main
+from usbgpu import transport
 from usbgpu.flash import job
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
@@ -97,6 +102,27 @@ def test_allowed_signers_are_read_as_openssh_has_them(signed, keys, tmp_path):
         artifact.load(signed, allowed)
 
 
+def test_another_line_of_the_same_key(signed, keys, tmp_path):
+    allowed, public = tmp_path / "allowed", keys.read_text().strip()
+    allowed.write_text(f'git@x namespaces="git" {public}\nrelease@x namespaces="towline" {public}\n')
+    assert artifact.signer(signed, allowed) == "release@x"
+
+
+@pytest.mark.parametrize("comment", ["#1 build key", '"John" Smith', "!ops", "a,b *", ""])
+def test_a_public_key_s_comment_may_be_anything(signed, keys, tmp_path, comment):
+    kind, public = keys.read_text().split()[:2]
+    (tmp_path / "team").write_text(f"{kind} {public} {comment}\n", encoding="utf-8-sig")
+    assert artifact.signer(signed, tmp_path / "team") == (comment or "unnamed")
+
+
+def test_ssh_without_its_keygen(signed, keys, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    shutil.copy(shutil.which("ssh"), tmp_path / "bin")
+    monkeypatch.setenv("TOWLINE_SSH", str(tmp_path / "bin" / "ssh"))
+    with pytest.raises(ToolMissing):
+        artifact.load(signed, keys)
+
+
 def test_a_signature_for_another_purpose_is_refused(signed, ours, keys, tmp_path):
     manifest = archive.read(Mapped(signed), artifact.MANIFEST)[0]
     (tmp_path / "data").write_bytes(manifest)
@@ -171,6 +197,58 @@ def test_firmware_images(tmp_path, ours, keys, capsys):
     flash = ["firmware", "flash", image, "--device", "emulated", "--yes", "--require-signature", keys]
     status, said = code(flash, capsys)
     assert (status, '"code": "signature"' in said) == (1, True)
+
+
+@pytest.mark.parametrize("target", [NAME, "c"])
+def test_what_was_checked_is_what_runs(signed, keys, monkeypatch, tmp_path, ours, target):
+    """Whatever becomes of the file meanwhile: here all of it changes once its code was hashed."""
+    if target != NAME:
+        compile(small_network(), target, signed)
+        artifact.sign(signed, ours, signed)
+    artifact.load(signed, keys)
+    before = [(one.code, one.plan, bytes(one.weights)) for one in artifact.load(signed).programs]
+    check, checked = archive.damaged, []
+
+    def then_changed(members, listed):
+        found = check(members, listed)
+        checked.append(found)
+        with signed.open("r+b") as file:
+            file.write(bytes(signed.stat().st_size))
+        return found
+
+    monkeypatch.setattr(archive, "damaged", then_changed)
+    loaded = artifact.load(signed, keys)
+    assert checked
+    assert [(one.code, one.plan, bytes(one.weights)) for one in loaded.programs] == before
+    signed.write_bytes(b"")  # of a mapped file, to read on would end the process
+    assert [bytes(one.weights) for one in loaded.programs] == [weights for _, _, weights in before]
+    if target != NAME:
+        with Session(loaded) as session:
+            session.run(zero_point_inputs(session.artifact.graph))
+
+
+def test_a_sealed_copy_cannot_be_changed(signed):
+    mapped = Mapped(signed, private=True)
+    with open(f"/dev/fd/{mapped.number}", "r+b", buffering=0) as file, pytest.raises(PermissionError):
+        file.write(b"x")
+
+
+def test_a_backup_whose_image_is_written(tmp_path, ours, keys, capsys, monkeypatch):
+    monkeypatch.setenv("TOWLINE_STATE", str(tmp_path / "state"))
+    flash = ["firmware", "flash", "--device", "emulated", "--flash", tmp_path / "board.flash", "--yes"]
+    backup = tmp_path / "backup.json"
+    assert code([*flash, "--backup", backup], capsys)[0] == 0
+    assert code([*flash, "--restore", backup], capsys)[0] == 0
+    monkeypatch.setenv("TOWLINE_REQUIRE_SIGNATURE", str(keys))
+    status, said = code([*flash, "--restore", backup], capsys)
+    assert (status, '"code": "signature"' in said) == (1, True)
+    assert main(["sign", str(backup), "--key", str(ours)]) == 0
+    assert code([*flash, "--restore", backup], capsys)[0] == 0
+    backup.write_text(backup.read_text().replace(":", ": ", 1))
+    assert code([*flash, "--restore", backup], capsys)[0] == 1
+    board = Board(None, Options(flash=tmp_path / "board.flash"))
+    with pytest.raises(SignatureRefused), transport.attach(board.backend()) as device:
+        job.prepare(device, tmp_path, image=None, restore=backup, keys=str(keys), kind="emulated")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"# nothing\n", b"\xff\xfe"])

@@ -213,7 +213,7 @@ def plugged(monkeypatch, tmp_path):
     """Has pyusb find these devices where it looks by itself."""
     find = usb.core.find
     backends = []
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
     monkeypatch.setattr(
         usb.core, "find", lambda backend=None, **how: find(backend=backend or backends[0], **how)

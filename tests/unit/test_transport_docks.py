@@ -40,7 +40,7 @@ class Docks:
 def docks(monkeypatch, tmp_path):
     """Has pyusb find boards with these serial numbers where it looks by itself."""
     find = usb.core.find
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
 
     def plug(*numbers):
@@ -161,7 +161,7 @@ sys.stdin.read()
 
 
 def test_the_holder_of_a_lock_is_known_without_disturbing_it(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     assert lock.holder("usb-2-1.4") is None
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -180,7 +180,7 @@ def test_the_holder_of_a_lock_is_known_without_disturbing_it(monkeypatch, tmp_pa
 @pytest.fixture
 def tree(monkeypatch, tmp_path):
     """Two boards in a sysfs of files, and their nodes."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     boards = {
         "2-1.4": {
             "idVendor": "3801", "idProduct": "0001", "busnum": 2, "devnum": 7, "power/control": "on",

@@ -44,7 +44,7 @@ def fake(built, tmp_path, monkeypatch):
     copy = tmp_path / "libusb-1.0.so"  # of another name, so that its variables are new
     shutil.copy(built, copy)
     library = ctypes.CDLL(str(copy))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TOWLINE_LOCKS", str(tmp_path))
     monkeypatch.setattr(pyusb_libusb, "_lib", None)
     monkeypatch.setattr(pyusb_libusb, "_load_library", lambda find_library=None: ctypes.CDLL(str(copy)))
     yield library

@@ -84,16 +84,23 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     named = DeviceString.parse(args.device)
     emulated = named.kind == EMULATED
     _refuse_contradictions(args, emulated=emulated)
-    image = job.read_image(args.image, required_keys(args)) if args.image is not None else None
-    if args.restore is not None:
-        state.Backup.read(args.restore)  # an invalid backup is reported before any question
+    keys = required_keys(args)
+    image = job.read_image(args.image, keys) if args.image is not None else None
+    if args.restore is not None:  # an invalid backup is reported before any question
+        state.Backup.read(args.restore, keys if image is None else None)
     _require_answer(args)
     home = state.directory()
     with _bench(args, named.text, console, emulated=emulated) as bench, bench.open() as device:
         if image is None and args.restore is None:
             return _only_backup(args, device, console)
         prepared = job.prepare(
-            device, home, image=image, restore=args.restore, kind=named.kind, progress=console.progress
+            device,
+            home,
+            image=image,
+            restore=args.restore,
+            keys=keys,
+            kind=named.kind,
+            progress=console.progress,
         )
         document, text = _summary(args, prepared)
         for warning in prepared.warnings:

@@ -112,11 +112,9 @@ def read_image(path: Path, keys: str | None = None) -> bytes:
         InvalidInput: it cannot be read, is damaged, or is not wrapped; with every field that is wrong.
     """
     try:
-        data = path.read_bytes()
+        data = signatures.read(path, keys)
     except OSError as problem:
         raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
-    if keys is not None:
-        signatures.verify(data, signatures.beside(path), keys, str(path))
     if len(data) > images.MAX_IMAGE:
         raise InvalidInput(
             f"has {len(data)} bytes; an image has at most {images.MAX_IMAGE}",
@@ -146,6 +144,7 @@ def prepare(
     *,
     image: bytes | None,
     restore: Path | None = None,
+    keys: str | None = None,
     kind: str,
     progress: Progress = lambda stage, done, total: None,
 ) -> Prepared:
@@ -156,6 +155,7 @@ def prepare(
         home: the state directory.
         image: the wrapped image to write; None for that of the backup.
         restore: a backup to take the configuration from, instead of the flash.
+        keys: a file of trusted keys, one of which must have signed the backup if its image is written.
         kind: the kind of device string.
         progress: is called with the progress.
 
@@ -163,6 +163,7 @@ def prepare(
         Unsupported: the device cannot be flashed.
         UsageError: several interrupted jobs could be this board's.
         InvalidInput: a backup or journal is damaged, of another board, or holds no image.
+        SignatureRefused: no trusted key has signed the backup.
         DeviceFailed: the device does not answer, or does not return its configuration.
     """
     identity = device.identify()
@@ -174,7 +175,7 @@ def prepare(
     resumes = [job for job in jobs if serial is not None and job.serial == serial]
     path: Path | None
     if restore is not None:
-        wanted, path = Backup.read(restore), restore
+        wanted, path = Backup.read(restore, keys if image is None else None), restore
         resumes += [job for job in jobs if job.backup.resolve() == restore.resolve()]
         warnings = _doubts_of_restore(survey, serial, wanted, restore)
     elif interrupted := _interrupted(jobs, serial, survey):

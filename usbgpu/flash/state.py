@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from firmware.asm2464pd.flash_layout import CONFIG_0, CONFIG_1
-from sdk import files, settings
+from sdk import files, settings, signatures
 from sdk.errors import InvalidInput, OutputFailed
 from sdk.extras import require
 
@@ -77,13 +77,18 @@ class Backup:
         return document | {DIGEST: digest_of(document)}
 
     @classmethod
-    def read(cls, path: Path) -> Backup:
+    def read(cls, path: Path, keys: str | None = None) -> Backup:
         """Read a backup.
+
+        Args:
+            path: of the file.
+            keys: a file of trusted keys, one of which must have signed it (`towline sign`), or None.
 
         Raises:
             InvalidInput: the file cannot be read, is damaged, or is not a backup.
+            SignatureRefused: no trusted key has signed it; nothing of it was examined then.
         """
-        document = _load(path, "backup")
+        document = _load(path, "backup", keys)
 
         def take() -> Backup:
             first, second = (bytes.fromhex(block) for block in document["config"])
@@ -252,9 +257,9 @@ def _sync_directory(path: Path) -> None:
         raise OutputFailed(f"cannot be made durable: {problem.strerror}", where=str(path)) from problem
 
 
-def _load(path: Path, what: str) -> dict[str, Any]:
+def _load(path: Path, what: str, keys: str | None = None) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(signatures.read(path, keys))
     except OSError as problem:
         raise InvalidInput(
             f"cannot be read: {problem.strerror}", where=str(path), hint=_REMEDIES[what]

@@ -5,8 +5,10 @@ of an erase. The kernel's claim of an interface does not cover control requests,
 every device, named after the port that it is plugged into, and locked with flock: the kernel releases it when
 its holder ends, in any way. The file holds the holder's process id, for the message, and is not deleted.
 
-The files are the user's: in XDG_RUNTIME_DIR, or in the directory for temporary files. Processes of other
-users are kept out by the permissions of the device.
+All processes of a user have to look for the files in one place: a login shell, a service and cron have not
+the same XDG_RUNTIME_DIR or TMPDIR. So that is /run/lock, which is for such files (Filesystem Hierarchy
+Standard 3.0, /run and /var/lock), where the system has it and lets users write there, as Debian does.
+Processes of other users are kept out by the permissions of the device.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import os
 import tempfile
 from pathlib import Path
 
+from sdk import settings
 from sdk.errors import DeviceFailed
 from usbgpu.transport.errors import DeviceBusy
 
 LOCKS = Path("/proc/locks")
+USUAL = Path("/run/lock")
 
 
 def directory() -> Path:
@@ -29,6 +33,11 @@ def directory() -> Path:
     Raises:
         DeviceFailed: the directory cannot be made.
     """
+    wanted = settings.LOCKS.value()
+    if wanted is not None:
+        return Path(wanted)
+    if os.access(USUAL, os.W_OK | os.X_OK):
+        return USUAL
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return Path(runtime)
@@ -37,7 +46,7 @@ def directory() -> Path:
     except FileNotFoundError as problem:
         raise DeviceFailed(
             f"the device's lock cannot be made: {problem.strerror}",
-            hint="set XDG_RUNTIME_DIR or TMPDIR to a directory that you may write",
+            hint=f"set {settings.LOCKS.name} to a directory that you may write",
         ) from problem
 
 
@@ -61,7 +70,7 @@ class DeviceLock:
             raise DeviceFailed(
                 f"the device's lock cannot be made: {problem.strerror}",
                 where=str(self.path),
-                hint="set XDG_RUNTIME_DIR to a directory that you may write",
+                hint=f"set {settings.LOCKS.name} to a directory that you may write",
             ) from problem
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +83,7 @@ class DeviceLock:
             raise DeviceFailed(
                 f"the device's lock cannot be taken: {problem.strerror}",
                 where=str(self.path),
-                hint="set XDG_RUNTIME_DIR to a directory on a local disk",
+                hint=f"set {settings.LOCKS.name} to a directory on a local disk",
             ) from problem
         self.name = name
         self._owner = os.getpid()

@@ -29,14 +29,13 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
 from sdk import files
-from sdk.errors import InvalidInput, OutputFailed
+from sdk.errors import InvalidInput
 from usbgpu.transport.call import Call, CallKind, Data, Outcome
 from usbgpu.transport.device import Transport
 
@@ -145,33 +144,14 @@ def record(device: Transport, path: str | os.PathLike[str], *, whole: bool = Fal
         whole: as of `Recorder`.
 
     Raises:
-        OutputFailed: it cannot be written; a block that ended with an error keeps that one.
+        OutputFailed: it cannot be written.
     """
-    target = os.path.realpath(path)
-    temporary = ""
-    try:
+    with files.replacing_text(path, always=True) as stream:
+        recorder = Recorder(device, stream, whole=whole)
         try:
-            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=files.PREFIX)
-            with os.fdopen(handle, "w", encoding="ascii") as stream:
-                files.hold(handle)
-                recorder = Recorder(device, stream, whole=whole)
-                try:
-                    yield recorder
-                finally:
-                    recorder.close()
-                    stream.flush()
-                    os.replace(temporary, target)
-                    temporary = ""
-        except OSError as problem:
-            raise OutputFailed(
-                f"the trace cannot be written: {problem.strerror or problem}",
-                where=str(path),
-                hint="check the directory, its permissions and the space left on the disk",
-            ) from problem
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            yield recorder
+        finally:
+            recorder.close()
 
 
 @dataclass(frozen=True, slots=True)
