@@ -5,6 +5,7 @@ With zip's 64-bit extensions where they are needed (APPNOTE.TXT 6.3.10). Equal m
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import struct
@@ -20,6 +21,9 @@ from sdk.weights import Weights
 
 JSON_LIMIT = 32 * 2**20
 MEMBER_LIMIT = 1024
+
+DIRECTORY_LIMIT = 2**21
+"""Bytes of a zip file's directory: zipfile makes ten times as much of it, before anything can be checked."""
 
 CHUNK = 2**22
 """Bytes of a member that have a hash of their own; damage is located to one."""
@@ -65,7 +69,10 @@ def read(mapped: Mapped, first: str) -> tuple[bytes | None, dict[str, Weights]]:
         InvalidArtifact: it is cut short or damaged, or its members are not plain, stored ones.
     """
     try:
-        with os.fdopen(os.dup(mapped.number), "rb") as stream, zipfile.ZipFile(stream) as archive:
+        with (
+            os.fdopen(os.dup(mapped.number), "rb", buffering=0) as stream,
+            opened(stream) as archive,
+        ):
             members = _members(archive, mapped.view.nbytes)
             info = members.pop(first, None)
             data = None if info is None else archive.read(info)
@@ -86,6 +93,29 @@ def read(mapped: Mapped, first: str) -> tuple[bytes | None, dict[str, Weights]]:
         # zipfile lets these through on damaged headers
         raise InvalidArtifact(f"is damaged: {error}", hint="compile or copy it again") from error
     return data, {name: _part(mapped, info) for name, info in members.items()}
+
+
+class _Bounded(io.BufferedReader):
+    """Refuses to read more than `most` bytes at once: zipfile reads the directory so."""
+
+    most: int | None = DIRECTORY_LIMIT
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is not None and size is not None and size > self.most:
+            raise zipfile.BadZipFile(f"its directory has {size:,} bytes; the limit is {self.most:,}")
+        return super().read(size)
+
+
+def opened(file: io.RawIOBase) -> zipfile.ZipFile:
+    """A zip file for reading, if its directory has at most DIRECTORY_LIMIT bytes.
+
+    Raises:
+        zipfile.BadZipFile: it has more, or is damaged; zipfile raises others, too.
+    """
+    stream = _Bounded(file)
+    archive = zipfile.ZipFile(stream)
+    stream.most = None
+    return archive
 
 
 def _members(archive: zipfile.ZipFile, nbytes: int) -> dict[str, zipfile.ZipInfo]:

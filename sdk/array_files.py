@@ -13,13 +13,14 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 
+from sdk import archive
 from sdk.errors import InvalidInput
 from sdk.graph import Array
 
@@ -74,6 +75,25 @@ class StoredArray:
                 shape = (min(count, self.shape[0] - at), *self.shape[1:])
                 yield self._read(file, shape)
 
+    def take(self, rows: Sequence[int], inner: int | None = None) -> Array:
+        """Some indices of the first axis, in rising order, and of the second all or the first `inner`.
+
+        Raises:
+            InvalidInput: the file is cut short or damaged; or it is in Fortran order and very large.
+        """
+        if self.fortran:
+            whole = self.whole()[list(rows)]
+            return whole if inner is None else whole[:, :inner]
+        shape = self.shape[1:] if inner is None else (inner, *self.shape[2:])
+        nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self._data() as file:
+            found = np.empty((len(rows), *shape), self.dtype)
+            start = file.tell()
+            for place, row in enumerate(rows):
+                file.seek(start + row * nbytes)
+                _fill(file, found[place : place + 1])
+            return found
+
     def whole(self) -> Array:
         """All of it.
 
@@ -100,14 +120,19 @@ class StoredArray:
 
     def _read(self, file: IO[bytes], shape: tuple[int, ...]) -> Array:
         found = np.empty(shape, self.dtype)
-        left: memoryview = found.reshape(-1).view(np.uint8).data if found.size else memoryview(b"")
-        while left:
-            data = file.read(min(len(left), 1 << 20))
-            if not data:
-                raise EOFError(f"the array ends {len(left)} bytes early")
-            left[: len(data)] = data
-            left = left[len(data) :]
+        _fill(file, found)
         return found
+
+
+def _fill(file: IO[bytes], array: Array) -> None:
+    """Read the bytes of an array in C order."""
+    left: memoryview = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    while left:
+        data = file.read(min(len(left), 1 << 20))
+        if not data:
+            raise EOFError(f"the array ends {len(left)} bytes early")
+        left[: len(data)] = data
+        left = left[len(data) :]
 
 
 def open_arrays(path: str | os.PathLike[str]) -> dict[str, StoredArray]:
@@ -123,11 +148,11 @@ def open_arrays(path: str | os.PathLike[str]) -> dict[str, StoredArray]:
                 file.seek(0)
                 return {"": StoredArray(where, None, *_header(file))}
         found = {}
-        with zipfile.ZipFile(where) as archive:
-            if len(archive.namelist()) > MOST_MEMBERS:
+        with open(where, "rb", buffering=0) as raw, archive.opened(raw) as members:
+            if len(members.namelist()) > MOST_MEMBERS:
                 raise ValueError(f"it holds more than {MOST_MEMBERS}")
-            for member in archive.namelist():
-                with archive.open(member) as inner:
+            for member in members.namelist():
+                with members.open(member) as inner:
                     found[member.removesuffix(".npy")] = StoredArray(where, member, *_header(inner))
         return found
 
@@ -148,7 +173,11 @@ def _opened(path: str, member: str | None) -> Iterator[IO[bytes]]:
         with open(path, "rb") as file:
             yield file
     else:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as inner:
+        with (
+            open(path, "rb", buffering=0) as raw,
+            archive.opened(raw) as members,
+            members.open(member) as inner,
+        ):
             yield inner
 
 

@@ -96,11 +96,6 @@ class Launch:
     constants: tuple[tuple[str, int], ...]
     trips: int
 
-    @property
-    def reads_texels(self) -> bool:
-        """Whether x is an image, which must not be of the memory that the launch writes."""
-        return self.memories[0].kind == "image"
-
 
 # -- products -----------------------------------------------------------------------------------------------
 

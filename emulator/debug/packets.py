@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 MAX_PACKET = 0x4000
 """The most bytes of data of a packet; reported to GDB."""
+MOST_PACKETS = 256
+"""Packets that may wait: GDB sends one, and waits for its answer."""
 _ESCAPED = b"#$}*"
 
 
@@ -100,7 +102,10 @@ class Connection:
                 data = b""
             if not data:
                 break
-            pending = self._consume(pending + data)
+            try:
+                pending = self._consume(pending + data)
+            except ConnectionError:
+                break
             if len(pending) > 4 * MAX_PACKET:
                 break  # this is not GDB
         self._packets.put(None)
@@ -127,4 +132,6 @@ class Connection:
                 self._write(b"-")
                 return
             self._write(b"+")
+        if self._packets.qsize() >= MOST_PACKETS:
+            raise ConnectionError("it waits for no answer")
         self._packets.put(unescaped(body))

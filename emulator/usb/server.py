@@ -33,6 +33,11 @@ LOOPBACK = "127.0.0.1"
 MAX_DATA = 64 << 20
 """Bytes of one packet beyond which its header is taken for garbage, and of answers that wait to be sent."""
 READ_SIZE = 1 << 18
+MOST_UNDER_WAY = 128 << 20
+"""Bytes of the transfers that one connection may have under way; each counts for LEAST of them at least."""
+LEAST = 1 << 10
+MOST_PEERS = 16
+"""Connections at once. One beyond takes the place of the oldest that has not sent a packet yet."""
 
 SLICE = 1e-3
 """Virtual seconds between two checks of the sockets, at most; the end of a transfer ends it too."""
@@ -76,6 +81,7 @@ class ProtocolSession(ABC):
         self.host = peer.server.host
         self.pending: dict[int, Transfer] = {}
         self.attachment = 0
+        self._under_way = 0
 
     @property
     def has_device(self) -> bool:
@@ -132,10 +138,14 @@ class ProtocolSession(ABC):
     def _began(self, key: int, transfer: Transfer) -> None:
         self.pending[key] = transfer
         self.peer.server.work_began()
+        self._under_way += max(transfer.length, LEAST)
+        if self._under_way > MOST_UNDER_WAY:
+            raise Refused(f"{self._under_way:,} bytes of transfers under way")
 
     def _ended(self, key: int, reply: Reply) -> Callable[[Transfer], None]:
         def finish(transfer: Transfer) -> None:
             del self.pending[key]
+            self._under_way -= max(transfer.length, LEAST)
             reply(transfer)
 
         return partial(self.peer.server.transfer_ended, finish)
@@ -162,6 +172,7 @@ class Peer:
         self.session = front(self)
         self._packets = self.session.packets()
         self._wanted = next(self._packets)
+        self.silent = True
 
     def send(self, data: bytes) -> None:
         """Send, now or when the other side takes it."""
@@ -191,6 +202,7 @@ class Peer:
             while self.open and len(self._incoming) >= self._wanted:
                 packet = bytes(self._incoming[: self._wanted])
                 del self._incoming[: self._wanted]
+                self.silent = False
                 self._wanted = self._packets.send(packet)
                 if self._wanted > MAX_DATA:
                     raise Refused(f"a packet of {self._wanted:,} bytes")
@@ -371,6 +383,13 @@ class Server:
         except OSError:  # it has gone already
             return
         connection.setblocking(False)
+        if len(self.peers) >= MOST_PEERS:
+            silent = next((peer for peer in self.peers.values() if peer.silent), None)
+            if silent is None:
+                self.say(f"a connection was refused: there are {len(self.peers)}")
+                connection.close()
+                return
+            self._hang_up(silent)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = Peer(self, connection, self._front)

@@ -106,7 +106,7 @@ def load(
             raise UsageError("is neither a directory nor a regular file", where=str(path))
         if path.is_dir() or path.suffix.lower() in PICTURE_SUFFIXES:
             return _pictures(path, inputs, preprocessing, limit, progress)
-        return _arrays(_read_arrays(path, inputs, states), inputs, preprocessing, limit, str(path), states)
+        return _stored(path, inputs, preprocessing, limit, states)
     return _arrays(source, inputs, preprocessing, limit, "calibration data", states)
 
 
@@ -211,18 +211,22 @@ def spread(count: int, limit: int | None) -> list[int]:
     return [index * count // limit for index in range(limit)]
 
 
-def _read_arrays(
-    path: Path, inputs: Mapping[str, Input], states: Collection[str]
-) -> Mapping[str, NDArray[Any]]:
-    """The arrays of a file that are the network's inputs; their shapes fit before any is read."""
-    where = str(path)
+def _stored(
+    path: Path,
+    inputs: Mapping[str, Input],
+    preprocessing: Preprocessing | None,
+    limit: int | None,
+    states: Collection[str],
+) -> Calibration:
+    """Of a file, whose arrays' shapes fit before any is read, and of which only what is chosen is read."""
     try:
         stored = open_arrays(path)
-        given = _by_name({name: array.empty for name, array in stored.items()}, inputs, where, states)
-        for name, array in given.items():
-            _checked(array, name, inputs[name], where, bool(states))
-        alone = len(stored) == 1
-        return {name: (next(iter(stored.values())) if alone else stored[name]).whole() for name in given}
+
+        def take(name: str, rows: Sequence[int], steps: int | None) -> NDArray[Any]:
+            return (stored[name] if len(stored) > 1 else next(iter(stored.values()))).take(rows, steps)
+
+        empty = {name: array.empty for name, array in stored.items()}
+        return _arrays(empty, inputs, preprocessing, limit, str(path), states, take)
     except InvalidInput as problem:
         hint = problem.hint or "give a directory of pictures, or an .npz or .npy file of float arrays"
         raise InvalidInput(problem.message, where=problem.where, hint=hint) from problem
@@ -235,7 +239,9 @@ def _arrays(
     limit: int | None,
     where: str,
     states: Collection[str],
+    take: Callable[[str, Sequence[int], int | None], NDArray[Any]] | None = None,
 ) -> Calibration:
+    """Of arrays; or of their shapes alone, where `take` reads rows of one, and the first steps of those."""
     given = _by_name(source, inputs, where, states)
     wanted = {name: inputs[name] for name in inputs if name in given}
     arrays = {name: _checked(given[name], name, wanted[name], where, bool(states)) for name in wanted}
@@ -262,27 +268,33 @@ def _arrays(
     if available * steps == 0:
         raise InvalidInput("holds no sample for calibration", where=where)
     limit = limit or available * steps
-    if timed:
-        steps = min(steps, limit)
-        chosen = [(row, step) for row in spread(available, limit // steps) for step in range(steps)]
-        units = [tuple(range(first, first + steps)) for first in range(0, len(chosen), steps)]
-        names = [f"sequence {row}, step {step}" for row, step in chosen]
-        samples = [{name: array[at] for name, array in arrays.items()} for at in chosen]
-    else:
-        rows = list(range(min(available, limit))) if sequences else spread(available, limit)
-        units = [tuple(range(len(rows)))] if sequences else [(index,) for index in range(len(rows))]
-        names = [f"sample {row}" for row in rows]
-        batches = {name: wanted[name].shape[0] for name in arrays}
-        samples = [
-            {name: array[row * batches[name] : (row + 1) * batches[name]] for name, array in arrays.items()}
-            for row in rows
-        ]
-    for label, feeds in zip(names, samples, strict=True):
+    steps, total = min(steps, limit), available * steps
+    in_order = sequences and not timed  # samples of one sequence
+    rows = list(range(min(available, limit))) if in_order else spread(available, limit // steps)
+
+    def chosen(name: str) -> NDArray[Any]:
+        """[rows, steps, batch, ...] of an input."""
+        shape = wanted[name].shape
+        batch = 1 if timed else shape[0]
+        along = [row * batch + sample for row in rows for sample in range(batch)]
+        found = arrays[name][along] if take is None else take(name, along, steps if timed else None)
+        return (found[:, :steps] if timed else found).reshape(len(rows), steps, *shape)
+
+    read = {name: chosen(name) for name in arrays}
+    samples = [
+        {name: array[row, step] for name, array in read.items()}
+        for row in range(len(rows))
+        for step in range(steps)
+    ]
+    unit = len(samples) if in_order else steps
+    units = [tuple(range(first, first + unit)) for first in range(0, len(samples), unit)]
+    label = "sequence {}, step {}" if timed else "sample {}"
+    names = [label.format(row, step) for row in rows for step in range(steps)]
+    for which, feeds in zip(names, samples, strict=True):
         for name, array in feeds.items():
             feeds[name] = np.ascontiguousarray(array, wanted[name].dtype)
             if array.dtype.kind == "f" and not np.isfinite(feeds[name]).all():
-                raise InvalidInput(f"{label} of {name!r} contains NaN or infinite values", where=where)
-    total = available * (next(iter(counts.values()))[1])
+                raise InvalidInput(f"{which} of {name!r} contains NaN or infinite values", where=where)
     return _ordered(Calibration(samples, names, units, total, preprocessing=preprocessing))
 
 

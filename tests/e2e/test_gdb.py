@@ -1,5 +1,6 @@
 """The GDB stub: raw packets, and GDB itself where there is one."""
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -188,6 +189,14 @@ def test_wrong_and_unknown_packets_are_answered(session):
         GdbClient(session.stub.port).ask("qC")
     assert session.client.ask("s80").startswith("T05"), "from another place"
     assert session.client.register(PC) > 0x80
+
+
+def test_a_client_that_waits_for_no_answer_is_disconnected(session):
+    session.client.send("c")
+    with contextlib.suppress(ConnectionError):
+        session.client.socket.sendall(b"$m0,1#fa" * 10_000)
+        while session.client.socket.recv(1 << 16):
+            pass
 
 
 def test_a_packet_without_end_closes_the_connection(session):

@@ -1,6 +1,7 @@
 """Files of arrays: read in parts, never more than a network takes, and refused where they are damaged."""
 
 import io
+import struct
 import tracemalloc
 import zipfile
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdk import artifact
 from sdk.array_files import open_arrays
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidArtifact, InvalidInput
 from sdk.graph import Tensor
 from sdk.quantizer import calibration
 from sdk.samples import arrays
@@ -57,6 +59,8 @@ def test_what_was_saved_is_read(tmp_path, suffix, fortran):
     (found,) = open_arrays(path).values()
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
     np.testing.assert_array_equal(found.whole(), array)
+    np.testing.assert_array_equal(found.take([1, 2]), array[[1, 2]])
+    np.testing.assert_array_equal(found.take([0, 2], 1), array[[0, 2], :1])
     np.testing.assert_array_equal(np.concatenate(list(found.parts(3))), array)
     assert [len(part) for part in found.parts(3)] == [3, 3, 3, 1]
     samples = list(arrays(str(path), INPUTS))
@@ -88,6 +92,37 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path):
     assert peak(use) < 4 << 20
 
 
+def test_calibration_reads_the_samples_that_it_takes(tmp_path):
+    path = tmp_path / "x.npz"
+    bomb(path, (128, 1 << 18), 128)
+    inputs = {"x": calibration.Input((1, 1 << 18), "float32")}
+    loaded = []
+    # zipfile skips in steps of 16 MiB.
+    assert peak(lambda: loaded.append(calibration.load(path, inputs, None, 4, lambda *_: None))) < 48 << 20
+    assert loaded[0].available == 128
+    assert sorted(loaded[0].names) == [f"sample {row}" for row in (0, 32, 64, 96)]
+
+
+def test_calibration_reads_the_steps_that_it_takes(tmp_path):
+    path, inputs = (
+        tmp_path / "x.npz",
+        {
+            "x": calibration.Input((1, 3), "float32"),
+            "h": calibration.Input((1, 2), "float32"),
+        },
+    )
+    steps = np.arange(5 * 7 * 3, dtype=np.float32).reshape(5, 7, 3)
+    for saved in (steps, np.asfortranarray(steps), steps[:, :, None]):
+        np.savez(path, x=saved)
+        for limit in (None, 14, 4):
+            of_file = calibration.load(path, inputs, None, limit, lambda *_: None, ["h"])
+            of_arrays = calibration.load({"x": steps}, inputs, None, limit, lambda *_: None, ["h"])
+            assert (of_file.names, of_file.units) == (of_arrays.names, of_arrays.units)
+            for one, other in zip(of_file.samples, of_arrays.samples, strict=True):
+                np.testing.assert_array_equal(one["x"], other["x"])
+                assert one["x"].shape == (1, 3)
+
+
 @pytest.mark.slow
 def test_an_archive_of_very_many_arrays_is_refused(tmp_path):
     path = tmp_path / "x.npz"
@@ -96,6 +131,22 @@ def test_an_archive_of_very_many_arrays_is_refused(tmp_path):
             archive.writestr(f"{number}.npy", header((1,)) + bytes(4))
     with pytest.raises(InvalidInput):
         open_arrays(path)
+
+
+def test_a_directory_of_megabytes_is_refused_unread(tmp_path):
+    path = tmp_path / "x.npz"
+    entry = b"PK\1\2" + bytes(42)
+    size = len(entry) * 200_000
+    end = b"PK\5\6" + struct.pack("<4xHHIIH", 0xFFFF, 0xFFFF, size, 0, 0)
+    path.write_bytes(entry * 200_000 + end)
+
+    def use():
+        with pytest.raises(InvalidInput, match="directory"):
+            open_arrays(path)
+        with pytest.raises(InvalidArtifact, match="directory"):
+            artifact.load(path)
+
+    assert peak(use) < 4 << 20
 
 
 def test_samples_are_read_one_by_one(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import signal
@@ -83,6 +84,38 @@ def test_a_second_guest_waits_until_the_first_has_gone():
         first.close()
         with attached(second):
             assert second.control(Setup(0xC0, ECHO, 0, 0, 2)) == b"ok"
+
+
+def echoes(client):
+    client.control(Setup(0x40, ECHO, 0, 0, 2), b"ok")
+    return client.control(Setup(0xC0, ECHO, 0, 0, 2)) == b"ok"
+
+
+def test_idle_connections_do_not_keep_others_out():
+    with bench(UsbIp) as found:
+        idle = [found.connect() for _ in range(3 * server.MOST_PEERS)]
+        with attached(UsbIpClient(found.server.port, found.host.clock)) as client:
+            assert echoes(client)
+            idle += [found.connect() for _ in range(server.MOST_PEERS)]
+            assert echoes(client), "it has spoken, and stays"
+        assert len(found.server.peers) <= server.MOST_PEERS
+        for peer in idle:
+            peer.close()
+
+
+def test_transfers_under_way_are_bounded(monkeypatch):
+    monkeypatch.setattr(server, "MOST_UNDER_WAY", 64 << 10)
+    with bench(UsbIp) as found:
+        peer = found.connect()
+        peer.sendall(IMPORT)
+        assert len(peer.recv(320, socket.MSG_WAITALL)) == 320
+        with contextlib.suppress(ConnectionError):
+            for key in range(1, 100):  # to an endpoint that takes nothing
+                peer.sendall(struct.pack(">5I5I8x", 1, key, 0x10002, 0, 2, 0, 4096, 0, 0, 0) + bytes(4096))
+        until(lambda: any("under way" in line for line in found.said))
+        peer.close()
+        with attached(UsbIpClient(found.server.port, found.host.clock)) as client:
+            assert echoes(client)
 
 
 def test_usbip_lists_and_refuses():
