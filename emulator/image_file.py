@@ -37,7 +37,7 @@ from firmware.asm2464pd.image import (
     size,
     unwrap,
 )
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidInput, UsageError
 from sdk.extras import require
 from sdk.facts.structures import Finding
 
@@ -103,18 +103,20 @@ def locate(name: str | Path) -> Path:
     """The file of an image: that of a named image, built if necessary, or the file itself.
 
     Raises:
-        InvalidInput: neither exists.
+        UsageError: neither exists, or it is a directory.
         BuildFailed: the named image could not be compiled.
         ToolMissing: sdcc is missing.
     """
     if str(name) in images.IMAGES:
         return images.build(str(name)).ihx
     if not Path(name).exists():
-        raise InvalidInput(
+        raise UsageError(
             "no such file, and no image of that name",
             where=str(name),
             hint=f"images: {', '.join(images.IMAGES)}",
         )
+    if Path(name).is_dir():
+        raise UsageError("is a directory, not a file", where=str(name))
     return Path(name)
 
 

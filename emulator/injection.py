@@ -228,7 +228,10 @@ class Injector:
 def check(fault: Fault, *, gpu: bool) -> None:
     """Refuse a fault of a card that is not there. Raises UsageError."""
     if FORMS[fault.kind].card and not gpu:
-        raise UsageError(f"{fault.kind} is a fault of the GPU, and there is none", hint="add gpu=gfx1100")
+        raise UsageError(
+            f"{fault.kind} is a fault of the GPU, and there is none",
+            hint="add one: gpu=gfx1100 to the device string, --gpu gfx1100 to `towline emulate`",
+        )
 
 
 def torments(*, gpu: bool) -> Sequence[str]:

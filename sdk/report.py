@@ -61,6 +61,11 @@ def size(count: int) -> str:
     return f"{count / 1000**unit:.1f} {('', 'kB', 'MB', 'GB')[unit]}"
 
 
+def plural(count: int, what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def dumps(document: Mapping[str, Any], *, line: bool = False) -> str:
     """Strict JSON in ASCII, whatever the locale: numpy values become plain ones, NaN and infinity null.
 

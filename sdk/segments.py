@@ -188,7 +188,11 @@ def check_host(graph: Graph, placements: Sequence[Placement], target: str, polic
     message = f"{first.node.op} is not supported by {target}: {first.verdict.reason}"
     if others:
         message += f"; and {others} more {'nodes' if others > 1 else 'node'} (towline inspect lists them)"
-    allow = "run it on the host with --host" if policy == "default" else "allow the host, without --no-host"
+    allow = ""  # no target computes on the host alone
+    if any(placement.place == "device" for placement in placements):
+        allow = (
+            "run it on the host with --host" if policy == "default" else "allow the host, without --no-host"
+        )
     hint = "; or ".join(filter(None, (first.verdict.hint, allow)))
     raise Unsupported(message, where=f"node {first.node.name}", hint=hint)
 
@@ -210,7 +214,11 @@ def cut(graph: Graph, hosted: Collection[str]) -> tuple[Segment, ...]:
         Unsupported: nothing is left for the device.
     """
     if all(node.name in hosted for node in graph.nodes):
-        raise Unsupported("nothing of it runs on the device", where=graph.name)
+        raise Unsupported(
+            "nothing of it runs on the device",
+            where=graph.name,
+            hint="towline inspect --target T says why; quantise it, or choose a target that takes floats",
+        )
     waiting = list(graph.nodes)
     known = set(graph.inputs)
     known.update(name for name, tensor in graph.tensors.items() if tensor.data is not None)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from sdk import artifact, settings
+from sdk import artifact
 from sdk.artifact import Artifact
 from sdk.classification import Prediction
 from sdk.clock import Clock
@@ -40,7 +40,7 @@ from sdk.target import (
     Submits,
     TimesItself,
 )
-from sdk.targets import EMULATED, is_emulated
+from sdk.targets import chosen_device, is_emulated
 from sdk.telemetry.metrics import Frames, Identity, Metrics
 from sdk.telemetry.publication import Publication
 
@@ -106,7 +106,7 @@ class Session:
         publish: bool | str = False,
     ) -> None:
         self.artifact = source if isinstance(source, Artifact) else artifact.load(source)
-        self.device = device or settings.DEVICE.value() or EMULATED
+        self.device = chosen_device(self.artifact.target, device)
         self._graph = self.artifact.graph
         self._segments = self.artifact.segments
         artifact.check_programs(self.artifact)

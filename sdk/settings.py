@@ -32,7 +32,7 @@ class Setting:
 
 
 DEVICE = Setting(
-    "TOWLINE_DEVICE", "the device used without --device", "emulated", ("sdk.session", "usbgpu.transport")
+    "TOWLINE_DEVICE", "the device used without --device", "emulated", ("sdk.targets", "usbgpu.transport")
 )
 FIRMWARE = Setting(
     "TOWLINE_FIRMWARE",

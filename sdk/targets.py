@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sdk import settings
 from sdk.entries import entries
 from sdk.errors import UsageError
 from sdk.suggestions import did_you_mean
@@ -61,9 +62,19 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
             f"no cable is between {name} and this machine: there are no transfers to verify",
             hint="leave --verify-transfers out; it is for amd-*",
         )
-    kinds, kind = target.device_kinds, _kind(device)
+    require_device(name, device)
+    return target.open(device, options)
+
+
+def require_device(name: str, device: str | None) -> None:
+    """Refuse a kind of device that a target has not, without opening it.
+
+    Raises:
+        UsageError: no installed package registers the target, or it has no such device.
+    """
+    kinds, kind = get_target(name).device_kinds, _kind(device)
     if kind in kinds or kind == EMULATED:
-        return target.open(device, options)
+        return
     others = [other for other in target_names() if kind in get_target(other).device_kinds]
     message = f"{device!r} is not a device of {name}, which the network is compiled for"
     if others:
@@ -76,6 +87,12 @@ def open_device(name: str, device: str | None, options: OpenOptions = OpenOption
 def is_emulated(name: str, device: str | None) -> bool:
     """Whether a device is emulated, so that its time is the emulator's; of a target as `get_target`."""
     return _kind(device) == EMULATED and EMULATED in get_target(name).device_kinds
+
+
+def chosen_device(name: str, device: str | None) -> str:
+    """The device string in use: as given, else the environment's, else the target's first kind."""
+    kinds, found = get_target(name).device_kinds, device or settings.DEVICE.value() or EMULATED
+    return kinds[0] if found == EMULATED and EMULATED not in kinds else found
 
 
 def is_shareable(device: str | None) -> bool:

@@ -52,7 +52,7 @@ class CameraFrames:
         if not network.cameras:
             raise UsageError(
                 "the network takes no camera's frames",
-                where=str(network),
+                where=network.graph.name,
                 hint="compile it with --camera nv12:WIDTHxHEIGHT",
             )
         self._cameras = network.cameras

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sdk import artifact, settings, tuner
+from sdk import artifact, tuner
 from sdk.artifact import Artifact
 from sdk.classification import class_count
 from sdk.errors import InvalidInput, UsageError
@@ -20,7 +20,7 @@ from sdk.evaluation.figures import Evaluation
 from sdk.evaluation.fit import require_same_network
 from sdk.importers.onnx_file import read_onnx
 from sdk.quantizer.calibration import spread as evenly
-from sdk.targets import EMULATED, is_shareable
+from sdk.targets import chosen_device, is_shareable
 
 __all__ = ["Evaluation", "Record", "evaluate"]
 
@@ -90,7 +90,7 @@ def evaluate(
     items = [available[index] for index in evenly(len(available), limit)]
     sequence = bool(states) and not set(states) & items[0].feeds.keys()
     known = None if labels is None else _labels(labels, loaded, items, available)
-    where = device or settings.DEVICE.value() or EMULATED
+    where = chosen_device(loaded.target, device)
     job = Job(
         network=os.fspath(network),
         real=None if real is None else os.fspath(real),

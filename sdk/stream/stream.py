@@ -232,7 +232,7 @@ class Stream:
     def summary(self) -> Summary:
         """What it did so far; callable at any time."""
         return Summary(
-            **self._tally.figures(len(self._queue)),
+            **self._tally.figures(len(self._queue), self._rate),
             asked=self._rate,
             virtual=self._virtual,
             host_work=self._host_work,

@@ -55,9 +55,11 @@ class Tally:
         """Frames that ended, by how."""
         return dict(self._counts)
 
-    def figures(self, pending: int) -> dict[str, Any]:
+    def figures(self, pending: int, asked: float | None) -> dict[str, Any]:
         """The fields of `Summary` that are counted here."""
         elapsed = None if self._begun is None else self.last - self._begun
+        if elapsed is not None and asked is not None:  # the last frame has an interval, too
+            elapsed = max(elapsed, self.taken / asked)
         return {
             "frames": dict(self._counts),
             "pending": pending,

@@ -149,7 +149,7 @@ def unknown(name: str, others: tuple[str, ...] = ()) -> UsageError:
     suggestion = did_you_mean(re.sub(r"(_[\d.]+){1,2}$", "", name), [*ZOO, *ALIASES, *others])
     known = f"networks of the zoo: {', '.join(names())}; a width and a size may follow: mobilenet_v2_1.0_224"
     return UsageError(
-        f"there is no file {name!r}, and no such network in the zoo",
+        f"{name!r} is not a network of the zoo, and no file of that name is here",
         hint="; ".join(filter(None, [suggestion, known])),
     )
 

@@ -188,5 +188,5 @@ def test_the_command_line(capsys, tmp_path):
     ):
         assert main(["firmware", "conform", *wrong]) == 2, wrong
         assert "towline: error: " in capsys.readouterr().err
-    assert main(["firmware", "conform", str(tmp_path / "gone.ihx")]) == 1
+    assert main(["firmware", "conform", str(tmp_path / "gone.ihx")]) == 2
     assert "gone.ihx: no such file" in capsys.readouterr().err

@@ -56,7 +56,6 @@ WORDS = {
 ELSEWHERE = {
     ("README.md", "python"): ["test_readme.py"],
     ("docs/adding-a-target.md", "python"): ["test_export.py"],
-    ("docs/debugging-firmware.md", "console"): ["test_monitor.py"],
     ("docs/telemetry.md", "console"): ["test_gpu_telemetry.py"],
     ("docs/car.md", "sh thorough"): ["test_gpu_care.py"],
     ("docs/compile.md", "sh thorough"): ["test_cli.py"],

@@ -237,7 +237,7 @@ def test_a_sequence_feeds_its_states_back(capsys, inline, tmp_path, monkeypatch)
         (["--labels", "{missing}"], 2, "cannot be read"),
         (["--html", "{missing}/r.html"], 1, "directory does not exist"),
         (["--html", "{empty}"], 1, "not a regular file"),
-        (["--html", "report.txt"], 2, "is not an HTML page"),
+        (["--html", "report.txt"], 2, "must end in .html"),
         (["--html", "{page}"], 1, "not a regular file"),
         (["--device", "usb"], 2, "'usb' is not a device of"),
         (["--device", "wrong", "--jobs", "2"], 2, "one process owns"),

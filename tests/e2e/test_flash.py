@@ -390,6 +390,14 @@ def test_backup_and_restore(towline, board: Path, tmp_path: Path) -> None:
     assert holds(board.read_bytes(), running())
 
 
+def test_a_backup_replaces_nothing(towline, board: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "good.json"
+    kept.write_text("the good one")
+    code, document = towline("--backup", kept, "--device", LOADER, "--flash", board)
+    assert (code, document["error"]["code"]) == (2, "usage")
+    assert kept.read_text() == "the good one"
+
+
 def test_a_backup_that_cannot_be_written_leaves_no_journal(
     towline, board: Path, image_file: Path, tmp_path: Path
 ) -> None:

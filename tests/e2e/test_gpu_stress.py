@@ -102,6 +102,15 @@ def test_ctrl_c_ends_the_test_with_what_it_found():
     assert (report.interrupted, report.rounds, report.verdict) == (True, 2, stress.Verdict.GOOD)
 
 
+def test_ctrl_c_before_anything_was_tested_is_no_verdict():
+    class Interrupted(stress.BridgeMemory):
+        def read(self, number):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stressed(10.0, memory=Interrupted)
+
+
 @pytest.mark.slow
 def test_a_bit_that_was_damaged_on_the_way_to_the_card():
     with towline.open_gpu("emulated") as gpu:

@@ -64,7 +64,7 @@ def test_a_file_that_is_not_a_wrapped_image_is_refused(tmp_path: Path, data: byt
     with pytest.raises(InvalidInput, match=words) as caught:
         job.read_image(path)
     assert "towline firmware build" in (caught.value.hint or "")
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         job.read_image(tmp_path / "none.bin")
 
 

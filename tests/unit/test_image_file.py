@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from emulator.image_file import Kind, load, locate
 from firmware.asm2464pd import flash_layout, image
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidInput, UsageError
 from sdk.facts.structures import Malformed
 
 BODY = b"\x02\x00\x03" + bytes(range(256)) * 3
@@ -230,6 +230,9 @@ def test_an_endless_file_is_refused():
 
 def test_a_name_is_a_test_image_or_a_file(tmp_path):
     assert locate("storage").name == "storage.ihx"
-    assert locate(tmp_path) == tmp_path
-    with pytest.raises(InvalidInput, match="no such file, and no image of that name"):
+    (tmp_path / "mine.bin").touch()
+    assert locate(tmp_path / "mine.bin") == tmp_path / "mine.bin"
+    with pytest.raises(UsageError, match="directory"):
+        locate(tmp_path)
+    with pytest.raises(UsageError, match="no such file, and no image of that name"):
         locate("venodr")

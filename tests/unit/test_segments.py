@@ -159,3 +159,15 @@ def test_a_reshape_alone_may_be_all_that_the_device_has():
     graph = b.graph(b.node(Reshape, (x,), shape=(3, 2)))
     with Session(compiler.compile(graph, "c")) as session:
         assert np.array_equal(session.run(b.inputs)["reshape1"], b.inputs["input0"].reshape(3, 2))
+
+
+def test_the_host_is_not_advised_for_all_of_a_network():
+    graph, _ = chain()
+    everything = Refusing(*{node.op for node in graph.nodes})
+    with pytest.raises(Unsupported) as caught:
+        check_host(graph, place(graph, everything), "refusing", "default")
+    assert "--host" not in caught.value.hint
+    some = Refusing("MatMul")
+    with pytest.raises(Unsupported) as caught:
+        check_host(graph, place(graph, some), "refusing", "default")
+    assert "--host" in caught.value.hint

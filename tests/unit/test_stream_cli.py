@@ -71,7 +71,7 @@ def test_random_frames_at_a_rate(capsys):
     assert result["wrong"] == 0
     assert result["check"]["compared"] == 30
     assert result["latency_ms"] == {"p50": 10, "p95": 10, "p99": 10, "max": 10}
-    assert result["rate"] == pytest.approx(20, rel=0.04)
+    assert result["rate"] == pytest.approx(20)
 
 
 def test_what_is_piped_gets_lines_without_json(capsys):

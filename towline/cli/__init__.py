@@ -148,7 +148,7 @@ def parser(verbs: Collection[str] = tuple(VERBS)) -> Parser:
         verb: Any = importlib.import_module(f"{__name__}.{name}")
         sub = add_verb(table, name, summary, verb.EXAMPLE)
         verb.configure(sub)
-        sub.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
         sub.add_argument(
             "-v", "--verbose", action="count", default=0, help="print more on stderr; twice: tracebacks too"
         )

@@ -20,7 +20,7 @@ from sdk.errors import CheckFailed, InvalidInput, UsageError
 from sdk.extras import require
 from sdk.report import Console, Result, dumps, size, table
 from sdk.session import Session
-from sdk.target import CountsKernels, LayerProfile, Options, Profile
+from sdk.target import CountsKernels, LayerProfile, Profile
 from sdk.targets import get_target, open_device, target_names
 from sdk.zoo.benchmark import benchmark, require_name
 from sdk.zoo.catalogue import find
@@ -246,7 +246,7 @@ def _rates(counters: Mapping[str, Any], macs: int, percent: str) -> dict[str, fl
     return {}
 
 
-def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
+def _subject(args: argparse.Namespace, console: Console) -> tuple[Artifact, float | None]:
     require_name(args.subject, SUBJECTS)
     named = find(args.subject) is not None
     if not named:
@@ -269,8 +269,8 @@ def _require_device(target: str, args: argparse.Namespace, console: Console) -> 
             opened.close()
 
 
-def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float]:
-    """The network to measure, and the wall seconds of compiling it with an empty kernel cache."""
+def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tuple[Artifact, float | None]:
+    """The network to measure; of a model the wall seconds of compiling it with an empty kernel cache, too."""
     shapes = input_shapes(args.input_shape)
     if subject.suffix.lower() in MODEL:
         with cache.empty():
@@ -284,12 +284,7 @@ def _compiled(subject: Path, args: argparse.Namespace, console: Console) -> tupl
         )
     network = artifact.load(subject)
     _require_device(network.target, args, console)
-    console.detail(f"compiling for {network.target} once more, to time it")
-    target = get_target(network.target)
-    with cache.empty():
-        started = time.perf_counter()
-        target.compile(network.program.graph, Options(arithmetic=network.arithmetic))
-        return network, time.perf_counter() - started
+    return network, None
 
 
 # -- the emulated bridge --------------------------------------------------------------------------------
@@ -537,6 +532,13 @@ def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
     counters = sorted({name for layer in profile.layers for name in layer.counters}, key=_order)
     rates = [name for name in _RATES if name in total]
     rows = [_row(layer, counters, rates) for layer in profile.layers]
+    beside = {
+        name: total[name] - sum(layer.counters[name] for layer in profile.layers)
+        for name in counters
+        if name in total and all(name in layer.counters for layer in profile.layers)
+    }
+    if any(beside.values()):
+        rows.append(("outside of layers", "", None, *map(beside.get, counters), *(None for _ in rates), ""))
     rows.append(("total", "", total["macs"], *(total.get(name) for name in (*counters, *rates)), ""))
     headers = ["layer", "operator", "MACs", *(name.replace("_", " ") for name in counters)]
     headers += [*(_RATES[name] for name in rates), "where the packets go"]
@@ -554,7 +556,8 @@ def _text(target: str, profile: Profile, document: Mapping[str, Any]) -> str:
             "(inner: of their loops alone), as Mesa's ir3 compiles NIR written after the OpenCL C"
         )
     lines.append("memory: " + ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in memory.items()))
-    lines.append(f"compiled in {document['compile_seconds']:.1f} s with an empty kernel cache")
+    if document["compile_seconds"] is not None:
+        lines.append(f"compiled in {document['compile_seconds']:.1f} s with an empty kernel cache")
     return "\n".join(lines)
 
 

@@ -88,10 +88,10 @@ def _text(found: Sequence[dict[str, Any]]) -> str:
         (
             one["target"],
             one["name"],
-            round(one["virtual_us"], 1),
-            round(100 * one["share_of_peak"], 1),
+            one["virtual_us"],
+            100 * one["share_of_peak"],
             one["wave_instructions"],
-            round(100 * one["wmma_share"], 1),
+            100 * one["wmma_share"],
             "x".join(map(str, one["cut"])),
             one["outside"],
         )

@@ -29,6 +29,7 @@ from sdk.quantizer import quantize
 from sdk.report import Console, Result, size, table
 from sdk.session import Session
 from sdk.target import Arithmetic
+from sdk.targets import require_device
 from sdk.zoo import digits
 from towline.cli import demo_gpus
 from towline.cli.bench import summary
@@ -115,6 +116,7 @@ def _files(directory: Path) -> Result:
 def _demo(args: argparse.Namespace, directory: Path, stages: Stages) -> Result:
     model = digits()
     target = args.target or DEFAULT_TARGET
+    require_device(target, args.device or settings.DEVICE.value())
     quantized, compiled = directory / "digits.onnx", directory / "digits.tow"
     images, labels = model.test()
     inputs = model.inputs(images)

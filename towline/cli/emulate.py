@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="length",
         metavar="TIME",
-        help="run at least this virtual time; the host may need longer (default: 1s)",
+        help="run at least this virtual time, as 5ms; a number alone is clocks of the chip (default: 1s)",
     )
     host = parser.add_argument_group("the host on the other end of the cable")
     host.add_argument("--speed", choices=SPEEDS, default="super-plus", help="highest speed of its port")

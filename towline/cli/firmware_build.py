@@ -146,7 +146,7 @@ def _symbols(image: Path) -> dict[str, bytes]:
         for path in symbols.files(image):
             found[path.suffix] = found.get(path.suffix, b"") + path.read_bytes()
     except OSError as problem:
-        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(problem.filename)) from None
+        raise UsageError(f"cannot be read: {problem.strerror}", where=str(problem.filename)) from None
     return found
 
 
@@ -156,7 +156,7 @@ def _check(path: Path) -> Result:
     try:
         data = path.read_bytes()
     except OSError as problem:
-        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
+        raise UsageError(f"cannot be read: {problem.strerror}", where=str(path)) from problem
     report = check(data)
     document = {
         "image": str(path),

@@ -145,6 +145,8 @@ def _refuse_contradictions(args: argparse.Namespace, *, emulated: bool) -> None:
         raise UsageError("--flash and --inject are for --device emulated")
     if args.wait is not None and not 0 <= args.wait < math.inf:
         raise UsageError("--wait must be a number of seconds, 0 or more")
+    if args.backup and Path(args.backup).is_file():
+        raise UsageError("exists, and a backup replaces nothing", where=args.backup, hint="name another file")
     for output in (args.backup, args.flash):
         if output:
             require_directory(str(output))

@@ -212,7 +212,10 @@ def _card_rows(card: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.insert(0, ("card", f"{card['chip']}, {card['compute_units']} compute units{untested}"))
         reached = "all of it" if card["vram_reached"] >= card["vram"] else size(card["vram_reached"])
         rows.append(("VRAM", f"{card['vram'] >> 20:,} MiB, {reached} within reach of BAR 0"))
-    bars = ", ".join(f"{index}: {amount >> 20:,} MiB" for index, amount in card["bars"].items())
+    bars = ", ".join(
+        f"{index}: {amount >> 20:,} MiB" if amount >> 20 else f"{index}: {amount >> 10:,} KiB"
+        for index, amount in card["bars"].items()
+    )
     rows.append(("BARs", bars))
     return rows
 

@@ -20,7 +20,7 @@ from sdk.errors import (
     TowlineError,
     UsageError,
 )
-from sdk.report import Console, Result, size, table
+from sdk.report import Console, Result, plural, size, table
 from towline.cli.runtime import add_gpu_device, firmware_directory
 
 if TYPE_CHECKING:
@@ -261,12 +261,11 @@ def text(document: Mapping[str, Any]) -> str:
     rates = document["mb_per_s"]
     ended = " (ended by Ctrl-C)" if document["interrupted"] else ""
     shown = [f"{way} {rate:,.0f} MB/s" for way, rate in rates.items() if rate is not None]
-    tested = (
-        f"{document['chip']}, {document['kernels']:,} kernels beside" if document["chip"] else "the bridge"
-    )
+    kernels, rounds = plural(document["kernels"], "kernel"), plural(document["rounds"], "round")
+    tested = f"{document['chip']}, {kernels} beside" if document["chip"] else "the bridge"
     rows = [
         ("tested", tested),
-        ("time", f"{document['seconds']:,.3g} s of the device's clock, {document['rounds']:,} rounds{ended}"),
+        ("time", f"{document['seconds']:,.3g} s of the device's clock, {rounds}{ended}"),
         ("transfers", f"{document['transfers']:,} over USB, {size(document['bytes'])} of patterns"),
         ("rate", ", ".join(shown) or "-"),
         ("link", document["link"] or "gone"),

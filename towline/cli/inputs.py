@@ -56,6 +56,10 @@ def require_inputs(paths: Sequence[str]) -> None:
     from sdk.samples import ARRAY_SUFFIXES
 
     for path in paths:
+        if Path(path).is_dir():
+            raise UsageError(
+                "is a directory, not a file", where=path, hint=f"{path}/*.png names its pictures"
+            )
         if not Path(path).is_file():
             raise UsageError("no such file", where=path)
         if Path(path).suffix.lower() not in (*PICTURE_SUFFIXES, *ARRAY_SUFFIXES):

@@ -14,11 +14,11 @@ from sdk.inspection import Figures, ModelFile, Outlook, Reason, figures, outlook
 from sdk.inspection.figures import shape
 from sdk.passes import optimize
 from sdk.quantizer.prepare import check
-from sdk.report import Result, size, table
+from sdk.report import Result, plural, size, table
 from sdk.segments import Placement
 from sdk.targets import get_target
 from towline.cli import inspect_text as text_of
-from towline.cli.inspect_text import labelled, plural
+from towline.cli.inspect_text import labelled
 from towline.cli.options import Reading
 
 NAMES = {"onnx": "ONNX", "tflite": "TFLite"}

@@ -10,7 +10,7 @@ from sdk.graph import Graph, Tensor, macs
 from sdk.graph_json import node_to_json
 from sdk.inspection import Figures, Outlook, Reason
 from sdk.inspection.figures import shape, share
-from sdk.report import size, table
+from sdk.report import plural, size, table
 from sdk.tables import stdout_width
 
 LABEL = 11
@@ -35,11 +35,6 @@ def wrapped(text: str, indent: str) -> str:
         drop_whitespace=True,
         expand_tabs=False,
     )
-
-
-def plural(count: int, what: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def amount(count: int) -> str:

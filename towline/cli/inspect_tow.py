@@ -9,11 +9,11 @@ from typing import Any
 from sdk.artifact import Artifact
 from sdk.graph import macs
 from sdk.inspection import Figures, figures
-from sdk.report import Result, size, table
+from sdk.report import Result, plural, size, table
 from towline.cli import inspect_text as text_of
 from towline.cli import layers
 from towline.cli.camera import camera_lines
-from towline.cli.inspect_text import labelled, plural
+from towline.cli.inspect_text import labelled
 from towline.cli.options import tuning_line
 
 

@@ -346,6 +346,8 @@ def require_suffix(path: str, expected: Mapping[str, str], *, exists: bool = Tru
             )
     suffix = result.suffix.lower()
     if suffix not in expected:
+        if not exists:
+            raise UsageError(f"the name of the file must end in {' or '.join(expected)}", where=path)
         wanted = " or ".join(f"{what} ({known})" for known, what in expected.items())
         raise UsageError(f"is not {wanted}", where=path, hint=_HINTS.get(suffix))
     return result

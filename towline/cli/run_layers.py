@@ -46,7 +46,7 @@ def most_expensive(session: Session) -> str | None:
     ]
     words = COUNTERS[counter]
     title = (
-        f"the {len(rows)} most expensive of {len(layers)} layers, by {words} ({total:,.0f} in all), "
+        f"the {len(rows)} most expensive of {len(layers)} layers, by {words} ({total:,.0f} in all layers), "
         "counted in one more inference:"
     )
     return f"{title}\n{table(('layer', 'operator', words, 'share %'), rows, width=stderr_width())}"

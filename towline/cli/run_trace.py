@@ -127,7 +127,7 @@ def _layers(path: str, session: Session) -> Iterator[None]:
     if axis is None:
         raise Unsupported(
             f"{session.artifact.target} counts nothing that a timeline could show",
-            hint="targets that count packets or time: hexagon-*, amd-*, adreno",
+            hint="targets that count packets or time: hexagon-*, amd-*, adreno-a6xx",
         )
     yield
     with chrome_trace.writing(path, {"axis": axis.words}) as trace:

@@ -29,7 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     path = Path(args.file)
     if not path.is_file():
-        raise UsageError("no such file", where=args.file)
+        what = "is a directory, not a file" if path.is_dir() else "no such file"
+        raise UsageError(what, where=args.file)
     key = Path(args.key).expanduser()
     if path.suffix == ".tow":
         output = args.output or args.file

@@ -25,7 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> Result:
     path = Path(args.file)
     if not path.is_file():
-        raise UsageError("no such file", where=args.file)
+        what = "is a directory, not a file" if path.is_dir() else "no such file"
+        raise UsageError(what, where=args.file)
     keys = args.keys or settings.SIGNERS.value()
     if keys is None:
         raise UsageError("no trusted keys were given", hint="--keys team.pub")

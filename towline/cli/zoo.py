@@ -105,8 +105,8 @@ def _table(networks: list[dict[str, Any]]) -> str:
         (
             one["name"],
             ", ".join(_input(given) for given in one["inputs"]),
-            round(one["macs"] / 1e6, 1),
-            round(one["parameters"] / 1e6, 2),
+            one["macs"] / 1e6,
+            one["parameters"] / 1e6,
             one["precision"] + (", int8" if one["quantizable"] else ""),
             ", ".join(state["input"] for state in one["states"]),
         )

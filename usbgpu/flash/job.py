@@ -109,12 +109,13 @@ def read_image(path: Path, keys: str | None = None) -> bytes:
 
     Raises:
         SignatureRefused: none has; nothing of it was examined then.
-        InvalidInput: it cannot be read, is damaged, or is not wrapped; with every field that is wrong.
+        UsageError: it cannot be read.
+        InvalidInput: it is damaged, or not wrapped; with every field that is wrong.
     """
     try:
         data = signatures.read(path, keys)
     except OSError as problem:
-        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+        raise UsageError(f"cannot be read: {problem.strerror}", where=str(path)) from None
     if len(data) > images.MAX_IMAGE:
         raise InvalidInput(
             f"has {len(data)} bytes; an image has at most {images.MAX_IMAGE}",

@@ -121,7 +121,9 @@ class _Test:
                     gone = self._recover(record.failed(problem, self._so_far(), self._during))
                 rounds += 1
                 progress(self._so_far())
-        except KeyboardInterrupt:  # what was found so far is the result
+        except KeyboardInterrupt:  # what was found so far is the result, if there is any
+            if not rounds:
+                raise
             interrupted = True
         finally:
             transport.observers.remove(record.saw)

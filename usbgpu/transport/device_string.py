@@ -59,7 +59,7 @@ class DeviceString:
             place, rest = chosen, chosen.partition(":")[2]
         if kind not in known or (colon and not rest) or (kind == REPLAY and not rest):
             raise UsageError(
-                f"{chosen!r} is not a known device",
+                f"{chosen!r} is not a device string of a bridge",
                 hint=f"devices: {', '.join(known)}; usb:SERIAL, usb:port=2-1.4, usb:fd=N, emulated:IMAGE, "
                 "replay:FILE",
             )
