@@ -7,8 +7,8 @@
  *                                call  -> result; outputs; for every handle that comes out two words
  *   'H' bytes, name              hide: the image lacks a function -> 0
  *   'U' word                     units of HVX that are free; 2 at first
- *   'S'                          state -> words: threads begun, joined, HVX locks held, the most at a time, power
- *                                requests; then the last of those, 40 bytes
+ *   'S'                          state -> words: threads begun, joined, HVX locks held, the most at a time, how
+ *                                often a thread used HVX without one, power requests; then the last of those, 40 bytes
  * It knows nothing of what is loaded, and takes only what a plain loader would: position-independent
  * segments, relocations in writable ones, and from elsewhere only the functions below, if they are weak.
  */
@@ -90,15 +90,45 @@ struct attributes {
 };
 
 static struct {
-  u32 begun, joined, locks, most, requests;
+  u32 begun, joined, locks, most, unlocked, requests;
   u8 request[40];
 } state;
+
+/* A thread without the lock has no HVX context (v65 and later). Here it has one: its registers hold a pattern, which any
+ * use of HVX before the next lock, or the end of a call, destroys. An image without locks has HVX always. */
+#define EACH(X)                                                                                                 \
+  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) \
+  X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+enum { PATTERN = 0x5ac30000, VECTORS = 32, WORDS = 32 };
+
+static __attribute__((noinline)) void take_hvx_away(void) {
+#define SET(n) "v" #n " = vsplat(%0)\n%0 = add(%0,#1)\n"
+  u32 pattern = PATTERN;
+  __asm__ volatile(EACH(SET) : "+r"(pattern) : : "memory");
+}
+
+static s32 hvx_lock(s32 mode);
+static s32 hvx_unlock(void);
+static void **of_image(const char *name);
+
+static __attribute__((noinline)) void check_hvx_was_away(void) {
+#define SAVE(n) "vmem(%0++#1) = v" #n "\n"
+  u32 found[VECTORS][WORDS] __attribute__((aligned(128)));
+  u8 *to = (u8 *)found;
+  __asm__ volatile(EACH(SAVE) : "+r"(to) : : "memory");
+  if (*of_image("qurt_hvx_lock") != hvx_lock || *of_image("qurt_hvx_unlock") != hvx_unlock) return;
+  u32 wrong = 0;
+  for (u32 i = 0; i < VECTORS; i++)
+    for (u32 k = 0; k < WORDS; k++) wrong |= found[i][k] ^ (PATTERN + i);
+  if (wrong) __atomic_add_fetch(&state.unlocked, 1, __ATOMIC_SEQ_CST);
+}
 
 static volatile u32 running; /* the thread's id; the kernel clears and wakes it at its end */
 static void (*entry)(void *);
 static void *entry_argument;
 
 static __attribute__((used)) void thread(void) {
+  take_hvx_away();
   entry(entry_argument);
   for (;;) call6(SYS_EXIT, 0, 0, 0, 0, 0, 0);
 }
@@ -142,6 +172,7 @@ static s32 futex_wake(u32 *word, s32 count) { return call6(SYS_FUTEX, (s32)word,
 static u32 units = 2; /* of HVX that are free */
 
 static s32 hvx_lock(s32 mode) {
+  check_hvx_was_away();
   u32 held = __atomic_add_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
   if (held > state.most) state.most = held;
   return mode != 1;
@@ -150,6 +181,7 @@ static s32 hvx_lock(s32 mode) {
 static s32 hvx_try_lock(s32 mode) { return state.locks >= units || hvx_lock(mode); }
 
 static s32 hvx_unlock(void) {
+  take_hvx_away();
   __atomic_sub_fetch(&state.locks, 1, __ATOMIC_SEQ_CST);
   return 0;
 }
@@ -338,7 +370,10 @@ static void call(void) {
   }
   union argument *handles = arguments + inputs + outputs;
   for (u32 i = 0; i < in_handles; i++) handles[i].handle = handle;
-  answer((u32)((s32(*)(u64, u32, union argument *))address)(handle, scalars, arguments));
+  take_hvx_away();
+  u32 result = (u32)((s32(*)(u64, u32, union argument *))address)(handle, scalars, arguments);
+  check_hvx_was_away();
+  answer(result);
   for (u32 i = inputs; i < inputs + outputs; i++) send(arguments[i].buffer.data, arguments[i].buffer.bytes);
   send(handles + in_handles, 8 * out_handles);
 }

@@ -125,8 +125,8 @@ class Process:
     def state(self):
         """What the image's functions have done."""
         self._send(ord("S"))
-        words = struct.unpack("<5I", self._receive(20))
-        names = ("begun", "joined", "locks", "most", "requests")
+        words = struct.unpack("<6I", self._receive(24))
+        names = ("begun", "joined", "locks", "most", "unlocked", "requests")
         return SimpleNamespace(**dict(zip(names, words, strict=True)), request=self._receive(40))
 
     def free(self, units):
@@ -313,6 +313,10 @@ class FakeKernel:
         result = getattr(self, name)(descriptor, fields) or 0
         ctypes.memmove(ctypes.addressof(argument), struct.pack(layout, *vars(fields).values()), size)
         return result
+
+    def assert_hvx_was_locked(self):
+        """Whenever the last object used it."""
+        assert self.image is None or self.image.unlocked == 0, "HVX was used without its lock"
 
     def _requests(self, descriptor):
         """What the file knows."""

@@ -61,6 +61,7 @@ def kernel(tmp_path, monkeypatch):
     fake = FakeKernel()
     yield fake
     assert (fake.files, fake.buffers, fake.processes) == ({}, {}, {}), "descriptors or processes are left"
+    fake.assert_hvx_was_locked()
 
 
 THREADS = (
@@ -68,10 +69,11 @@ THREADS = (
     "qurt_futex_wait",
     "qurt_futex_wake",
     "qurt_hvx_lock",
+    "qurt_hvx_try_lock",
     "qurt_hvx_unlock",
 )
 """Without any of these there is no second context."""
-MINOR = ("qurt_hvx_try_lock", "qurt_thread_get_id", "qurt_thread_get_priority", "qurt_thread_exit")
+MINOR = ("qurt_thread_get_id", "qurt_thread_get_priority", "qurt_thread_exit")
 HAP = ("HAP_power_set", "HAP_perf_get_time_us")
 
 

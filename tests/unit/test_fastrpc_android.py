@@ -71,6 +71,7 @@ def kernel(tmp_path, monkeypatch):
     yield fake
     left = (fake.files, fake.buffers, fake.processes, fake.handles, fake.domains)
     assert left == ({}, {}, {}, {}, {}), "descriptors, processes or handles are left"
+    fake.assert_hvx_was_locked()
     assert fake.stray == [], "a request to a file that was closed, whose number another may have by then"
 
 

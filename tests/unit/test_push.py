@@ -279,6 +279,7 @@ def served(fake, phone, monkeypatch):
     saved("hexagon-v65")
     with KernelServer(fake, phone.parent / "kernel") as fake.server:
         yield fake
+    fake.assert_hvx_was_locked()
 
 
 @needs_phone

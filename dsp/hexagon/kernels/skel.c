@@ -12,7 +12,8 @@
  *   6 contexts schedule, or nothing for one context  -> how many will compute
  *   7 clock    1, or 0             -> 0, or why not: vote for the highest rate, or withdraw that
  * Inputs and outputs are the graph's, one after the other. A report is three words: microseconds, all ones if the
- * DSP does not tell, low word first; and how many contexts have computed.
+ * DSP does not tell, low word first; and how many contexts have computed. The time is that of the whole call: the wait
+ * for HVX, the copies of inputs and outputs, the layers.
  *
  * What is used of the DSP's operating system (QuRT) and power manager (HAP) is weak: an image that lacks it loads the
  * object all the same, and computes with one context, at the clock rate there is.
@@ -104,6 +105,15 @@ void *memcpy(void *to, const void *from, u32 bytes) {
   return to;
 }
 
+/* HVX for this thread, until it is given back: other processes use it, too. From v65 on a thread without it has no
+ * vectors, so that every use of HVX, `copy` included, is between the two. */
+static u32 lock_hvx(s32 (*lock)(s32)) { return lock && FOUND(qurt_hvx_unlock) && !lock(HVX_128_BYTES); }
+
+static void unlock_hvx(u32 locked) {
+  if (locked) FOUND(qurt_hvx_unlock)();
+}
+
+/* By vectors. */
 static u8 *copy(u8 *to, const u8 *from, u32 bytes) {
   u8 *end = to + bytes;
   for (; bytes >= VECTOR_BYTES; bytes -= VECTOR_BYTES, to += VECTOR_BYTES, from += VECTOR_BYTES)
@@ -126,7 +136,9 @@ static u32 traced(void) {
 
 static s32 load(const union argument *args) {
   if (args[1].buffer.bytes != network.weights_bytes) return BAD_PARAMETER;
+  u32 locked = lock_hvx(FOUND(qurt_hvx_lock));
   copy(network.weights, args[1].buffer.data, network.weights_bytes);
+  unlock_hvx(locked);
   return 0;
 }
 
@@ -140,18 +152,16 @@ static struct {
   u32 has_hvx; /* whether it may compute now */
 } second = {.count = 1};
 
-/* HVX for this thread, until it is given back: other processes use it, too. */
-static u32 lock_hvx(s32 (*lock)(s32)) { return lock && FOUND(qurt_hvx_unlock) && !lock(HVX_128_BYTES); }
-
-/* The second context is taken only if it is free: the first one holds its own while it waits. */
+/* The second context is taken only if it is free: the first one holds its own while it waits, and two processes that
+ * did so would wait for each other. */
 static void second_context(void *nothing) {
-  s32 (*lock)(s32) = FOUND(qurt_hvx_try_lock) ? FOUND(qurt_hvx_try_lock) : FOUND(qurt_hvx_lock);
   for (;;) {
     meet(1);
     if (second.leaving) break;
-    second.has_hvx = lock_hvx(lock);
+    second.has_hvx = lock_hvx(FOUND(qurt_hvx_try_lock));
     meet(1);
-    if (second.has_hvx) compute_part(1, 2), FOUND(qurt_hvx_unlock)();
+    if (second.has_hvx) compute_part(1, 2);
+    unlock_hvx(second.has_hvx);
     meet(1);
   }
   (void)nothing;
@@ -160,7 +170,7 @@ static void second_context(void *nothing) {
 
 static u32 start_second(void) {
   if (!FOUND(qurt_thread_create) || !FOUND(qurt_futex_wait) || !FOUND(qurt_futex_wake)) return 0;
-  if (!FOUND(qurt_hvx_lock) || !FOUND(qurt_hvx_unlock)) return 0;
+  if (!FOUND(qurt_hvx_lock) || !FOUND(qurt_hvx_try_lock) || !FOUND(qurt_hvx_unlock)) return 0;
   static u8 stack[STACK_BYTES] __attribute__((aligned(128)));
   static struct thread_attributes attributes = {
       .name = "towline",
@@ -188,21 +198,22 @@ static void end_second(void) {
 static s32 set_contexts(const union argument *args) {
   u32 bytes = args[1].buffer.bytes;
   if ((bytes && bytes != schedule_bytes) || args[2].buffer.bytes != sizeof(u32)) return BAD_PARAMETER;
-  copy(schedule, args[1].buffer.data, bytes);
+  memcpy(schedule, args[1].buffer.data, bytes); /* without HVX */
   if (bytes && !second.thread) second.thread = start_second();
   second.count = bytes ? 1 + second.thread : 1;
-  copy(args[2].buffer.data, (const u8 *)&second.count, sizeof(u32));
+  memcpy(args[2].buffer.data, &second.count, sizeof(u32));
   return 0;
 }
 
-/* All layers by all contexts; what is kept after each begins at `to`. Returns how many have computed. */
+/* All layers by all contexts, this one with HVX locked; what is kept after each begins at `to`. Returns how many have
+ * computed. */
 static u32 compute(const u8 *inputs, u8 *to, u8 *(*after)(const struct layer *, u8 *)) {
   for (u32 i = 0; i < network.inputs; i++) {
     copy(network.arena + network.input[i].offset, inputs, network.input[i].bytes);
     inputs += network.input[i].bytes;
   }
   kept = to, after_layer = after;
-  u32 locked = lock_hvx(FOUND(qurt_hvx_lock)), parts = second.count;
+  u32 parts = second.count;
   if (second.count > 1) {
     meet(0);
     meet(0);
@@ -210,7 +221,6 @@ static u32 compute(const u8 *inputs, u8 *to, u8 *(*after)(const struct layer *, 
   }
   compute_part(0, parts);
   if (second.count > 1) meet(0);
-  if (locked) FOUND(qurt_hvx_unlock)();
   return parts;
 }
 
@@ -237,7 +247,7 @@ static s32 vote(u32 high) {
 static s32 set_clock(const union argument *args) {
   if (args[0].buffer.bytes != sizeof(u32) || args[1].buffer.bytes != sizeof(u32)) return BAD_PARAMETER;
   s32 result = vote(*(const u32 *)args[0].buffer.data);
-  copy(args[1].buffer.data, (const u8 *)&result, sizeof result);
+  memcpy(args[1].buffer.data, &result, sizeof result);
   return 0;
 }
 
@@ -265,17 +275,19 @@ static s32 infer(u32 method, u32 reports, const union argument *args) {
   if (reports && args[2].buffer.bytes != sizeof report) return BAD_PARAMETER;
   if (args[2 + reports].buffer.bytes != answer) return BAD_PARAMETER;
   u8 *to = args[2 + reports].buffer.data;
+  u64 start = now();
+  u32 locked = lock_hvx(FOUND(qurt_hvx_lock));
   if (method == PROFILE) {
     compute(args[1].buffer.data, keep_time(0, to), keep_time);
-    return 0;
+  } else {
+    report[2] = compute(args[1].buffer.data, to, method == TRACE ? keep_output : 0);
+    for (u32 i = 0; i < network.outputs; i++)
+      kept = copy(kept, network.arena + network.output[i].offset, network.output[i].bytes);
   }
-  u64 start = now();
-  report[2] = compute(args[1].buffer.data, to, method == TRACE ? keep_output : 0);
+  unlock_hvx(locked);
   u64 spent = now() - start;
-  for (u32 i = 0; i < network.outputs; i++)
-    kept = copy(kept, network.arena + network.output[i].offset, network.output[i].bytes);
   if (FOUND(HAP_perf_get_time_us)) report[0] = (u32)spent, report[1] = (u32)(spent >> 32);
-  if (reports) copy(args[2].buffer.data, (const u8 *)report, sizeof report);
+  if (reports) memcpy(args[2].buffer.data, report, sizeof report);
   return 0;
 }
 
