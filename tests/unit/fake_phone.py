@@ -161,11 +161,13 @@ if args == ["--version"]:
     sys.exit()
 if args == ["devices"]:
     rows = {"none": [], "two": ["A1\tdevice", "B2\tdevice"], "unauthorized": ["A1\tunauthorized"],
+            "spaces": ["ZUG 5S\tdevice"],
+            "many": ["A1\tdevice", "A1 (2)._adb-tls-connect._tcp\tunauthorized"],
             "offline": ["A1\toffline"], "permissions": ["A1\tno permissions (user in plugdev group); see"]}
     print("* daemon started successfully\nList of devices attached")
     print("\n".join(rows.get(fault, ["A1\tdevice"])))
     sys.exit()
-assert args[:2] == ["-s", "A1"], args
+assert args[:1] == ["-s"] and args[1] == ("ZUG 5S" if fault == "spaces" else "A1"), args
 if os.path.exists(phone + ".gone"):
     say("error: device 'A1' not found")
 verb, *rest = args[2:]

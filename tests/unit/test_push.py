@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import pytest
 
 from dsp.hexagon.fastrpc import domain
 from sdk import artifact, toolchain
-from sdk.errors import DeviceFailed, ToolMissing
+from sdk.errors import DeviceFailed, DeviceMissing, ToolMissing, UsageError
 from sdk.target import Options
 from sdk.targets import get_target
 from tests.amount import amount
@@ -30,8 +31,9 @@ from tests.unit.fake_android import NODE, AndroidKernel
 from tests.unit.fake_fastrpc import SHELL, FakeKernel
 from tests.unit.fake_phone import KernelServer, fake_adb
 from towline.cli import main
-from towline.phone import build
+from towline.phone import build, link
 from towline.phone.job import FOR_C, Done, Job
+from towline.phone.link import Adb
 
 needs_phone = pytest.mark.skipif(
     not (shutil.which("qemu-aarch64") and build.LIBC.exists()),
@@ -147,6 +149,22 @@ def test_a_phone_that_is_not_ready(phone, capsys, monkeypatch, fault, code, kind
     found, error = push(capsys)
     assert (found, error["code"]) == (code, kind)
     assert error["hint"]
+
+
+def test_serial_numbers_with_spaces(phone, monkeypatch):
+    monkeypatch.setenv("FAKE_ADB", "spaces")
+    for serial in (None, "ZUG 5S"):
+        found = Adb(serial)
+        assert (found.where, found.shell("echo here").out.strip()) == ("adb ZUG 5S", "here")
+    with pytest.raises(DeviceMissing):
+        Adb("ZUG")
+    monkeypatch.setenv("FAKE_ADB", "many")
+    assert Adb("A1").where == "adb A1"
+    with pytest.raises(DeviceMissing, match="authorised") as caught:
+        Adb("A1 (2)._adb-tls-connect._tcp")
+    assert caught.value.where.endswith("_tcp")
+    with pytest.raises(UsageError, match="2 phones"):
+        Adb(None)
 
 
 @needs_phone
@@ -434,6 +452,7 @@ needs_sshd = pytest.mark.skipif(
 AS_A_PHONE = r"""#!/bin/sh
 XDG_CACHE_HOME={0}/phone
 export XDG_CACHE_HOME
+cat {0}/greeting 2> /dev/null
 command=$(printf %s "$SSH_ORIGINAL_COMMAND" |
   sed -E 's#\./([0-9a-f]{{64}} )#qemu-aarch64 ./\1#; s/uname -m/echo aarch64/')
 exec sh -c "$command"
@@ -491,6 +510,17 @@ def test_a_phone_at_ssh(server, phone, capsys):
     assert list(phone.iterdir()) == []
 
 
+@needs_phone
+@needs_sshd
+@pytest.mark.slow
+@pytest.mark.parametrize("greeting", ["Welcome!\r\n", "No line end"])
+def test_a_login_s_greeting_is_no_part_of_anything(server, phone, capsys, greeting):
+    saved("c")
+    (phone.parent / "greeting").write_text(greeting)
+    code, result = push(capsys, "--check", way=("--ssh", server))
+    assert (code, result.get("check", {}).get("mismatches")) == (0, 0), result
+
+
 @needs_sshd
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["known", "user", "port", "name"])
@@ -521,7 +551,7 @@ def test_a_host_that_is_gone_in_mid_run(server, phone):
     while not list(phone.glob("*/plan-????????????????")) and time.monotonic() < end:
         time.sleep(0.05)
     time.sleep(0.5)
-    # The client's connection is cut, as a network does it.
+    # The client dies, and the system ends its connection.
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if f"-F\0{phone.parent}/config\0".encode() in entry.read_bytes():
@@ -529,4 +559,72 @@ def test_a_host_that_is_gone_in_mid_run(server, phone):
     assert process.wait(60) == 1
     while list(phone.iterdir()) and time.monotonic() < end:
         time.sleep(0.05)
+    assert list(phone.iterdir()) == []
+
+
+class Network:
+    """A port that leads to another one, until `silent` is set: then nothing passes, and nothing is closed."""
+
+    def __init__(self, port):
+        self.silent = threading.Event()
+        self._port, self._ends = port, []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one, other):
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                if self.silent.is_set():
+                    return
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        for end in (self._listening, *self._ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@needs_phone
+@needs_sshd
+@pytest.mark.slow
+def test_a_network_that_goes_silent_in_mid_run(server, phone, capsys, monkeypatch):
+    saved("c")
+    monkeypatch.setattr(link, "ALIVE", 1)
+    monkeypatch.setattr(link, "PATIENCE", 1)
+    network = Network(int(server.rpartition(":")[2]))
+    known = phone.parent / "known"
+    known.write_text(known.read_text().replace(f"]:{server.rpartition(':')[2]} ", f"]:{network.port} "))
+
+    def cut():
+        while not list(phone.glob("*/plan-????????????????")):
+            time.sleep(0.05)
+        time.sleep(0.5)
+        network.silent.set()
+
+    threading.Thread(target=cut, daemon=True).start()
+    # The host's end of it: for one that is never noticed the test ends itself.
+    rescue = threading.Timer(40, network.close)
+    rescue.start()
+    began = time.monotonic()
+    code, error = push(capsys, "--runs", "100000000", way=("--ssh", f"ssh://127.0.0.1:{network.port}"))
+    assert (code, error["code"]) == (1, "device-failed")
+    assert time.monotonic() - began < 35
+    assert "cable" not in error["hint"]
+    network.close()  # at last the host notices
+    end = time.monotonic() + 20
+    while list(phone.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    rescue.cancel()
     assert list(phone.iterdir()) == []

@@ -115,7 +115,7 @@ class Done:
         if len(data) != size + _DIGEST or hashlib.sha256(data[:size]).digest() != data[size:]:
             raise DeviceFailed(
                 f"the result of {len(data):,} bytes is damaged; {size + _DIGEST:,} were expected",
-                hint="push again; if it persists, change the cable",
+                hint="push again; if it persists, the way to the phone damages or cuts files",
             )
         magic, step, index, limit, runs, profiled, contexts, clock = _HEAD.unpack_from(data)
         if (magic, runs, profiled) != (b"TOWDONE2", job.runs, job.layers):

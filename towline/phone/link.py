@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 import subprocess
 import tempfile
@@ -12,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sdk import toolchain
+from sdk import files, toolchain
 from sdk.errors import BuildFailed, DeviceFailed, DeviceMissing, TowlineError, UsageError
 
 PATIENCE = 15
 """Seconds for a connection."""
 ENDED = 75
 """Status of the phone's program when its input ended: runner/main.c."""
+ALIVE, SILENT = 5, 3
+"""Seconds between ssh's questions to the host, and how many without an answer end the connection."""
 FILES = 600
 """Seconds for a file, and for a command that only manages files."""
 
@@ -42,10 +43,12 @@ class Link(Protocol):
 
     Attributes:
         where: for errors, for example "adb 1A2B3C".
+        medium: for hints, what may be bad: "the cable or the network".
         home: the directory for ours, as a shell on the phone writes it.
     """
 
     where: str
+    medium: str
     home: str
 
     def shell(self, script: str, timeout: float | None = FILES) -> Said:
@@ -64,11 +67,12 @@ class Link(Protocol):
 
 
 _STATUS = "towline-status "
+_CONTENT = "towline-content"
 
 
 def _script(script: str) -> str:
     # The phone's login shell may be any, and it may print a greeting.
-    return f"sh -c {shlex.quote(f'({script}); s=$?; echo; echo {_STATUS}$s')}"
+    return f"sh -c {shlex.quote(f'echo; ({script}); s=$?; echo; echo {_STATUS}$s')}"
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> Said:
@@ -138,6 +142,7 @@ class Adb:
         UsageError: several, and no serial number.
     """
 
+    medium = "the cable or the network"
     home = "/data/local/tmp/towline-push"
 
     def __init__(self, serial: str | None) -> None:
@@ -145,13 +150,15 @@ class Adb:
         listed = _run("adb", ["devices"], FILES, self.where)
         if listed.returncode:
             raise DeviceMissing(f"adb devices failed: {listed.stderr.strip()}", where="adb")
-        rows = re.findall(r"^(\S+)\s+(device|offline|unauthorized|no permissions|\w+)\b", listed.stdout, re.M)
-        phones = {name: state for name, state in rows if name not in ("List", "*")}
+        # A serial number may have spaces (evidence: published, of phones by Wi-Fi and of some vendors).
+        _, _, rows = listed.stdout.partition("List of devices attached")
+        listing = [row.partition("\t") for row in rows.splitlines()]
+        phones = {name: state for name, tab, state in listing if tab}
         if serial is None:
             if len(phones) > 1:
                 raise UsageError(
                     f"adb has {len(phones)} phones: {', '.join(phones)}",
-                    hint=f"name one: --adb {next(iter(phones))}",
+                    hint=f"name one: --adb {shlex.quote(next(iter(phones)))}",
                 )
             serial = next(iter(phones), None)
         if serial is None or serial not in phones:
@@ -162,7 +169,9 @@ class Adb:
             )
         self._serial = serial
         self.where = f"adb {serial}"
-        state = phones[serial]
+        state = phones[serial].strip()
+        if state.startswith("no permissions"):  # adb appends what to read
+            state = "no permissions"
         if state != "device":
             message, hint = _STATES.get(
                 state, (f"the phone is in the state {state!r}", "start Android on it")
@@ -217,6 +226,7 @@ class Ssh:
         UsageError: that is no host.
     """
 
+    medium = "the network"
     home = '"${XDG_CACHE_HOME:-$HOME/.cache}/towline-push"'
 
     def __init__(self, host: str) -> None:
@@ -238,8 +248,17 @@ class Ssh:
             return self._piped(f"cat > {remote}", stdin=file)
 
     def fetch(self, remote: str, local: Path) -> str:
-        with local.open("wb") as file:
-            return self._piped(f"cat {remote}", stdin=subprocess.DEVNULL, stdout=file)
+        # As for `shell`, the login shell may print a greeting.
+        with tempfile.TemporaryFile() as file:
+            command = f"echo && echo {_CONTENT} && exec cat {remote}"
+            if problem := self._piped(command, stdin=subprocess.DEVNULL, stdout=file):
+                return problem
+            file.seek(0)
+            _, mark, content = file.read().partition(f"\n{_CONTENT}\n".encode())
+        if not mark:
+            return "the host's shell answered something else than the file"
+        files.write(local, content)
+        return ""
 
     def _piped(self, command: str, **streams: object) -> str:
         argv = toolchain.command("ssh", [*self._options(), f"exec sh -c {shlex.quote(command)}"])
@@ -254,7 +273,15 @@ class Ssh:
         return said or f"ssh ended with {done.returncode}" if done.returncode else ""
 
     def _options(self) -> list[str]:
-        return ["-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE}", "--", self._host]
+        # A network that goes silent ends no connection by itself.
+        options = {
+            "BatchMode": "yes",
+            "ConnectTimeout": PATIENCE,
+            "ServerAliveInterval": ALIVE,
+            "ServerAliveCountMax": SILENT,
+        }
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return ["-T", *words, "--", self._host]
 
     def _ssh(self, command: str, timeout: float | None) -> subprocess.CompletedProcess[str]:
         return _run("ssh", [*self._options(), command], timeout, self.where)
@@ -276,7 +303,7 @@ def ended(link: Link, said: Said) -> DeviceFailed:
     return DeviceFailed(
         f"the connection to the phone ended: {_last_line(said.err or said.out)}",
         where=link.where,
-        hint="check the cable or the network; the phone's program ends by itself and removes its files",
+        hint=f"check {link.medium}; the program ends, and removes its files, when the phone notices",
     )
 
 
