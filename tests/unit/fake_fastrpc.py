@@ -243,6 +243,7 @@ class FakeKernel:
         create_result: the DSP's answer to INIT_CREATE.
         loader_says, loader_error: the message and error with which its loader refuses every object.
         invoke_error: an errno for calls into modules.
+        closing: called before an object is closed, or a process asked to end.
         buffers_left: how many more buffers can be allocated.
         image_lacks: functions that the DSP's image does not have.
         units: of HVX that are free when a process starts: other processes have the rest of two.
@@ -258,6 +259,7 @@ class FakeKernel:
         self.create_result = self.invoke_error = 0
         self.buffers_left = 1000
         self.loader_says, self.loader_error = "", -5
+        self.closing = lambda: None
         self.image_lacks, self.image = (), None
         self.units = 2
         self.schedule = None
@@ -424,6 +426,7 @@ class FakeKernel:
         if handle == 3:
             return self._listener(process, method, inputs, sizes)
         if handle == 4 and scalars == 2 << 24:
+            self.closing()
             if not self.exits:
                 return 0, []
             process.end()
@@ -434,6 +437,7 @@ class FakeKernel:
             opened, error, text = process.open(inputs[1].rstrip(b"\0").decode())
             return 0, [struct.pack("<Ii", opened, error), text.encode()[:room].ljust(room, b"\0")]
         if handle == 0 and method == 1:
+            self.closing()
             closed, room = struct.unpack("<II", inputs[0])
             process.close(closed)
             return 0, [bytes(4), bytes(room)]

@@ -36,7 +36,7 @@ class KernelServer:
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
         self.end()
-        assert not self.failed
+        assert not self.failed, self.failed
 
     def end(self):
         """What a kernel does when a program ends."""
@@ -171,6 +171,7 @@ assert args[:1] == ["-s"] and args[1] == ("ZUG 5S" if fault == "spaces" else "A1
 if os.path.exists(phone + ".gone"):
     say("error: device 'A1' not found")
 verb, *rest = args[2:]
+os.environ.pop("DSP_LIBRARY_PATH", None)  # a phone has its own environment
 there = lambda text: text.replace("/data/local/tmp", phone)
 def content(path):
     with open(path, "rb") as file:

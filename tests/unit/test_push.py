@@ -34,6 +34,7 @@ from towline.cli import main
 from towline.phone import build, link
 from towline.phone.job import FOR_C, Done, Job
 from towline.phone.link import Adb
+from towline.phone.refusals import KINDS, refusal
 
 needs_phone = pytest.mark.skipif(
     not (shutil.which("qemu-aarch64") and build.LIBC.exists()),
@@ -325,6 +326,18 @@ def _denied(kernel):
     kernel.nodes.update({"/dev/fastrpc-cdsp": errno.EACCES, "/dev/fastrpc-cdsp-secure": errno.EACCES})
 
 
+def _both_denied(kernel):
+    kernel.nodes = {"/dev/fastrpc-cdsp": errno.EACCES, NODE: errno.EACCES}
+
+
+def _only_signed(kernel):
+    kernel.unsigned_support = False
+
+
+def _large_shell(kernel):
+    Path(os.environ[domain.LIBRARY_PATH], "fastrpc_shell_unsigned_3").write_bytes(SHELL + bytes(2 << 20))
+
+
 def _no_shell(kernel):
     os.environ[domain.LIBRARY_PATH] = "/nowhere"
 
@@ -348,22 +361,27 @@ def _no_memory(kernel):
 @needs_phone
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("break_it", "code", "kind"),
+    ("break_it", "code", "says"),
     [
-        (_no_node, 3, "device-missing"),
-        (_denied, 3, "device-missing"),
-        (_no_shell, 3, "device-missing"),
-        (_unsigned, 1, "device-failed"),
-        (_refuses, 1, "device-failed"),
-        (_dies, 1, "device-failed"),
-        (_no_memory, 1, "device-failed"),
+        (_no_node, 3, ["CONFIG_QCOM_FASTRPC", "/dev/adsprpc-smd"]),
+        (_denied, 3, ["/dev/fastrpc-cdsp: ", "Permission denied", "udev", "0660"]),
+        (_both_denied, 3, ["/dev/fastrpc-cdsp: ", "udev", NODE, "setenforce"]),
+        (_no_shell, 3, ["fastrpc_shell_unsigned_3", domain.LIBRARY_PATH]),
+        (_only_signed, 1, ["Connection refused", "pd=unsigned", "/dev/fastrpc-cdsp-secure"]),
+        (_large_shell, 1, ["2,097,175 bytes", "2 MiB"]),
+        (_unsigned, 1, ["0x80000481", "AEE_EUNSIGNEDMOD"]),
+        (_refuses, 1, ["error -5", "signature verify failed", "firmware"]),
+        (_dies, 1, ["Broken pipe", "remoteproc"]),
+        (_no_memory, 1, ["Cannot allocate memory", "dmesg"]),
     ],
 )
-def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, kind):
+def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, says):
     break_it(kernel)
     found, error = push(capsys)
-    assert (found, error["code"]) == (code, kind)
-    assert "adb A1" in error["message"]
+    assert (found, error["code"]) == (code, "device-missing" if code == 3 else "device-failed")
+    assert error["message"].startswith("adb A1: ")
+    for words in says:
+        assert words in f"{error['message']}; {error['hint']}"
     assert list(phone.iterdir()) == []
 
 
@@ -391,7 +409,7 @@ def test_a_lost_connection_is_made_again_once(android, phone, capsys):
     android.start_faults = [errno.EPERM, errno.EPERM]
     code, error = push(capsys)
     assert (code, error["code"]) == (1, "device-failed")
-    assert "adsprpc" in error["message"]
+    assert "adsprpc" in error["hint"]
     assert list(phone.iterdir()) == []
 
 
@@ -403,7 +421,7 @@ def test_signed_processes_where_their_shell_is(android, phone, capsys):
     assert android.shells == [(False, SHELL)] * 2
     code, error = push(capsys, "--dsp", "fastrpc?node=mainline")
     assert (code, error["code"]) == (3, "device-missing")
-    assert "/dev/fastrpc-cdsp)" in error["message"]
+    assert error["message"].startswith("adb A1: /dev/fastrpc-cdsp: ")
 
 
 def _selinux(kernel):
@@ -425,20 +443,50 @@ def _no_ion(kernel):
 @needs_phone
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("break_it", "code", "kind", "says"),
+    ("break_it", "code", "says"),
     [
-        (_selinux, 3, "device-missing", "avc"),
-        (_old_driver, 1, "device-failed", "Inappropriate ioctl"),
-        (_no_kalloc, 1, "device-failed", "Inappropriate ioctl"),
-        (_no_ion, 1, "device-failed", "memory for a buffer"),
+        (_selinux, 3, ["avc", "setenforce"]),
+        (_no_shell, 3, ["fastrpc_shell_unsigned_3 or fastrpc_shell_3", domain.LIBRARY_PATH]),
+        (_large_shell, 1, ["2,097,175 bytes", "2 MiB"]),
+        (_old_driver, 1, ["Inappropriate ioctl", "no CONTROL"]),
+        (_no_kalloc, 1, ["Inappropriate ioctl", "no kalloc"]),
+        (_no_ion, 1, ["memory for a buffer", "/dev/dma_heap/system or /dev/ion"]),
     ],
 )
-def test_an_android_kernel_that_refuses(android, phone, capsys, break_it, code, kind, says):
+def test_an_android_kernel_that_refuses(android, phone, capsys, break_it, code, says):
     break_it(android)
-    found, error = push(capsys)
-    assert (found, error["code"]) == (code, kind)
-    assert says in error["message"]
+    found, error = push(capsys, "--dsp", "fastrpc?node=android")
+    assert (found, error["code"]) == (code, "device-missing" if code == 3 else "device-failed")
+    assert error["message"].startswith("adb A1: ")
+    for words in says:
+        assert words in f"{error['message']}; {error['hint']}"
     assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_result_is_not_lost_to_a_dsp_that_never_closes(kernel, phone, capsys):
+    written, over = [], threading.Event()
+
+    def wait_for_ever():
+        written.append(any(phone.glob("*/result-*")))
+        over.wait(60)
+        raise OSError(errno.EINTR, "the program has ended")
+
+    kernel.closing = wait_for_ever
+    began = time.monotonic()
+    code, result = push(capsys, "--check")
+    took = time.monotonic() - began
+    over.set()
+    assert (code, result["check"]["mismatches"]) == (0, 0)
+    assert written == [True, True]
+    assert took < 50
+
+
+@pytest.mark.parametrize("text", ["", "mainline\t13", "smd\t13\t/dev/x", "mainline\tx\t/dev/x"])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_refusal_in_another_form(kind, text):
+    assert isinstance(refusal(kind, text, domain.Choice()), DeviceFailed)
 
 
 # -- ssh --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from dsp.c.session import decode, encode_inputs, out_of_range
 from dsp.hexagon import tensors
-from dsp.hexagon.fastrpc.domain import NODES, Choice, ConnectionLost
+from dsp.hexagon.fastrpc.domain import LIBRARY_PATH, NODES, Choice, ConnectionLost
 from dsp.hexagon.fastrpc.session import ALONE, NO_VOTE, SHARED
 from dsp.hexagon.fastrpc.uapi import DOMAINS
 from dsp.hexagon.plan import HexagonPlan
@@ -30,6 +31,7 @@ from sdk.target import Profile, Program
 from towline.phone.build import runner
 from towline.phone.job import ANY, FOR_C, FOR_DSP, Done, Job
 from towline.phone.link import ENDED, Link, Said, attempt, ended
+from towline.phone.refusals import KINDS, refusal
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +117,11 @@ class Phone:
                 self._send(name, data)
         folder = self._folder
         clean = "" if self._keep else f"; [ $s = {ENDED} ] && rm -rf {folder}"
+        # adb and ssh do not pass variables on.
+        own = shlex.quote(os.environ.get(LIBRARY_PATH, ""))
+        given = f"{LIBRARY_PATH}={own} " if LIBRARY_PATH in os.environ and job.engine == FOR_DSP else ""
         # A shell that dies with the connection could not clean up.
-        start = f"trap '' HUP; cd {folder} && chmod 700 {image} && ./{image} {plan} {result}"
+        start = f"trap '' HUP; cd {folder} && chmod 700 {image} && {given}./{image} {plan} {result}"
         try:
             self._require_done(self.link.shell(f"{start}; s=$?{clean}; exit $s", timeout=None))
             done = Done.of(self._fetch(result), job)
@@ -160,11 +165,12 @@ class Phone:
             )
         if kind == "room":
             return OutputFailed(f"the phone has no room for the result: {text}", where=where, hint=ROOM)
-        if kind == "missing":
-            return DeviceMissing(text, where=where, hint="docs/phone.md says what the phone needs")
+        if kind in KINDS:
+            refused = refusal(kind, text, self.choice)
+            refused.where = f"{where}: {refused.where}" if refused.where else where
+            return refused
         hint = {"memory": "close programs on the phone", "contexts": "leave --contexts 2 out"}.get(kind)
-        failed = ConnectionLost if kind == "lost" else DeviceFailed
-        return failed(text, where=where, hint=hint or "docs/phone.md lists what its DSP may refuse")
+        return DeviceFailed(text, where=where, hint=hint or "this is a bug: please report it")
 
     # -- files ------------------------------------------------------------------------------------------
 

@@ -126,7 +126,8 @@ class AndroidNode(Node):
         """None: the drivers of the Snapdragon 845's time have no request for it."""
         return None
 
-    def explain(self, number: int, shell_bytes: int) -> tuple[str, str]:
+    @staticmethod
+    def explain(number: int, domain: str, shell_bytes: int) -> tuple[str, str]:
         if number == errno.EACCES:
             return ": the system's policy forbids it", SELINUX
         if number == errno.ECONNREFUSED:

@@ -169,12 +169,8 @@ class Domain:
                 REMOTECTL, OPEN, "the loading of the network", (), [uri.encode() + b"\0"], 2, [ERROR_TEXT]
             )
         if error:
-            said = text.split(b"\0")[0].decode("utf-8", "replace") or "nothing"
-            raise DeviceFailed(
-                f"the DSP's loader refused the network: error {error - (error >> 31 << 32)}: {said}",
-                where=self.name,
-                hint=self._remedy(),
-            )
+            said = text.split(b"\0")[0].decode("utf-8", "replace")
+            raise refused_by_loader(self.name, error - (error >> 31 << 32), said, self._remedy())
         return handle
 
     def release(self, handle: int) -> None:
@@ -247,32 +243,95 @@ class Domain:
             yield
         except OSError as error:
             number = error.errno or 0
-            message, hint = self.node.explain(number, shell_bytes)
-            kind = ConnectionLost if number in self.node.lost else DeviceFailed
             reason = error.strerror or os.strerror(number)
-            raise kind(f"the kernel refused {what}: {reason}{message}", where=self.name, hint=hint) from error
+            raise refused_by_kernel(type(self.node), self.name, what, number, reason, shell_bytes) from error
 
     def _remedy(self) -> str:
         """What to do about a refusal by the DSP, from the capabilities that it reports."""
-        unsigned = self.node.capability(Attribute.UNSIGNED_PD_SUPPORT)
-        if self._signed:
-            return (
-                "a signed process takes objects that are signed for this device, or a test signature "
-                "(testsig-0x....so for its serial number, where the fuses allow it) in a directory of "
-                f"{LIBRARY_PATH}; "
-                + ("use fastrpc?pd=unsigned" if unsigned else "this needs the device's manufacturer")
-            )
-        if unsigned == 0:
-            return (
-                "this DSP reports that it has no unsigned processes (capability UNSIGNED_PD_SUPPORT is 0): "
-                "use fastrpc?pd=signed with a test signature for the device"
-            )
-        architecture = self.node.capability(Attribute.ARCH_VER)
-        known = f"; the DSP is a v{architecture & 0xFF:x}" if architecture else ""
-        return (
-            "the shell must be from exactly the firmware that the DSP runs (dmesg and `strings` of both show "
-            f"the build), and the network compiled for a DSP no newer than this{known}"
+        capability = self.node.capability
+        return remedy(
+            signed=self._signed,
+            unsigned=capability(Attribute.UNSIGNED_PD_SUPPORT),
+            architecture=capability(Attribute.ARCH_VER),
         )
+
+
+# -- refusals: of a session, and of the phone's program ------------------------------------------------------
+
+
+def refused_by_kernel(
+    node: type[Node], domain: str, what: str, number: int, reason: str, shell_bytes: int = 0
+) -> DeviceFailed:
+    """The error of a request with this errno; a ConnectionLost if a new connection may work."""
+    message, hint = node.explain(number, domain, shell_bytes)
+    kind = ConnectionLost if number in node.lost else DeviceFailed
+    return kind(f"the kernel refused {what}: {reason}{message}", where=domain, hint=hint)
+
+
+def refused_by_loader(domain: str, error: int, said: str, hint: str) -> DeviceFailed:
+    """The error of an object that the DSP's loader does not take."""
+    message = f"the DSP's loader refused the network: error {error}: {said or 'nothing'}"
+    return DeviceFailed(message, where=domain, hint=hint)
+
+
+def remedy(*, signed: bool, unsigned: int | None = None, architecture: int | None = None) -> str:
+    """What to do about a refusal by the DSP; the capabilities that it reports are None if unknown."""
+    if signed:
+        return (
+            "a signed process takes objects that are signed for this device, or a test signature "
+            "(testsig-0x....so for its serial number, where the fuses allow it) in a directory of "
+            f"{LIBRARY_PATH}; "
+            + ("use fastrpc?pd=unsigned" if unsigned else "this needs the device's manufacturer")
+        )
+    if unsigned == 0:
+        return (
+            "this DSP reports that it has no unsigned processes (capability UNSIGNED_PD_SUPPORT is 0): "
+            "use fastrpc?pd=signed with a test signature for the device"
+        )
+    known = f"; the DSP is a v{architecture & 0xFF:x}" if architecture else ""
+    return (
+        "the shell must be from exactly the firmware that the DSP runs (dmesg and `strings` of both show "
+        f"the build), and the network compiled for a DSP no newer than this{known}"
+    )
+
+
+def not_opened(problems: Sequence[tuple[str, type[Node], int]]) -> DeviceMissing:
+    """The error of nodes of which none may be opened, with each driver's hint: (path, node, errno)."""
+    first = {node: (path, number) for path, node, number in reversed(problems)}
+    (where, number), *others = [first[node] for node in NODES.values() if node in first]
+    message = f"cannot be opened: {os.strerror(number)}"
+    message += "".join(f"; nor {path}: {os.strerror(number)}" for path, number in others)
+    hints = [node.access(first[node][1], first[node][0]) for node in NODES.values() if node in first]
+    return DeviceMissing(message, where=where, hint="; or, on Android: ".join(hints))
+
+
+def no_node(choice: Choice) -> DeviceMissing:
+    """The error of a machine that has none."""
+    first = {place.node: place.path for place in reversed(choice.places())}
+    kinds = sorted(first, key=list(NODES.values()).index)
+    return DeviceMissing(
+        "there is no FastRPC node: this is not a Snapdragon, or its DSP is not running",
+        where=" or ".join(first[kind] for kind in kinds),
+        hint=f"needed: {'; or '.join(kind.needs for kind in kinds)}",
+    )
+
+
+def shells(domain: str, signed: bool | None) -> dict[bool, str]:
+    """Names of the programs that every process on the DSP runs, by whether it takes only signed objects."""
+    kinds = [False, True] if signed is None else [signed]
+    return {kind: f"fastrpc_shell_{'' if kind else 'unsigned_'}{DOMAINS[domain]}" for kind in kinds}
+
+
+def no_shell(domain: str, signed: bool | None, where: str, remedy: str) -> DeviceMissing:
+    """The error of a DSP without one."""
+    return DeviceMissing(
+        f"the DSP's shell {' or '.join(shells(domain, signed).values())} was not found{where}",
+        hint="it belongs to the DSP's firmware: copy /vendor/dsp from the device's own system, or use "
+        f"linux-msm's hexagon-dsp-binaries for this device, and set {LIBRARY_PATH} {remedy}",
+    )
+
+
+# -- what there is -------------------------------------------------------------------------------------------
 
 
 def _open_node(system: SystemCalls, choice: Choice) -> tuple[Node, bool | None]:
@@ -283,18 +342,8 @@ def _open_node(system: SystemCalls, choice: Choice) -> tuple[Node, bool | None]:
             return node(system, path, domain), signed
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENXIO):
-                problems.append((path, node, error))
-    if problems:
-        path, node, problem = problems[0]
-        hint = node.access(problem.errno or 0, path)
-        raise DeviceMissing(f"cannot be opened: {problem.strerror}", where=path, hint=hint)
-    first = {place.node: place.path for place in reversed(choice.places())}
-    kinds = sorted(first, key=list(NODES.values()).index)
-    raise DeviceMissing(
-        "there is no FastRPC node: this is not a Snapdragon, or its DSP is not running",
-        where=" or ".join(first[kind] for kind in kinds),
-        hint=f"needed: {'; or '.join(kind.needs for kind in kinds)}",
-    )
+                problems.append((path, node, error.errno or 0))
+    raise not_opened(problems) if problems else no_node(choice)
 
 
 def nodes() -> list[tuple[str, bool, str]]:
@@ -323,15 +372,9 @@ def _shell(domain: str, signed: bool | None, directories: Sequence[Path]) -> tup
     Raises:
         DeviceMissing: it was not found.
     """
-    kinds = [False, True] if signed is None else [signed]
-    names = {kind: f"fastrpc_shell_{'' if kind else 'unsigned_'}{DOMAINS[domain]}" for kind in kinds}
-    for kind, name in names.items():
+    for kind, name in shells(domain, signed).items():
         for directory in directories:
             if os.path.isfile(directory / name):
                 return directory / name, kind
-    raise DeviceMissing(
-        f"the DSP's shell {' or '.join(names.values())} was not found"
-        + (f" in {', '.join(map(str, directories))}" if directories else ""),
-        hint="it belongs to the DSP's firmware: copy /vendor/dsp from the device's own system, or use "
-        f"linux-msm's hexagon-dsp-binaries for this device, and set {LIBRARY_PATH} to the directory",
-    )
+    where = f" in {', '.join(map(str, directories))}" if directories else ""
+    raise no_shell(domain, signed, where, "to the directory")

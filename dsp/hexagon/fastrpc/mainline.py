@@ -95,11 +95,12 @@ class MainlineNode(Node):
         # Kernels before mid 2024 put the answer where the domain is.
         return int(query.domain if query.capability == UNSET else query.capability)
 
-    def explain(self, number: int, shell_bytes: int) -> tuple[str, str]:
+    @staticmethod
+    def explain(number: int, domain: str, shell_bytes: int) -> tuple[str, str]:
         if number == errno.ECONNREFUSED:
             return ": the node starts only unsigned processes, or its DSP starts none", (
                 "use fastrpc?pd=unsigned on the cdsp, or get access to "
-                f"/dev/fastrpc-{self.domain}-secure for a signed one"
+                f"/dev/fastrpc-{domain}-secure for a signed one"
             )
         if number == errno.EINVAL and shell_bytes > SHELL_BYTES_MAX:
             return f": the shell has {shell_bytes:,} bytes", (

@@ -102,8 +102,9 @@ class Node(abc.ABC):
     def capability(self, attribute: int) -> int | None:
         """A capability that the DSP reports; None if it, or the kernel, does not report it."""
 
+    @staticmethod
     @abc.abstractmethod
-    def explain(self, number: int, shell_bytes: int) -> tuple[str, str]:
+    def explain(number: int, domain: str, shell_bytes: int) -> tuple[str, str]:
         """What an error of the kernel means, and what to do; `shell_bytes` where a process was to start."""
 
 

@@ -66,10 +66,13 @@ _Static_assert(sizeof(struct ion) == 32 && sizeof(struct ion_new) == 24, "as in 
 enum { CREATE = 1, KALLOC = 3, SYSTEM_HEAP = 1 << 25, CACHED = 1, PAGE = 4096 };
 
 /* A DSP that restarted is a positive number (evidence: published). */
-static int64_t ask(int node, unsigned long request, void *data) {
+static int64_t ask(int node, unsigned long request, const char *unknown, void *data) {
   int64_t result = system_ioctl(node, request, data);
+  if (result == -ENOTTY) reason = unknown;
   return result == ECONNRESET ? -ECONNRESET : result;
 }
+
+#define ASK(node, request, data) ask(node, request, "the driver has no " #request, data)
 
 /* Drivers that have both serve the compute DSP alone by the first (evidence: published). */
 static void path(char to[64], const char *domain, int is_signed, int second) {
@@ -79,15 +82,17 @@ static void path(char to[64], const char *domain, int is_signed, int second) {
 
 static int64_t prepare(int node, uint32_t domain) {
   struct control control = {KALLOC, 0, 0};
-  int64_t result = ask(node, GETINFO, &domain);
-  if (!result) result = ask(node, CONTROL, &control);
-  return result || control.value ? result : -ENOTTY;
+  int64_t result = ASK(node, GETINFO, &domain);
+  if (!result) result = ASK(node, CONTROL, &control);
+  if (result || control.value) return result;
+  reason = "the driver has no kalloc";
+  return -ENOTTY;
 }
 
 static int64_t create(int node, const struct buffer *shell, int is_signed) {
   struct init_attrs request = {
       {CREATE, shell->address, (uint32_t)shell->bytes, shell->file, 0, 0, -1}, UNSIGNED_MODULE, 0};
-  return is_signed ? ask(node, INIT, &request.init) : ask(node, INIT_ATTRS, &request);
+  return is_signed ? ASK(node, INIT, &request.init) : ASK(node, INIT_ATTRS, &request);
 }
 
 static int64_t invoke(int node, uint32_t handle, uint32_t scalars, const struct argument *arguments,
@@ -103,14 +108,17 @@ static int64_t invoke(int node, uint32_t handle, uint32_t scalars, const struct 
   }
   struct invoke_attrs request = {
       {handle, scalars, (uintptr_t)table}, (uintptr_t)files, (uintptr_t)attributes};
-  return mapped ? ask(node, INVOKE_ATTRS, &request) : ask(node, INVOKE, &request.call);
+  return mapped ? ASK(node, INVOKE_ATTRS, &request) : ASK(node, INVOKE, &request.call);
 }
 
 /* Kernels from Linux 4.12 on do not know the older request, or refuse its size. */
 static int64_t allocate_ion(int node, uint64_t bytes, int32_t *file) {
   (void)node;
   int ion = system_open("/dev/ion", O_RDONLY);
-  if (ion < 0) return ion;
+  if (ion < 0) {
+    reason = "no memory for buffers from /dev/dma_heap/system or /dev/ion";
+    return ion;
+  }
   struct ion old = {bytes, PAGE, SYSTEM_HEAP, CACHED, 0};
   int64_t result = system_ioctl(ion, ION_ALLOC, &old);
   if (result == -ENOTTY || result == -EINVAL) {
@@ -128,13 +136,9 @@ static int64_t allocate_ion(int node, uint64_t bytes, int32_t *file) {
 }
 
 const struct driver ANDROID = {
-    .name = "Android's vendor kernels",
+    .name = "android",
     .flags = O_RDONLY | O_NONBLOCK, /* programs may not open it for writing (evidence: published) */
     .by_shell = 1,
-    .log = "dmesg | grep adsprpc, as root, has the reason",
-    .access = "; Android lets only the system's own programs use it: adb root, or su; setenforce 0 if dmesg "
-              "| grep avc names the node",
-    .lost = {EPERM, ECONNRESET}, /* EPERM: any check that failed */
     .mmap = REQUEST(3, 'R', 2, struct grow),
     .munmap = REQUEST(3, 'R', 3, struct shrink),
     .path = path,

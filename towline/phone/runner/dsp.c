@@ -28,8 +28,8 @@ struct heap {
 _Static_assert(sizeof(struct heap) == 24, "as in linux/dma-heap.h");
 
 enum { SYNC_READ = 1, SYNC_WRITE = 2, SYNC_END = 4, READ_WRITE_CLOEXEC = 02000002 };
-enum { REMOTECTL = 0, PROCESS = 4 };
-enum { OPEN, CLOSE, EXIT };
+enum { REMOTECTL = 0 };
+enum { OPEN, CLOSE };
 enum { LOAD = 2, RUN, TRACE, PROFILE, CONTEXTS, CLOCK };
 enum { REPORT = 3 }; /* words: microseconds, low word first; contexts */
 enum { PAGE = 4096, ERROR_TEXT = 255, PATH = 512, AUDIO = 0, COMPUTE = 3 };
@@ -43,6 +43,9 @@ static const char *const DIRECTORIES[] = {
     "/usr/share/qcom/*/*/*/dsp/%s"};
 
 static const struct driver *driver;
+const char *reason = "";
+static uint64_t shell_bytes; /* while a process is started */
+static uint32_t is_signed;   /* the process */
 static int node = -1;
 static const char *domain;
 static uint32_t domain_number;
@@ -50,11 +53,10 @@ static const struct plan *plan;
 static uint32_t handle;
 static struct buffer input, output;
 
-static void refused(const char *what, int64_t result) {
-  if (result >= 0) fail("failed", "the DSP answered %s with %#x", what, (uint32_t)result);
-  int number = (int)-result;
-  fail(number == driver->lost[0] || number == driver->lost[1] ? "lost" : "failed",
-       "the kernel refused %s: %s; %s", what, strerror(number), driver->log);
+void refused(const char *step, int64_t result) {
+  if (result >= 0) fail("dsp", "%s\t%u\t%u\t%s", domain, is_signed, (uint32_t)result, step);
+  fail("kernel", "%s\t%s\t%d\t%llu\t%s\t%s", driver->name, domain, (int)-result, (unsigned long long)shell_bytes,
+       step, reason);
 }
 
 int64_t call(uint32_t module, uint32_t method, const uint32_t *words, uint32_t count,
@@ -171,9 +173,7 @@ struct file library(const char *name) {
 /* Opens the first node that may be opened. The process there: 0 unsigned, 1 signed, ANY by the shell. */
 static uint32_t open_node(void) {
   static const uint32_t ORDER[] = {COMPUTE, AUDIO};
-  int problem = 0;
-  char denied[64] = "";
-  const char *hint = "";
+  char denied[1024] = "";
   for (unsigned which = 0; which < 2; which++) {
     if (plan->driver != ANY && plan->driver != which) continue;
     for (unsigned i = 0; i < 2; i++) {
@@ -186,39 +186,37 @@ static uint32_t open_node(void) {
         driver->path(path, domain, kind == 1, k == 1);
         node = system_open(path, driver->flags);
         if (node >= 0) return kind;
-        if (node != -ENOENT && node != -ENXIO && !problem) {
-          problem = -node, hint = driver->access;
-          memcpy(denied, path, sizeof denied);
-        }
+        size_t used = strlen(denied); /* at most 8 nodes */
+        if (node != -ENOENT && node != -ENXIO)
+          snprintf(denied + used, sizeof denied - used, "%s%s\t%d\t%s", used ? "\t" : "", driver->name, -node, path);
       }
     }
   }
-  if (problem) fail("missing", "%s cannot be opened: %s%s", denied, strerror(problem), hint);
-  fail("missing", "there is no FastRPC node (%s): no Snapdragon, or its DSP is not running",
-       plan->driver == 1 ? "/dev/adsprpc-smd" : plan->driver ? "/dev/fastrpc-cdsp, /dev/adsprpc-smd" : "/dev/fastrpc-cdsp");
+  if (*denied) fail("denied", "%s", denied);
+  fail("absent", "no node");
 }
 
 static void create(uint32_t kind) {
   char name[64];
   struct file shell = {NULL, 0};
-  for (uint32_t is_signed = kind == 1; is_signed < 2 && !shell.data; is_signed++) {
+  is_signed = kind == 1;
+  for (;;) {
     snprintf(name, sizeof name, "fastrpc_shell_%s%u", is_signed ? "" : "unsigned_", domain_number);
     shell = library(name);
-    if (kind != ANY || shell.data) {
-      kind = is_signed;
-      break;
-    }
+    if (kind != ANY || shell.data || is_signed) break;
+    is_signed = 1;
   }
-  if (!shell.data)
-    fail("missing", "the DSP's shell %s was not found; set DSP_LIBRARY_PATH on the phone to its directory", name);
+  if (!shell.data) fail("shell", "%s\t%u", domain, kind);
+  shell_bytes = shell.bytes;
   int64_t result = driver->prepare(node, domain_number);
   if (result) refused("the start of a process", result);
   /* It stays: kernels before 6.18 take a later buffer with the same descriptor for this one. */
   struct buffer memory = buffer(shell.bytes);
   fill(&memory, shell.data, shell.bytes);
-  result = driver->create(node, &memory, kind == 1);
+  result = driver->create(node, &memory, (int)is_signed);
   if (result) refused("the start of a process", result);
-  note("a process on the %s, from %s, by the driver of %s", domain, name, driver->name);
+  shell_bytes = 0;
+  note("a process on the %s, from %s, by the %s driver", domain, name, driver->name);
 }
 
 static void open_object(const char *name) {
@@ -232,8 +230,11 @@ static void open_object(const char *name) {
                                        {(uintptr_t)text, ERROR_TEXT, -1, 0}};
   int64_t result = call(REMOTECTL, OPEN, words, 2, arguments, 1, 2);
   if (result) refused("the loading of the network", result);
-  if (opened[1])
-    fail("failed", "the DSP's loader refused the network: error %d: %s", (int32_t)opened[1], text);
+  if (opened[1]) {
+    for (char *c = text; *c; c++)
+      if ((unsigned char)*c < ' ') *c = ' '; /* the message is a line of fields */
+    fail("loader", "%s\t%u\t%d\t%s", domain, is_signed, (int32_t)opened[1], text);
+  }
   handle = opened[0];
 }
 
@@ -318,13 +319,12 @@ void engine_profile(const uint8_t *data, uint64_t *nanoseconds) {
   free(ticks);
 }
 
-/* The object ends its thread and withdraws its vote. Then the process on the DSP ends instead of answering; the
- * kernel releases the rest when this one ends. */
+/* The object ends its thread and withdraws its vote. The process on the DSP ends with the node, which the kernel closes
+ * when this program ends (evidence: published, both drivers). */
 void engine_close(void) {
   char text[ERROR_TEXT];
   uint32_t error;
   const uint32_t words[] = {handle, ERROR_TEXT};
   const struct argument answers[] = {{(uintptr_t)&error, sizeof error, -1, 0}, {(uintptr_t)text, ERROR_TEXT, -1, 0}};
   call(REMOTECTL, CLOSE, words, 2, answers, 0, 2);
-  call(PROCESS, EXIT, NULL, 0, answers, 0, 0);
 }

@@ -271,8 +271,7 @@ void listener_start(const char *name, struct file given) {
   object_name = name;
   object = given;
   int64_t result = call(LISTENER, INIT2, NULL, 0, none, 0, 0);
-  if (result < 0) fail("failed", "the kernel refused the listener: %s", strerror((int)-result));
-  if (result) fail("failed", "the DSP refused the listener: %#x", (uint32_t)result);
+  if (result) refused("the start of its listener", result);
   sigfillset(&all); /* the driver forgets a call that a signal interrupts, and the request with it */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   if (pthread_create(&thread, NULL, serve, NULL)) fail("memory", "the listener's thread cannot be started");

@@ -57,10 +57,8 @@ static int64_t allocate_own(int node, uint64_t bytes, int32_t *file) {
 }
 
 const struct driver MAINLINE = {
-    .name = "mainline kernels",
+    .name = "mainline",
     .flags = O_RDWR,
-    .log = "dmesg has the reason",
-    .access = "",
     .mmap = REQUEST(3, 'R', 6, struct grow),
     .munmap = REQUEST(3, 'R', 7, struct shrink),
     .path = path,

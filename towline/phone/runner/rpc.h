@@ -43,10 +43,9 @@ enum { UNSIGNED_MODULE = 8, ARGUMENTS = 8 };
 
 /* A kernel's driver: mainline.c, android.c. The functions return as system_ioctl. */
 struct driver {
-  const char *name, *log, *access; /* where it says its reasons; how to be allowed to open it */
-  int flags;                       /* of open */
-  int by_shell;                    /* whether processes on the cdsp are of the kind whose shell is there */
-  int lost[2];                     /* errors after which a new connection may work */
+  const char *name; /* as in a device string */
+  int flags;        /* of open */
+  int by_shell;     /* whether processes on the cdsp are of the kind whose shell is there */
   unsigned long mmap, munmap;
   void (*path)(char to[64], const char *domain, int is_signed, int second);
   int64_t (*prepare)(int node, uint32_t domain);
@@ -56,7 +55,11 @@ struct driver {
 };
 extern const struct driver MAINLINE, ANDROID;
 
-/* dsp.c. A call's first input is `words`; 0 words: there is none. As system_ioctl returns. */
+/* dsp.c. What a driver adds to its last error, or "". */
+extern const char *reason;
+/* Ends the program with the result of a request: its step, and who refused it how, for the laptop to say. */
+_Noreturn void refused(const char *step, int64_t result);
+/* A call's first input is `words`; 0 words: there is none. As system_ioctl returns. */
 int64_t call(uint32_t handle, uint32_t method, const uint32_t *words, uint32_t count,
              const struct argument *arguments, uint32_t inputs, uint32_t outputs);
 int64_t heap_grow(uint32_t flags, uint64_t bytes, uint64_t *address);

@@ -69,13 +69,20 @@ struct outcome engine_run(const uint8_t *input, uint8_t *output, struct run *run
 void engine_trace(const uint8_t *input, uint8_t *kept);
 /* Nanoseconds of each layer. */
 void engine_profile(const uint8_t *input, uint64_t *nanoseconds);
+/* What may wait for a DSP that never answers: the result is written before. */
 void engine_close(void);
 
 /* sha256.c */
 void sha256(const void *data, size_t bytes, uint8_t digest[DIGEST]);
 
-/* main.c. Kinds of failures, which job.py reads: plan, damaged, room, memory,
- * missing, contexts (two were demanded), lost (a second attempt may succeed), failed. */
+/* main.c. Kinds of failures, which device.py reads: plan, damaged, room, memory, contexts (two were demanded); and those of
+ * the DSP, with fields for refusals.py, a tab between them:
+ *   absent                                                    no node
+ *   denied   driver, errno, path; of each node                none may be opened
+ *   shell    domain, process (0, 1, ANY)                      it was not found
+ *   kernel   driver, domain, errno, bytes of a shell, step, more
+ *   dsp      domain, signed, AEE code, step
+ *   loader   domain, signed, error, text */
 _Noreturn void fail(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A note for towline push -v. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
