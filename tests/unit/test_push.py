@@ -1,6 +1,7 @@
 """`towline push` against a phone in a directory: its program under qemu-aarch64, its DSP in qemu-hexagon."""
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import getpass
@@ -32,6 +33,7 @@ from tests.unit.fake_fastrpc import SHELL, FakeKernel
 from tests.unit.fake_phone import KernelServer, fake_adb
 from towline.cli import main
 from towline.phone import build, link
+from towline.phone.device import PhoneSession
 from towline.phone.job import FOR_C, Done, Job
 from towline.phone.link import Adb
 from towline.phone.refusals import KINDS, refusal
@@ -258,6 +260,58 @@ def test_a_result_that_is_damaged_is_refused():
 def test_the_program_compiles_without_a_warning(monkeypatch, target):
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-Wall", "-Wextra", "-Werror"))
     assert build.runner(program(target)[1]).exists()
+
+
+class Caught(Exception):
+    pass
+
+
+def job_of(target):
+    """The program for the phone, and a job as a push gives it: with every layer's output and time."""
+
+    class Taker:
+        choice, runs, traced, profiled = domain.Choice(), 1, True, True
+
+        def run(self, image, job):
+            raise Caught(image, job)
+
+    with pytest.raises(Caught) as caught:
+        PhoneSession(Taker(), program(target)[1]).run({"x": np.zeros((1, 3, 13, 21), np.int8)})
+    return caught.value.args
+
+
+@needs_phone
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["c", "hexagon-v65"])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"output_bytes": 0},
+        {"output_bytes": 1 << 40},
+        {"layers": 1},
+        {"layers": (1 << 32) - 1},
+        {"trace_bytes": 1},
+        {"trace_bytes": (1 << 64) - 1100},
+        {"trace_bytes": (1 << 64) - 1},
+    ],
+)
+def test_a_plan_of_other_sizes_than_the_network_is_refused(tmp_path, target, sizes):
+    """Its digests are right: nothing is written past the result."""
+    image, job = job_of(target)
+    job = dataclasses.replace(job, **sizes)
+    for name, content in {**job.files(), "plan": job.plan()}.items():
+        (tmp_path / name).write_bytes(content)
+    command = ["qemu-aarch64", image, "plan", "result"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        said = process.stdout.read().decode()
+    if target == "c" and not sizes:
+        assert (process.returncode, said) == (0, "towline-runner done\n")
+        return
+    # The object for a DSP knows the sizes itself, and there is no DSP.
+    large = max(sizes.values(), default=0) > 0xFFFF_FFFE
+    assert process.returncode == 1
+    assert said.startswith(f"towline-runner error {'plan' if target == 'c' or large else 'absent'}: ")
 
 
 @pytest.mark.slow

@@ -273,6 +273,13 @@ static void infer(uint32_t method, const uint8_t *data, const struct buffer *ans
   take(answer, to);
 }
 
+/* The object compares the sizes with its own; a call has 32 bits for each. */
+void engine_check(const struct plan *given) {
+  if (given->input_bytes > UINT32_MAX || given->output_bytes > UINT32_MAX || given->trace_bytes > UINT32_MAX ||
+      given->weights.bytes > UINT32_MAX || given->layers >= UINT32_MAX / 4)
+    fail("plan", "sizes of more than 32 bits");
+}
+
 struct setup engine_open(const struct plan *given, const uint8_t *code, const uint8_t *weights) {
   static char name[64];
   plan = given;

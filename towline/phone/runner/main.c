@@ -119,6 +119,7 @@ static const struct plan *read_plan(const char *name) {
     fail("plan", "an input of %llu bytes", (unsigned long long)plan->input.bytes);
   if (plan->schedule_bytes != bytes - PLAN_BYTES)
     fail("plan", "a schedule of %llu bytes", (unsigned long long)plan->schedule_bytes);
+  engine_check(plan);
   return plan;
 }
 
@@ -146,9 +147,13 @@ int main(int count, char **arguments) {
   const uint8_t *weights = verified(&plan->weights, "the weights");
   const uint8_t *input = verified(&plan->input, "the input");
 
+  /* Two numbers of 32 bits: `times` cannot overflow. */
   size_t times = sizeof(struct head) + plan->runs * sizeof(struct run) + plan->layers * sizeof(uint64_t);
-  size_t bytes = times + plan->output_bytes + plan->trace_bytes;
-  uint8_t *result = allocate(bytes + DIGEST), *output = result + times;
+  size_t bytes, whole;
+  if (__builtin_add_overflow(times, plan->output_bytes, &bytes) ||
+      __builtin_add_overflow(bytes, plan->trace_bytes, &bytes) || __builtin_add_overflow(bytes, DIGEST, &whole))
+    fail("plan", "a result of more than 64 bits");
+  uint8_t *result = allocate(whole), *output = result + times;
   struct head *head = (struct head *)result;
   struct run *runs = (struct run *)(head + 1);
   *head = (struct head){"TOWDONE2", {-1, 0, 0}, plan->runs, plan->layers, {0, 0}};
@@ -165,7 +170,7 @@ int main(int count, char **arguments) {
   }
 
   sha256(result, bytes, result + bytes);
-  write_whole(arguments[2], result, bytes + DIGEST);
+  write_whole(arguments[2], result, whole);
   printf("towline-runner done\n");
   fflush(stdout);
   signal(SIGALRM, leave);

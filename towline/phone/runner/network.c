@@ -10,9 +10,21 @@ const uint32_t ENGINE = FOR_C;
 static uint8_t *engine_arena;
 static const uint8_t *engine_weights;
 
+static uint64_t total(const struct span *spans, int32_t count) {
+  uint64_t bytes = 0;
+  for (int32_t k = 0; k < count; k++) bytes += spans[k].bytes;
+  return bytes;
+}
+
+void engine_check(const struct plan *plan) {
+  if (plan->weights.bytes != WEIGHTS_BYTES || plan->input_bytes != total(inputs, INPUTS) ||
+      plan->output_bytes != total(outputs, OUTPUTS) ||
+      (plan->trace_bytes && plan->trace_bytes != total(steps, STEPS)) || (plan->layers && plan->layers != STEPS))
+    fail("plan", "the sizes are another network's");
+}
+
 struct setup engine_open(const struct plan *plan, const uint8_t *code, const uint8_t *weights) {
-  (void)code;
-  if (plan->weights.bytes != WEIGHTS_BYTES) fail("plan", "weights of another network");
+  (void)plan, (void)code;
   engine_arena = allocate((size_t)2 * MARGIN + ARENA_BYTES);
   engine_arena += MARGIN;
   engine_weights = weights;

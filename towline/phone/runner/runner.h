@@ -61,6 +61,8 @@ struct run {
 
 /* One of these is linked in. */
 extern const uint32_t ENGINE;
+/* Fails where a plan has other sizes than the network: what it computes is copied by the network's. */
+void engine_check(const struct plan *plan);
 /* The network, its weights and memory; `code` and `weights` stay. */
 struct setup engine_open(const struct plan *plan, const uint8_t *code, const uint8_t *weights);
 /* Fills in the report of `run`. */
