@@ -108,6 +108,7 @@ def test_times_without_layers_are_of_whole_inferences(tmp_path):
         {"runs_us": [True]}, {"layers": {}}, {"layers": [{"name": "stem"}]}, {"layers": [[]]},
         {"contexts": [2]}, {"contexts": [2, 2, 3]}, {"contexts": [2, 2, True]}, {"contexts": 2},
         {"device_us": [1.0]}, {"device_us": [1, 2, None]},
+        {"runs_us": [10**400]}, {"runs_us": [1e308]}, {"layers": [{"name": "stem", "us": 10**400}]},
     ],
 )  # fmt: skip
 def test_damaged_times_are_refused(tmp_path, changes):

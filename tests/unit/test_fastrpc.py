@@ -362,6 +362,10 @@ def test_device_strings():
         "fastrpc?node=smd",
         "fastrpc?node=Android",
         "fastrpc?x=1&pd=signed",
+        "adsp",
+        "?pd=signed",
+        "emulated?contexts=1",
+        "fastrpc&node=android",
         "fastrpc?contexts=3",
     ):
         with pytest.raises(UsageError, match=re.escape(wrong)):

@@ -229,6 +229,10 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
     code, error = push(capsys, "--contexts", "1")
     assert (code, "--contexts" in error["message"]) == (2, True), "the target c has no contexts"
     assert push(capsys, "--contexts", "1", "--dsp", "fastrpc?contexts=2")[0] == 2
+    for dsp in ("fastrpc", "adsp", "fastrpc?node=android"):
+        code, error = push(capsys, "--dsp", dsp)
+        assert (code, "DSP" in f"{error}") == (2, dsp != "adsp")
+    assert push(capsys, "--runs", f"{1 << 32}")[0] == 2
     monkeypatch.setattr(build, "LIBC", Path("/nowhere/stdio.h"))
     with pytest.raises(ToolMissing):
         build.built([FAKE_SYSTEM])

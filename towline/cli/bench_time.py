@@ -19,6 +19,9 @@ from towline.cli.options import cache_bytes
 
 ONE = "ms_one_context"
 
+LONGEST = 1e15
+"""Microseconds that are a time: 30 years. A JSON file may have numbers that are no floats."""
+
 _LEAST = ("cycles", "most wait for", "DDR bytes", "stalls")
 
 WAYS = {1: ONE, 2: "ms_two_contexts"}
@@ -126,7 +129,7 @@ def _is_times(document: Mapping[str, Any]) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST
 
 
 def beside(document: dict[str, Any], estimate: Estimate, times: Mapping[str, Any]) -> None:

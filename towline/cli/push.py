@@ -36,16 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--adb", nargs="?", const="", metavar="SERIAL", help="an Android phone; SERIAL if there are several"
     )
     way.add_argument("--ssh", metavar="HOST", help="a phone with an ssh server: HOST as ssh takes it")
-    parser.add_argument(
-        "--runs", type=positive, default=10, metavar="N", help="timed inferences (default: 10)"
-    )
+    parser.add_argument("--runs", type=_runs, default=10, metavar="N", help="timed inferences (default: 10)")
     parser.add_argument("--check", action="store_true", help="compare every layer with the reference, here")
     parser.add_argument("--top", type=positive, default=5, metavar="K", help="classes shown (default: 5)")
     parser.add_argument("--times", metavar="FILE.json", help="write the times, also layer by layer")
     parser.add_argument("--keep", action="store_true", help="leave the files on the phone for the next push")
     parser.add_argument(
         "--dsp",
-        default="fastrpc",
         metavar="DEVICE",
         help="which DSP, as --device of run: fastrpc, fastrpc?node=android, fastrpc?pd=signed",
     )
@@ -72,12 +69,13 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     choice = _choice(args)
     network = artifact.load(path, required_keys(args))
     program = network.program
-    if args.contexts is not None and not network.target.startswith("hexagon-"):
-        raise UsageError(
-            f"the network is for {network.target}: it does not run on a DSP",
-            where="--contexts",
-            hint="leave --contexts out, or compile with --target hexagon-v65",
-        )
+    for option, value in (("--contexts", args.contexts), ("--dsp", args.dsp)):
+        if value is not None and not network.target.startswith("hexagon-"):
+            raise UsageError(
+                f"the network is for {network.target}: it does not run on a DSP",
+                where=option,
+                hint=f"leave {option} out, or compile with --target hexagon-v65",
+            )
     link: Link = Adb(args.adb or None) if args.ssh is None else Ssh(args.ssh)
     console.note(f"running the code in {path} on {link.where}; run only a .tow that you trust")
 
@@ -126,10 +124,19 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     return Result(document, text, failure)
 
 
+def _runs(text: str) -> int:
+    from towline.phone.job import MOST_RUNS
+
+    value = positive(text)
+    if value > MOST_RUNS:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MOST_RUNS}")
+    return value
+
+
 def _choice(args: argparse.Namespace) -> Choice:
     from dsp.hexagon.fastrpc.domain import Choice
 
-    choice = Choice.parse(args.dsp)
+    choice = Choice.parse("fastrpc" if args.dsp is None else args.dsp)
     if args.contexts is None:
         return choice
     if choice.contexts not in (None, args.contexts):

@@ -12,6 +12,8 @@ from sdk.target import Program
 
 FOR_C, FOR_DSP = 1, 2
 ANY = 0xFFFF_FFFF
+MOST_RUNS = 0xFFFF_FFFF
+"""The plan has 32 bits for them."""
 EMPTY = hashlib.sha256().digest()
 
 _PLAN = struct.Struct("<8s4I3Q32sQ32sQ32sQ4IQ")

@@ -47,6 +47,12 @@ NODES: dict[str, type[Node]] = {node.kind: node for node in (MainlineNode, Andro
 
 ERROR_TEXT = 255
 
+EXAMPLES = (
+    "for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed, "
+    "fastrpc?node=android, fastrpc?node=mainline, fastrpc?contexts=1"
+)
+"""Of device strings."""
+
 log = logging.getLogger(__name__)
 
 
@@ -84,10 +90,13 @@ class Choice:
         """Of "fastrpc", or "fastrpc?domain=cdsp&pd=signed&node=android".
 
         Raises:
-            UsageError: an unknown option.
+            UsageError: another device, or an unknown option.
         """
+        kind, asked, options_text = device.partition("?")
+        if kind != "fastrpc":
+            raise UsageError(f"{device!r} is no device of FastRPC", hint=EXAMPLES)
         choice = {}
-        for option in device.partition("?")[2].split("&") if "?" in device else ():
+        for option in options_text.split("&") if asked else ():
             key, _, value = option.partition("=")
             options = {
                 "domain": tuple(DOMAINS),
@@ -98,8 +107,7 @@ class Choice:
             if value not in options.get(key, ()):
                 raise UsageError(
                     f"unknown option {option!r} in the device {device!r}",
-                    hint="for example fastrpc, fastrpc?domain=cdsp, fastrpc?domain=adsp, fastrpc?pd=signed, "
-                    "fastrpc?node=android, fastrpc?node=mainline, fastrpc?contexts=1",
+                    hint=EXAMPLES,
                 )
             choice[key] = value
         signed = choice["pd"] == "signed" if "pd" in choice else None
