@@ -110,10 +110,33 @@ def test_a_second_push_sends_what_changed(phone, capsys):
     assert whole > 100_000
     left = sorted(path.name for path in (phone / "towline-push").iterdir())
     assert all(len(name) == 64 for name in left), "plans and results are not kept"
+    for name in (
+        "plan-0123456789abcdef",
+        "result-0123456789abcdef",
+        f"{left[0]}.part",
+    ):  # of a push that was cut
+        (phone / "towline-push" / name).touch()
     assert push(capsys, "--keep", "--check")[1]["sent_bytes"] == 2 * PLAN, "the plans alone"
+    assert sorted(path.name for path in (phone / "towline-push").iterdir()) == left
     np.save("x.npy", np.zeros((1, 3, 13, 21), np.int8))
     assert push(capsys)[1]["sent_bytes"] == PLAN + 3 * 13 * 21
     assert list(phone.iterdir()) == []
+
+
+@needs_phone
+@pytest.mark.slow
+def test_a_kept_program_is_not_trusted_by_its_size(phone, capsys, monkeypatch):
+    saved("c")
+    assert push(capsys, "--keep")[0] == 0
+    (kept,) = [path for path in phone.glob("*/*") if path.read_bytes().startswith(b"\x7fELF")]
+    program = kept.read_bytes()
+    kept.write_bytes(bytes(len(program)))
+    code, result = push(capsys, "--keep")
+    assert (code, result.get("sent_bytes")) == (0, len(program) + 2 * PLAN)
+    assert kept.read_bytes() == program
+    monkeypatch.setenv("FAKE_ADB", "no sha256sum")
+    code, result = push(capsys)
+    assert (code, result.get("sent_bytes")) == (0, len(program) + 2 * PLAN), "nothing says that it is whole"
 
 
 @needs_phone

@@ -75,6 +75,7 @@ class Phone:
         self.sent: list[tuple[str, int]] = []
         self.choice = choice or Choice()
         self._keep = keep
+        self._intact: set[str] = set()  # sent, or seen to be what was sent
         machine, self._folder, self.name = self._probe()
         if machine not in PROCESSORS:
             raise DeviceMissing(
@@ -113,7 +114,8 @@ class Phone:
         token = secrets.token_hex(8)
         plan, result = f"plan-{token}", f"result-{token}"
         for name, data in {image: content, **job.files(), plan: job.plan()}.items():
-            if self._there.get(name) != len(data):
+            # The program looks at the digests of all files but its own.
+            if self._there.get(name) != len(data) or (name == image and not self._is_intact(image)):
                 self._send(name, data)
         folder = self._folder
         clean = "" if self._keep else f"; [ $s = {ENDED} ] && rm -rf {folder}"
@@ -188,13 +190,22 @@ class Phone:
         return found[0].strip(), shlex.quote(found[1]), found[2].strip() or found[0]
 
     def _look(self) -> dict[str, int]:
-        """Bytes of the files that are there from earlier, by name."""
+        """Bytes of the files that are there from earlier, by name; what a cut push left is removed."""
         said = self._require(
-            f'cd {self._folder} && for f in *; do [ -f "$f" ] && echo "towline:$f $(wc -c < $f)"; done; true',
+            f"cd {self._folder} && rm -f plan-* result-* *.part; "
+            'for f in *; do [ -f "$f" ] && echo "towline:$f $(wc -c < $f)"; done; true',
             "its directory cannot be read",
         )
         rows = [line.removeprefix("towline:").split() for line in said.splitlines() if "towline:" in line]
         return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+    def _is_intact(self, name: str) -> bool:
+        """Whether a file there has the SHA-256 that is its name; a phone without sha256sum cannot say it."""
+        if name not in self._intact:
+            said = self.link.shell(f"cd {self._folder} && sha256sum {name}")
+            if said.status == 0 and said.out.split()[:1] == [name]:
+                self._intact.add(name)
+        return name in self._intact
 
     def _require(self, script: str, failure: str) -> str:
         said = self.link.shell(script)
@@ -221,6 +232,7 @@ class Phone:
             raise self._refused(f"{len(data):,} bytes could not be sent", problem)
         self._require(f"mv {place}.part {place}", "a file could not be named")
         self._there[name] = len(data)
+        self._intact.add(name)
         self.sent.append((name, len(data)))
 
     def _fetch(self, name: str) -> bytes:
