@@ -206,6 +206,12 @@ def test_no_permission_for_the_node(kernel):
     assert kind is DeviceMissing
     assert message == "/dev/fastrpc-cdsp: cannot be opened: Permission denied"
     assert "udev" in hint
+    kernel.nodes["/dev/adsprpc-smd"] = errno.EACCES  # as where an Android kernel has mainline's driver, too
+    _, message, hint = refusal(kernel)
+    assert "/dev/adsprpc-smd" in message
+    assert "udev" in hint
+    assert "setenforce" in hint
+    del kernel.nodes["/dev/adsprpc-smd"]
     kernel.nodes["/dev/fastrpc-cdsp-secure"] = errno.EBUSY
     kernel.nodes["/dev/fastrpc-cdsp"] = errno.ENOENT
     assert "end the program" in refusal(kernel)[2]

@@ -88,7 +88,7 @@ def push(capsys, *options, way=("--adb",)):
 def test_a_network_in_c_passes_its_check_on_the_phone(phone, capsys):
     saved("c")
     code, result = push(capsys, "--check", "--times", "times.json")
-    assert code == 0
+    assert code == 0, result
     assert result["check"]["mismatches"] == 0
     assert result["check"]["elements"] > 1400
     times = json.loads(Path("times.json").read_text())
@@ -388,7 +388,7 @@ def served(fake, phone, monkeypatch):
 def test_a_network_on_the_phone_s_dsp_passes_its_check(kernel, phone, capsys, has_heap):
     kernel.has_heap = has_heap
     code, result = push(capsys, "--check", "--times", "times.json")
-    assert code == 0
+    assert code == 0, result
     assert result["check"]["mismatches"] == 0
     assert result["check"]["elements"] > 1400
     assert len(result["times"]["runs_us"]) == 4
@@ -472,7 +472,7 @@ def test_a_dsp_that_refuses(kernel, phone, capsys, break_it, code, says):
 def test_a_network_on_an_android_vendor_s_kernel_passes_its_check(android, phone, capsys, memory):
     android.ion, android.has_heap = (None, True) if memory == "heap" else (memory, False)
     code, result = push(capsys, "--check", "--times", "times.json", "--dsp", "fastrpc?node=android")
-    assert code == 0
+    assert code == 0, result
     assert result["check"]["mismatches"] == 0
     assert result["check"]["elements"] > 1400
     assert result["times"]["contexts"] == [2] * 4
@@ -590,7 +590,11 @@ exec sh -c "$command"
 
 @pytest.fixture
 def server(phone, monkeypatch):
-    """A phone at ssh://127.0.0.1:PORT: sshd of this user, with keys and a port of its own."""
+    """A phone at ssh://127.0.0.1:PORT: sshd of this user, with keys and a port of its own.
+
+    Its child before a login must not be stopped (SIGSTOP): where it goes on in a sleep, the seccomp filter of
+    OpenSSH 9.2, which lacks restart_syscall, kills it, and the client reports "Connection closed".
+    """
     root = phone.parent
     keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f"]
     for name in ("host", "user"):
@@ -632,7 +636,7 @@ def server(phone, monkeypatch):
 def test_a_phone_at_ssh(server, phone, capsys):
     saved("c")
     code, result = push(capsys, "--check", "--keep", way=("--ssh", server))
-    assert code == 0
+    assert code == 0, result
     assert result["check"]["mismatches"] == 0
     code, result = push(capsys, way=("--ssh", server))
     assert (code, result["sent_bytes"]) == (0, 2 * PLAN), "the plans alone"
@@ -730,8 +734,7 @@ class Network:
 @pytest.mark.slow
 def test_a_network_that_goes_silent_in_mid_run(server, phone, capsys, monkeypatch):
     saved("c")
-    monkeypatch.setattr(link, "ALIVE", 1)
-    monkeypatch.setattr(link, "PATIENCE", 1)
+    monkeypatch.setattr(link, "ALIVE", 2)
     network = Network(int(server.rpartition(":")[2]))
     known = phone.parent / "known"
     known.write_text(known.read_text().replace(f"]:{server.rpartition(':')[2]} ", f"]:{network.port} "))
@@ -740,16 +743,16 @@ def test_a_network_that_goes_silent_in_mid_run(server, phone, capsys, monkeypatc
         while not list(phone.glob("*/plan-????????????????")):
             time.sleep(0.05)
         time.sleep(0.5)
+        monkeypatch.setattr(link, "PATIENCE", 1)  # to remove files there
         network.silent.set()
+        rescue.start()
 
+    rescue = threading.Timer(40, network.close)  # of a push that does not notice
+    rescue.daemon = True
     threading.Thread(target=cut, daemon=True).start()
-    # The host's end of it: for one that is never noticed the test ends itself.
-    rescue = threading.Timer(40, network.close)
-    rescue.start()
-    began = time.monotonic()
     code, error = push(capsys, "--runs", "100000000", way=("--ssh", f"ssh://127.0.0.1:{network.port}"))
     assert (code, error["code"]) == (1, "device-failed")
-    assert time.monotonic() - began < 35
+    assert rescue.is_alive()
     assert "cable" not in error["hint"]
     network.close()  # at last the host notices
     end = time.monotonic() + 20

@@ -310,7 +310,7 @@ def not_opened(problems: Sequence[tuple[str, type[Node], int]]) -> DeviceMissing
     message = f"cannot be opened: {os.strerror(number)}"
     message += "".join(f"; nor {path}: {os.strerror(number)}" for path, number in others)
     hints = [node.access(first[node][1], first[node][0]) for node in NODES.values() if node in first]
-    return DeviceMissing(message, where=where, hint="; or, on Android: ".join(hints))
+    return DeviceMissing(message, where=where, hint="; or: ".join(hints))
 
 
 def no_node(choice: Choice) -> DeviceMissing:
