@@ -256,6 +256,8 @@ def test_without_adb_it_says_what_to_install(phone, capsys, monkeypatch):
         code, error = push(capsys, "--dsp", dsp)
         assert (code, "DSP" in f"{error}") == (2, dsp != "adsp")
     assert push(capsys, "--runs", f"{1 << 32}")[0] == 2
+    code, error = push(capsys, way=("--adb", "net.tow"))
+    assert (code, "serial number" in error["message"]) == (2, True), "it swallowed a file"
     monkeypatch.setattr(build, "LIBC", Path("/nowhere/stdio.h"))
     with pytest.raises(ToolMissing):
         build.built([FAKE_SYSTEM])

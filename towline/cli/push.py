@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk import files
@@ -61,6 +62,9 @@ def run(args: argparse.Namespace, console: Console) -> Result:
     from towline.phone.device import Phone, PhoneSession
     from towline.phone.link import Adb, Ssh
 
+    if args.adb and Path(args.adb).is_file():
+        hint = "put --adb last, or --input before the pictures"
+        raise UsageError(f"--adb took the file {args.adb} for a serial number", hint=hint)
     paths = given(args)
     path = require_suffix(args.network, TOW)
     if args.times is not None:

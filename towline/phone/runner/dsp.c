@@ -327,7 +327,7 @@ void engine_profile(const uint8_t *data, uint64_t *nanoseconds) {
 }
 
 /* The object ends its thread and withdraws its vote. The process on the DSP ends with the node, which the kernel closes
- * when this program ends (evidence: published, both drivers). */
+ * when this program ends (evidence: published for mainline, inferred for Android). */
 void engine_close(void) {
   char text[ERROR_TEXT];
   uint32_t error;
