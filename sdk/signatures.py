@@ -80,7 +80,9 @@ def verify(data: bytes, signature: bytes | None, keys: str | os.PathLike[str], w
         for line, name in trusted:
             files.write(allowed, f"{line}\n".encode())
             found = _keygen(["-Y", "find-principals", "-s", str(signed), "-f", str(allowed)])
-            names = found.stdout.decode("utf-8", "replace").splitlines()
+            # One a line, or with commas between them (OpenSSH 8.8); those with ! are who it is not.
+            listed = found.stdout.decode("utf-8", "replace").replace(",", "\n").splitlines()
+            names = [one for one in listed if not one.startswith("!")]
             if found.returncode or not names:
                 continue
             known = True

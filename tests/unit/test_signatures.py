@@ -108,6 +108,15 @@ def test_another_line_of_the_same_key(signed, keys, tmp_path):
     assert artifact.signer(signed, allowed) == "release@x"
 
 
+@pytest.mark.parametrize(
+    ("principals", "name"),
+    [("a@x,b@y", "a@x"), ("!c@x,a@x", "a@x"), ("*@team", "*@team"), ('"a@x,b@y"', "a@x")],
+)
+def test_principals_of_allowed_signers(signed, keys, tmp_path, principals, name):
+    (tmp_path / "allowed").write_text(f"{principals} {keys.read_text()}")
+    assert artifact.signer(signed, tmp_path / "allowed") == name
+
+
 @pytest.mark.parametrize("comment", ["#1 build key", '"John" Smith', "!ops", "a,b *", ""])
 def test_a_public_key_s_comment_may_be_anything(signed, keys, tmp_path, comment):
     kind, public = keys.read_text().split()[:2]
