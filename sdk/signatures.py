@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from sdk import files, toolchain
+from sdk import files, settings, toolchain
 from sdk.errors import ToolMissing, TowlineError, UsageError
 
 NAMESPACE = "towline"
@@ -155,7 +155,7 @@ def _keygen(args: list[str], data: bytes = b"") -> subprocess.CompletedProcess[b
     if not os.access(program, os.X_OK):
         raise ToolMissing(
             f"ssh-keygen is needed, and is not beside ssh: {program}",
-            hint="install OpenSSH (Debian: openssh-client), or let TOWLINE_SSH name its ssh",
+            hint=f"install OpenSSH (Debian: openssh-client), or let {settings.SSH.name} name its ssh",
         )
     # Without a time limit: it may wait for a passphrase, or for a finger on a token.
     return subprocess.run(

@@ -181,7 +181,7 @@ def test_without_onnxruntime_the_target_is_still_compared(network, capsys, monke
         (["--model", "float"], "is a float model"),
         (["--float", "quantized"], "is a quantised model"),
         (["--model", "picture"], "is not an ONNX model"),
-        (["--html", "report.txt"], "is not an HTML page"),
+        (["--html", "report.txt"], "must end in .html"),
         (["--model", "net.tflite"], "onnxruntime does not run TFLite"),
     ],
 )

@@ -201,7 +201,7 @@ def test_faults_show(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["nothing.ihx"], 1, "nothing.ihx: no such file"),
+        (["nothing.ihx"], 2, "nothing.ihx: no such file"),
         (["vendor", "--control", "E4"], 2, "not a control request"),
         (["vendor", "--for", "long"], 2, "is not a time"),
         (["vendor", "--inject", "fire"], 2, "no fault fire"),

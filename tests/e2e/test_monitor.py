@@ -19,7 +19,6 @@ from firmware.asm2464pd.image import wrap
 from sdk.errors import UsageError
 from towline.cli import main
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "debugging-firmware.md"
 SOURCES = Path(__file__).parents[2] / "firmware" / "asm2464pd" / "src"
 
 
@@ -220,20 +219,6 @@ def test_an_image_without_symbols_can_be_stepped(tmp_path, capfd, monkeypatch):
     assert "R7 = 3 (0x03)" in out
     assert "> 0002  df fe" in out
     assert "breakpoint 1, at" in out
-
-
-@pytest.mark.slow
-def test_the_session_of_the_documentation_runs(session):
-    """Its other blocks are run with those of all pages. Addresses, sizes and times are those of one sdcc."""
-    (shown,) = re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    commands = re.findall(r"^\(towline\) (.*)$", shown, re.M)
-    _, out, _ = session("\n".join(commands), "--control", "C0:E4:9100:0:1")
-    numbers = re.compile(r"(0x[0-9a-f]{4}\b|\d+\.\d{9}|\d+(?= bytes))")
-    for line in shown.splitlines()[1:]:
-        parts = numbers.split(line)
-        parts[::2] = map(re.escape, parts[::2])
-        parts[1::2] = [r"[0-9a-fx.]+"] * len(parts[1::2])
-        assert re.search(f"^{''.join(parts)}$", out, re.M), line
 
 
 C = """

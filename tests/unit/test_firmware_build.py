@@ -131,7 +131,7 @@ def test_the_command(tmp_path, capfd, built):
     assert "stack: at most" in capfd.readouterr().out
     assert main(["firmware", "build", "-o", "x.bin", "--check", str(output)]) == 2
     assert main(["firmware", "build", "-o", str(tmp_path / "bridge.map")]) == 2, "its symbols go there"
-    assert main(["firmware", "build", "--check", str(tmp_path / "nothing")]) == 1
+    assert main(["firmware", "build", "--check", str(tmp_path / "nothing")]) == 2
     assert "Traceback" not in capfd.readouterr().err
 
 

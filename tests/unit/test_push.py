@@ -648,10 +648,9 @@ def test_a_phone_at_ssh(server, phone, capsys):
 @needs_phone
 @needs_sshd
 @pytest.mark.slow
-@pytest.mark.parametrize("greeting", ["Welcome!\r\n", "No line end"])
-def test_a_login_s_greeting_is_no_part_of_anything(server, phone, capsys, greeting):
+def test_a_login_s_greeting_is_no_part_of_anything(server, phone, capsys):
     saved("c")
-    (phone.parent / "greeting").write_text(greeting)
+    (phone.parent / "greeting").write_text("Welcome!\r\nNo line end")
     code, result = push(capsys, "--check", way=("--ssh", server))
     assert (code, result.get("check", {}).get("mismatches")) == (0, 0), result
 
@@ -736,7 +735,7 @@ class Network:
 @pytest.mark.slow
 def test_a_network_that_goes_silent_in_mid_run(server, phone, capsys, monkeypatch):
     saved("c")
-    monkeypatch.setattr(link, "ALIVE", 2)
+    monkeypatch.setattr(link, "ALIVE", 1)
     network = Network(int(server.rpartition(":")[2]))
     known = phone.parent / "known"
     known.write_text(known.read_text().replace(f"]:{server.rpartition(':')[2]} ", f"]:{network.port} "))
