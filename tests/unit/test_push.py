@@ -636,23 +636,15 @@ def server(phone, monkeypatch):
 @needs_sshd
 @pytest.mark.slow
 def test_a_phone_at_ssh(server, phone, capsys):
+    """Its login prints a greeting, which is no part of anything."""
     saved("c")
+    (phone.parent / "greeting").write_text("Welcome!\r\nNo line end")
     code, result = push(capsys, "--check", "--keep", way=("--ssh", server))
     assert code == 0, result
     assert result["check"]["mismatches"] == 0
     code, result = push(capsys, way=("--ssh", server))
     assert (code, result["sent_bytes"]) == (0, 2 * PLAN), "the plans alone"
     assert list(phone.iterdir()) == []
-
-
-@needs_phone
-@needs_sshd
-@pytest.mark.slow
-def test_a_login_s_greeting_is_no_part_of_anything(server, phone, capsys):
-    saved("c")
-    (phone.parent / "greeting").write_text("Welcome!\r\nNo line end")
-    code, result = push(capsys, "--check", way=("--ssh", server))
-    assert (code, result.get("check", {}).get("mismatches")) == (0, 0), result
 
 
 @needs_sshd

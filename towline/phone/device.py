@@ -203,7 +203,8 @@ class Phone:
         """Whether a file there has the SHA-256 that is its name; a phone without sha256sum cannot say it."""
         if name not in self._intact:
             said = self.link.shell(f"cd {self._folder} && sha256sum {name}")
-            if said.status == 0 and said.out.split()[:1] == [name]:
+            sums = [line.split()[:1] for line in said.out.splitlines()]  # a greeting may be before them
+            if said.status == 0 and [name] in sums:
                 self._intact.add(name)
         return name in self._intact
 
