@@ -32,7 +32,7 @@ os.umask(_UMASK)
 PREFIX, SUFFIX = ".towline-", ".tmp"
 """Of the names of all temporary files and directories."""
 TEMPORARY = re.compile(rf"{re.escape(PREFIX)}[a-z0-9_]{{8}}{re.escape(SUFFIX)}")
-"""Such a name, with the eight characters of `tempfile`: a user's own `.towline-keys` is none."""
+"""Such a name, with the eight characters of `tempfile`: a user's own `.towline-keys` is not one."""
 
 LITTER_SECONDS = 3600
 """How old what a killed process left must be before another removes it: in the moment between its making and
@@ -201,7 +201,7 @@ class Mapped:
 
     Args:
         path: of a regular file.
-        private: whether to map a copy in memory, which nobody can change.
+        private: whether to map a copy in memory, which cannot be changed.
 
     Attributes:
         view: all its bytes.

@@ -27,7 +27,7 @@ import numpy as np
 
 from emulator.amdgpu.seams import AddressSpace, Dispatch, Extent, Outcome, PageFault, Shaders, WaveFault
 from emulator.amdgpu.vram import Vram
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidInput, UsageError
 
 FORMAT, VERSION = "towline gpu capture", 1
 PAGE = 4096
@@ -240,13 +240,13 @@ def pack(capture: Capture) -> bytes:
 
 
 def load(path: Path) -> Capture:
-    """Read a file. Raises InvalidInput if it is not a capture, or is damaged."""
+    """Read a file. Raises UsageError if it cannot be read, InvalidInput if it is not a whole capture."""
     try:
         return unpack(path.read_bytes())
     except FileNotFoundError:
-        raise InvalidInput("no such file", where=str(path)) from None
+        raise UsageError("no such file", where=str(path)) from None
     except OSError as problem:
-        raise InvalidInput(f"cannot be read: {problem.strerror}", where=str(path)) from None
+        raise UsageError(f"cannot be read: {problem.strerror}", where=str(path)) from None
     except InvalidInput as problem:
         raise InvalidInput(problem.message, where=str(path), hint=problem.hint) from None
 

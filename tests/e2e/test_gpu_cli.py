@@ -78,7 +78,7 @@ def test_disasm_refuses_files_that_are_not_code_objects(content, capsys, tmp_pat
 
 def test_disasm_refuses_missing_files_and_kernels(capsys, tmp_path):
     code, document, _ = call(capsys, "gpu", "disasm", tmp_path / "none.co")
-    assert (code, document["error"]["code"]) == (1, "invalid-input")
+    assert (code, document["error"]["code"]) == (2, "usage")
     path = tmp_path / "gemm.co"
     path.write_bytes(build.code_object("gemm", "gfx1100"))
     code, document, _ = call(capsys, "gpu", "disasm", path, "--kernel", "nothing")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emulator.amdgpu import capture
 from emulator.amdgpu.capture import PAGE, Capture, Capturing
 from emulator.amdgpu.seams import Dispatch, Extent, Outcome, PageFault, WaveFault
-from sdk.errors import InvalidInput
+from sdk.errors import InvalidInput, UsageError
 
 DISPATCH = Dispatch(0x1_0000, (2, 1, 1), (64, 1, 1), (0x2_0000, 0), 1, 2, 3, shared_aperture=1)
 FAULT = WaveFault("instruction", 0x1_0004, "v_nonsense_b32 is not implemented")
@@ -123,12 +123,12 @@ def test_any_bytes_are_refused(data):
 
 def test_files_that_are_cut_or_not_a_zip_are_refused(tmp_path):
     path = tmp_path / "x"
-    with pytest.raises(InvalidInput, match="no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         capture.load(path)
     path.write_bytes(capture.pack(recorded())[:-30])
     with pytest.raises(InvalidInput, match="damaged"):
         capture.load(path)
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         capture.load(tmp_path)
 
 

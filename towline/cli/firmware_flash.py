@@ -147,6 +147,9 @@ def _refuse_contradictions(args: argparse.Namespace, *, emulated: bool) -> None:
         raise UsageError("--wait must be a number of seconds, 0 or more")
     if args.backup and Path(args.backup).is_file():
         raise UsageError("exists, and a backup replaces nothing", where=args.backup, hint="name another file")
+    if args.restore is not None and not args.restore.is_file():
+        what = "is a directory, not a file" if args.restore.is_dir() else "no such file"
+        raise UsageError(what, where=str(args.restore), hint="name a backup of this board")
     for output in (args.backup, args.flash):
         if output:
             require_directory(str(output))

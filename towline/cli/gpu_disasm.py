@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, console: Console) -> Result:
         code = code_object.parse(Path(args.file).read_bytes())
         listed = listing.kernels(code, args.kernel)
     except OSError as problem:
-        raise InvalidInput(f"cannot be read: {problem.strerror}", where=args.file) from None
+        raise UsageError(f"cannot be read: {problem.strerror}", where=args.file) from None
     except InvalidInput as problem:
         where = f"{args.file}: {problem.where}" if problem.where else args.file
         raise InvalidInput(problem.message, where=where, hint=problem.hint or HINT) from None
